@@ -2,7 +2,7 @@
 /* test_rpc_eager.c - which tensors travel in a long message: the counter of copied bytes tells. */
 #include "rpc/world.h"
 
-enum { LIMIT = 32768, INLINE = 2048 };
+enum { LIMIT = 32768, INLINE = 2048, FRAME = 4096 };
 
 static const weft_function functions[] = {
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
@@ -47,6 +47,9 @@ static void sizes(weft_agent *agent, void *arg)
         MUST(echo(agent, counts[i], false) == expected);
         MUST(echo(agent, counts[i], true) == expected);
     }
+    /* Messages about as long as an ordinary frame, in frames of their own or not. */
+    for (size_t bytes = FRAME - 250; bytes < FRAME; bytes++)
+        MUST(echo(agent, bytes, bytes % 2) == 2 * bytes);
     /* All tensors of a call together; and metadata that a long message's MAC does not cover. */
     weft_tensor *half = weft_tensor_zeros(WEFT_SHAPE(LIMIT / 2), WEFT_DTYPE_UINT8),
                 *rest = weft_tensor_zeros(WEFT_SHAPE(LIMIT / 2 + 1), WEFT_DTYPE_UINT8);

@@ -58,7 +58,8 @@ typedef struct wfi_message {
         size_t size;
     } parts[2]; /* sent after the head */
     int part_count;
-    size_t keeps; /* other bytes that its owner holds for it: they count in the queue like head and parts */
+    struct wfi_tx *frame; /* wfi_frame_create made the memory of `head`, and there are no parts; NULL: it did not */
+    size_t keeps;         /* other bytes that its owner holds for it: they count in the queue like head and parts */
     void (*done)(struct wfi_message *message, weft_status status);
     struct { /* for net */
         uint64_t sequence;
@@ -71,6 +72,14 @@ typedef struct wfi_message {
  * message may exceed the limit; urgent and exempt messages are always accepted, and their senders limit them); or the
  * peer's status. After an error `done` is not called. */
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
+/*
+ * Memory for a message of `size` bytes, within a frame. If the message is sent alone, the frame is posted as it is;
+ * otherwise the message is copied. wfi_frame_unref releases the memory, not before `done`. Then it is freed when the
+ * fabric has sent it, whatever the peer claims to have received. NULL: no memory. Both functions need no lock.
+ */
+struct wfi_tx *wfi_frame_create(size_t size);
+uint8_t *wfi_frame_bytes(struct wfi_tx *frame);
+void wfi_frame_unref(struct wfi_tx *frame); /* NULL is a no-op */
 /* The largest size of a message to the peer at present; urgent ones have at most WFI_MESSAGE_MAX bytes. */
 size_t wfi_peer_message_max(const wfi_peer *peer);
 static inline bool wfi_peer_takes_long(const wfi_peer *peer) /* messages of WFI_LONG_MESSAGE_MAX bytes */
@@ -192,7 +201,8 @@ typedef struct wfi_tx {
     wfi_region *region; /* of `data`, if the fabric needs one */
     unsigned count;     /* number of messages; 0: a bare acknowledgement */
     size_t used;        /* bytes of `data` in use */
-    size_t room;        /* size of `data`: WFI_FRAME_BYTES, or WFI_LONG_FRAME_BYTES of a long frame */
+    size_t room;        /* size of `data` */
+    atomic_uint refs;   /* of the flight or the spares; of the owner of a message */
     uint8_t data[];
 } wfi_tx;
 

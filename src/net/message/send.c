@@ -9,10 +9,12 @@
  * last frame was a bare acknowledgement, and the other side can send again when that has arrived.
  *
  * A frame is a head and messages, copied into the frame's buffer. The copy costs little, because the MAC reads every
- * byte of an ordinary frame anyway. A long message has a long frame of its own.
+ * byte of an ordinary frame anyway. A long message has a frame of its own. Its owner may have written it into the frame
+ * (wfi_frame_create); then it is not copied, except if it is sent again while the frame is still in flight.
  */
 #include "net/message/message.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +25,7 @@
 
 static const wfi_flight_ops tx_ops;
 
-static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
+static wfi_tx *tx_allocate(size_t room)
 {
     wfi_tx *tx = malloc(sizeof(*tx) + room);
     if (!tx)
@@ -32,6 +34,31 @@ static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
     tx->flight.ops = &tx_ops;
     tx->region = NULL;
     tx->room = room;
+    atomic_init(&tx->refs, 1);
+    return tx;
+}
+
+wfi_tx *wfi_frame_create(size_t size)
+{
+    return tx_allocate(WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + size);
+}
+
+uint8_t *wfi_frame_bytes(wfi_tx *frame)
+{
+    return frame->data + WFI_FRAME_HEAD + WFI_MESSAGE_HEAD;
+}
+
+void wfi_frame_unref(wfi_tx *frame)
+{
+    if (frame && atomic_fetch_sub(&frame->refs, 1) == 1)
+        free(frame);
+}
+
+static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
+{
+    wfi_tx *tx = tx_allocate(room);
+    if (!tx)
+        return NULL;
     if (fabric->limits->needs_local_regions &&
         fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(tx->data, room), WFI_LOCAL, &tx->region) &&
         room > fabric->limits->copied_max) {
@@ -41,15 +68,28 @@ static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
     return tx;
 }
 
+/* The frame that contains this long message already. NULL: there is none, or it cannot be posted now. */
+static wfi_tx *own_frame(const wfi_net_fabric *fabric, const wfi_message *message)
+{
+    wfi_tx *tx = message->frame;
+    if (!tx || fabric->limits->needs_local_regions || atomic_load(&tx->refs) > 1)
+        return NULL;
+    atomic_fetch_add(&tx->refs, 1);
+    return tx;
+}
+
 /* An empty frame that is long enough for the message `first` (NULL: for none). If memory is out, returns NULL, and the
  * post is repeated soon. */
 static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
 {
     wfi_net_fabric *fabric = conn->fabric;
     bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
+    wfi_tx *tx = is_long ? own_frame(fabric, first) : NULL;
     wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&fabric->spares);
-    wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link)
-                       : tx_create(fabric, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
+    if (spare)
+        tx = wfi_container_of(spare, wfi_tx, flight.link);
+    else if (!tx)
+        tx = tx_create(fabric, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
     if (!tx) {
         wfi_conn_starve(conn);
         return NULL;
@@ -62,14 +102,15 @@ static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
 
 static void tx_recycle(wfi_net_fabric *fabric, wfi_tx *tx)
 {
-    if (fabric->spare_count < SPARE_FRAMES && !fabric->transport->closing && tx->room == WFI_FRAME_BYTES) {
+    bool is_ours = tx->room == WFI_FRAME_BYTES && atomic_load(&tx->refs) == 1; /* not a message's */
+    if (is_ours && fabric->spare_count < SPARE_FRAMES && !fabric->transport->closing) {
         wfi_list_push_front(&fabric->spares, &tx->flight.link);
         fabric->spare_count++;
         return;
     }
     if (tx->region)
         fabric->ops->region_close(fabric->fabric, tx->region);
-    free(tx);
+    wfi_frame_unref(tx);
 }
 
 void wfi_frames_unregister_spares(wfi_net_fabric *fabric)
@@ -100,7 +141,10 @@ static bool put_message(wfi_tx *tx, const wfi_message *message)
         return false;
     wfi_frame_message(tx->data + tx->used, message->type, size);
     tx->used += WFI_MESSAGE_HEAD;
-    put_bytes(tx, message->head, message->head_size);
+    if (message->frame == tx)
+        tx->used += size; /* it is there */
+    else
+        put_bytes(tx, message->head, message->head_size);
     for (int i = 0; i < message->part_count; i++)
         put_bytes(tx, message->parts[i].data, message->parts[i].size);
     tx->count++;

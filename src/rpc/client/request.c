@@ -306,6 +306,7 @@ static void fill_message(wfi_request *call)
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
+                             .frame = call->arguments.frame,
                              .exempt = true, /* launch has checked the queue, unless wfi_call_spec.exempt */
                              .keeps = held_by(call),
                              .done = message_done};

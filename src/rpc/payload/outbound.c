@@ -121,6 +121,23 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     return WEFT_OK;
 }
 
+/* Moves the header into a frame, where the tensors can be copied. If memory is out, sets header->failed. */
+static bool move_to_frame(wfi_outbound *outbound, wfi_writer *header)
+{
+    const wfi_encoded *body = &outbound->body;
+    size_t size = header->size + sizeof(uint8_t) + sizeof(uint32_t) + body->meta.size;
+    for (size_t i = 0; i < body->remote_count; i++)
+        size += body->remote[i].patch != WFI_NO_PATCH ? weft_tensor_nbytes(body->remote[i].tensor) : 0;
+    wfi_writer whole = {.failed = header->failed || !(outbound->frame = wfi_frame_create(size))};
+    if (!whole.failed) {
+        wfi_writer_init(&whole, wfi_frame_bytes(outbound->frame), size);
+        wfi_write_bytes(&whole, header->data, header->size);
+    }
+    wfi_writer_fini(header);
+    *header = whole;
+    return !whole.failed;
+}
+
 /* Copies the tensors behind the metadata, except those that were pushed into landing places (WFI_NO_PATCH). */
 static void append_tensors(wfi_outbound *outbound, wfi_writer *header)
 {
@@ -128,7 +145,7 @@ static void append_tensors(wfi_outbound *outbound, wfi_writer *header)
     for (size_t i = 0; i < body->remote_count; i++)
         if (body->remote[i].patch != WFI_NO_PATCH)
             wfi_encode_eager(body, &body->remote[i]);
-    if (!wfi_writer_make_room(header, body->meta.size + body->remote_bytes + WFI_BODY_MARGIN))
+    if (!move_to_frame(outbound, header))
         return;
     wfi_write_u8(header, 0);
     wfi_write_blob(header, body->meta.data, body->meta.size);
@@ -232,6 +249,7 @@ void wfi_outbound_fini(wfi_outbound *outbound)
         outbound->body.remote = NULL;
     }
     free(outbound->exposures);
+    wfi_frame_unref(outbound->frame);
     wfi_storage_unref(outbound->meta_storage);
     wfi_encoded_fini(&outbound->body);
     wfi_shared_body_unref(outbound->shared);

@@ -4,9 +4,9 @@
  *
  * Values travel in one of three ways. Up to WFI_INLINE_LIMIT bytes of payload are part of the metadata
  * (value/encode.c). Up to WFI_EAGER_LIMIT bytes follow the metadata in a long message, if the peer takes long messages
- * and header and metadata fit into its authenticated part (outbound.c, may_be_eager). Two copies of so few bytes take
- * less time than a read and the message that ends the exposure. Everything else is exposed, and the receiver reads it
- * into its final place.
+ * and header and metadata fit into its authenticated part (outbound.c, may_be_eager). A copy on each side takes less
+ * time than a read and the message that ends the exposure. Everything else is exposed, and the receiver reads it into
+ * its final place.
  *
  * wfi_outbound     values that are sent (arguments or results): encoded, published to one peer, withdrawn
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
@@ -42,6 +42,7 @@ typedef struct wfi_outbound {
     /* Set if the metadata are exposed, or may grow too long for the message. Owns the bytes of body.meta, or references
      * `shared`, which owns them. */
     wfi_storage *meta_storage;
+    struct wfi_tx *frame; /* set by wfi_outbound_publish: the header and everything behind it are in it; or NULL */
     wfi_exposure *exposures;
     size_t exposure_count;
     /* bytes that the peer may read. Counted here because reads by a peer do not pass through net */
@@ -74,9 +75,10 @@ void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *pr
 /*
  * Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
  * otherwise the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
- * follow the metadata, and are not exposed. If the peer does not take long messages yet, wfi_outbound_publish asks it
- * to, and exposes the tensors this time. On failure nothing is exposed. If memory must be registered
- * (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered it. [agent lock]
+ * follow the metadata, and are not exposed; `header` is in outbound->frame then. If the peer does not take long
+ * messages yet, wfi_outbound_publish asks it to, and exposes the tensors this time. On failure nothing is exposed. If
+ * memory must be registered (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered
+ * it. [agent lock]
  */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */

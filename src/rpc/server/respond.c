@@ -92,6 +92,7 @@ static void send_reply(weft_call *call)
                                   .persistent = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
+                                  .frame = call->error ? NULL : call->outbound.frame,
                                   .done = reply_gone};
     if (call->cancelled || wfi_peer_send(call->peer, &call->message)) {
         abandon_answer(call);

@@ -156,6 +156,7 @@ static weft_status send_locked(weft_call *call, item_out *item)
                                   .persistent = true,
                                   .head = item->header.data,
                                   .head_size = item->header.size,
+                                  .frame = item->outbound.frame,
                                   .done = item_gone};
     st = wfi_peer_send(call->peer, &item->message);
     if (st) {
