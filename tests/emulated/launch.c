@@ -34,7 +34,10 @@ static struct launcher {
     enum thread_state states[THREADS_MOST];
     uint64_t slots[THREADS_MOST]; /* what each thread gives to a shuffle */
     unsigned order[THREADS_MOST], next, threads;
-    unsigned favourite; /* the number of a warp */
+    fiber *on[THREADS_MOST];  /* by thread: the stack on which it runs or waits */
+    unsigned at_block, ended; /* threads that wait for the block, that are done */
+    uint32_t touched, ready;  /* warps of which a thread has waited or ended since the last release; can go on */
+    unsigned favourite;       /* the number of a warp */
     const gpu_kernel *kernel;
     const void *args;
     uint64_t random;
@@ -108,9 +111,12 @@ static void fiber_main(void)
         while (launcher.next < launcher.threads) {
             me->thread = launcher.order[launcher.next++];
             me->state = launcher.states[me->thread] = THREAD_RUNS;
+            launcher.on[me->thread] = me;
             set_thread(me->thread);
             launcher.kernel->run(launcher.args);
             launcher.states[me->thread] = THREAD_DONE;
+            launcher.touched |= UINT32_C(1) << me->thread / WARP;
+            launcher.ended++;
         }
         me->state = THREAD_DONE;
         wfi_context_switch(&me->context, &launcher.scheduler, false);
@@ -131,6 +137,8 @@ static void wait_as(enum thread_state state)
 {
     fiber *me = launcher.now;
     me->state = launcher.states[me->thread] = state;
+    launcher.touched |= UINT32_C(1) << me->thread / WARP;
+    launcher.at_block += state == THREAD_AT_BLOCK;
     wfi_context_switch(&me->context, &launcher.scheduler, false);
 }
 
@@ -192,47 +200,61 @@ static bool any_waits(unsigned from, unsigned to, enum thread_state state)
     return false;
 }
 
+static void make_ready(unsigned from, unsigned to, enum thread_state state)
+{
+    for (unsigned t = from; t < to; t++) {
+        if (launcher.states[t] != state)
+            continue;
+        launcher.states[t] = THREAD_RUNS;
+        launcher.ready |= UINT32_C(1) << t / WARP;
+    }
+}
+
 /* Makes the threads ready that wait at a barrier which all others have reached. */
-static void release(unsigned used)
+static void release(void)
 {
     unsigned threads = launcher.threads;
-    bool warps[THREADS_MOST / WARP] = {false}, whole = all_wait(0, threads, THREAD_AT_BLOCK);
-    for (unsigned w = 0; w * WARP < threads; w++) {
-        unsigned from = w * WARP, to = from + WARP < threads ? from + WARP : threads;
-        warps[w] = any_waits(from, to, THREAD_AT_WARP) && all_wait(from, to, THREAD_AT_WARP);
+    for (uint32_t warps = launcher.touched; warps != 0; warps &= warps - 1) {
+        unsigned from = (unsigned)__builtin_ctz(warps) * WARP, to = from + WARP < threads ? from + WARP : threads;
+        if (any_waits(from, to, THREAD_AT_WARP) && all_wait(from, to, THREAD_AT_WARP))
+            make_ready(from, to, THREAD_AT_WARP);
     }
-    for (unsigned i = 0; i < used; i++) {
-        fiber *each = launcher.fibers[i];
-        if ((each->state == THREAD_AT_WARP && warps[each->thread / WARP]) || (each->state == THREAD_AT_BLOCK && whole))
-            each->state = launcher.states[each->thread] = THREAD_RUNS;
+    launcher.touched = 0;
+    if (launcher.at_block + launcher.ended == threads && launcher.at_block > 0) {
+        launcher.at_block = 0;
+        make_ready(0, threads, THREAD_AT_BLOCK);
     }
+}
+
+static void run_in_random_order(unsigned from, unsigned to)
+{
+    unsigned order[THREADS_MOST];
+    shuffle(order, to - from);
+    for (unsigned i = 0; i < to - from; i++)
+        if (launcher.states[from + order[i]] == THREAD_RUNS)
+            resume(launcher.on[from + order[i]]);
 }
 
 /* The ready threads of one warp go on, or at times those of all warps. A warp is favoured until it waits for others, so
  * that it runs far ahead of them. False: no thread is ready. */
-static bool run_ready(unsigned used)
+static bool run_ready(void)
 {
-    enum { NONE = THREADS_MOST, TURNS = 32 };
-    unsigned order[THREADS_MOST + 1], any = NONE;
-    bool favourite_is_ready = false;
-    shuffle(order, used);
-    for (unsigned i = 0; i < used; i++) {
-        const fiber *each = launcher.fibers[order[i]];
-        if (each->state != THREAD_RUNS)
-            continue;
-        any = each->thread / WARP;
-        favourite_is_ready = favourite_is_ready || any == launcher.favourite;
-    }
-    if (any == NONE)
+    enum { TURNS = 32 };
+    uint32_t ready = launcher.ready;
+    if (ready == 0)
         return false;
     unsigned drawn = draw(TURNS);
-    if (!favourite_is_ready || drawn == 0)
-        launcher.favourite = any;
-    for (unsigned i = 0; i < used; i++) {
-        fiber *each = launcher.fibers[order[i]];
-        if (each->state == THREAD_RUNS && (drawn == 1 || each->thread / WARP == launcher.favourite))
-            resume(each);
+    if (drawn == 0 || (ready >> launcher.favourite & 1) == 0) {
+        for (unsigned i = draw((unsigned)__builtin_popcount(ready)); i > 0; i--)
+            ready &= ready - 1;
+        launcher.favourite = (unsigned)__builtin_ctz(ready);
     }
+    unsigned from = launcher.favourite * WARP, to = from + WARP < launcher.threads ? from + WARP : launcher.threads;
+    launcher.ready &= drawn == 1 ? 0 : ~(UINT32_C(1) << launcher.favourite);
+    if (drawn == 1)
+        run_in_random_order(0, launcher.threads);
+    else
+        run_in_random_order(from, to);
     return true;
 }
 
@@ -241,12 +263,13 @@ static void run_block(void)
     unsigned used = 0;
     shuffle(launcher.order, launcher.threads);
     memset(launcher.states, 0, launcher.threads * sizeof(launcher.states[0]));
-    launcher.next = 0;
+    launcher.next = launcher.at_block = launcher.ended = launcher.favourite = 0;
+    launcher.touched = launcher.ready = 0;
     while (launcher.next < launcher.threads)
         resume(fiber_at(used++));
     do
-        release(used);
-    while (run_ready(used));
+        release();
+    while (run_ready());
     if (any_waits(0, launcher.threads, THREAD_AT_BLOCK) || any_waits(0, launcher.threads, THREAD_AT_WARP)) {
         gpu_fault("kernel %s, block %u: its threads wait at different barriers: it would hang", launcher.kernel->name,
                   emulated_block.x);
