@@ -328,7 +328,7 @@ static bool on_device(const void *at, size_t size)
 }
 
 /* Queues a copy. `staged`: the source may change as soon as this returns. */
-static void add_copy(int device, void *stream, void *to, const void *from, size_t size, bool staged)
+static void add_copy(int device, void *stream, const char *name, void *to, const void *from, size_t size, bool staged)
 {
     copy_args *args = malloc(sizeof(*args) + (staged ? size : 0));
     if (args == NULL)
@@ -336,7 +336,14 @@ static void add_copy(int device, void *stream, void *to, const void *from, size_
     *args = (copy_args){to, staged ? NULL : from, size};
     if (staged)
         memcpy(args + 1, from, size);
-    gpu_stream_add(device, stream, "a copy", run_copy, args, sizeof(*args) + (staged ? size : 0));
+    const gpu_operand operands[] = {{to, size, GPU_WRITES}, {from, size, GPU_READS}};
+    gpu_stream_add(device, stream,
+                   &(gpu_work){.name = name,
+                               .run = run_copy,
+                               .args = args,
+                               .size = sizeof(*args) + (staged ? size : 0),
+                               .operands = operands,
+                               .operand_count = staged ? 1 : 2});
     free(args);
 }
 
@@ -359,7 +366,8 @@ static int copy(void *to, bool to_host, const void *from, bool from_host, size_t
     if ((!to_host && !on_device(to, size)) || (!from_host && !on_device(from, size)))
         return leave(INVALID_VALUE);
     bool staged = from_host && (waits || !is_pinned(from, size));
-    add_copy(device, stream, to, from, size, staged);
+    const char *name = from_host ? "a copy to the device" : to_host ? "a copy to the host" : "a copy on the device";
+    add_copy(device, stream, name, to, from, size, staged);
     if (to_host && (waits || !is_pinned(to, size))) {
         gpu_counts.synchronisations++;
         gpu_stream_wait(device, stream);
@@ -554,9 +562,11 @@ static bool is_mapped(const void *at)
     return mapped;
 }
 
-/* Whether a kernel on this device can use all addresses among its arguments. If not, reports a fault. */
-static bool pointers_fit(const char *name, int device, const void *args, size_t size)
+/* Finds the addresses of allocations among the arguments. Returns false if there is an address that a kernel on this
+ * device could not use. */
+static bool find_operands(const char *name, int device, const void *args, size_t size, gpu_work *work)
 {
+    static gpu_operand found[GPU_WORK_ARGS / 8];
     const uint64_t lowest = UINT64_C(5) << 44; /* below are no addresses of programs, but pairs of small integers */
     for (size_t i = 0; i < size / 8; i++) {
         uint64_t word;
@@ -566,17 +576,20 @@ static bool pointers_fit(const char *name, int device, const void *args, size_t 
             continue;
         const gpu_piece *piece = gpu_memory_find(at, 0);
         const char *wrong = NULL;
-        if (piece != NULL)
+        if (piece != NULL) {
             wrong = piece->device >= 0 && piece->device != device ? "memory of another device" : NULL;
-        else if (gpu_memory_is_device(at))
+            found[work->operand_count++] = (gpu_operand){at, 0, GPU_USES};
+        } else if (gpu_memory_is_device(at)) {
             wrong = "device memory that is freed";
-        else if (is_mapped(at))
+        } else if (is_mapped(at)) {
             wrong = "memory of the host that is not pinned";
+        }
         if (wrong != NULL) {
             gpu_fault("kernel %s on device %d gets %p in word %zu of its arguments: %s", name, device, at, i, wrong);
             return false;
         }
     }
+    work->operands = found;
     return true;
 }
 
@@ -604,13 +617,24 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
         return leave(INVALID_VALUE);
     }
     memcpy(launch.args, extra[1], size);
-    if (!pointers_fit(kernel->name, device, launch.args, size))
+    gpu_work work = {.name = kernel->name, .run = run_launch, .args = &launch, .size = sizeof(launch)};
+    if (!find_operands(kernel->name, device, launch.args, size, &work))
         return leave(ILLEGAL_ADDRESS);
-    gpu_stream_add(device, stream, kernel->name, run_launch, &launch, sizeof(launch));
+    gpu_stream_add(device, stream, &work);
     return leave(SUCCESS);
 }
 
 /* ---- For tests, and for stand-ins of libraries ---- */
+
+/* Work that nobody waited for runs when the process ends, so that its races are reported. */
+__attribute__((destructor)) static void run_the_rest(void)
+{
+    if (gpu_timeline_is_alone() || pthread_mutex_trylock(&lock) != 0)
+        return;
+    for (int device = 0; device < EMULATED_DEVICES; device++)
+        gpu_stream_wait_device(device);
+    (void)leave(0);
+}
 
 EXPORT void emulated_gpu_counts(emulated_counts *out)
 {
@@ -668,8 +692,11 @@ EXPORT int emulated_gpu_enqueue(void *stream, const char *name, void (*run)(cons
         return INVALID_CONTEXT;
     if (gpu_fails_now(EMULATED_LAUNCH))
         return leave(LAUNCH_OUT_OF_RESOURCES);
-    if (!pointers_fit(name, device, args, size))
+    gpu_work work = {.name = name, .run = run, .args = args, .size = size};
+    if (size > GPU_WORK_ARGS)
+        return leave(INVALID_VALUE);
+    if (!find_operands(name, device, args, size, &work))
         return leave(ILLEGAL_ADDRESS);
-    gpu_stream_add(device, stream, name, run, args, size);
+    gpu_stream_add(device, stream, &work);
     return leave(SUCCESS);
 }

@@ -13,6 +13,12 @@
  * synchronisation shows. Blocks, warps and threads run in an order that depends on EMULATED_GPU_SEED. A fault of the
  * program ends the process with a message that begins with "emulated GPU:".
  *
+ * RACES. Two kernels or copies on different streams that use the same bytes, of which one writes, need an order: by an
+ * event, by the legacy stream, or because the host waited for the first before it queued the second. Without one, the
+ * second to run is reported, with both names, streams and ranges of bytes (race.c). Work that nothing waits for runs
+ * when the process ends. What a kernel writes is found by comparing memory before and after it runs, so a kernel that
+ * writes the bytes that were there before counts as a reader. All threads of the host count as one.
+ *
  * WHAT IT CANNOT SHOW. Speed, generated code, the weak order of memory, and what NVIDIA's libraries do.
  */
 #ifndef EMULATED_H

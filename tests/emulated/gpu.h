@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h - the parts of the emulated GPU: memory.c, stream.c (queued work), launch.c (blocks and threads), driver.c (the
- * driver's functions).
+ * gpu.h - the parts of the emulated GPU: memory.c, clock.c (the order of work), race.c, stream.c (queued work), launch.c
+ * (blocks and threads), driver.c (the driver's functions).
  *
  * LOCK. One lock guards everything. The driver's functions take it; the functions below are called with it held.
  */
@@ -53,17 +53,62 @@ void gpu_memory_check(const char *after);
 /* Installs the SIGSEGV handler, which reports an access outside of an allocation as a fault. */
 void gpu_memory_catch(void);
 
+/* ---- clock.c ---- */
+typedef struct gpu_clock { /* of an item; free() releases it */
+    int count;             /* later timelines have the tick 0 */
+    uint32_t ticks[];      /* by timeline: the last tick that comes before the item, or is its own */
+} gpu_clock;
+/* Opens a timeline for a new stream; -1: there are too many. Timeline D is that of the legacy stream of device D. */
+int gpu_timeline_open(int device, bool blocking);
+void gpu_timeline_shut(int timeline);
+bool gpu_timeline_is_alone(void);           /* no stream was ever created: all work is in order */
+unsigned gpu_timeline_stream(int timeline); /* the number of its stream, for messages; 0: the legacy stream */
+gpu_clock *gpu_clock_next(int timeline);    /* makes the clock of an item that is queued now */
+/* Later items of the timeline, or of all timelines, come after the item with this clock. NULL: does nothing. */
+void gpu_clock_follow(int timeline, const gpu_clock *clock);
+void gpu_clock_host_waited(const gpu_clock *clock);
+void gpu_clock_host_waited_for(int device, int timeline); /* for all items so far; -1: of all timelines of the device */
+bool gpu_clock_host_knows(int timeline, uint32_t tick);   /* all later items come after this one */
+
+/* ---- race.c ---- */
+typedef enum gpu_use { GPU_READS, GPU_WRITES, GPU_USES } gpu_use; /* USES: a kernel, which may do both */
+typedef struct gpu_operand {
+    const char *at;
+    size_t size; /* of USES: 0 */
+    gpu_use use;
+} gpu_operand;
+typedef struct gpu_item { /* queued work, as race.c sees it */
+    const char *name;
+    uint64_t number; /* in the order in which work is queued */
+    int device, timeline;
+    gpu_clock *clock;
+    gpu_operand *operands;
+    size_t operand_count;
+} gpu_item;
+/* Around the run of an item, whose device's memory is open: compare the memory, and report races with former items. */
+void gpu_race_before(const gpu_item *item);
+void gpu_race_after(const gpu_item *item);
+void gpu_race_forget(const char *piece); /* the allocation is freed */
+void gpu_race_settle(void);              /* nothing is queued: forgets items that come before all later ones */
+
 /* ---- stream.c ---- */
 typedef struct gpu_stream gpu_stream;
 typedef struct gpu_event gpu_event;
 enum { GPU_WORK_ARGS = 4096 };
+typedef struct gpu_work {
+    const char *name;
+    void (*run)(const void *args);
+    const void *args; /* copied */
+    size_t size;
+    const gpu_operand *operands; /* copied */
+    size_t operand_count;
+} gpu_work;
 /* Queues run(args) on a stream; NULL: the legacy stream of the device. */
-void gpu_stream_add(int device, gpu_stream *stream, const char *name, void (*run)(const void *), const void *args,
-                    size_t size);
+void gpu_stream_add(int device, gpu_stream *stream, const gpu_work *what);
 void gpu_stream_wait(int device, gpu_stream *stream); /* runs all work of the stream, and what it depends on */
 void gpu_stream_wait_device(int device);              /* runs all work of the device */
 gpu_stream *gpu_stream_open(int device, bool blocking);
-void gpu_stream_shut(gpu_stream *stream);
+void gpu_stream_shut(gpu_stream *stream); /* runs its work; the host does not count as having waited */
 int gpu_stream_device(const gpu_stream *stream);
 bool gpu_stream_is_idle(int device, gpu_stream *stream);
 gpu_event *gpu_event_open(void);

@@ -146,6 +146,7 @@ bool gpu_memory_give(void *at, int device)
     if (i == piece_count)
         return false;
     gpu_piece *piece = &pieces[i];
+    gpu_race_forget(piece->at);
     protect(piece, PROT_READ | PROT_WRITE);
     check_piece(piece, "freeing memory");
     hide_slack(piece, false);

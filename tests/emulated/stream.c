@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream.c - work that is queued on streams, and runs as late as the rules of CUDA allow: when something waits for it,
- * and then only the work that the waiter depends on. So a program that forgets to wait sees old or poisoned bytes.
+ * and then only the work that the waiter depends on. So a program that forgets to wait sees old or poisoned bytes. And
+ * race.c names the work that nothing orders.
  *
  * The rules: work of one stream runs in order. Work of the legacy stream (NULL) runs after all work that was queued
  * before it on the blocking streams of its device, and before all work that is queued on them later. An event is done
@@ -17,17 +18,17 @@
 struct gpu_stream {
     int device;
     bool blocking;
+    int timeline;
 };
 
 struct gpu_event {
     uint64_t work; /* the number of the work that it waits for; 0: none */
+    gpu_clock *clock;
 };
 
 typedef struct work {
-    uint64_t number;
-    int device;
-    gpu_stream *stream; /* NULL: the legacy one */
-    const char *name;
+    gpu_item item;
+    gpu_stream *stream;            /* NULL: the legacy one */
     void (*run)(const void *args); /* NULL: waits for an event */
     void *args;
     uint64_t after; /* number of further work that must run first; 0: none */
@@ -54,7 +55,7 @@ static bool orders_all(const work *later, const work *earlier)
 
 static bool follows(const work *later, const work *earlier)
 {
-    if (later->device != earlier->device)
+    if (later->item.device != earlier->item.device)
         return false;
     if (later->stream == earlier->stream)
         return true;
@@ -66,12 +67,12 @@ static size_t index_of(uint64_t number)
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (queue[middle].number < number)
+        if (queue[middle].item.number < number)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < count && queue[low].number == number ? low : count;
+    return low < count && queue[low].item.number == number ? low : count;
 }
 
 static void need_dependencies(size_t i)
@@ -92,11 +93,13 @@ static void run_one(const work *w)
 {
     if (w->run == NULL)
         return;
+    gpu_race_before(&w->item);
     w->run(w->args);
+    gpu_race_after(&w->item);
     if (checks_each < 0)
         checks_each = getenv("EMULATED_GPU_CHECK_EACH") != NULL;
     if (checks_each)
-        gpu_memory_check(w->name);
+        gpu_memory_check(w->item.name);
 }
 
 static void close_device(int device, const char *last)
@@ -119,21 +122,25 @@ static void run_needed(size_t end)
             queue[kept++] = queue[i];
             continue;
         }
-        if (opened != queue[i].device) {
+        if (opened != queue[i].item.device) {
             if (opened >= 0)
                 close_device(opened, last);
-            opened = queue[i].device;
+            opened = queue[i].item.device;
             gpu_memory_open(opened);
         }
         run_one(&queue[i]);
         if (queue[i].run != NULL)
-            last = queue[i].name;
+            last = queue[i].item.name;
+        free(queue[i].item.clock);
+        free(queue[i].item.operands);
         free(queue[i].args);
     }
     if (opened >= 0)
         close_device(opened, last);
     count = kept;
     gpu_counts.pending = count;
+    if (count == 0)
+        gpu_race_settle();
 }
 
 static work *add(int device, gpu_stream *stream)
@@ -148,63 +155,90 @@ static work *add(int device, gpu_stream *stream)
         if (queue == NULL)
             abort();
     }
-    queue[count] = (work){.number = ++last_number, .device = device, .stream = stream};
+    int timeline = stream == NULL ? device : stream->timeline;
+    queue[count] = (work){
+        .item = {.number = ++last_number, .device = device, .timeline = timeline, .clock = gpu_clock_next(timeline)},
+        .stream = stream};
     gpu_counts.pending = count + 1;
     return &queue[count++];
 }
 
-void gpu_stream_add(int device, gpu_stream *stream, const char *name, void (*run)(const void *), const void *args,
-                    size_t size)
+static void *copy_of(const void *bytes, size_t size)
+{
+    void *copy = malloc(size > 0 ? size : 1);
+    if (copy == NULL)
+        abort();
+    if (size > 0)
+        memcpy(copy, bytes, size);
+    return copy;
+}
+
+void gpu_stream_add(int device, gpu_stream *stream, const gpu_work *what)
 {
     work *w = add(device, stream);
-    w->name = name;
-    w->run = run;
-    w->args = malloc(size > 0 ? size : 1);
-    if (w->args == NULL)
-        abort();
-    memcpy(w->args, args, size);
+    w->item.name = what->name;
+    w->item.operands = copy_of(what->operands, what->operand_count * sizeof(*what->operands));
+    w->item.operand_count = what->operand_count;
+    w->run = what->run;
+    w->args = copy_of(what->args, what->size);
 }
 
 /* The last work that an item queued now on the stream would run after; its number, or 0. */
 static uint64_t last_of(int device, const gpu_stream *stream)
 {
     for (size_t i = count; i-- > 0;)
-        if (queue[i].device == device && queue[i].stream == stream)
-            return queue[i].number;
+        if (queue[i].item.device == device && queue[i].stream == stream)
+            return queue[i].item.number;
     return 0;
+}
+
+/* Queues an item that does nothing: what it depends on is what must run. */
+static work *add_mark(int device, gpu_stream *stream)
+{
+    work *mark = add(device, stream);
+    mark->needed = true;
+    return mark;
 }
 
 void gpu_stream_wait(int device, gpu_stream *stream)
 {
-    /* An item that does nothing: what it depends on is what must run. */
-    work *mark = add(device, stream);
-    mark->needed = true;
+    gpu_clock_host_waited(add_mark(device, stream)->item.clock);
     run_needed(count);
 }
 
 void gpu_stream_wait_device(int device)
 {
     for (size_t i = 0; i < count; i++)
-        queue[i].needed = queue[i].device == device;
+        queue[i].needed = queue[i].item.device == device;
+    gpu_clock_host_waited_for(device, -1);
     run_needed(count);
 }
 
 bool gpu_stream_is_idle(int device, gpu_stream *stream)
 {
-    return last_of(device, stream) == 0;
+    bool idle = last_of(device, stream) == 0;
+    if (idle)
+        gpu_clock_host_waited_for(device, stream == NULL ? device : stream->timeline);
+    return idle;
 }
 
 gpu_stream *gpu_stream_open(int device, bool blocking)
 {
     gpu_stream *stream = malloc(sizeof(*stream));
-    if (stream != NULL)
-        *stream = (gpu_stream){device, blocking};
+    int timeline = stream == NULL ? -1 : gpu_timeline_open(device, blocking);
+    if (timeline < 0) {
+        free(stream);
+        return NULL;
+    }
+    *stream = (gpu_stream){device, blocking, timeline};
     return stream;
 }
 
 void gpu_stream_shut(gpu_stream *stream)
 {
-    gpu_stream_wait(stream->device, stream);
+    (void)add_mark(stream->device, stream);
+    run_needed(count);
+    gpu_timeline_shut(stream->timeline);
     free(stream);
 }
 
@@ -220,18 +254,23 @@ gpu_event *gpu_event_open(void)
 
 void gpu_event_shut(gpu_event *event)
 {
+    free(event->clock);
     free(event);
 }
 
 /* The event itself is an item, so that it is not done before what came earlier. */
 void gpu_event_record(int device, gpu_event *event, gpu_stream *stream)
 {
-    event->work = add(device, stream)->number;
+    const gpu_item *item = &add(device, stream)->item;
+    event->work = item->number;
+    free(event->clock);
+    event->clock = copy_of(item->clock, sizeof(*item->clock) + (size_t)item->clock->count * sizeof(uint32_t));
 }
 
 void gpu_event_block(int device, gpu_stream *stream, gpu_event *event)
 {
     uint64_t after = event->work;
+    gpu_clock_follow(stream == NULL ? device : stream->timeline, event->clock);
     if (after != 0 && index_of(after) < count)
         add(device, stream)->after = after;
 }
@@ -239,6 +278,7 @@ void gpu_event_block(int device, gpu_stream *stream, gpu_event *event)
 void gpu_event_wait(gpu_event *event)
 {
     size_t i = event->work == 0 ? count : index_of(event->work);
+    gpu_clock_host_waited(event->clock);
     if (i == count)
         return;
     queue[i].needed = true;
@@ -247,5 +287,8 @@ void gpu_event_wait(gpu_event *event)
 
 bool gpu_event_is_done(const gpu_event *event)
 {
-    return event->work == 0 || index_of(event->work) == count;
+    bool done = event->work == 0 || index_of(event->work) == count;
+    if (done)
+        gpu_clock_host_waited(event->clock);
+    return done;
 }

@@ -225,6 +225,18 @@ static void the_order_of_threads_depends_on_the_seed(void **state)
 
 enum { NON_BLOCKING = 1 };
 
+static void assert_fault_says(const char *one, const char *two, const char *three)
+{
+    const char *all[] = {one, two, three}, *at = gpu.fault();
+    assert_non_null(at);
+    for (int i = 0; i < 3; i++) {
+        const char *found = strstr(at, all[i]);
+        if (found == NULL)
+            fail_msg("the fault is '%s', without '%s'", gpu.fault(), all[i]);
+        at = found;
+    }
+}
+
 /* Reads what a stream copies from `from` to `to`, with or without the event that orders it after the other stream. */
 static int64_t across_streams(bool waits)
 {
@@ -254,7 +266,142 @@ static int64_t across_streams(bool waits)
 static void streams_run_as_late_as_they_may(void **state)
 {
     assert_int_equal(across_streams(true), 5);
+    gpu.expect_fault();                          /* of the race, too */
     assert_int_equal(across_streams(false), -1); /* the poison: what the other stream writes has not run */
+    assert_fault_says("weft_faults_write (work ",
+                      "stream 3 of device 0) writes bytes 0 to 799, weft_faults_copy (work ",
+                      "stream 4 of device 0) reads bytes 0 to 799; no event or wait orders them");
+}
+
+/* ---- Races ---- */
+
+typedef struct crew { /* two streams that do not wait for the legacy one */
+    void *streams[2];
+    void *event;
+    uint64_t from, to;
+} crew;
+
+static crew begin_crew(void)
+{
+    crew c = {.from = take(COUNT), .to = take(COUNT)};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gpu.stream_create(&c.streams[i], NON_BLOCKING), 0);
+    assert_int_equal(gpu.event_create(&c.event, 0), 0);
+    gpu.expect_fault();
+    return c;
+}
+
+/* Returns what the emulated GPU has reported, or NULL. */
+static const char *end_crew(crew *c)
+{
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gpu.stream_synchronize(c->streams[i]), 0);
+        assert_int_equal(gpu.stream_destroy(c->streams[i]), 0);
+    }
+    assert_int_equal(gpu.event_destroy(c->event), 0);
+    give(c->from);
+    give(c->to);
+    return gpu.fault();
+}
+
+static void writes_of_two_streams_race(void **state)
+{
+    crew c = begin_crew();
+    fill(c.to, 0, COUNT, 1, c.streams[0]);
+    fill(c.to, 0, COUNT, -2, c.streams[1]); /* all bytes change */
+    assert_non_null(end_crew(&c));
+    assert_fault_says("a race on the 800 bytes at 0x", "writes bytes 0 to 799, weft_faults_write (work ",
+                      "writes bytes 0 to 799; no event or wait orders them");
+}
+
+static void a_copy_races_with_a_kernel(void **state)
+{
+    int64_t here[COUNT] = {0};
+    crew c = begin_crew();
+    fill(c.from, 10, 1, 1, c.streams[0]);
+    assert_int_equal(gpu.copy_async(here, c.from + 80, 8, c.streams[1]), 0);
+    assert_non_null(end_crew(&c));
+    assert_fault_says("weft_faults_write (work ", "writes bytes 80 to 87, a copy to the host (work ",
+                      "reads bytes 80 to 87");
+}
+
+/* Readers of one allocation, and writers of different parts. */
+static void what_does_not_touch_the_same_bytes_is_no_race(void **state)
+{
+    int64_t here[COUNT] = {0};
+    crew c = begin_crew();
+    assert_int_equal(driver->copy_to_device(c.from, here, sizeof(here), NULL), 0);
+    assert_int_equal(gpu.stream_synchronize(NULL), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(gpu.copy_async(here, c.from, sizeof(here), c.streams[i]), 0);
+    assert_int_equal(driver->copy_to_device(c.to, here, 8, c.streams[0]), 0);
+    assert_int_equal(driver->copy_to_device(c.to + 8, here, 8, c.streams[1]), 0);
+    assert_null(end_crew(&c));
+}
+
+/* By events in a chain of three streams, by a wait of the host, and by a query that says that the work is done. */
+static void what_is_ordered_is_no_race(void **state)
+{
+    void *third = NULL;
+    crew c = begin_crew();
+    assert_int_equal(gpu.stream_create(&third, NON_BLOCKING), 0);
+    void *chain[] = {c.streams[0], c.streams[1], third};
+    for (int i = 0; i < 3; i++) {
+        if (i > 0)
+            assert_int_equal(gpu.stream_wait_event(chain[i], c.event, 0), 0);
+        if (i != 1)
+            fill(c.to, 0, COUNT, i, chain[i]); /* the second stream only carries the order */
+        assert_int_equal(gpu.event_record(c.event, chain[i]), 0);
+    }
+    assert_int_equal(gpu.stream_synchronize(third), 0);
+    fill(c.to, 0, COUNT, 7, c.streams[0]);
+    assert_int_equal(gpu.event_record(c.event, c.streams[0]), 0);
+    assert_int_equal(gpu.stream_synchronize(c.streams[0]), 0);
+    assert_int_equal(gpu.event_query(c.event), 0);
+    fill(c.to, 0, COUNT, 8, third);
+    assert_int_equal(gpu.stream_destroy(third), 0);
+    assert_null(end_crew(&c));
+}
+
+/* An event that was recorded before the write does not order it. */
+static void an_early_event_does_not_order(void **state)
+{
+    crew c = begin_crew();
+    fill(c.from, 0, COUNT, 1, c.streams[0]);
+    assert_int_equal(gpu.event_record(c.event, c.streams[0]), 0);
+    fill(c.to, 0, COUNT, 1, c.streams[0]);
+    assert_int_equal(gpu.stream_wait_event(c.streams[1], c.event, 0), 0);
+    fill(c.from, 0, COUNT, 2, c.streams[1]);
+    fill(c.to, 0, COUNT, 2, c.streams[1]);
+    assert_non_null(end_crew(&c));
+    char at[32];
+    snprintf(at, sizeof(at), "the 800 bytes at %p", (void *)c.to);
+    assert_fault_says(at, "weft_faults_write", "weft_faults_write");
+}
+
+/* Work that nothing waits for: the race is reported when the process ends. */
+static void the_end_of_the_process_reports_races(void **state)
+{
+    int fds[2];
+    char text[512] = "";
+    fflush(NULL);
+    assert_int_equal(pipe(fds), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        crew c = begin_crew();
+        (void)gpu.fault();
+        dup2(fds[1], STDERR_FILENO);
+        fill(c.to, 0, COUNT, 1, c.streams[0]);
+        fill(c.to, 0, COUNT, 2, c.streams[1]);
+        exit(0);
+    }
+    int status = 0;
+    close(fds[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_true(read(fds[0], text, sizeof(text) - 1) > 0);
+    assert_non_null(strstr(text, "emulated GPU: a race on the 800 bytes at 0x"));
+    close(fds[0]);
 }
 
 /* Work of the legacy stream runs after the earlier work of a blocking stream, and before its later work. */
@@ -363,6 +510,12 @@ int main(void)
         cmocka_unit_test(threads_at_different_barriers_end_the_process),
         cmocka_unit_test(the_order_of_threads_depends_on_the_seed),
         cmocka_unit_test(streams_run_as_late_as_they_may),
+        cmocka_unit_test(writes_of_two_streams_race),
+        cmocka_unit_test(a_copy_races_with_a_kernel),
+        cmocka_unit_test(what_does_not_touch_the_same_bytes_is_no_race),
+        cmocka_unit_test(what_is_ordered_is_no_race),
+        cmocka_unit_test(an_early_event_does_not_order),
+        cmocka_unit_test(the_end_of_the_process_reports_races),
         cmocka_unit_test(the_legacy_stream_orders_blocking_streams),
         cmocka_unit_test(a_launch_only_queues),
         cmocka_unit_test(calls_fail_on_demand),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_gpu_streams.c - work of several streams runs in order, and errors that only a kernel sees become the tape's
- * after a wait. On the emulated GPU also: a wait for an event that is missing changes the results.
+ * after a wait. On the emulated GPU also: a wait for an event that is missing changes the results, and is reported.
  */
 #include <weft/weft.h>
 
@@ -19,6 +19,8 @@ static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0}
 /* Of the emulated GPU; NULL on a real one. */
 static void (*counts)(emulated_counts *out);
 static void (*forget_waits)(uint64_t after, uint64_t times);
+static void (*expect_fault)(void);
+static const char *(*fault)(void);
 
 static emulated_counts now(void)
 {
@@ -226,6 +228,7 @@ static void wait_for_all(weft_stream *const *streams)
     assert_int_equal(weft_stream_wait(streams[1]), WEFT_OK);
 }
 
+/* By its numbers, and by name: the emulated GPU reports both uses of the memory. */
 static void a_missing_wait_is_noticed(void **state)
 {
     if (forget_waits == NULL)
@@ -236,14 +239,47 @@ static void a_missing_wait_is_noticed(void **state)
     for (int i = 0; i < 3; i++) /* first, because recycled memory has old numbers: they must be others */
         want[i] = play_in_turn(none, 100 * i);
     for (int i = 0; i < 3; i++) {
+        expect_fault();
         forget_waits(0, UINT64_MAX);
         noticed += play_in_turn(streams, 100 * i) != want[i];
         forget_waits(0, 0);
         wait_for_all(streams);
+        const char *named = fault();
+        assert_non_null(named);
+        assert_non_null(strstr(named, "a race on the "));
+        assert_non_null(strstr(named, "no event or wait orders them"));
     }
     assert_int_equal(noticed, 3);
     weft_stream_unref(streams[0]);
     weft_stream_unref(streams[1]);
+}
+
+/* The kernels are named too: one writes what the other reads. */
+static void a_race_names_both_kernels(void **state)
+{
+    if (forget_waits == NULL)
+        return;
+    weft_stream *stream = new_stream();
+    weft_tensor *x = to(floats(WEFT_SHAPE(SIZE), 1), gpu);
+    wait_for_all((weft_stream *[]){stream, stream});
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    weft_tape *u = weft_tape_open(&(weft_tape_options){.device = gpu, .stream = stream});
+    expect_fault();
+    forget_waits(0, UINT64_MAX);
+    weft_tensor *y = weft_relu(t, x);
+    assert_non_null(weft_scale(u, y, 2));
+    forget_waits(0, 0);
+    wait_for_all((weft_stream *[]){stream, stream});
+    const char *named = fault(), *first = named == NULL ? NULL : strstr(named, "weft_map_f32 (work ");
+    assert_non_null(first);
+    assert_non_null(strstr(first, ", the legacy stream of device 0) writes bytes "));
+    const char *second = strstr(first + 1, "weft_map_f32 (work ");
+    assert_non_null(second);
+    assert_non_null(strstr(second, ") reads bytes 0 to "));
+    weft_tape_close(u);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    weft_stream_unref(stream);
 }
 
 /* Memory that a stream still reads goes to another stream, which writes it: the write waits. */
@@ -376,6 +412,7 @@ int main(void)
         cmocka_unit_test(without_a_wait_the_error_is_logged),
         cmocka_unit_test(streams_take_over_from_each_other),
         cmocka_unit_test(a_missing_wait_is_noticed),
+        cmocka_unit_test(a_race_names_both_kernels),
         cmocka_unit_test(freed_memory_is_not_overwritten_while_a_stream_reads_it),
         cmocka_unit_test(a_copy_to_the_cpu_waits_for_one_stream),
         cmocka_unit_test(a_model_trains_on_a_stream),
@@ -385,8 +422,11 @@ int main(void)
     if (!gpu_is_here())
         return GPU_SKIPPED;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found[2] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_forget_waits")};
+    void *found[4] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_forget_waits"),
+                      dlsym(library, "emulated_gpu_expect_fault"), dlsym(library, "emulated_gpu_fault")};
     memcpy(&counts, &found[0], sizeof(found[0]));
     memcpy(&forget_waits, &found[1], sizeof(found[1]));
+    memcpy(&expect_fault, &found[2], sizeof(found[2]));
+    memcpy(&fault, &found[3], sizeof(found[3]));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
