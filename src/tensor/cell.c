@@ -96,7 +96,14 @@ weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab)
     return wfi_tensor_create(target->shape, target->dtype, cell->kind, cell->device, slab);
 }
 
-/* Prepares a write into another slab. The caller holds `writing`, but not `lock`. Failure unlocks `writing`. */
+static void unlock_all(wfi_write *w)
+{
+    if (w->locked)
+        unlock(w->target->cell);
+    wfi_mutex_unlock(&w->target->cell->writing);
+}
+
+/* Prepares a write into another slab. The caller holds `writing`. Failure unlocks all. */
 static weft_status write_beside(wfi_write *w)
 {
     wfi_cell *cell = w->target->cell;
@@ -109,7 +116,7 @@ static weft_status write_beside(wfi_write *w)
     w->to = slab;
     if (status == WEFT_OK)
         return WEFT_OK;
-    wfi_mutex_unlock(&cell->writing);
+    unlock_all(w);
     weft_tensor_unref(slab);
     return status;
 }
@@ -125,9 +132,29 @@ weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how
     if (how == WFI_WRITE_BESIDE)
         return write_beside(w);
     lock_alone(cell);
-    if (how == WFI_WRITE_IN_PLACE || wfi_tensor_is_alone(cell->now))
+    w->locked = how == WFI_WRITE_IN_PLACE || wfi_tensor_is_alone(cell->now);
+    if (w->locked)
         return WEFT_OK;
     unlock(cell);
+    return write_beside(w);
+}
+
+weft_status wfi_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab)
+{
+    wfi_cell *cell = target->cell;
+    if (cell != NULL && !wfi_mutex_trylock(&cell->writing))
+        return WEFT_ERR_TIMEOUT;
+    if (cell != NULL && pthread_rwlock_trywrlock(&cell->lock) != 0) {
+        wfi_mutex_unlock(&cell->writing);
+        return WEFT_ERR_TIMEOUT;
+    }
+    *w = (wfi_write){.target = target, .how = how, .from = target, .to = target, .slab = *slab, .locked = cell != NULL};
+    *slab = NULL;
+    if (cell == NULL)
+        return WEFT_OK;
+    w->from = w->to = cell->now;
+    if (how == WFI_WRITE_IN_PLACE || (how != WFI_WRITE_BESIDE && wfi_tensor_is_alone(cell->now)))
+        return WEFT_OK;
     return write_beside(w);
 }
 
@@ -139,9 +166,11 @@ static weft_tensor *replace(wfi_write *w)
 {
     wfi_cell *cell = w->target->cell;
     weft_tensor *before = cell->now;
-    lock_alone(cell);
+    if (!w->locked)
+        lock_alone(cell);
     cell->now = w->to;
-    unlock(cell);
+    if (!w->locked)
+        unlock(cell);
     if (w->how != WFI_WRITE_BESIDE)
         return before;
     weft_tensor *older = cell->spare;
@@ -155,12 +184,10 @@ void wfi_write_end(wfi_write *w, bool done)
     weft_tensor *drop = NULL;
     if (done && w->to == w->from)
         wfi_storage_wrote(w->to->storage); /* tapes that need the old value detect the change */
-    if (cell != NULL && w->to == w->from)
-        unlock(cell);
-    else if (cell != NULL)
+    if (cell != NULL && w->to != w->from)
         drop = done ? replace(w) : w->to;
     if (cell != NULL)
-        wfi_mutex_unlock(&cell->writing);
+        unlock_all(w);
     weft_tensor_unref(drop);
     weft_tensor_unref(w->slab);
 }

@@ -11,7 +11,8 @@
  * A thread that takes a reference to the snapshot, or reads it between hold and release, locks `lock` shared. A thread
  * that exchanges or overwrites the snapshot locks `lock` exclusively. `writing` is locked before `lock`. Between hold
  * and release, and between begin and end, a thread must not touch the same cell again, park, or run functions of the
- * user.
+ * user. A thread that writes several cells at the same time begins with wfi_write_try, which does not wait: two such
+ * threads, or a reader that holds several cells, would wait for each other.
  * LIFETIME. The handle owns the cell; the cell holds one reference to each of its snapshots.
  */
 #ifndef WFI_CELL_H
@@ -57,6 +58,7 @@ typedef struct wfi_write {
     const weft_tensor *from; /* the present value, borrowed */
     weft_tensor *to;         /* the tensor to write; `from` itself for a write in place */
     weft_tensor *slab;       /* the caller's slab, if it was not needed */
+    bool locked;             /* the write holds the cell's `lock` until its end */
 } wfi_write;
 
 /*
@@ -64,6 +66,11 @@ typedef struct wfi_write {
  * WEFT_ERR_MEMORY, never if `slab` is not NULL. After a failure wfi_write_end must not be called.
  */
 weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab);
+/*
+ * The same without waiting for other threads. WEFT_ERR_TIMEOUT: one of them reads or writes the cell now; then *slab
+ * stays the caller's. After success wfi_write_end does not wait either.
+ */
+weft_status wfi_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab);
 /*
  * Ends a write. If `done` is true, the new value is published; a write in place gives the storage a new version. Pass
  * `done` false only if nothing was written in place. If another slab was written, it is dropped.
