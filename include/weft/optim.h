@@ -293,6 +293,16 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
 
 /*
+ * Waits until the GPUs have done the steps of the optimizer. On the CPU steps are done when they return. On a GPU, rows
+ * of a sparse gradient are checked while the GPU steps, and a step ignores a row outside the parameter. This function
+ * then returns WEFT_ERR_INVALID, and *error, if `error` is not NULL, receives the error that
+ * weft_optimizer_check_gradients has for such a row on the CPU; you release it. If something else waits for the GPU
+ * before, the next step fails with WEFT_ERR_INVALID, and so do all until weft_optimizer_wait has returned the error.
+ * WEFT_ERR_SYSTEM.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error);
+
+/*
  * Adds gradients to the sums: one for each parameter, in the same order, with its dtype and shape and any strides; NULL
  * adds nothing. The optimizer keeps no reference to them. WEFT_ERR_SHAPE (the number of gradients or a shape is wrong),
  * WEFT_ERR_TYPE, WEFT_ERR_INVALID (the optimizer is NULL), WEFT_ERR_MEMORY. On failure nothing changes.

@@ -14,6 +14,7 @@
 
 #define LEFT_MOST 1024 /* checks of closed tapes; then a new tape waits for its stream */
 #define PAGE_REPORTS 64
+#define ROUND_BITS 32 /* of the number of a check: above them is the round */
 
 /* Page-locked memory of several reports: a loop that never waits, with a tape for each step, must not allocate. */
 typedef struct wfi_page {
@@ -123,7 +124,9 @@ static const wfi_report_slot *first_fault(const wfi_checks *checks)
 /* The operands of a message are those of an operator that has failed at once. */
 static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *found)
 {
-    const wfi_check *c = &checks->items[found->check - 1];
+    const wfi_check *c = &checks->items[(found->check & UINT32_MAX) - 1];
+    if (c->error != NULL)
+        return c->error(c->gradient, c->size, found);
     char fault[WFI_FAULT_TEXT], operands[WFI_OPERANDS_TEXT];
     weft_tensor like[WFI_OP_INPUTS], *given[WFI_OP_INPUTS];
     for (int i = 0; i < c->operands; i++) {
@@ -141,7 +144,7 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
 
 static bool is_current(const wfi_checks *checks, const weft_stream *stream)
 {
-    return checks != NULL && checks->mark.id == stream->id && checks->mark.device == stream->device;
+    return checks->mark.id == stream->id && checks->mark.device == stream->device;
 }
 
 /* Frees the checks of closed tapes that are done, and logs their faults. [lock] */
@@ -156,7 +159,7 @@ static void clear_left(void)
         const wfi_report_slot *found = first_fault(checks);
         weft_error *error = found == NULL ? NULL : error_of(checks, found);
         if (found != NULL)
-            wfi_log(WEFT_LOG_ERROR, "on a tape that was closed before anything waited for it: %s",
+            wfi_log(WEFT_LOG_ERROR, "on a tape or in an optimizer that ended before anything waited for it: %s",
                     error == NULL ? "out of memory" : weft_error_message(error));
         weft_error_unref(error);
         *at = checks->next;
@@ -184,16 +187,27 @@ static wfi_checks *new_checks(weft_stream *stream)
     return checks;
 }
 
-wfi_checks *wfi_checks_add(weft_tape *tape, weft_stream *stream, const wfi_check *check)
+/* The checks of the list on this stream, new ones if there are none. NULL: out of memory. */
+static wfi_checks *checks_of(wfi_checks **list, weft_stream *stream)
 {
-    wfi_checks *checks = tape->checks;
-    if (!is_current(checks, stream)) {
-        checks = new_checks(stream);
-        if (checks == NULL)
-            return NULL;
-        checks->next = tape->checks;
-        tape->checks = checks;
-    }
+    wfi_checks *checks = *list;
+    while (checks != NULL && !is_current(checks, stream))
+        checks = checks->next;
+    if (checks != NULL)
+        return checks;
+    checks = new_checks(stream);
+    if (checks == NULL)
+        return NULL;
+    checks->next = *list;
+    *list = checks;
+    return checks;
+}
+
+wfi_checks *wfi_checks_add(wfi_checks **list, weft_stream *stream, const wfi_check *check)
+{
+    wfi_checks *checks = checks_of(list, stream);
+    if (checks == NULL)
+        return NULL;
     if (checks->count == checks->room) {
         size_t room = checks->room == 0 ? 8 : 2 * checks->room;
         wfi_check *grown = realloc(checks->items, room * sizeof(*grown));
@@ -206,26 +220,51 @@ wfi_checks *wfi_checks_add(weft_tape *tape, weft_stream *stream, const wfi_check
     return checks;
 }
 
+wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_check *check, uint32_t round,
+                              int64_t *number)
+{
+    wfi_checks *checks = checks_of(list, stream);
+    size_t i = 0;
+    while (checks != NULL && i < checks->count &&
+           (checks->items[i].error != check->error || checks->items[i].gradient != check->gradient))
+        i++;
+    if (checks != NULL && i == checks->count)
+        checks = wfi_checks_add(list, stream, check);
+    *number = (int64_t)round << ROUND_BITS | (int64_t)(i + 1);
+    return checks;
+}
+
 /* ---- After a wait ---- */
 
-void wfi_tape_look(weft_tape *tape)
+weft_error *wfi_checks_look(wfi_checks **list)
 {
-    if (tape->checks == NULL)
-        return;
+    weft_error *error = NULL;
+    if (*list == NULL)
+        return NULL;
     pthread_mutex_lock(&left.lock);
-    for (wfi_checks **at = &tape->checks; *at != NULL;) {
+    for (wfi_checks **at = list; *at != NULL;) {
         wfi_checks *checks = *at;
         if (!wfi_stream_passed(&checks->mark)) {
             at = &checks->next;
             continue;
         }
         const wfi_report_slot *found = first_fault(checks);
-        if (found != NULL && tape->error == NULL)
-            tape->error = error_of(checks, found);
+        if (found != NULL && error == NULL)
+            error = error_of(checks, found);
         *at = checks->next;
         drop(checks);
     }
     pthread_mutex_unlock(&left.lock);
+    return error;
+}
+
+void wfi_tape_look(weft_tape *tape)
+{
+    weft_error *error = wfi_checks_look(&tape->checks);
+    if (tape->error == NULL)
+        tape->error = error;
+    else
+        weft_error_unref(error);
 }
 
 void wfi_checks_settle(void)
@@ -235,24 +274,33 @@ void wfi_checks_settle(void)
     pthread_mutex_unlock(&left.lock);
 }
 
-void wfi_tape_leave_checks(weft_tape *tape)
+void wfi_checks_leave(wfi_checks **list)
 {
-    if (tape->checks == NULL)
+    if (*list == NULL)
         return;
-    wfi_checks *last = tape->checks;
+    wfi_checks *last = *list;
     size_t count = 1;
     for (; last->next != NULL; last = last->next)
         count++;
-    if (tape->parent != NULL) {
-        last->next = tape->parent->checks;
-        tape->parent->checks = tape->checks;
-    } else {
-        pthread_mutex_lock(&left.lock);
-        last->next = left.first;
-        left.first = tape->checks;
-        left.count += count;
-        clear_left();
-        pthread_mutex_unlock(&left.lock);
+    pthread_mutex_lock(&left.lock);
+    last->next = left.first;
+    left.first = *list;
+    left.count += count;
+    clear_left();
+    pthread_mutex_unlock(&left.lock);
+    *list = NULL;
+}
+
+void wfi_tape_leave_checks(weft_tape *tape)
+{
+    if (tape->parent == NULL) {
+        wfi_checks_leave(&tape->checks);
+        return;
     }
+    wfi_checks **end = &tape->checks;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = tape->parent->checks;
+    tape->parent->checks = tape->checks;
     tape->checks = NULL;
 }

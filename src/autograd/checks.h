@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checks.h - faults in the data of operators: an index outside, a wrong offset, a row that is no distribution, an
- * integer divided by 0.
+ * integer divided by 0. And in the rows of gradients that optimizers get.
  *
  * On the CPU the operator finds the fault and fails. On a GPU a kernel writes the first fault into the tape's report
  * (tensor/tasks.h), and what follows computes with harmless values, 0 for an index. After the next wait for the tape's
- * stream the fault becomes the tape's error, in the words that it has on the CPU. No operator waits.
+ * stream the fault becomes the tape's error, in the words that it has on the CPU. No operator waits. An optimizer has
+ * such a list of checks too.
  *
- * LOCKING. As a tape. When a tape closes before a wait, its parent takes over the checks. Without a parent a list of
- * the process does, under a lock of its own, and a fault is then only logged.
+ * LOCKING. As a tape, or an optimizer. When a tape closes before a wait, its parent takes over the checks. Without a
+ * parent a list of the process does, under a lock of its own, and a fault is then only logged.
  */
 #ifndef WFI_CHECKS_H
 #define WFI_CHECKS_H
@@ -39,9 +40,12 @@ typedef struct wfi_check {
     int64_t size;
     int operands;
     wfi_operand given[WFI_OP_INPUTS];
+    /* Not of an operator: the error. `gradient` is the number of the gradient. Otherwise NULL. */
+    weft_error *(*error)(int64_t gradient, int64_t size, const wfi_report_slot *found);
+    int64_t gradient;
 } wfi_check;
 
-/* The checks of a tape on one stream. */
+/* The checks of a tape or an optimizer on one stream. */
 typedef struct wfi_checks {
     struct wfi_checks *next;
     struct wfi_page *page;
@@ -51,9 +55,17 @@ typedef struct wfi_checks {
     size_t count, room;
 } wfi_checks;
 
-/* Adds a check to those of the tape on this stream. NULL: out of memory. The caller queues the kernel that writes to
+/* Adds a check to those of the list on this stream. NULL: out of memory. The caller queues the kernel that writes to
  * `report` under the number `count`, and then sets the mark. */
-wfi_checks *wfi_checks_add(weft_tape *tape, weft_stream *stream, const wfi_check *check);
+wfi_checks *wfi_checks_add(wfi_checks **list, weft_stream *stream, const wfi_check *check);
+/* The same for a check that is repeated in each step: it is in the list once, so a loop that never waits does not make
+ * the list longer. The kernel writes *number. `round` counts the steps: of two faults the older one is found. */
+wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_check *check, uint32_t round,
+                              int64_t *number);
+/* Removes the checks that are known to be done. The error of the first fault, or NULL. Does not wait. */
+weft_error *wfi_checks_look(wfi_checks **list);
+/* Takes over the checks: their faults are logged when they are done. */
+void wfi_checks_leave(wfi_checks **list);
 
 #define WFI_FAULT_TEXT 160
 void wfi_fault_text(wfi_check_kind kind, int64_t size, const wfi_report_slot *found, char text[WFI_FAULT_TEXT]);

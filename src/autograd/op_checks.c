@@ -16,7 +16,7 @@ static wfi_checks *add_check(wfi_op *op, wfi_check_kind kind, int64_t size)
     for (int i = 0; i < check.operands; i++)
         if (op->given[i] != NULL)
             check.given[i] = (wfi_operand){true, op->given[i]->dtype, op->given[i]->shape};
-    wfi_checks *checks = wfi_checks_add(op->tape, wfi_stream_now(op->tape->device.index), &check);
+    wfi_checks *checks = wfi_checks_add(&op->tape->checks, wfi_stream_now(op->tape->device.index), &check);
     if (checks == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return checks;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/refuse.h"
+#include "tensor/copy.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,14 @@ static bool is_on_device(const weft_tensor *tensor)
     return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
 
-/* Rows on a GPU are not looked at: that would need a wait. */
+weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found)
+{
+    return weft_error_create(WEFT_ERR_INVALID, "gradient %lld: rows[%lld] is %lld, its parameter has %lld rows",
+                             (long long)gradient, (long long)found->place, (long long)found->value,
+                             (long long)row_count);
+}
+
+/* Rows on a GPU are not looked at: that would need a wait. A step checks them (step.c). */
 static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t i)
 {
     if (is_on_device(rows))
@@ -39,8 +47,7 @@ static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t 
     weft_error *error = NULL;
     for (int64_t k = 0; k < packed->numel && error == NULL; k++)
         if (at[k] < 0 || at[k] >= p->shape.dims[0])
-            error = weft_error_create(WEFT_ERR_INVALID, "gradient %zu: rows[%lld] is %lld, its parameter has %lld rows",
-                                      i, (long long)k, (long long)at[k], (long long)p->shape.dims[0]);
+            error = wfi_row_outside((int64_t)i, p->shape.dims[0], &(const wfi_report_slot){1, k, at[k], 0});
     weft_tensor_unref(packed);
     return error;
 }
@@ -108,6 +115,8 @@ static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradie
 weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients)
 {
     weft_error *error = NULL;
+    if (optimizer->error != NULL)
+        return weft_error_ref(optimizer->error);
     if (gradients.count != optimizer->count)
         return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
     if (gradients.items == NULL)
@@ -176,52 +185,105 @@ void wfi_ready_drop(wfi_ready *ready, size_t count)
     free(ready);
 }
 
-weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
-{
-    double total = 0, sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (wfi_ready_is_none(&ready[i]))
-            continue;
-        weft_status status =
-            ready[i].dense != NULL ? wfi_squares(ready[i].dense, &sum) : wfi_squares_of_rows(&ready[i].rows, &sum);
-        if (status != WEFT_OK)
-            return status;
-        total += sum;
-    }
-    *norm = sqrt(total);
-    return WEFT_OK;
-}
-
 static const weft_tensor *tensor_of(const wfi_ready *ready)
 {
     return ready->dense != NULL ? ready->dense : ready->rows.values;
 }
 
+static int64_t parts_of(const wfi_ready *ready)
+{
+    return tensor_of(ready) == NULL ? 0 : wfi_squares_count(ready->dense, &ready->rows);
+}
+
+/* The number of gradients from the first one on that are on its GPU, with those in between that are not there; *parts:
+ * of the sums of their squares. */
+static size_t count_together(const wfi_ready *ready, size_t count, int64_t *parts)
+{
+    size_t i = 0;
+    *parts = 0;
+    for (; i < count; i++) {
+        const weft_tensor *first = tensor_of(&ready[0]), *tensor = tensor_of(&ready[i]);
+        if (tensor != NULL &&
+            (!is_on_device(tensor) || weft_tensor_device(tensor).index != weft_tensor_device(first).index))
+            break;
+        *parts += parts_of(&ready[i]);
+    }
+    return i;
+}
+
+/* The sums of the squares of gradients on one GPU, by parts; without a wait. */
+static weft_status squares_on_gpu(const wfi_ready *ready, size_t count, weft_tensor *partial)
+{
+    wfi_steps *steps = wfi_steps_create();
+    weft_status status = steps == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    int64_t part = 0;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        if (tensor_of(&ready[i]) != NULL)
+            status = wfi_squares_parts(steps, ready[i].dense, &ready[i].rows, partial, part);
+        part += parts_of(&ready[i]);
+    }
+    if (status == WEFT_OK)
+        status = wfi_steps_run(steps);
+    wfi_steps_destroy(steps);
+    return status;
+}
+
+/* Adds the sums of the squares of `count` gradients on one GPU, which it waits for. */
+static weft_status add_squares(const wfi_ready *ready, size_t count, int64_t parts, double *total)
+{
+    weft_tensor *partial = wfi_tensor_empty_like(tensor_of(&ready[0]), WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
+    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
+    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
+    if (status == WEFT_OK)
+        status = wfi_copy(partial, here);
+    const double *at = status == WEFT_OK ? wfi_tensor_address(here) : NULL;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        double sum = 0;
+        for (int64_t k = parts_of(&ready[i]); k > 0; k--)
+            sum += *at++;
+        *total += sum;
+    }
+    weft_tensor_unref(partial);
+    weft_tensor_unref(here);
+    return status;
+}
+
+weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
+{
+    weft_status status = WEFT_OK;
+    double total = 0, sum = 0;
+    int64_t parts = 0;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        if (wfi_ready_is_none(&ready[i]))
+            continue;
+        if (is_on_device(tensor_of(&ready[i]))) {
+            size_t together = count_together(&ready[i], count - i, &parts);
+            status = add_squares(&ready[i], together, parts, &total);
+            i += together - 1;
+            continue;
+        }
+        status = ready[i].dense != NULL ? wfi_squares(ready[i].dense, &sum) : wfi_squares_of_rows(&ready[i].rows, &sum);
+        total += status == WEFT_OK ? sum : 0;
+    }
+    if (status == WEFT_OK)
+        *norm = sqrt(total);
+    return status;
+}
+
 weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, double max_norm, weft_tensor **out)
 {
-    const weft_tensor *first = NULL;
-    int64_t parts = 0, part = 0;
+    size_t first = 0;
+    int64_t parts = 0;
     *out = NULL;
-    for (size_t i = 0; i < count; i++) {
-        const weft_tensor *tensor = tensor_of(&ready[i]);
-        if (tensor == NULL)
-            continue;
-        first = first == NULL ? tensor : first;
-        if (!is_on_device(tensor) || weft_tensor_device(tensor).index != weft_tensor_device(first).index)
-            return WEFT_OK;
-        parts += wfi_squares_count(ready[i].dense, &ready[i].rows);
-    }
-    if (parts == 0)
+    while (first < count && tensor_of(&ready[first]) == NULL)
+        first++;
+    if (first == count || !is_on_device(tensor_of(&ready[first])) ||
+        count_together(&ready[first], count - first, &parts) < count - first)
         return WEFT_OK;
-    weft_tensor *partial = wfi_tensor_empty_like(first, WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
-    weft_tensor *made = wfi_tensor_empty_like(first, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64);
-    weft_status status = partial == NULL || made == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
-        if (tensor_of(&ready[i]) == NULL)
-            continue;
-        status = wfi_squares_parts(ready[i].dense, &ready[i].rows, partial, part);
-        part += wfi_squares_count(ready[i].dense, &ready[i].rows);
-    }
+    const weft_tensor *like = tensor_of(&ready[first]);
+    weft_tensor *partial = wfi_tensor_empty_like(like, WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
+    weft_tensor *made = wfi_tensor_empty_like(like, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64);
+    weft_status status = partial == NULL || made == NULL ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
     if (status == WEFT_OK)
         status = wfi_clip_on_gpu(partial, factor, max_norm, WFI_NORM_ROOM, made);
     weft_tensor_unref(partial);
@@ -229,6 +291,21 @@ weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, 
         *out = made;
     else
         weft_tensor_unref(made);
+    return status;
+}
+
+/* As on the CPU. Waits for a GPU; the least row is the first one of those in order. */
+static weft_status find_negative_row(const wfi_ready *ready, size_t count)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        const weft_tensor *order = ready[i].rows.order;
+        int64_t least = 0;
+        if (order != NULL && order->numel > 0)
+            status = wfi_memory_read(order->storage, 0, &least, sizeof(least));
+        if (status == WEFT_OK && least < 0)
+            status = WEFT_ERR_INVALID;
+    }
     return status;
 }
 
@@ -244,6 +321,8 @@ weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
             return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: gradient %zu has rows and no values", i);
     }
     weft_status status = wfi_ready_gradients(gradients, &ready);
+    if (status == WEFT_OK)
+        status = find_negative_row(ready, gradients.count);
     if (status == WEFT_OK)
         status = wfi_ready_norm(ready, gradients.count, norm);
     wfi_ready_drop(ready, gradients.count);

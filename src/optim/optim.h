@@ -14,8 +14,10 @@
 #ifndef WFI_OPTIM_H
 #define WFI_OPTIM_H
 
+#include "autograd/checks.h"
 #include "base/handle.h"
 #include "optim/rules.h"
+#include "tensor/cell.h"
 
 #include <stdatomic.h>
 
@@ -45,16 +47,25 @@ struct weft_optimizer {
     size_t accumulated;       /* calls since the last step */
     double norm;              /* of the last step's gradients, if there is a max_norm */
     weft_tensor *norm_on_gpu; /* instead of `norm`: its first element, after a step on a GPU; or NULL */
+    wfi_steps *steps;         /* collects a step on a GPU; made at the first one */
+    wfi_checks *checks;       /* of rows of gradients on GPUs, that are not known to be done */
+    uint32_t round;           /* counts the steps with such checks */
+    weft_error *error;        /* of one of them; weft_optimizer_wait gives it away; or NULL */
 };
 
 /* A gradient that fits its parameter, prepared for a step. Zeroed: there is none. */
 typedef struct wfi_ready {
     weft_tensor *dense;     /* contiguous; one reference */
     wfi_gradient_rows rows; /* values NULL: it is dense */
-    weft_tensor *slab;      /* for a step that does not write in place; used by step.c */
+    /* Used by step.c: */
+    weft_tensor *slab; /* for a step that does not write in place */
+    wfi_write write;   /* while the step is collected */
+    bool is_collected;
 } wfi_ready;
 
-/* An error that names a gradient that does not fit; NULL: all fit. */
+/* The error of a row that is not one of the parameter's. */
+weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found);
+/* An error that names a gradient that does not fit, or the error of an earlier step; NULL: all fit. */
 weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients);
 /* Prepares gradients that fit. WEFT_ERR_MEMORY, _UNSUPPORTED. */
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out);

@@ -265,6 +265,9 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
             weft_tensor_unref(optimizer->kept[i].slots[k]);
     }
     weft_tensor_unref(optimizer->norm_on_gpu);
+    wfi_steps_destroy(optimizer->steps);
+    wfi_checks_leave(&optimizer->checks);
+    weft_error_unref(optimizer->error);
     free(optimizer->parameters);
     free(optimizer->kept);
     free(optimizer->groups);

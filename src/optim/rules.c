@@ -277,6 +277,7 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows 
     }
     if (update->gpu != NULL) {
         u.scale = update->gpu->scale;
+        u.steps = update->gpu->steps;
         u.rows = update->gpu->rows != NULL ? update->gpu->rows : u.rows;
     }
     return u;

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "mem/stream.h"
@@ -72,6 +73,11 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
 }
 
+static bool is_on_gpu(const weft_tensor *parameter)
+{
+    return wfi_tensor_kind(parameter) == WFI_MEMORY_CUDA;
+}
+
 /* Whether the parameter's value is replaced if it has other references. */
 static bool is_replaced(const weft_optimizer *optimizer, size_t i)
 {
@@ -94,7 +100,7 @@ static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_read
 }
 
 /* The slots of what will be stepped, and room for it. */
-static weft_status make_way(const weft_optimizer *optimizer, wfi_ready *ready)
+static weft_status make_way(weft_optimizer *optimizer, wfi_ready *ready)
 {
     uint64_t deadline = wfi_deadline(&wfi_clock_real, wfi_optimizer_common(optimizer)->pin_timeout_ms);
     weft_status status = WEFT_OK;
@@ -104,6 +110,11 @@ static weft_status make_way(const weft_optimizer *optimizer, wfi_ready *ready)
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
             status = make_room(optimizer, i, &ready[i], deadline);
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK && optimizer->steps == NULL; i++)
+        if (is_on_gpu(optimizer->parameters[i])) {
+            optimizer->steps = wfi_steps_create();
+            status = optimizer->steps == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+        }
     return status;
 }
 
@@ -120,34 +131,31 @@ typedef struct step_factor {
     const double *scale; /* a further factor, in memory of the GPU; NULL: 1 */
 } step_factor;
 
-/*
- * Only here, and in the kernels, a parameter is read and written. Memory may run out as late as here, if a thread
- * began to read the parameter after make_way; then the parameters before it have been stepped.
- */
-static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, step_factor factor)
+static wfi_write_how how_to_write(const weft_optimizer *optimizer, size_t i, const wfi_ready *gradient)
 {
-    wfi_kept *kept = &optimizer->kept[i];
+    return !is_replaced(optimizer, i) ? WFI_WRITE_IN_PLACE
+           : gradient->dense == NULL  ? WFI_WRITE_PART
+           : gradient->slab != NULL   ? WFI_WRITE_BESIDE
+                                      : WFI_WRITE_WHOLE;
+}
+
+/* Runs the step of the type, or on a GPU collects it. The write has begun. */
+static weft_status run_step(const weft_optimizer *optimizer, size_t i, const wfi_ready *gradient, step_factor factor)
+{
+    const wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
+    const wfi_write *write = &gradient->write;
     bool sparse = gradient->dense == NULL;
-    wfi_write_how how = !is_replaced(optimizer, i) ? WFI_WRITE_IN_PLACE
-                        : sparse                   ? WFI_WRITE_PART
-                        : gradient->slab != NULL   ? WFI_WRITE_BESIDE
-                                                   : WFI_WRITE_WHOLE;
-    wfi_write write;
-    weft_status status = wfi_write_begin(&write, optimizer->parameters[i], how, gradient->slab);
-    gradient->slab = NULL;
-    if (status != WEFT_OK)
-        return status;
-    weft_optimizer_update update = {.from = sparse ? write.to : write.from,
-                                    .to = write.to,
+    weft_optimizer_update update = {.from = sparse ? write->to : write->from,
+                                    .to = write->to,
                                     .gradient = gradient->dense,
                                     .factor = spec->maximize ? -factor.by : factor.by,
                                     .lr = spec->lr,
                                     .options = wfi_spec_get_options(spec),
                                     .step = kept->steps + 1};
     memcpy(update.slots, kept->slots, sizeof(update.slots));
-    const wfi_gpu_update on_gpu = {factor.scale, sparse ? &gradient->rows : NULL};
-    if (weft_tensor_device(write.to).kind != WEFT_DEVICE_CPU)
+    const wfi_gpu_update on_gpu = {factor.scale, sparse ? &gradient->rows : NULL, optimizer->steps};
+    if (weft_tensor_device(write->to).kind != WEFT_DEVICE_CPU)
         update.gpu = &on_gpu;
     if (sparse) {
         update.row_count = gradient->rows.count;
@@ -155,16 +163,122 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
         update.rows = gradient->rows.rows;
         update.row_values = gradient->rows.at;
     }
-    status = optimizer->type->step(&update);
-    if (status > WEFT_OK)
-        status = WEFT_ERR_INVALID; /* a status is 0 or negative: the step of a user's type returned something else */
-    wfi_write_end(&write, status == WEFT_OK || write.to == write.from);
+    weft_status status = optimizer->type->step(&update);
+    return status > WEFT_OK ? WEFT_ERR_INVALID : status; /* the step of a user's type returned something else */
+}
+
+/* Ends the write of a step that was run, or queued, with this status. */
+static void end_step(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, weft_status status)
+{
+    wfi_write_end(&gradient->write, status == WEFT_OK || gradient->write.to == gradient->write.from);
     if (status == WEFT_OK)
-        kept->steps++;
-    else
+        optimizer->kept[i].steps++;
+}
+
+static weft_status say_failed(const weft_optimizer *optimizer, size_t i, weft_status status)
+{
+    if (status != WEFT_OK)
         wfi_log(WEFT_LOG_WARN,
                 "%s: the step of parameter %zu of %zu failed: %s; the parameters before it have been stepped",
                 optimizer->type->name, i, optimizer->count, weft_status_text(status));
+    return status;
+}
+
+/*
+ * Only here, and in the kernels, a parameter is read and written. Memory may run out as late as here, if a thread
+ * began to read the parameter after make_way; then the parameters before it have been stepped.
+ */
+static weft_status step_one(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, step_factor factor)
+{
+    wfi_write_how how = how_to_write(optimizer, i, gradient);
+    weft_status status = wfi_write_begin(&gradient->write, optimizer->parameters[i], how, gradient->slab);
+    gradient->slab = NULL;
+    if (status != WEFT_OK)
+        return status;
+    status = run_step(optimizer, i, gradient, factor);
+    if (status == WEFT_OK && is_on_gpu(optimizer->parameters[i]))
+        status = wfi_steps_run(optimizer->steps);
+    end_step(optimizer, i, gradient, status);
+    return say_failed(optimizer, i, status);
+}
+
+/* ---- On a GPU: the steps are collected, for launches of many parameters ---- */
+
+/* Queues the steps that are collected, of parameters before `end`. */
+static weft_status queue_steps(weft_optimizer *optimizer, wfi_ready *ready, size_t end)
+{
+    weft_status status = wfi_steps_run(optimizer->steps);
+    size_t count = 0;
+    for (size_t i = 0; i < end; i++)
+        if (ready[i].is_collected) {
+            ready[i].is_collected = false;
+            end_step(optimizer, i, &ready[i], status);
+            count++;
+        }
+    if (status != WEFT_OK && count > 0)
+        wfi_log(WEFT_LOG_WARN, "%s: queueing the steps of %zu parameters on a GPU failed: %s; some may be stepped",
+                optimizer->type->name, count, weft_status_text(status));
+    return status;
+}
+
+/* The parameter stays locked until the step is queued. If another thread uses it now, it is stepped by itself: a thread
+ * that has locked parameters does not wait for others. */
+static weft_status collect_step(weft_optimizer *optimizer, size_t i, wfi_ready *ready, step_factor factor)
+{
+    wfi_ready *gradient = &ready[i];
+    wfi_write_how how = how_to_write(optimizer, i, gradient);
+    weft_status status = wfi_write_try(&gradient->write, optimizer->parameters[i], how, &gradient->slab);
+    if (status == WEFT_ERR_TIMEOUT) {
+        status = queue_steps(optimizer, ready, i);
+        return status == WEFT_OK ? step_one(optimizer, i, gradient, factor) : status;
+    }
+    if (status != WEFT_OK)
+        return status;
+    status = run_step(optimizer, i, gradient, factor);
+    gradient->is_collected = status == WEFT_OK;
+    if (status != WEFT_OK)
+        end_step(optimizer, i, gradient, status);
+    return say_failed(optimizer, i, status);
+}
+
+static weft_status step_parameters(weft_optimizer *optimizer, wfi_ready *ready, step_factor factor)
+{
+    weft_status status = WEFT_OK, queued = WEFT_OK;
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
+        if (wfi_ready_is_none(&ready[i]))
+            continue;
+        if (is_on_gpu(optimizer->parameters[i])) {
+            status = collect_step(optimizer, i, ready, factor);
+            continue;
+        }
+        if (optimizer->steps != NULL) /* a step on the CPU may wait for a parameter */
+            status = queue_steps(optimizer, ready, i);
+        if (status == WEFT_OK)
+            status = step_one(optimizer, i, &ready[i], factor);
+    }
+    if (optimizer->steps != NULL)
+        queued = queue_steps(optimizer, ready, optimizer->count);
+    return status == WEFT_OK ? queued : status;
+}
+
+/* Queues a check of the rows of gradients on GPUs. */
+static weft_status check_rows(weft_optimizer *optimizer, const wfi_ready *ready)
+{
+    weft_status status = WEFT_OK;
+    optimizer->round++;
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
+        const wfi_gradient_rows *rows = &ready[i].rows;
+        if (rows->order == NULL || rows->count == 0)
+            continue;
+        int64_t size = optimizer->parameters[i]->shape.dims[0], number = 0;
+        weft_stream *stream = wfi_stream_now(weft_tensor_device(rows->ids).index);
+        const wfi_check check = {.size = size, .error = wfi_row_outside, .gradient = (int64_t)i};
+        wfi_checks *checks = wfi_checks_repeat(&optimizer->checks, stream, &check, optimizer->round, &number);
+        if (checks == NULL)
+            return WEFT_ERR_MEMORY;
+        status = wfi_gradient_rows_check(rows, size, checks->report, number);
+        checks->mark = wfi_stream_mark_now(stream);
+    }
     return status;
 }
 
@@ -207,32 +321,48 @@ static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double 
     weft_status status = clip(optimizer, ready, &all);
     if (status == WEFT_OK)
         status = make_way(optimizer, ready);
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        if (!wfi_ready_is_none(&ready[i]))
-            status = step_one(optimizer, i, &ready[i], all);
-    return status;
+    if (status == WEFT_OK)
+        status = check_rows(optimizer, ready);
+    return status == WEFT_OK ? step_parameters(optimizer, ready, all) : status;
 }
 
-/* The stream that made the gradients, with a reference; NULL: the common one, or the CPU. */
-static weft_stream *stream_of(const wfi_ready *ready, size_t count)
+/* The stream of a thread while it steps. A step runs on the stream that made the first gradient: so a loop on
+ * one stream has no events. */
+typedef struct step_stream {
+    weft_stream *now, *before; /* one reference to `now`; NULL: the common one, or the CPU */
+} step_stream;
+
+static step_stream set_stream(const weft_tensor *gradient)
 {
-    for (size_t i = 0; i < count; i++) {
-        const weft_tensor *tensor = ready[i].dense != NULL ? ready[i].dense : ready[i].rows.values;
-        if (tensor != NULL)
-            return wfi_storage_writer(tensor->storage);
-    }
-    return NULL;
+    weft_tensor *read = gradient == NULL ? NULL : wfi_tensor_read(gradient);
+    weft_stream *now = read == NULL ? NULL : wfi_storage_writer(read->storage);
+    weft_tensor_unref(read);
+    return (step_stream){now, wfi_stream_set(now)};
 }
 
-/* On the stream that made the gradients: so a loop on one stream has no events. */
-static weft_status step_all(weft_optimizer *optimizer, wfi_ready *ready, double factor)
+static void restore_stream(step_stream stream)
 {
-    weft_stream *stream = stream_of(ready, optimizer->count), *before = wfi_stream_set(stream);
-    weft_status status = try_step(optimizer, ready, factor);
-    drop_slabs(ready, optimizer->count);
-    (void)wfi_stream_set(before);
-    weft_stream_unref(stream);
-    return status;
+    (void)wfi_stream_set(stream.before);
+    weft_stream_unref(stream.now);
+}
+
+/* Makes a fault that a wait has shown the optimizer's error. */
+static void look(weft_optimizer *optimizer)
+{
+    weft_error *found = wfi_checks_look(&optimizer->checks);
+    if (optimizer->error == NULL)
+        optimizer->error = found;
+    else
+        weft_error_unref(found);
+}
+
+static weft_status earlier_error(weft_optimizer *optimizer, const char *function)
+{
+    look(optimizer);
+    if (optimizer->error != NULL)
+        wfi_log(WEFT_LOG_WARN, "%s: no step: an earlier step failed: %s; weft_optimizer_wait clears the error",
+                function, weft_error_message(optimizer->error));
+    return weft_error_code(optimizer->error);
 }
 
 weft_status weft_optimizer_step(weft_optimizer *optimizer)
@@ -242,16 +372,42 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
         return wfi_refuse_null("weft_optimizer_step", "the optimizer");
     if (optimizer->accumulated == 0)
         return wfi_refuse(WEFT_ERR_STATE, "weft_optimizer_step: no gradients: call weft_optimizer_accumulate first");
+    weft_status status = earlier_error(optimizer, "weft_optimizer_step");
+    if (status != WEFT_OK)
+        return status;
     wfi_ready *ready = wfi_calloc(optimizer->count, sizeof(*ready)); /* the sums, borrowed */
     if (ready == NULL)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < optimizer->count; i++)
+    const weft_tensor *first = NULL;
+    for (size_t i = optimizer->count; i-- > 0;) {
         ready[i].dense = optimizer->kept[i].is_summed ? optimizer->kept[i].sum : NULL;
-    weft_status status =
-        step_all(optimizer, ready, wfi_optimizer_common(optimizer)->average ? 1.0 / (double)optimizer->accumulated : 1);
+        first = ready[i].dense != NULL ? ready[i].dense : first;
+    }
+    step_stream stream = set_stream(first);
+    status =
+        try_step(optimizer, ready, wfi_optimizer_common(optimizer)->average ? 1.0 / (double)optimizer->accumulated : 1);
+    drop_slabs(ready, optimizer->count);
+    restore_stream(stream);
     free(ready);
     if (status == WEFT_OK)
         weft_optimizer_zero(optimizer);
+    return status;
+}
+
+static weft_status apply(weft_optimizer *optimizer, weft_gradients gradients)
+{
+    wfi_ready *ready = NULL;
+    size_t first = 0;
+    while (first + 1 < gradients.count && gradients.items[first].values == NULL)
+        first++;
+    step_stream stream = set_stream(gradients.items[first].values);
+    weft_status status = wfi_ready_gradients(gradients, &ready);
+    if (status == WEFT_OK) {
+        status = try_step(optimizer, ready, 1);
+        drop_slabs(ready, gradients.count);
+    }
+    restore_stream(stream);
+    wfi_ready_drop(ready, gradients.count);
     return status;
 }
 
@@ -260,18 +416,49 @@ weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradi
     WFI_LIVE(optimizer);
     if (optimizer == NULL)
         return wfi_refuse_null("weft_optimizer_apply", "the optimizer");
-    wfi_ready *ready = NULL;
     weft_error *error = NULL;
-    weft_status status = weft_optimizer_check_gradients(optimizer, gradients, &error);
+    weft_status status = earlier_error(optimizer, "weft_optimizer_apply");
+    if (status != WEFT_OK)
+        return status;
+    status = weft_optimizer_check_gradients(optimizer, gradients, &error);
     if (status != WEFT_OK)
         wfi_log(WEFT_LOG_DEBUG, "weft_optimizer_apply: %s", weft_error_message(error));
     weft_error_unref(error);
-    if (status != WEFT_OK)
-        return status;
-    status = wfi_ready_gradients(gradients, &ready);
-    if (status == WEFT_OK)
-        status = step_all(optimizer, ready, 1);
-    wfi_ready_drop(ready, gradients.count);
+    return status != WEFT_OK ? status : apply(optimizer, gradients);
+}
+
+/* Waits for the stream that wrote a parameter on a GPU, unless it is the one waited for before. */
+static weft_status wait_for(const weft_tensor *parameter, wfi_stream_mark *before)
+{
+    weft_tensor *now = wfi_tensor_read(parameter);
+    weft_stream *writer = wfi_storage_writer(now->storage);
+    weft_stream *stream = writer != NULL ? writer : wfi_stream_common(wfi_storage_device(now->storage));
+    weft_status status = stream->id == before->id ? WEFT_OK : wfi_stream_wait(stream);
+    *before = wfi_stream_mark_now(stream);
+    weft_stream_unref(writer);
+    weft_tensor_unref(now);
+    return status;
+}
+
+weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
+{
+    WFI_LIVE(optimizer);
+    if (optimizer == NULL)
+        return wfi_refuse_null_to(error, "weft_optimizer_wait", "the optimizer");
+    wfi_stream_mark before = {.id = 0};
+    for (size_t i = 0; i < optimizer->count; i++) {
+        if (!is_on_gpu(optimizer->parameters[i]))
+            continue;
+        weft_status status = wait_for(optimizer->parameters[i], &before);
+        if (status != WEFT_OK)
+            return wfi_error_fail(error, status, "waiting for the GPU: %s", weft_status_text(status));
+    }
+    look(optimizer);
+    weft_error *found = optimizer->error;
+    weft_status status = weft_error_code(found);
+    optimizer->error = NULL;
+    if (found != NULL)
+        wfi_error_give(error, found);
     return status;
 }
 

@@ -27,7 +27,8 @@ typedef enum wfi_gpu_kind {
     WFI_GPU_INDEX_CHECK,
     WFI_GPU_OFFSETS_CHECK,
     WFI_GPU_DIVISOR,
-    WFI_GPU_INDEX_RANK,
+    WFI_GPU_SORT_TILES,
+    WFI_GPU_SORT_MERGE,
     WFI_GPU_GATHER,
     WFI_GPU_SCATTER_ADD,
     WFI_GPU_SELECT,
@@ -144,10 +145,9 @@ typedef struct wfi_report {
     wfi_report_slot slots[WFI_REPORT_SLOTS];
 } wfi_report;
 
-/* safe[i] = index[i], or 0 for an element that is not in [0, size), which is reported. `safe` may be `index`. A piece
- * is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets of bags
- * of `size` elements, see cpu/embedding.h; if one is wrong, all bags except the first become empty. INDEX_RANK: safe =
- * the places of the index, sorted by its elements; places of equal elements stay in order. A piece is an element. */
+/* safe[i] = index[i], or 0 for an element that is not in [0, size), which is reported. `safe` may be `index`, or NULL.
+ * A piece is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets of
+ * bags of `size` elements, see cpu/embedding.h; if one is wrong, all bags but the first become empty. */
 typedef struct wfi_index_task {
     wfi_gpu_task head;
     const int64_t *index;
@@ -291,32 +291,52 @@ typedef struct wfi_lstm_task {
     void *dh, *dc, *dgates;
 } wfi_lstm_task;
 
-/* A gradient by rows: values [n, width], value i for row rows[i]; `order` by INDEX_RANK. All zero: a dense gradient. */
+/* SORT_TILES: sorts each tile of WFI_SORT_TILE elements of `keys` [n], and writes the places that they had before to
+ * to_order. A piece is a tile. SORT_MERGE: merges pairs of sorted runs of `width` elements, and their `order`. A piece
+ * is an element. Equal keys stay in the order of their places. */
+enum { WFI_SORT_TILE = 256 };
+typedef struct wfi_sort_task {
+    wfi_gpu_task head;
+    const int64_t *keys, *order; /* the input; SORT_TILES has no order */
+    int64_t *to_keys, *to_order;
+    int64_t n, width;
+} wfi_sort_task;
+
+/* A gradient by rows: values [n, width]. `rows` are their rows, sorted, and value order[k] is one of row rows[k]; see
+ * wfi_sort_task. All zero: a dense gradient. */
 typedef struct wfi_rows_order {
     const int64_t *rows, *order;
     int64_t n, width;
+    int64_t row_count; /* of the parameter; other rows are ignored */
 } wfi_rows_order;
 
-/* One step of an optimizer on one parameter; a piece is an element, of the gradient. See cpu/optim/. */
-enum { WFI_STEP_NUMBERS = 8 };
+/*
+ * One step of an optimizer on many parameters; see cpu/optim/. An entry is a parameter. `places` holds entries from the
+ * front on, and from the end on what several entries may share. A piece of work belongs to one entry: WFI_STEP_PIECE
+ * elements of its gradient. The parameter of a kernel has at most 4 KiB.
+ */
+enum { WFI_STEP_NUMBERS = 8, WFI_STEP_SLOTS_USED = 3, WFI_STEP_PIECE = 1024, WFI_STEP_PLACES = 63 };
+typedef struct wfi_step_entry {
+    const void *from, *gradient;
+    void *to, *slots[WFI_STEP_SLOTS_USED];
+    int64_t count;   /* elements of the gradient; not 0 in a step */
+    int32_t begin;   /* its first piece */
+    int16_t numbers; /* the place of its numbers */
+    int16_t rows;    /* the place of its rows; 0: the gradient is dense */
+} wfi_step_entry;
+typedef union wfi_step_place {
+    wfi_step_entry entry;
+    double numbers[WFI_STEP_NUMBERS]; /* the struct `numbers` of the rule; the first one is the gradient's factor */
+    wfi_rows_order rows;
+} wfi_step_place;
 typedef struct wfi_step_task {
     wfi_gpu_task head;
-    const void *from, *gradient;
-    void *to, *slots[4];
-    double numbers[WFI_STEP_NUMBERS]; /* the struct `numbers` of the rule; the first one is the gradient's factor */
-    const double *scale;              /* the factor is multiplied by it; NULL: 1 */
-    wfi_rows_order by;
-    int64_t row_count; /* by rows: those of the parameter; others are ignored */
+    const double *scale; /* the factors are multiplied by it; NULL: 1 */
+    int64_t entries;
+    wfi_step_place places[WFI_STEP_PLACES];
 } wfi_step_task;
-
-/* partial [count]: the sums of the squares of the pieces of x [n], or of the sums of its rows. */
-typedef struct wfi_squares_task {
-    wfi_gpu_task head;
-    const void *x;
-    double *partial;
-    int64_t n;
-    wfi_rows_order by;
-} wfi_squares_task;
+/* SQUARES: `to` [pieces of the entry] = the sums of the squares of equal parts of the gradient, or of its sums by
+ * row. */
 
 /* out[0] = factor * norm, with the squared norm the sum of partial [n]; out[1] = what then limits it to max_norm, at
  * most 1; see wfi_clip_factor. One block. */

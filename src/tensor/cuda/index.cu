@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * index.cu - picks elements and rows by an index, and adds gradients to the places that the index names, in its order.
- * Also the kernels that check an index (autograd/op_checks.c).
- */
+/* index.cu - elements and rows picked by an index, and added up where they came from: in the index's order. Checks and
+ * sorting of an index. */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi
@@ -205,7 +203,8 @@ WFI_KERNEL(index_check, wfi_index_task)
             first = i;
             value = at;
         }
-        args.safe[i] = inside ? at : 0;
+        if (args.safe != nullptr)
+            args.safe[i] = inside ? at : 0;
     }
     WFI_SHARED(int64_t, least, 1);
     int64_t of_all = wfi::block_least(first);
@@ -238,12 +237,62 @@ WFI_KERNEL(offsets_check, wfi_index_task)
         *slot = {args.check, first, args.index[first], first == 0 ? 0 : args.index[first - 1]};
 }
 
-WFI_KERNEL(index_rank, wfi_index_task)
+/* ---- Sorting ---- */
+
+namespace wfi
 {
-    for (int64_t i = wfi::first_of_all(); i < args.n; i += wfi::step_of_all()) {
-        int64_t mine = args.index[i], rank = 0;
-        for (int64_t j = 0; j < args.n; j++)
-            rank += args.index[j] < mine || (args.index[j] == mine && j < i);
-        args.safe[rank] = i;
+
+/* A thread counts the elements of its tile that come before its own. */
+__device__ inline void sort_tiles(const wfi_sort_task &args)
+{
+    WFI_SHARED(int64_t, keys, WFI_SORT_TILE);
+    for (int64_t tile = blockIdx.x; tile < args.head.count; tile += gridDim.x) {
+        int64_t begin = tile * WFI_SORT_TILE, left = args.n - begin, mine = 0;
+        int here = threadIdx.x, count = left < WFI_SORT_TILE ? (int)left : WFI_SORT_TILE, rank = 0;
+        if (here < count)
+            keys[here] = mine = args.keys[begin + here];
+        __syncthreads();
+        for (int j = 0; here < count && j < count; j++)
+            rank += keys[j] < mine || (keys[j] == mine && j < here);
+        if (here < count) {
+            args.to_keys[begin + rank] = mine;
+            args.to_order[begin + rank] = begin + here;
+        }
+        __syncthreads(); /* the next tile overwrites the keys */
     }
+}
+
+/* The new place of an element: its place in its own run, and the number of elements of the other run that come before
+ * it. Of equal keys those of the first run do. */
+__device__ inline void sort_merge(const wfi_sort_task &args)
+{
+    for (int64_t i = first_of_all(); i < args.n; i += step_of_all()) {
+        int64_t pair = i / (2 * args.width) * (2 * args.width), middle = pair + args.width, end = middle + args.width;
+        middle = middle < args.n ? middle : args.n;
+        end = end < args.n ? end : args.n;
+        bool is_first = i < middle;
+        int64_t mine = args.keys[i], other = is_first ? middle : pair, low = other, high = is_first ? end : middle;
+        while (low < high) {
+            int64_t at = low + (high - low) / 2;
+            if (args.keys[at] < mine || (!is_first && args.keys[at] == mine))
+                low = at + 1;
+            else
+                high = at;
+        }
+        int64_t to = (is_first ? i : pair + i - middle) + low - other;
+        args.to_keys[to] = mine;
+        args.to_order[to] = args.order[i];
+    }
+}
+
+} // namespace wfi
+
+WFI_KERNEL(sort_tiles, wfi_sort_task)
+{
+    wfi::sort_tiles(args);
+}
+
+WFI_KERNEL(sort_merge, wfi_sort_task)
+{
+    wfi::sort_merge(args);
 }

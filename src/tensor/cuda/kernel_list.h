@@ -20,7 +20,8 @@
     WFI_KERNELS_NUMBER(X, argmax)                                                                                      \
     X(index_check)                                                                                                     \
     X(offsets_check)                                                                                                   \
-    X(index_rank)                                                                                                      \
+    X(sort_tiles)                                                                                                      \
+    X(sort_merge)                                                                                                      \
     WFI_KERNELS_INTEGER(X, divisor)                                                                                    \
     WFI_KERNELS_SIZE(X, gather)                                                                                        \
     WFI_KERNELS_SIZE(X, select)                                                                                        \

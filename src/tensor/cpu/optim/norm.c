@@ -2,7 +2,6 @@
 /* norm.c - sums of squares in float64: by pieces whose bounds do not depend on the threads, and the pieces in order. */
 #include "tensor/check.h"
 #include "tensor/clones.h"
-#include "tensor/copy.h"
 #include "tensor/parallel.h"
 #include "tensor/tasks.h"
 #include "tensor/cpu/optim/update.h"
@@ -75,18 +74,23 @@ int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows)
     return parts < PARTS_MOST ? parts : PARTS_MOST;
 }
 
-weft_status wfi_squares_parts(const weft_tensor *x, const wfi_gradient_rows *rows, weft_tensor *partial, int64_t first)
+weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_gradient_rows *rows,
+                              weft_tensor *partial, int64_t first)
 {
     const weft_tensor *values = x != NULL ? x : rows->values;
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(values);
+    if (status == WEFT_OK && x == NULL)
+        status = wfi_check_beside(rows->order, values);
     if (status != WEFT_OK)
         return status;
-    wfi_squares_task task = {WFI_GPU_TASK(values, values->dtype, wfi_squares_count(x, rows)),
-                             .x = wfi_tensor_address(values), .partial = (double *)wfi_tensor_address(partial) + first,
-                             .n = values->numel};
-    if (x == NULL)
-        task.by = wfi_rows_order_of(rows);
-    return WFI_GPU_RUN(WFI_GPU_SQUARES, task);
+    wfi_steps_item item = {.kind = WFI_GPU_SQUARES,
+                           .gradient = values,
+                           .rows = x == NULL ? rows : NULL,
+                           .row_count = INT64_MAX,
+                           .to = (double *)wfi_tensor_address(partial) + first,
+                           .pieces = wfi_squares_count(x, rows)};
+    item.written = (size_t)item.pieces * sizeof(double);
+    return item.pieces == 0 ? WEFT_OK : wfi_steps_add(steps, &item);
 }
 
 weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out)
@@ -101,32 +105,13 @@ weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double ma
     return WFI_GPU_RUN(WFI_GPU_CLIP, task);
 }
 
-/* Waits for the GPU. */
-static weft_status squares_on_gpu(const weft_tensor *x, const wfi_gradient_rows *rows, double *sum)
-{
-    const weft_shape parts = WEFT_SHAPE(wfi_squares_count(x, rows));
-    weft_tensor *partial = wfi_tensor_empty_like(x != NULL ? x : rows->values, parts, WEFT_DTYPE_FLOAT64);
-    weft_tensor *here = weft_tensor_empty(parts, WEFT_DTYPE_FLOAT64);
-    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : wfi_squares_parts(x, rows, partial, 0);
-    if (status == WEFT_OK)
-        status = wfi_copy(partial, here);
-    double total = 0;
-    for (int64_t i = 0; i < parts.dims[0] && status == WEFT_OK; i++)
-        total += ((double *)wfi_tensor_address(here))[i];
-    if (status == WEFT_OK)
-        *sum = total;
-    weft_tensor_unref(partial);
-    weft_tensor_unref(here);
-    return status;
-}
-
 weft_status wfi_squares(const weft_tensor *x, double *sum)
 {
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(x);
     if (status != WEFT_OK)
         return status;
     if (wfi_on_gpu(x))
-        return squares_on_gpu(x, NULL, sum);
+        return WEFT_ERR_UNSUPPORTED;
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .data = wfi_tensor_address(x),
                  .size = weft_dtype_size(x->dtype),
@@ -137,7 +122,7 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
 weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum)
 {
     if (x->order != NULL)
-        return squares_on_gpu(NULL, x, sum);
+        return WEFT_ERR_UNSUPPORTED;
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .rows = x,
                  .grain = x->width > 0 ? 1 + WFI_GRAIN / x->width : WFI_GRAIN};

@@ -6,6 +6,7 @@
 #ifndef WFI_CPU_OPTIM_H
 #define WFI_CPU_OPTIM_H
 
+#include "tensor/tasks.h"
 #include "tensor/tensor.h"
 
 #include <weft/optimizer_type.h>
@@ -20,27 +21,46 @@ typedef struct wfi_gradient_rows {
     const void **at;           /* [count]: the sum of each row's values, [width] */
     void *sums;                /* of the rows that occurred several times */
     weft_tensor *values, *ids; /* one reference each: contiguous versions of the arguments */
-    /* On a GPU, where nobody waits to count the different rows: the order of the values by their rows; the fields
-     * `rows`, `at` and `sums` are NULL, and `count` is that of all values. */
+    /* On a GPU, where nobody waits to count the different rows: int64 [2, count], the rows of all values in ascending
+     * order, and the places that they have in `ids`. The fields `rows`, `at` and `sums` are NULL. */
     weft_tensor *order;
 } wfi_gradient_rows;
 
 /*
  * values [n, ...], rows int64 [n] on the same device, any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY;
  * WEFT_ERR_INVALID if a row is outside of [0, row_count): *bad is its position in `rows`. On a GPU such a row is not
- * noticed, and a step ignores it. The values of a row are added in the order of their positions.
+ * noticed (see wfi_gradient_rows_check), and a step ignores it. The values of a row are added in the order of their
+ * positions.
  */
 weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
                                    int64_t *bad);
 void wfi_gradient_rows_fini(wfi_gradient_rows *rows);
+/* On a GPU: queues a check that reports the first row that is not in [0, row_count), under the number `check`. */
+weft_status wfi_gradient_rows_check(const wfi_gradient_rows *rows, int64_t row_count, wfi_report *report,
+                                    int64_t check);
 
-/* The sum of the squares of all elements, the same for any number of threads. WEFT_ERR_TYPE, _UNSUPPORTED, _MEMORY. */
+/* The sum of the squares of all elements, the same for any number of threads. WEFT_ERR_TYPE, WEFT_ERR_MEMORY;
+ * WEFT_ERR_UNSUPPORTED: on a GPU. */
 weft_status wfi_squares(const weft_tensor *x, double *sum);
 weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum);
-/* The same on a GPU, without a wait: for `x` or, if it is NULL, `rows`. Writes wfi_squares_count sums, which together
- * are the sum, to `partial`, a tensor of float64 on the same device, from `first` on. */
+/*
+ * Work on GPUs that is collected, so that one launch does the steps of many parameters, or the squares of many
+ * gradients: wfi_steps_run queues what is collected. A launch has up to 62 parameters of one dtype on one device. The
+ * collected work is queued earlier if its launch is full, or if a new step uses memory that it writes. Until
+ * wfi_steps_run returns, the caller keeps all tensors, and keeps other threads from them. Work is queued on the stream
+ * that the thread has at that time. This stream must be the same for all of the work. NULL: no memory.
+ */
+typedef struct wfi_steps wfi_steps;
+wfi_steps *wfi_steps_create(void);
+void wfi_steps_destroy(wfi_steps *steps);
+/* WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. Afterwards nothing is collected, even if it failed. */
+weft_status wfi_steps_run(wfi_steps *steps);
+/* The sums of squares on a GPU, without a wait: of `x` or, if it is NULL, of `rows`. Collects work that writes
+ * wfi_squares_count sums, which together are the sum, to `partial` from `first` on. `partial` is a tensor of float64 on
+ * the same device. */
 int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows);
-weft_status wfi_squares_parts(const weft_tensor *x, const wfi_gradient_rows *rows, weft_tensor *partial, int64_t first);
+weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_gradient_rows *rows,
+                              weft_tensor *partial, int64_t first);
 /* out [2], float64 = factor * the norm, and the factor that limits it to max_norm; from such sums (all of
  * `partial`). */
 weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out);
@@ -49,6 +69,7 @@ weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double ma
 typedef struct weft_optimizer_gpu {
     const double *scale;           /* in memory of the GPU; NULL: 1 */
     const wfi_gradient_rows *rows; /* NULL: dense */
+    wfi_steps *steps;              /* that collects the step; NULL: it is queued at once */
 } wfi_gpu_update;
 
 /*
@@ -62,6 +83,7 @@ typedef struct wfi_update {
     const wfi_gradient_rows *rows; /* NULL: dense */
     double factor;                 /* the gradient is first multiplied by it */
     const double *scale;           /* and by this number in memory of the GPU; NULL: 1 */
+    wfi_steps *steps;              /* of a GPU; NULL: the step is queued at once */
     weft_tensor *slots[WFI_STEP_SLOTS];
     uint64_t step; /* number of this step of this parameter; the first is 1 */
 } wfi_update;

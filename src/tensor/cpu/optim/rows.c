@@ -148,18 +148,65 @@ static weft_status check(const weft_tensor *values, const weft_tensor *rows)
     return device.kind == other.kind && device.index == other.index ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
+/* Sorts tiles, and merges them in pairs: n log(n)^2 comparisons, in a fixed order. Neither the number of different rows
+ * nor that of launches depends on the values. */
+static weft_status sort_on_gpu(const weft_tensor *ids, weft_tensor **sorted, weft_tensor **spare)
+{
+    int64_t n = ids->numel, *to = wfi_tensor_address(*sorted);
+    wfi_sort_task tiles = {WFI_GPU_TASK(ids, WEFT_DTYPE_INT64, (n + WFI_SORT_TILE - 1) / WFI_SORT_TILE),
+                           .keys = wfi_tensor_address(ids), .to_keys = to, .to_order = to + n, .n = n};
+    weft_status status = WFI_GPU_RUN(WFI_GPU_SORT_TILES, tiles);
+    for (int64_t width = WFI_SORT_TILE; width < n && status == WEFT_OK; width *= 2) {
+        weft_tensor *from = *sorted;
+        *sorted = *spare;
+        *spare = from;
+        const int64_t *keys = wfi_tensor_address(from);
+        to = wfi_tensor_address(*sorted);
+        wfi_sort_task merge = {WFI_GPU_TASK(ids, WEFT_DTYPE_INT64, n),
+                               .keys = keys,
+                               .order = keys + n,
+                               .to_keys = to,
+                               .to_order = to + n,
+                               .n = n,
+                               .width = width};
+        status = WFI_GPU_RUN(WFI_GPU_SORT_MERGE, merge);
+    }
+    return status;
+}
+
 static weft_status order_on_gpu(wfi_gradient_rows *out)
 {
     weft_status status = wfi_check_beside(out->values, out->values);
     if (status == WEFT_OK)
         status = wfi_check_beside(out->ids, out->values);
+    if (status != WEFT_OK)
+        return status;
     out->count = out->ids->numel;
-    out->order = status == WEFT_OK ? wfi_tensor_empty_like(out->ids, out->ids->shape, WEFT_DTYPE_INT64) : NULL;
-    if (status != WEFT_OK || out->order == NULL)
-        return status != WEFT_OK ? status : WEFT_ERR_MEMORY;
-    wfi_index_task task = {WFI_GPU_TASK(out->ids, WEFT_DTYPE_INT64, out->count), .index = wfi_tensor_address(out->ids),
-                           .safe = wfi_tensor_address(out->order), .n = out->count};
-    return WFI_GPU_RUN(WFI_GPU_INDEX_RANK, task);
+    const weft_shape both = WEFT_SHAPE(2, out->count);
+    bool merges = out->count > WFI_SORT_TILE;
+    weft_tensor *spare = merges ? wfi_tensor_empty_like(out->ids, both, WEFT_DTYPE_INT64) : NULL;
+    out->order = wfi_tensor_empty_like(out->ids, both, WEFT_DTYPE_INT64);
+    if (out->order == NULL || (merges && spare == NULL))
+        status = WEFT_ERR_MEMORY;
+    else
+        status = sort_on_gpu(out->ids, &out->order, &spare);
+    weft_tensor_unref(spare);
+    return status;
+}
+
+weft_status wfi_gradient_rows_check(const wfi_gradient_rows *rows, int64_t row_count, wfi_report *report, int64_t check)
+{
+    enum { PIECE_ELEMENTS = 2048 };
+    int64_t pieces = (rows->count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    wfi_index_task task = {
+        WFI_GPU_TASK(rows->ids, WEFT_DTYPE_INT64, pieces < WFI_REPORT_SLOTS ? pieces : WFI_REPORT_SLOTS),
+        .index = wfi_tensor_address(rows->ids),
+        .n = rows->count,
+        .size = row_count,
+        .report = report,
+        .check = check};
+    weft_status status = wfi_check_beside(rows->ids, rows->values);
+    return status == WEFT_OK ? WFI_GPU_RUN(WFI_GPU_INDEX_CHECK, task) : status;
 }
 
 static weft_status fill(wfi_gradient_rows *out, int64_t row_count, int64_t *bad)

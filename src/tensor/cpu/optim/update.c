@@ -4,9 +4,6 @@
 #include "tensor/parallel.h"
 #include "tensor/cpu/optim/update.h"
 
-#include <assert.h>
-#include <string.h>
-
 #define AHEAD 8         /* rows that are fetched before their turn comes */
 #define AHEAD_BYTES 512 /* of each; the processor sees by itself how a longer one goes on */
 #define LINE_BYTES 64
@@ -108,20 +105,36 @@ static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, co
     const wfi_gradient_rows *rows = update->rows;
     if (rule->gpu == WFI_GPU_KINDS || (rows != NULL && rows->order == NULL))
         return WEFT_ERR_UNSUPPORTED;
-    wfi_step_task task = {WFI_GPU_TASK(p, p->dtype, rows == NULL ? p->numel : rows->count * rows->width),
-                          .from = wfi_tensor_address(p),
-                          .gradient = wfi_tensor_address(rows == NULL ? update->gradient : rows->values),
-                          .to = wfi_tensor_address(update->to), .scale = update->scale};
-    if (rows != NULL) {
-        task.by = wfi_rows_order_of(rows);
-        task.row_count = p->shape.dims[0];
-    }
+    wfi_steps_item item = {.kind = rule->gpu,
+                           .gradient = rows == NULL ? update->gradient : rows->values,
+                           .rows = rows,
+                           .row_count = p->shape.ndim == 0 ? 1 : p->shape.dims[0],
+                           .from = wfi_tensor_address(p),
+                           .to = wfi_tensor_address(update->to),
+                           .numbers = numbers,
+                           .size = size,
+                           .written = (size_t)p->numel * weft_dtype_size(p->dtype),
+                           .scale = update->scale};
     for (int k = 0; k < rule->slots; k++)
-        task.slots[k] = wfi_tensor_address(update->slots[k]);
-    assert(size <= sizeof(task.numbers));
-    memcpy(task.numbers, numbers, size);
+        item.slots[k] = wfi_tensor_address(update->slots[k]);
+    item.pieces = (item.gradient->numel + WFI_STEP_PIECE - 1) / WFI_STEP_PIECE;
     weft_status status = take_written(update, rule->slots);
-    return status == WEFT_OK ? WFI_GPU_RUN(rule->gpu, task) : status;
+    if (status == WEFT_OK && rows != NULL)
+        status = wfi_check_beside(rows->values, p);
+    if (status == WEFT_OK && rows != NULL)
+        status = wfi_check_beside(rows->order, p);
+    if (status != WEFT_OK || item.pieces == 0)
+        return status;
+    if (update->steps != NULL)
+        return wfi_steps_add(update->steps, &item);
+    wfi_steps *alone = wfi_steps_create();
+    if (alone == NULL)
+        return WEFT_ERR_MEMORY;
+    status = wfi_steps_add(alone, &item);
+    if (status == WEFT_OK)
+        status = wfi_steps_run(alone);
+    wfi_steps_destroy(alone);
+    return status;
 }
 
 weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)

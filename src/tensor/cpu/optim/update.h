@@ -13,11 +13,20 @@
 typedef weft_optimizer_span wfi_span;
 typedef weft_optimizer_span_fn wfi_span_fn;
 
-/* On a GPU. */
-static inline wfi_rows_order wfi_rows_order_of(const wfi_gradient_rows *rows)
-{
-    return (wfi_rows_order){wfi_tensor_address(rows->ids), wfi_tensor_address(rows->order), rows->count, rows->width};
-}
+/* One entry of a launch: a step of a parameter, or the squares of a gradient. */
+typedef struct wfi_steps_item {
+    wfi_gpu_kind kind;
+    const weft_tensor *gradient;   /* or the values of `rows`; not empty */
+    const wfi_gradient_rows *rows; /* NULL: dense */
+    int64_t row_count;             /* of the parameter */
+    const void *from;
+    void *to, *slots[WFI_STEP_SLOTS];
+    const void *numbers;  /* `size` bytes; NULL: none */
+    size_t size, written; /* bytes of `numbers`; bytes from `to` on that are written */
+    const double *scale;
+    int64_t pieces;
+} wfi_steps_item;
+weft_status wfi_steps_add(wfi_steps *steps, const wfi_steps_item *item);
 
 /* The arithmetic of a step. */
 typedef struct wfi_rule {
