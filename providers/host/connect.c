@@ -19,11 +19,13 @@
 static wfi_host_greeting greet(const wfi_lane *lane, uint8_t kind, int refusal)
 {
     const wfi_host *host = lane->host;
-    return (wfi_host_greeting){.kind = kind,
-                               .refusal = (uint16_t)refusal,
-                               .slot = lane->slot,
-                               .table = (uintptr_t)host->table,
-                               .token = atomic_load(&host->table[0].key)};
+    wfi_host_greeting greeting = {.kind = kind,
+                                  .refusal = (uint16_t)refusal,
+                                  .slot = lane->slot,
+                                  .table = (uintptr_t)host->table,
+                                  .token = atomic_load(&host->table[0].key)};
+    memcpy(greeting.bell, host->bell, sizeof greeting.bell);
+    return greeting;
 }
 
 /* The lane has ended: takes the messages that were sent before, ends its operations, and reports the end once. */
@@ -58,8 +60,8 @@ static int call(wfi_lane *lane, const wfi_host_greeting *hello)
     if (!wfi_host_is_ours(lane->source.fd, &owner))
         return EACCES;
     lane->peer.pid = owner.pid;
-    const int fds[] = {host->door_page_fd, host->door.fd, lane->segment_fd};
-    return wfi_host_greeting_send(lane->source.fd, hello, fds, 3);
+    const int fds[] = {host->door_page_fd, lane->segment_fd};
+    return wfi_host_greeting_send(lane->source.fd, hello, fds, 2);
 }
 
 static void dial(wfi_lane *lane, const wfi_host_greeting *hello)
@@ -81,12 +83,11 @@ static void answer(wfi_lane *lane, const wfi_host_greeting *greeting)
 {
     wfi_host *host = lane->host;
     wfi_connect_request *request = lane->request;
-    const int fds[] = {host->door_page_fd, host->door.fd};
     lane->request = NULL;
     wfi_host_unwatch(host, &request->source);
     lane->source.fd = request->source.fd;
     request->source.fd = -1;
-    bool works = !request->is_gone && wfi_host_greeting_send(lane->source.fd, greeting, fds, 2) == 0 &&
+    bool works = !request->is_gone && wfi_host_greeting_send(lane->source.fd, greeting, &host->door_page_fd, 1) == 0 &&
                  wfi_host_watch(host, &lane->source);
     wfi_host_request_free(request);
     if (works)
@@ -136,13 +137,11 @@ static void set_up(wfi_lane *lane, int refusal)
     wfi_host_door_signal(&lane->host->door, lane->slot); /* for messages that came before */
 }
 
-/* Takes over the eventfd. */
-static bool on_answer(wfi_lane *lane, const wfi_host_greeting *greeting, int *fds)
+static bool on_answer(wfi_lane *lane, const wfi_host_greeting *greeting, int page_fd)
 {
     wfi_host_door door;
-    if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], fds[WFI_HOST_FD_EVENT], &door) != 0)
+    if (wfi_host_door_take(page_fd, greeting->bell, &door) != 0)
         return false;
-    fds[WFI_HOST_FD_EVENT] = -1;
     wfi_mutex_lock(&lane->lock);
     lane->peer.door = door;
     wfi_host_meet(&lane->peer, greeting);
@@ -171,7 +170,7 @@ static bool on_greeting(wfi_lane *lane, const wfi_host_greeting *greeting, int *
     if (!expects || greeting->kind != (lane->is_dialler ? WFI_HOST_ANSWER : WFI_HOST_READY))
         return false;
     if (lane->is_dialler)
-        return count == 2 && on_answer(lane, greeting, fds);
+        return count == 1 && on_answer(lane, greeting, fds[WFI_HOST_FD_PAGE]);
     set_up(lane, lane->refusal ? lane->refusal : greeting->refusal);
     return true;
 }

@@ -5,21 +5,53 @@
  * NO WAKE IS LOST. A peer sets the lane's bit, then reads `armed`. The owner sets `armed`, then reads the bits, then
  * sleeps. Both are sequentially consistent, so at least one of the two sees the other's value.
  *
- * A peer writes the eventfd first, and disarms the door afterwards. So a peer that is killed or stopped in between
- * leaves an armed door, and the others write the eventfd too. `armed` has a generation, so that a peer that disarms
- * late does not disarm a later sleep. The owner never disarms: another of its threads may sleep on the eventfd, from
- * which the progress token was taken (progress/token.c).
+ * A peer rings the bell first, and disarms the door afterwards. So a peer that is killed or stopped in between leaves
+ * an armed door, and the others ring too. `armed` has a generation, so that a peer that disarms late does not disarm a
+ * later sleep. The owner never disarms: another of its threads may sleep on the bell, from which the progress token was
+ * taken (progress/token.c).
+ *
+ * NO RING BLOCKS. The bell is a datagram socket that only its owner has, and each peer rings it through a socket of its
+ * own. Each send and receive says that it must not block. A descriptor that both had would not do: O_NONBLOCK belongs
+ * to the open file, so a peer could clear it at any time. A send that fails with EAGAIN has found datagrams in the
+ * bell, so the owner wakes as well.
  */
 #include "host/host.h"
 #include "mem/shared.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/eventfd.h>
+#include <sodium.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#define DRAIN_MAX 64 /* rings taken from the bell at once, at most; if there are more, the owner does not sleep */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* since Linux 6.16 */
+#endif
+
+/* Makes a datagram socket. *name is the address of the bell. Returns -1 if that fails. */
+static int make_socket(const uint8_t bell[WFI_HOST_NAME_BYTES], struct sockaddr_un *name, socklen_t *size)
+{
+    *size = wfi_host_socket_name(bell, name);
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Returns 0 or an errno value. Anybody may send to a bell. The kernel refuses descriptors that are sent to it, if it
+ * can: closing them could take time. */
+static int open_bell(wfi_host *host)
+{
+    struct sockaddr_un name;
+    socklen_t size;
+    const int no = 0;
+    randombytes_buf(host->bell, sizeof host->bell);
+    host->door.fd = make_socket(host->bell, &name, &size);
+    if (host->door.fd < 0 || bind(host->door.fd, (struct sockaddr *)&name, size) != 0)
+        return errno;
+    (void)setsockopt(host->door.fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+    return 0;
+}
 
 int wfi_host_door_open(wfi_host *host)
 {
@@ -28,32 +60,24 @@ int wfi_host_door_open(wfi_host *host)
     if (failed)
         return failed;
     host->door.page = page;
-    host->door.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return host->door.fd < 0 ? errno : 0;
+    return open_bell(host);
 }
 
-/* A write to anything else, or to an eventfd that blocks, could hold this thread up. */
-static bool is_eventfd(int fd)
+int wfi_host_door_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_door *out)
 {
-    char path[32], name[32];
-    int flags = fcntl(fd, F_GETFL);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    ssize_t size = readlink(path, name, sizeof name - 1);
-    if (size < 0 || flags < 0 || !(flags & O_NONBLOCK))
-        return false;
-    name[size] = '\0';
-    return strcmp(name, "anon_inode:[eventfd]") == 0;
-}
-
-int wfi_host_door_take(int page_fd, int event_fd, wfi_host_door *out)
-{
+    struct sockaddr_un name;
+    socklen_t size;
     void *page;
-    if (!is_eventfd(event_fd))
-        return EPROTO;
     int failed = wfi_shared_map(page_fd, sizeof(wfi_host_door_page), &page);
     if (failed)
         return failed;
-    *out = (wfi_host_door){.page = page, .fd = event_fd};
+    wfi_host_door door = {.page = page, .fd = make_socket(bell, &name, &size)};
+    if (door.fd < 0 || connect(door.fd, (struct sockaddr *)&name, size) != 0) {
+        failed = errno;
+        wfi_host_door_close(&door);
+        return failed;
+    }
+    *out = door;
     return 0;
 }
 
@@ -72,7 +96,9 @@ void wfi_host_door_wake(const wfi_host_door *door)
     uint32_t armed = atomic_load(&door->page->armed);
     if (!(armed & 1))
         return;
-    (void)eventfd_write(door->fd, 1); /* a full one also wakes */
+    /* If kernel memory is out, the door stays armed, and the next signal rings again. */
+    if (send(door->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
+        return;
     (void)atomic_compare_exchange_strong(&door->page->armed, &armed, armed & ~1u);
 }
 
@@ -80,4 +106,10 @@ void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot)
 {
     atomic_fetch_or(&door->page->ready[slot / 64], UINT64_C(1) << (slot % 64));
     wfi_host_door_wake(door);
+}
+
+void wfi_host_door_drain(const wfi_host_door *door)
+{
+    char byte;
+    for (int i = 0; i < DRAIN_MAX && recv(door->fd, &byte, 1, MSG_DONTWAIT) >= 0; i++) {}
 }

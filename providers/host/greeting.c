@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAGIC 0x77686f31u /* "who1"; the last character is the version */
+#define MAGIC 0x77686f32u /* "who2"; the last character is the version */
 
 typedef union control {
     struct cmsghdr head; /* for the alignment */

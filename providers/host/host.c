@@ -117,7 +117,7 @@ static weft_status host_open(const wfi_fabric_options *options, wfi_fabric **out
     else if ((failed = wfi_host_regions_open(host)))
         status = fail(error, failed, "the table of regions");
     else if ((failed = wfi_host_door_open(host)))
-        status = fail(error, failed, "shared memory (memfd_create, eventfd)");
+        status = fail(error, failed, "its door (memfd_create, a unix socket)");
     else if ((failed = open_sockets(host)))
         status = fail(error, failed, "listening on a unix socket");
     if (status == WEFT_OK)

@@ -9,10 +9,10 @@
  * peer closes the lane or dies. This folder does not know which of the two happened (connect.c). Nothing has a name in
  * a file system, so a killed process leaves nothing behind.
  *
- * DOORS (doorbells). Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for
+ * DOORS (doorbells). Each fabric has one: a page of memory, which its peers get, and a bell. The page has a bit for
  * each lane (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer
- * also writes to the eventfd. So an empty poll reads one or a few words, and a message costs no system call while the
- * owner polls (door.c).
+ * also rings the bell: it sends a datagram to a unix socket with an abstract name, which the handshake tells. So an
+ * empty poll reads one or a few words, and a message costs no system call while the owner polls (door.c).
  *
  * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
@@ -72,7 +72,7 @@ typedef struct wfi_host_segment {
 } wfi_host_segment;
 
 typedef struct wfi_host_door_page {
-    _Alignas(64) _Atomic uint32_t armed; /* odd: the owner may sleep, so its eventfd must be written */
+    _Alignas(64) _Atomic uint32_t armed; /* odd: the owner may sleep, so its bell must be rung */
     _Alignas(64) _Atomic uint64_t ready[WFI_HOST_LANES_MAX / 64];
     uint8_t rest[WFI_HOST_PAGE - 64 - WFI_HOST_LANES_MAX / 8];
 } wfi_host_door_page;
@@ -102,7 +102,7 @@ typedef struct wfi_host_consumer {
 
 typedef struct wfi_host_door {
     wfi_host_door_page *page; /* NULL: none */
-    int fd;                   /* its eventfd */
+    int fd;                   /* the owner's: the bell; a peer's: a socket that is connected to the bell */
 } wfi_host_door;
 
 typedef enum wfi_host_op_kind { WFI_HOST_RECEIVE, WFI_HOST_SEND, WFI_HOST_INJECT, WFI_HOST_READ } wfi_host_op_kind;
@@ -138,15 +138,16 @@ typedef struct wfi_host_greeting {
     uint16_t refusal; /* why the sender cannot read the receiver's memory: an errno value; 0: it can. Not in HELLO */
     uint32_t slot;    /* of this lane in the sender's door */
     uint32_t unused;
-    uint64_t table; /* the address of the sender's records; the first one has `token` as key */
+    uint8_t bell[WFI_HOST_NAME_BYTES]; /* the name of the sender's bell */
+    uint64_t table;                    /* the address of the sender's records; the first one has `token` as key */
     uint64_t token;
     uint8_t data[WFI_CONNECT_DATA_MAX];
 } wfi_host_greeting;
 
 enum { WFI_HOST_HELLO = 1, WFI_HOST_ANSWER = 2, WFI_HOST_READY = 3, WFI_HOST_PASS = 4 };
-#define WFI_HOST_FDS_MAX 3
-/* The descriptors of a HELLO are door page, eventfd, segment; of an ANSWER door page, eventfd. */
-enum { WFI_HOST_FD_PAGE, WFI_HOST_FD_EVENT, WFI_HOST_FD_SEGMENT };
+#define WFI_HOST_FDS_MAX 2
+/* The descriptors of a HELLO are door page, segment; of an ANSWER door page. */
+enum { WFI_HOST_FD_PAGE, WFI_HOST_FD_SEGMENT };
 
 /* The other process, as the handshake told of it. */
 typedef struct wfi_host_peer {
@@ -243,9 +244,10 @@ struct wfi_host {
     uint8_t name[WFI_HOST_NAME_BYTES];
 
     wfi_host_door door;
-    int door_page_fd;    /* passed to peers */
-    uint32_t generation; /* of `armed`; [token] */
-    uint32_t turn;       /* the slot at which the next poll begins: reads take turns; [token] */
+    uint8_t bell[WFI_HOST_NAME_BYTES]; /* its name */
+    int door_page_fd;                  /* passed to peers */
+    uint32_t generation;               /* of `armed`; [token] */
+    uint32_t turn;                     /* the slot at which the next poll begins: reads take turns; [token] */
 
     wfi_mutex slots_lock;
     wfi_lane **slots;       /* WFI_HOST_LANES_MAX */
@@ -278,11 +280,12 @@ static inline wfi_host *wfi_host_of(const wfi_fabric *fabric)
 /* ---- door.c ---------------------------------------------------------------------------------------------------- */
 
 int wfi_host_door_open(wfi_host *host); /* this worker's door. Returns 0 or an errno value */
-/* A peer's door. Takes over event_fd if it succeeds. Returns 0 or an errno value. */
-int wfi_host_door_take(int page_fd, int event_fd, wfi_host_door *out);
+/* A peer's door. Keeps neither page_fd nor bell. Returns 0 or an errno value. */
+int wfi_host_door_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_door *out);
 void wfi_host_door_close(wfi_host_door *door);                       /* one that was not opened is ignored */
 void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
 void wfi_host_door_wake(const wfi_host_door *door);                  /* only ends the sleep of its owner */
+void wfi_host_door_drain(const wfi_host_door *door);                 /* its owner has seen the rings so far */
 
 /* ---- ring.c ---------------------------------------------------------------------------------------------------- */
 

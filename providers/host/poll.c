@@ -2,8 +2,6 @@
 /* poll.c - visits the lanes that have something to do, and reports operations whose result is known. */
 #include "host/host.h"
 
-#include <sys/eventfd.h>
-
 /* The lock of the lane is taken before slots_lock is released: lane_close first clears the slot. */
 static wfi_lane *lock_lane(wfi_host *host, uint32_t slot)
 {
@@ -75,8 +73,7 @@ int wfi_host_wait_fd(wfi_fabric *base)
 bool wfi_host_may_sleep(wfi_fabric *base)
 {
     wfi_host *host = wfi_host_of(base);
-    eventfd_t count;
-    (void)eventfd_read(host->door.fd, &count); /* what it announced was polled, or is seen below */
+    wfi_host_door_drain(&host->door); /* what it announced was polled, or is seen below */
     host->generation += 2;
     atomic_store(&host->door.page->armed, host->generation | 1);
     bool nothing = atomic_load(&host->ready_count) == 0;

@@ -37,16 +37,15 @@ void wfi_host_reject(wfi_fabric *base, wfi_connect_request *request)
     wfi_mutex_unlock(&host->events_lock);
 }
 
-static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *greeting, int *fds, size_t count)
+static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *greeting, const int *fds, size_t count)
 {
     void *segment;
-    if (count != 3 || greeting->kind != WFI_HOST_HELLO ||
+    if (count != 2 || greeting->kind != WFI_HOST_HELLO ||
         wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof *request->segment, &segment) != 0)
         return false;
     request->segment = segment;
-    if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], fds[WFI_HOST_FD_EVENT], &request->peer.door) != 0)
+    if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], greeting->bell, &request->peer.door) != 0)
         return false;
-    fds[WFI_HOST_FD_EVENT] = -1;
     wfi_host_meet(&request->peer, greeting);
     request->data_size = greeting->data_size;
     memcpy(request->data, greeting->data, greeting->data_size);
@@ -65,8 +64,7 @@ static void first_words(wfi_connect_request *request)
         return;
     bool asks = !failed && on_hello(request, &greeting, fds, count);
     for (size_t i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+        close(fds[i]);
     if (!asks) {
         host->silent++;
         wfi_host_request_free(request);

@@ -3,7 +3,12 @@
 #include "host/host.h"
 #include "ofi/ofi_node.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define RECEIVES 8
 
@@ -155,6 +160,38 @@ static void bits_of_lanes_that_do_not_exist_are_ignored(void **state)
     wire_down(w);
 }
 
+static bool is_readable(int fd)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    return poll(&one, 1, 0) == 1;
+}
+
+/* a makes its descriptors blocking and sends more than b's bell takes. Neither ringing nor sleeping blocks, at b or at
+ * others, and b drains the bell. A call that blocks would end in SIGALRM. */
+static void a_peer_that_fills_the_bell_holds_nobody_up(void **state)
+{
+    wire *w = wire_up();
+    int ring = w->bad.lane->peer.door.fd, bell = ofi_ops()->wait_fd(w->b.fabric), sent = 0;
+    const int fds[] = {ring, bell, w->good.lane->peer.door.fd, ofi_ops()->wait_fd(w->a.fabric)};
+    alarm((unsigned)(20 * ofi_slow()));
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        assert_int_equal(fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) & ~O_NONBLOCK), 0);
+    (void)ofi_ops()->may_sleep(w->b.fabric); /* nothing in the bell */
+    while (send(ring, "", 1, MSG_DONTWAIT) == 1)
+        sent++;
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(atomic_load(&w->bad.lane->peer.door.page->armed) & 1, 1);
+    wfi_host_door_signal(&w->good.lane->peer.door, w->good.lane->peer.slot); /* by a peer that does no wrong */
+    assert_int_equal(atomic_load(&w->good.lane->peer.door.page->armed) & 1, 0);
+    assert_true(is_readable(bell)); /* so b does not sleep */
+    for (int calls = 0; is_readable(bell); calls++) {
+        assert_true(calls <= sent / 64);
+        (void)ofi_ops()->may_sleep(w->b.fabric);
+    }
+    alarm(0);
+    wire_down(w);
+}
+
 /* Random words of the segment are overwritten beside messages in both directions. b's other lane is not affected. */
 static void random_damage_never_reaches_beyond_the_lane(void **state)
 {
@@ -192,4 +229,5 @@ static void random_damage_never_reaches_beyond_the_lane(void **state)
 UNIT_MAIN(a_tail_that_is_too_far_closes_the_lane, a_tail_before_the_head_closes_the_lane,
           a_tail_within_a_word_closes_the_lane, a_message_of_an_impossible_size_closes_the_lane,
           a_head_that_is_impossible_closes_the_lane, half_a_message_waits_until_the_lane_is_closed,
-          bits_of_lanes_that_do_not_exist_are_ignored, random_damage_never_reaches_beyond_the_lane)
+          bits_of_lanes_that_do_not_exist_are_ignored, a_peer_that_fills_the_bell_holds_nobody_up,
+          random_damage_never_reaches_beyond_the_lane)

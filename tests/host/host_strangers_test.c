@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -54,12 +53,15 @@ static int make_file(void)
     return fd;
 }
 
-static int make_pipe(void)
+static int make_bell(uint8_t bell[WFI_HOST_NAME_BYTES])
 {
-    int fds[2];
-    assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
-    close(fds[0]);
-    return fds[1];
+    struct sockaddr_un name;
+    for (int i = 0; i < WFI_HOST_NAME_BYTES; i++)
+        bell[i] = (uint8_t)random();
+    socklen_t size = wfi_host_socket_name(bell, &name);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, size), 0);
+    return fd;
 }
 
 typedef enum fault {
@@ -72,36 +74,47 @@ typedef enum fault {
     SMALL_DOOR,
     FILE_AS_SEGMENT,
     UNWRITABLE_SEGMENT,
-    PIPE_AS_EVENTFD,
-    BLOCKING_EVENTFD,
+    NO_BELL,          /* nobody has the name */
+    LISTENER_AS_BELL, /* the name is another kind of socket's */
     DATA_TOO_LONG,
     SLOT_TOO_LARGE,
     ANSWER_AS_FIRST,
-    TWO_DESCRIPTORS,
+    ONE_DESCRIPTOR,
     NO_DESCRIPTORS,
     FAULTS
 } fault;
 
-/* Says HELLO with this fault. Returns 0 or an errno value. */
-static int hello(int fd, fault kind)
+/* Makes a bell with this fault, to be closed by the caller. Its name goes into the greeting. */
+static int faulty_bell(const ofi_node *node, fault kind, wfi_host_greeting *greeting)
+{
+    int bell = make_bell(greeting->bell);
+    if (kind == NO_BELL)
+        greeting->bell[0] ^= 1;
+    if (kind == LISTENER_AS_BELL)
+        memcpy(greeting->bell, node->address + 8, sizeof greeting->bell);
+    return bell;
+}
+
+/* Says HELLO with this fault. The caller closes *bell when the node has read it. Returns 0 or an errno value. */
+static int hello(const ofi_node *node, int fd, fault kind, int *bell)
 {
     size_t page = sizeof(wfi_host_door_page), size = sizeof(wfi_host_segment);
     int door = make_memory(kind == SMALL_DOOR ? page / 2 : page, kind == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS);
-    int event = kind == PIPE_AS_EVENTFD ? make_pipe() : eventfd(0, kind == BLOCKING_EVENTFD ? 0 : EFD_NONBLOCK);
     int seals = kind == UNSEALED_SEGMENT     ? F_SEAL_SEAL
                 : kind == SHRINKABLE_SEGMENT ? F_SEAL_GROW | F_SEAL_SEAL
                 : kind == UNWRITABLE_SEGMENT ? SEALS | F_SEAL_WRITE
                                              : SEALS;
     size += kind == LARGE_SEGMENT ? page : 0;
     int segment = kind == FILE_AS_SEGMENT ? make_file() : make_memory(kind == SMALL_SEGMENT ? page : size, seals);
-    const int fds[3] = {door, event, segment};
+    const int fds[2] = {door, segment};
     wfi_host_greeting greeting = {.kind = kind == ANSWER_AS_FIRST ? WFI_HOST_ANSWER : WFI_HOST_HELLO,
                                   .data_size = kind == DATA_TOO_LONG ? WFI_CONNECT_DATA_MAX + 1 : 4,
                                   .slot = kind == SLOT_TOO_LARGE ? WFI_HOST_LANES_MAX : 0};
-    size_t count = kind == NO_DESCRIPTORS ? 0 : kind == TWO_DESCRIPTORS ? 2 : 3;
+    size_t count = kind == NO_DESCRIPTORS ? 0 : kind == ONE_DESCRIPTOR ? 1 : 2;
+    *bell = faulty_bell(node, kind, &greeting);
     int failed = wfi_host_greeting_send(fd, &greeting, fds, count);
-    for (int i = 0; i < 3; i++)
-        close(fds[i]);
+    close(door);
+    close(segment);
     return failed;
 }
 
@@ -111,8 +124,8 @@ static void a_hello_with_a_fault_is_refused(void **state)
     ofi_node_open(&node);
     for (int kind = NONE; kind < FAULTS; kind++) {
         size_t before = measure_descriptors();
-        int fd = call(&node);
-        assert_int_equal(hello(fd, (fault)kind), 0);
+        int bell, fd = call(&node);
+        assert_int_equal(hello(&node, fd, (fault)kind, &bell), 0);
         if (kind == NONE) { /* the only one that becomes a request */
             node.refuse = true;
             ofi_until(&node, NULL, node.requests == 1);
@@ -125,6 +138,7 @@ static void a_hello_with_a_fault_is_refused(void **state)
         }
         assert_int_equal(node.requests, 1);
         close(fd);
+        close(bell);
         assert_int_equal(measure_descriptors(), before);
     }
     ofi_until(&node, NULL, node.silent == FAULTS - 1);
@@ -188,8 +202,8 @@ static void another_user_is_refused(void **state)
     if (child == 0) {
         if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
             _exit(77);
-        int fd = call(&node);
-        (void)hello(fd, NONE); /* it may have been closed before */
+        int bell, fd = call(&node);
+        (void)hello(&node, fd, NONE, &bell); /* it may have been closed before */
         for (int i = 0; i < 5000 && !is_hung_up(fd); i++)
             usleep(1000);
         _exit(is_hung_up(fd) ? 0 : 2);
@@ -226,8 +240,8 @@ static int listen_falsely(const ofi_node *node, uint8_t address[WFI_HOST_ADDRESS
 
 static void an_answer_with_a_fault_closes_the_lane(void **state)
 {
-    static const fault kinds[] = {UNSEALED_DOOR, SMALL_DOOR,     PIPE_AS_EVENTFD, BLOCKING_EVENTFD,
-                                  DATA_TOO_LONG, SLOT_TOO_LARGE, NO_DESCRIPTORS,  NONE /* a HELLO */};
+    static const fault kinds[] = {UNSEALED_DOOR, SMALL_DOOR,     NO_BELL,        LISTENER_AS_BELL,
+                                  DATA_TOO_LONG, SLOT_TOO_LARGE, NO_DESCRIPTORS, NONE /* a HELLO */};
     ofi_node node;
     uint8_t address[WFI_HOST_ADDRESS_BYTES];
     ofi_node_open(&node);
@@ -242,16 +256,16 @@ static void an_answer_with_a_fault_closes_the_lane(void **state)
                                       .data_size = kinds[i] == DATA_TOO_LONG ? WFI_CONNECT_DATA_MAX + 1 : 0,
                                       .slot = kinds[i] == SLOT_TOO_LARGE ? WFI_HOST_LANES_MAX : 0};
         size_t page = sizeof(wfi_host_door_page);
-        const int fds[2] = {
-            make_memory(kinds[i] == SMALL_DOOR ? page / 2 : page, kinds[i] == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS),
-            kinds[i] == PIPE_AS_EVENTFD ? make_pipe() : eventfd(0, kinds[i] == BLOCKING_EVENTFD ? 0 : EFD_NONBLOCK)};
-        assert_int_equal(wfi_host_greeting_send(fd, &greeting, fds, kinds[i] == NO_DESCRIPTORS ? 0 : 2), 0);
-        close(fds[0]);
-        close(fds[1]);
+        int door =
+            make_memory(kinds[i] == SMALL_DOOR ? page / 2 : page, kinds[i] == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS);
+        int bell = faulty_bell(&node, kinds[i], &greeting);
+        assert_int_equal(wfi_host_greeting_send(fd, &greeting, &door, kinds[i] == NO_DESCRIPTORS ? 0 : 1), 0);
+        close(door);
         ofi_until(&node, NULL, link.closed);
         assert_int_equal(link.why, WEFT_ERR_UNREACHABLE);
         assert_int_equal(link.connected, 0);
         close(fd);
+        close(bell);
         ofi_hang_up(&link);
         assert_int_equal(measure_descriptors(), before);
     }
