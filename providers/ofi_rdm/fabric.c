@@ -217,6 +217,8 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
         status = open_on_ports(rdm, options, error);
     if (status == WEFT_OK)
         status = wfrdm_address_make(rdm, error);
+    if (status == WEFT_OK && kind->is_local)
+        status = wfrdm_local_reserve(rdm, (char *)rdm->address + 16, error);
     ret = status == WEFT_OK ? wfrdm_buffers_open(rdm) : 0;
     if (ret != 0)
         status = wfofi_fail(error, ret, "buffers of provider '%s'", kind->provider);

@@ -14,6 +14,7 @@
  * send nothing to it.
  */
 #include "base/clock.h"
+#include "base/error.h"
 #include "ofi_rdm/rdm.h"
 #include "topo/machine.h"
 
@@ -28,6 +29,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,6 +118,31 @@ uint64_t wfrdm_local_where(void)
     parts[2] = folder.st_dev;
     uint64_t hash = wfi_hash_bytes(parts, sizeof parts);
     return hash ? hash : 1;
+}
+
+/* ---- The file of an endpoint ------------------------------------------------------------------------------------- */
+
+/* libfabric has set the size of the file, but memory is allocated when it is first used. If other programs have filled
+ * the folder by then, that is a SIGBUS. */
+weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error **error)
+{
+    struct stat file = {.st_size = 0};
+    struct statvfs folder = {.f_bavail = 0};
+    char path[sizeof FOLDER + WFRDM_NAME_BYTES + 1];
+    snprintf(path, sizeof path, "%s/%s", FOLDER, name);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int failed = fd < 0 || fstat(fd, &file) != 0 ? errno : EINTR;
+    while (failed == EINTR)
+        failed = posix_fallocate(fd, 0, file.st_size);
+    if (fd >= 0)
+        close(fd);
+    if (!failed)
+        return WEFT_OK;
+    (void)statvfs(FOLDER, &folder);
+    return wfi_error_fail(error, WEFT_ERR_FABRIC,
+                          "fabric '%s': reserving the %.1f MiB of its endpoint in %s: %s (%.1f MiB are free): %s",
+                          rdm->kind->ops->name, (double)file.st_size / (1 << 20), FOLDER, strerrordesc_np(failed),
+                          (double)folder.f_bavail * (double)folder.f_frsize / (1 << 20), rdm->kind->advice);
 }
 
 /* ---- Files that were left behind --------------------------------------------------------------------------------- */

@@ -464,7 +464,9 @@ int wfrdm_events_fd(wfi_fabric *fabric);
  */
 void wfrdm_local_name(char out[WFRDM_NAME_BYTES]);
 uint64_t wfrdm_local_where(void); /* equal in processes that can share memory; 0: unknown */
-void wfrdm_local_sweep(void);     /* removes files that processes left behind. No lock */
+/* Allocates the memory of this endpoint, whose file has this name; fails if there is too little. */
+weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error **error);
+void wfrdm_local_sweep(void); /* removes files that processes left behind. No lock */
 /* Begins to watch the peer's process. False: the process has ended, or its endpoint is closed. */
 bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */

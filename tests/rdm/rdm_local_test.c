@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdm_local_test.c - shm's files in /dev/shm: those of processes that have ended are removed, and no others. */
+/* rdm_local_test.c - shm's files in /dev/shm: those of processes that have ended are removed, and no others. The memory
+ * of an open endpoint's file is reserved. */
 #include "ofi_rdm/rdm.h"
 
 #include "unit.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -124,5 +127,56 @@ static void a_name_fits_an_address_and_is_used_once(void **state)
     assert_int_equal(wfrdm_local_where(), wfrdm_local_where());
 }
 
+/* ---- The file of an endpoint ------------------------------------------------------------------------------------- */
+
+static weft_status open_shm(wfi_fabric **out, weft_error **error)
+{
+    return wfi_fabric_shm.open(&(wfi_fabric_options){.rank = -1}, out, error);
+}
+
+/* Otherwise the first use of a page after other programs have filled /dev/shm is a SIGBUS. */
+static void the_memory_of_an_endpoint_is_reserved(void **state)
+{
+    wfi_fabric *fabric;
+    char path[512];
+    struct stat file;
+    assert_int_equal(open_shm(&fabric, NULL), WEFT_OK);
+    path_of((char *)((wfrdm *)(void *)fabric)->address + 16, path);
+    assert_int_equal(stat(path, &file), 0);
+    assert_true(file.st_size > 0 && file.st_blocks * 512 >= file.st_size);
+    wfi_fabric_shm.close(fabric);
+}
+
+/* In a mount namespace of the child's own, /dev/shm has 4 MiB. */
+static void too_little_memory_is_an_error(void **state)
+{
+    enum { CANNOT = 77 };
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        const wfrdm_kind kind = {.ops = &wfi_fabric_shm, .advice = "add memory"};
+        const wfrdm rdm = {.kind = &kind};
+        weft_error *error = NULL;
+        if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4M"))
+            _exit(CANNOT);
+        make("weft-sparse");
+        if (truncate("/dev/shm/weft-sparse", 16 << 20))
+            _exit(2);
+        bool refuses = wfrdm_local_reserve(&rdm, "weft-sparse", &error) == WEFT_ERR_FABRIC;
+        const char *text = refuses ? weft_error_message(error) : "it is reserved";
+        bool says = strcmp(text, "fabric 'shm': reserving the 16.0 MiB of its endpoint in /dev/shm: No space left on "
+                                 "device (4.0 MiB are free): add memory") == 0;
+        if (!says)
+            fprintf(stderr, "%s\n", text);
+        _exit(!says);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT)
+        skip(); /* only root can */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 UNIT_MAIN(a_file_of_a_dead_process_is_removed_after_a_while, a_file_of_a_living_process_stays, a_file_of_others_stays,
-          a_name_fits_an_address_and_is_used_once)
+          a_name_fits_an_address_and_is_used_once, the_memory_of_an_endpoint_is_reserved, too_little_memory_is_an_error)
