@@ -150,7 +150,8 @@ static weft_status reach_of(const weft_shape *shape, const int64_t *strides, wef
         if (__builtin_mul_overflow(strides[d], steps, &reach) || __builtin_add_overflow(last, reach, &last))
             return WEFT_ERR_TOO_LARGE;
     }
-    if (__builtin_mul_overflow(last + (numel > 0), (int64_t)weft_dtype_size(dtype), &end))
+    if (__builtin_add_overflow(last, numel > 0, &last) ||
+        __builtin_mul_overflow(last, (int64_t)weft_dtype_size(dtype), &end))
         return WEFT_ERR_TOO_LARGE;
     *bytes = (size_t)end;
     return WEFT_OK;
