@@ -88,7 +88,7 @@ void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char
     if (devices.used == 0)
         snprintf(out, room,
                  "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or set "
-                 "WEFT_FABRIC=tcp");
+                 "WEFT_FABRIC=host,tcp");
     else if (find_closed_node(root, node, &why))
         snprintf(out, room,
                  "this process cannot open /dev/infiniband/%s of device %s (%s): load the module rdma_ucm, change the "
