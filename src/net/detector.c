@@ -148,8 +148,10 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     if (!wfi_channel_choose(channel)) {
         char reason[256];
         (void)wfi_channel_fabric(channel, reason, sizeof(reason));
-        snprintf(out, room, "no bulk lane to worker %d: %s", peer->rank,
-                 wfi_peer_has_fabric(peer) ? reason : WFI_NO_FABRIC);
+        if (wfi_peer_has_fabric(peer))
+            snprintf(out, room, "no bulk lane to worker %d; add tcp to WEFT_FABRIC: %s", peer->rank, reason);
+        else
+            snprintf(out, room, "no bulk lane to worker %d: %s", peer->rank, WFI_NO_FABRIC);
         return;
     }
     wfi_channel_address_text(channel, address, sizeof(address));

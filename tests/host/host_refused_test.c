@@ -196,8 +196,9 @@ static void body_fail(net_host *host)
         MUST(ofi_now_ms() - start < 3000 * ofi_slow());
         wfi_net_lock(host->net);
         wfi_peer_bulk_trouble(host_peer(host, 0), text, sizeof text);
+        MUST(wfi_peer_has_fabric(host_peer(host, 0)) && !wfi_peer_has_bulk(host_peer(host, 0)));
         wfi_net_unlock(host->net);
-        MUST(strstr(text, "no bulk lane to worker 0: host: process_vm_readv is not permitted"));
+        MUST(strstr(text, "no bulk lane to worker 0; add tcp to WEFT_FABRIC: host: process_vm_readv is not permitted"));
         for (uint64_t i = 0; i < 10; i++)
             MUST(host_send_free(host, 0, i, 100) == WEFT_OK);
         host_until(host, &host->done_ok, 10);

@@ -209,6 +209,7 @@ void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room
  * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
  * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
+bool wfi_peer_has_bulk(const wfi_peer *peer);   /* whether choose returns one for its bulk channel */
 bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one for its control channel */
 #define WFI_NO_FABRIC "it and this worker have no fabric in common (WEFT_FABRIC)" /* why it chose none */
 /* The fabric to expose memory on: that of the connection, or of the next one if there is none, or if the fabric of the

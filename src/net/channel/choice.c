@@ -67,6 +67,11 @@ wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
     return chosen;
 }
 
+bool wfi_peer_has_bulk(const wfi_peer *peer)
+{
+    return wfi_channel_choose(peer->channels[WFI_BULK]) != NULL;
+}
+
 bool wfi_peer_has_fabric(const wfi_peer *peer)
 {
     return wfi_channel_choose(peer->channels[WFI_CONTROL]) != NULL;
