@@ -2,6 +2,9 @@
 /*
  * awaited.c - logs what weft_agent_close waits for: after 5 s, then every minute, and when its time limit passes.
  *
+ * A server waits in weft_agent_close until the others close. So the lines are at level info in the first minute, and at
+ * warn from then on.
+ *
  * The components describe what is in flight here (`awaits`). Only the store knows which workers have not closed. It is
  * queried, and its answer is logged when it arrives. If the wait has a limit, the query is sent before the limit
  * passes, so that the answer has usually arrived when the wait ends.
@@ -15,6 +18,7 @@
 
 #define FIRST_NS (5ull * 1000 * 1000 * 1000)
 #define EVERY_NS (60ull * 1000 * 1000 * 1000)
+#define WARN_NS EVERY_NS
 #define ASK_BEFORE_NS (1000ull * 1000 * 1000) /* before the limit; at most half of the wait */
 
 void wfi_awaits_add(wfi_awaits *out, const char *format, ...)
@@ -47,22 +51,30 @@ static bool asks_store(const weft_agent *agent)
     return !agent->options.values.elastic || wfi_agent_rank(agent) == 0;
 }
 
-static void log_here(weft_agent *agent, const char *verb)
+static weft_log_level level_of(double seconds)
 {
-    wfi_awaits here = {.used = 0};
-    double seconds = (double)(wfi_now(wfi_net_clock(agent->net)) - agent->closing_ns) / 1e9;
-    describe(agent, &here);
-    if (here.kinds)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; in flight here: %s", verb, seconds,
-                      here.text);
-    else if (!asks_store(agent))
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; nothing is in flight here", verb, seconds);
+    return seconds * 1e9 < (double)WARN_NS ? WEFT_LOG_INFO : WEFT_LOG_WARN;
 }
 
-static void log_others(weft_agent *agent, const char *verb)
+static double seconds_of(const weft_agent *agent)
 {
-    double seconds = (double)(wfi_now(wfi_net_clock(agent->net)) - agent->closing_ns) / 1e9;
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; it waits for %s", verb, seconds,
+    return (double)(wfi_now(wfi_net_clock(agent->net)) - agent->closing_ns) / 1e9;
+}
+
+static void log_here(weft_agent *agent, weft_log_level level, const char *verb)
+{
+    wfi_awaits here = {.used = 0};
+    double seconds = seconds_of(agent);
+    describe(agent, &here);
+    if (here.kinds)
+        wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; in flight here: %s", verb, seconds, here.text);
+    else if (!asks_store(agent))
+        wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; nothing is in flight here", verb, seconds);
+}
+
+static void log_others(weft_agent *agent, weft_log_level level, const char *verb)
+{
+    wfi_log_agent(agent, level, 0, "weft_agent_close %s %.1f s; it waits for %s", verb, seconds_of(agent),
                   *agent->awaited ? agent->awaited : "other workers, and the store has not said which");
 }
 
@@ -71,7 +83,7 @@ void wfi_on_awaited(void *arg, const char *whom)
     weft_agent *agent = arg;
     snprintf(agent->awaited, sizeof agent->awaited, "%s", whom);
     if (agent->awaits_answer && !weft_future_done(agent->terminated))
-        log_others(agent, "has waited");
+        log_others(agent, level_of(seconds_of(agent)), "has waited");
     agent->awaits_answer = false;
 }
 
@@ -108,7 +120,7 @@ static void await_timer_fired(wfi_timer *timer)
     }
     if (logs) {
         agent->awaits_logged_ns = now_ns;
-        log_here(agent, "has waited");
+        log_here(agent, level_of(seconds_of(agent)), "has waited");
     }
     set_timer(agent);
 }
@@ -128,7 +140,7 @@ void wfi_awaited_watch(weft_agent *agent, uint64_t until_ns)
 
 void wfi_awaited_log(weft_agent *agent)
 {
-    log_here(agent, "gave up after");
+    log_here(agent, WEFT_LOG_WARN, "gave up after");
     if (asks_store(agent))
-        log_others(agent, "gave up after");
+        log_others(agent, WEFT_LOG_WARN, "gave up after");
 }
