@@ -210,8 +210,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * return, or a member has not called a group operation. It also waits for deferred calls whose callers still wait. An
  * operation with WEFT_FOREVER waits forever, even if that member is closing too; weft_group_abort or weft_group_close
  * ends it. After 5 seconds (level info), and then every minute (level warn), the log names the workers that have not
- * closed, and the calls and operations that are in flight. weft_debug_dump, called on another thread, shows all of
- * them. To leave without waiting, call weft_agent_stop instead, never both: both free the agent.
+ * closed. It also names the calls and operations that are in flight. weft_debug_dump, called on another thread, shows
+ * all of them. To leave without waiting, call weft_agent_stop instead, never both: both free the agent.
  *
  * Returns WEFT_OK, or the first failure: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail). In a
  * handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL does nothing.
