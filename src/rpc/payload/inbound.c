@@ -58,6 +58,9 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
     char trouble[sizeof inbound->problem - SENTENCE] = "";
     if (!inbound->cancelled && (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(inbound->peer)))
         wfi_peer_bulk_trouble(inbound->peer, trouble, sizeof trouble);
+    else if (!inbound->cancelled && status == WEFT_ERR_SYSTEM)
+        snprintf(trouble, sizeof trouble, "worker %d has no descriptors left for a connection (ulimit -n there)",
+                 wfi_agent_rank(inbound->agent));
     if (!inbound->problem[0])
         snprintf(inbound->problem, sizeof inbound->problem, "its %s could not be pulled%s%s", what,
                  *trouble ? ": " : "", trouble);
