@@ -22,8 +22,8 @@
  *     }
  *
  * GPUs. Both sides must agree on an order of their work on the GPU. weft_tensor_to_dlpack waits until the GPU has done
- * the work that weft has queued for the tensor. Before weft_tensor_from_dlpack the other library must have done its
- * work, or have queued it on the legacy default stream.
+ * the work that weft has queued for the tensor, on all streams, reads included. Before weft_tensor_from_dlpack the
+ * other library must have done its work, or have queued it on the legacy default stream.
  */
 #ifndef WEFT_DLPACK_H
 #define WEFT_DLPACK_H
@@ -84,10 +84,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack(weft_tensor *tensor, u
 
 /*
  * Makes a tensor over memory that another library lends, without a copy. The function takes over `managed` in every
- * case: its deleter runs when nothing refers to the memory, and at once if the function fails. If the memory
- * must not be written to, the function makes a copy, on the same device, that may be written to. With
- * WEFT_DLPACK_READ_ONLY in `flags` it makes no copy; then you must not write to the tensor, and weft does not check
- * that.
+ * case: its deleter runs when nothing refers to the memory, and at once if the function fails. The thread that releases
+ * memory of a GPU first waits until weft's work on the memory is done. If the memory must not be written to, the
+ * function makes a copy, on the same device, that may be written to. With WEFT_DLPACK_READ_ONLY in `flags` it makes no
+ * copy; then you must not write to the tensor, and weft does not check that.
  *
  * Errors, with the reason in *error if `error` is not NULL:
  *   WEFT_ERR_INVALID: NULL; unknown flags; a negative stride; an address that is NULL or not aligned for the dtype; a

@@ -87,6 +87,9 @@ uint64_t wfi_storage_version(const wfi_storage *storage);
  * WEFT_ERR_SYSTEM: the driver failed.
  */
 weft_status wfi_storage_use(wfi_storage *storage, bool write);
+/* Waits for the work on all streams that use the storage, reads included. Does nothing for memory of the host.
+ * WEFT_ERR_SYSTEM: the driver failed. */
+weft_status wfi_storage_wait_idle(const wfi_storage *storage);
 /* The stream that wrote device memory last, with a reference; NULL: the common one, or it is gone. */
 weft_stream *wfi_storage_writer(const wfi_storage *storage);
 

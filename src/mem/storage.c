@@ -128,8 +128,10 @@ void wfi_storage_unref(wfi_storage *storage)
         storage->slab->uses = atomic_load_explicit(&storage->uses, memory_order_relaxed) & WFI_STREAM_BITS;
         wfi_slab_give(storage->slab);
     }
-    if (storage->drop != NULL)
+    if (storage->drop != NULL) {
+        (void)wfi_storage_wait_idle(storage); /* if the GPU has failed, it no longer uses the memory */
         storage->drop(storage->drop_arg);
+    }
     storage_dealloc(storage);
 }
 
@@ -254,6 +256,14 @@ weft_status wfi_storage_use(wfi_storage *storage, bool write)
     uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_acquire), me = UINT64_C(1) << now->number;
     bool ordered = write ? uses == (me | (uint64_t)now->number << WFI_WRITER) : (uses & me) != 0;
     return ordered ? WEFT_OK : cross(storage, now, write);
+}
+
+weft_status wfi_storage_wait_idle(const wfi_storage *storage)
+{
+    if (storage->kind != WFI_MEMORY_CUDA)
+        return WEFT_OK;
+    uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_acquire);
+    return wfi_stream_wait_all(storage->device, uses & WFI_STREAM_BITS);
 }
 
 weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size)

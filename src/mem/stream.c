@@ -217,3 +217,26 @@ weft_status wfi_stream_follow(weft_stream *stream, uint64_t others)
     wfi_cuda_leave();
     return wfi_cuda_status(error, "ordering two streams");
 }
+
+/* Another thread may be destroying a stream and wait for its work. Such a stream cannot be referenced: the common
+ * stream follows it. */
+weft_status wfi_stream_wait_all(int device, uint64_t numbers)
+{
+    weft_status status = WEFT_OK;
+    uint64_t ending = 0;
+    for (int n = 0; n < WFI_STREAMS_MOST; n++) {
+        weft_stream *stream = (numbers >> n & 1) != 0 ? wfi_stream_find(device, n) : NULL;
+        if (stream == NULL) {
+            ending |= numbers & UINT64_C(1) << n;
+            continue;
+        }
+        weft_status waited = wfi_stream_wait(stream);
+        status = status == WEFT_OK ? waited : status;
+        wfi_stream_unref(stream);
+    }
+    weft_stream *common = ending != 0 ? wfi_stream_common(device) : NULL;
+    if (common == NULL || status != WEFT_OK)
+        return status;
+    status = wfi_stream_follow(common, ending);
+    return status == WEFT_OK ? wfi_stream_wait(common) : status;
+}

@@ -3,6 +3,7 @@
  * test_gpu_streams.c - work of several streams runs in order, and errors that only a kernel sees become the tape's
  * after a wait. On the emulated GPU also: a wait for an event that is missing changes the results, and is reported.
  */
+#include <weft/dlpack.h>
 #include <weft/weft.h>
 
 #include "gpu/gpu.h"
@@ -303,6 +304,50 @@ static void freed_memory_is_not_overwritten_while_a_stream_reads_it(void **state
     weft_stream_unref(reader);
 }
 
+/* y = 2 x on a stream, which has not run. */
+static weft_tensor *double_later(weft_stream *stream, weft_tensor *x)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu, .stream = stream});
+    weft_tensor *y = weft_tensor_ref(weft_scale(t, x, 2));
+    weft_tape_close(t);
+    return y;
+}
+
+static void is_doubled(weft_tensor *y)
+{
+    weft_tensor *here = to(y, cpu);
+    for (int i = 0; i < SIZE; i++)
+        assert_true(weft_tensor_get_f64(here, i) == 2 * i);
+    weft_tensor_unref(here);
+}
+
+/* As an allocator does that has given the memory to another tensor: writes it, outside of weft's order of work. */
+static void reuse_memory(weft_dlpack *lent)
+{
+    weft_tensor *owner = lent->manager;
+    weft_tensor_fill(owner, -99);
+    assert_true(weft_tensor_get_f64(owner, 0) == -99); /* has run */
+}
+
+static void borrowed_memory_is_not_given_back_while_a_stream_reads_it(void **state)
+{
+    weft_stream *reader = new_stream();
+    weft_tensor *owner = to(floats(WEFT_SHAPE(SIZE), 0), gpu), *borrowed = NULL;
+    weft_dlpack *own = NULL;
+    assert_int_equal(weft_tensor_to_dlpack(owner, 0, &own, NULL), WEFT_OK);
+    weft_dlpack other = *own;
+    other.manager = owner;
+    other.deleter = reuse_memory;
+    assert_int_equal(weft_tensor_from_dlpack(&other, 0, &borrowed, NULL), WEFT_OK);
+    weft_tensor *y = double_later(reader, borrowed);
+    weft_tensor_unref(borrowed);
+    assert_true(weft_tensor_get_f64(owner, 0) == -99); /* the deleter has run */
+    is_doubled(y);
+    own->deleter(own);
+    weft_tensor_unref(owner);
+    weft_stream_unref(reader);
+}
+
 static void a_copy_to_the_cpu_waits_for_one_stream(void **state)
 {
     weft_stream *streams[2] = {new_stream(), new_stream()};
@@ -414,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_missing_wait_is_noticed),
         cmocka_unit_test(a_race_names_both_kernels),
         cmocka_unit_test(freed_memory_is_not_overwritten_while_a_stream_reads_it),
+        cmocka_unit_test(borrowed_memory_is_not_given_back_while_a_stream_reads_it),
         cmocka_unit_test(a_copy_to_the_cpu_waits_for_one_stream),
         cmocka_unit_test(a_model_trains_on_a_stream),
         cmocka_unit_test(streams_are_checked),
