@@ -63,15 +63,6 @@ static void describe(lent *l, const weft_tensor *tensor)
     t->strides = l->strides;
 }
 
-/* Waits until the device has done the work that is queued for the tensor: reading one byte does. */
-static weft_status wait_for_device(const weft_tensor *tensor)
-{
-    char byte;
-    if (wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA || tensor->numel == 0)
-        return WEFT_OK;
-    return wfi_memory_read(tensor->storage, (size_t)tensor->offset * weft_dtype_size(tensor->dtype), &byte, 1);
-}
-
 weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpack **out, weft_error **error)
 {
     WFI_LIVE(tensor);
@@ -91,7 +82,7 @@ weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpa
                                .deleter = end_lent,
                                .flags = flags | (tensor->cell != NULL ? WEFT_DLPACK_READ_ONLY : 0)};
     describe(l, now);
-    weft_status status = wait_for_device(now);
+    weft_status status = wfi_storage_wait_idle(now->storage); /* the receiver may write to it */
     if (status == WEFT_OK)
         l->storage = wfi_storage_ref(now->storage);
     weft_tensor_unref(now);
@@ -169,7 +160,7 @@ static weft_status copy_there(weft_tensor **tensor, weft_error **error)
     weft_tensor *copy = wfi_tensor_empty_like(*tensor, (*tensor)->shape, (*tensor)->dtype);
     weft_status status = copy != NULL ? wfi_copy(*tensor, copy) : WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
-        status = wait_for_device(copy); /* the deleter may free the memory of the original at once */
+        status = wfi_storage_wait_idle(copy->storage); /* the deleter may free the memory of the original at once */
     weft_tensor_unref(*tensor);
     *tensor = copy;
     if (status == WEFT_OK)

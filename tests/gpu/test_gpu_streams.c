@@ -348,6 +348,21 @@ static void borrowed_memory_is_not_given_back_while_a_stream_reads_it(void **sta
     weft_stream_unref(reader);
 }
 
+static void memory_is_not_lent_while_a_stream_reads_it(void **state)
+{
+    weft_stream *reader = new_stream();
+    weft_tensor *x = to(floats(WEFT_SHAPE(SIZE), 0), gpu), *borrowed = NULL, *y = double_later(reader, x);
+    weft_dlpack *lent = NULL;
+    assert_int_equal(weft_tensor_to_dlpack(x, 0, &lent, NULL), WEFT_OK);
+    assert_int_equal(weft_tensor_from_dlpack(lent, 0, &borrowed, NULL), WEFT_OK);
+    weft_tensor_fill(borrowed, -99); /* as another library, which knows nothing of `reader` */
+    assert_true(weft_tensor_get_f64(borrowed, 0) == -99);
+    is_doubled(y);
+    weft_tensor_unref(borrowed);
+    weft_tensor_unref(x);
+    weft_stream_unref(reader);
+}
+
 static void a_copy_to_the_cpu_waits_for_one_stream(void **state)
 {
     weft_stream *streams[2] = {new_stream(), new_stream()};
@@ -460,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_race_names_both_kernels),
         cmocka_unit_test(freed_memory_is_not_overwritten_while_a_stream_reads_it),
         cmocka_unit_test(borrowed_memory_is_not_given_back_while_a_stream_reads_it),
+        cmocka_unit_test(memory_is_not_lent_while_a_stream_reads_it),
         cmocka_unit_test(a_copy_to_the_cpu_waits_for_one_stream),
         cmocka_unit_test(a_model_trains_on_a_stream),
         cmocka_unit_test(streams_are_checked),
