@@ -54,12 +54,16 @@ static void use(const ipc_handle *handle, char *bytes, char answer[128])
         snprintf(answer, 128, "cuIpcOpenMemHandle: %s", probe_error(error));
         return;
     }
-    error = driver->copy_to_host(bytes, at, BYTES);
+    error = driver->copy_to_host(bytes, at, BYTES, NULL);
+    if (!error)
+        error = driver->stream_wait(NULL);
     if (!error && !holds(bytes, 1))
         snprintf(answer, 128, "the second process reads other bytes");
     fill(bytes, 2);
     if (!error)
-        error = driver->copy_to_device(at, bytes, BYTES);
+        error = driver->copy_to_device(at, bytes, BYTES, NULL);
+    if (!error)
+        error = driver->stream_wait(NULL);
     if (!error)
         error = close_handle(at);
     if (error)
@@ -88,7 +92,9 @@ static const char *share(int to, int from, uint64_t at, char *bytes, char answer
     if (!probe_find("cuIpcGetMemHandle", (void *)&get_handle))
         return "libcuda.so.1 has no cuIpcGetMemHandle";
     fill(bytes, 1);
-    int error = driver->copy_to_device(at, bytes, BYTES);
+    int error = driver->copy_to_device(at, bytes, BYTES, NULL);
+    if (!error)
+        error = driver->stream_wait(NULL);
     if (!error)
         error = get_handle(&handle, at);
     if (error)
@@ -97,7 +103,9 @@ static const char *share(int to, int from, uint64_t at, char *bytes, char answer
         return "the second process has ended";
     if (*answer)
         return answer;
-    error = driver->copy_to_host(bytes, at, BYTES);
+    error = driver->copy_to_host(bytes, at, BYTES, NULL);
+    if (!error)
+        error = driver->stream_wait(NULL);
     return error ? probe_error(error) : holds(bytes, 2) ? NULL : "the first process does not see what the second wrote";
 }
 
