@@ -410,13 +410,53 @@ static int print_bits(void)
     return 0;
 }
 
+/* With fixed statistics dx = dy * weight / sqrt(var + eps), whatever x is. */
+static void fixed_norm_of_a_nan(weft_device device, int64_t plane)
+{
+    weft_tensor *x = waves(WEFT_SHAPE(2, 3, plane, 1), 0), *parts[4];
+    ((float *)weft_tensor_data(x))[1] = NAN;
+    ((float *)weft_tensor_data(x))[plane] = INFINITY;
+    const double values[4] = {2, 0, 0, 3}; /* weight, bias, mean, variance */
+    for (int i = 0; i < 4; i++) {
+        weft_tensor *here = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, values[i]);
+        parts[i] = weft_tensor_to_device(here, device);
+        weft_tensor_unref(here);
+    }
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = device});
+    weft_tensor *input = weft_tensor_to_device(x, device);
+    weft_tensor_set_requires_grad(input, true);
+    weft_backward(t, weft_sum(t, weft_batch_norm2d(t, input, parts[0], parts[1], parts[2], parts[3],
+                                                   &(weft_batch_norm_options){.eps = 1})));
+    assert_int_equal(weft_tape_wait(t), WEFT_OK);
+    weft_tensor *dx = weft_tensor_to_device(weft_tape_grad(t, input), cpu);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        assert_true(weft_tensor_get_f64(dx, i) == 1);
+    weft_tape_close(t);
+    weft_tensor *all[] = {x, input, dx, parts[0], parts[1], parts[2], parts[3]};
+    for (int i = 0; i < 7; i++)
+        weft_tensor_unref(all[i]);
+}
+
+static void the_gradient_of_a_fixed_norm_does_not_depend_on_x(void **state)
+{
+    const int64_t planes[] = {4, 3000}; /* the CPU has two algorithms */
+    for (int i = 0; i < 2; i++) {
+        fixed_norm_of_a_nan(cpu, planes[i]);
+        fixed_norm_of_a_nan(gpu, planes[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_train_as_on_the_cpu),      cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
-        cmocka_unit_test(a_nan_stays_to_be_seen),          cmocka_unit_test(sparse_steps_are_those_of_the_cpu),
-        cmocka_unit_test(steps_neither_wait_nor_allocate), cmocka_unit_test(no_memory_is_left),
+        cmocka_unit_test(models_train_as_on_the_cpu),
+        cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
+        cmocka_unit_test(the_gradient_of_a_fixed_norm_does_not_depend_on_x),
+        cmocka_unit_test(a_nan_stays_to_be_seen),
+        cmocka_unit_test(sparse_steps_are_those_of_the_cpu),
+        cmocka_unit_test(steps_neither_wait_nor_allocate),
+        cmocka_unit_test(no_memory_is_left),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;

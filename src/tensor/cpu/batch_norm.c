@@ -187,7 +187,9 @@ static void *address(const weft_tensor *tensor)
             int64_t at = (n * args->channels + c) * args->plane;                                                       \
             const T *restrict x = (const T *)args->x + at, *restrict dy = (const T *)args->dy + at;                    \
             T *restrict dx = (T *)args->y + at;                                                                        \
-            for (int64_t i = 0; i < args->plane; i++)                                                                  \
+            for (int64_t i = 0; i < args->plane && !args->train; i++)                                                  \
+                dx[i] = f * dy[i];                                                                                     \
+            for (int64_t i = 0; i < args->plane && args->train; i++)                                                   \
                 dx[i] = f * dy[i] + g * (x[i] - center) + h;                                                           \
         }                                                                                                              \
     }                                                                                                                  \
@@ -310,7 +312,9 @@ static double join_plane(const double *sums, int64_t plane)
             int64_t at = (n * args->channels + begin) * args->plane;                                                   \
             const T *restrict x = (const T *)args->x + at, *restrict dy = (const T *)args->dy + at;                    \
             T *restrict dx = (T *)args->y + at;                                                                        \
-            for (int64_t i = 0; i < width; i++)                                                                        \
+            for (int64_t i = 0; i < width && !args->train; i++)                                                        \
+                dx[i] = fgh[0][i] * dy[i];                                                                             \
+            for (int64_t i = 0; i < width && args->train; i++)                                                         \
                 dx[i] = fgh[0][i] * dy[i] + fgh[1][i] * (x[i] - center[i]) + fgh[2][i];                                \
         }                                                                                                              \
     }                                                                                                                  \

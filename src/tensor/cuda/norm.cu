@@ -58,7 +58,7 @@ template <typename T> __device__ inline void norm_eval(const wfi_norm_task &args
     }
 }
 
-/* dx = f dy + g (x - mean) + h; for eval g = h = 0. */
+/* dx = f dy + g (x - mean) + h; for eval dx = f dy, because 0 (x - mean) is NaN if x is not finite. */
 template <typename T> __device__ inline void norm_backward(const wfi_norm_task &args)
 {
     double count = (double)(args.batch * args.plane);
@@ -82,7 +82,8 @@ template <typename T> __device__ inline void norm_backward(const wfi_norm_task &
         T f = (T)factor, g = args.train ? (T)(-factor * invstd * invstd * product / count) : (T)0;
         T h = args.train ? (T)(-factor * sum / count) : (T)0;
         over_channel(args, channel, [&](int64_t at) {
-            ((T *)args.y)[at] = f * ((const T *)args.dy)[at] + g * (((const T *)args.x)[at] - mean) + h;
+            T dx = f * ((const T *)args.dy)[at];
+            ((T *)args.y)[at] = args.train ? dx + g * (((const T *)args.x)[at] - mean) + h : dx;
         });
     }
 }
