@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype, or on another device. */
+#include "base/error.h"
 #include "base/map.h"
 #include "base/text/refuse.h"
 #include "nn/nn.h"
@@ -81,13 +82,24 @@ static bool is_lent(const weft_module *module)
     return lent;
 }
 
-static weft_status run(conversion *c, weft_module *module)
+/* The reason goes to the log, and to *error if `error` is not NULL. */
+static weft_status no_longer(const conversion *c, const weft_module *module, weft_error **error)
+{
+    const char *why = atomic_load(&module->adopted)
+                          ? "is another module's child: convert that module, or convert this one before it is a child"
+                          : "has lent its parameters or buffers: call it before weft_module_parameters, and create the "
+                            "optimizer afterwards";
+    (void)wfi_error_fail(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
+    return wfi_refuse(WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
+}
+
+static weft_status run(conversion *c, weft_module *module, weft_error **error)
 {
     if (module->status != WEFT_OK)
-        return module->status;
+        return wfi_error_fail(error, module->status, "%s: %s is incomplete: %s", c->function, module->type->name,
+                              weft_status_text(module->status));
     if (atomic_load(&module->adopted) || is_lent(module))
-        return wfi_refuse(WEFT_ERR_STATE, "%s: %s is another module's child, or its lists were asked for", c->function,
-                          module->type->name);
+        return no_longer(c, module, error);
     wfi_map_init(&c->made);
     weft_status status = convert(c, &module->parameters);
     if (status == WEFT_OK)
@@ -95,7 +107,9 @@ static weft_status run(conversion *c, weft_module *module)
     if (status == WEFT_OK)
         replace_all(c, module);
     end_conversion(c);
-    return status;
+    return status == WEFT_OK
+               ? WEFT_OK
+               : wfi_error_fail(error, status, "%s: %s: %s", c->function, module->type->name, weft_status_text(status));
 }
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
@@ -106,7 +120,15 @@ weft_status weft_module_to(weft_module *module, weft_dtype dtype)
     if (!wfi_dtype_is_float(dtype))
         return wfi_refuse(WEFT_ERR_INVALID, "weft_module_to: dtype %d (%s) is neither float32 nor float64", (int)dtype,
                           weft_dtype_name(dtype));
-    return run(&(conversion){.function = "weft_module_to", .dtype = dtype}, module);
+    return run(&(conversion){.function = "weft_module_to", .dtype = dtype}, module, NULL);
+}
+
+weft_status wfi_module_move(weft_module *module, weft_device device, weft_error **error)
+{
+    weft_status status = weft_device_check(device, error);
+    return status != WEFT_OK ? status
+                             : run(&(conversion){.function = "weft_module_to_device", .moves = true, .device = device},
+                                   module, error);
 }
 
 weft_status weft_module_to_device(weft_module *module, weft_device device)
@@ -119,7 +141,5 @@ weft_status weft_module_to_device(weft_module *module, weft_device device)
     if (status != WEFT_OK)
         (void)wfi_refuse(status, "weft_module_to_device: %s", weft_error_message(error));
     weft_error_unref(error);
-    if (status != WEFT_OK)
-        return status;
-    return run(&(conversion){.function = "weft_module_to_device", .moves = true, .device = device}, module);
+    return status != WEFT_OK ? status : wfi_module_move(module, device, NULL);
 }

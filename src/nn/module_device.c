@@ -8,6 +8,7 @@
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/mutex.h"
 #include "nn/nn.h"
 
@@ -183,13 +184,17 @@ weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_
     WFI_LIVE(child);
     if (child == NULL)
         return wfi_module_refuse(error, NAME, "the child is NULL");
-    weft_status status = weft_module_to_device(child, device);
+    weft_error *why = NULL;
+    weft_status status = wfi_module_move(child, device, &why);
     weft_device *state = status == WEFT_OK ? wfi_calloc(1, sizeof(*state)) : NULL;
     if (state == NULL) {
         weft_module_unref(child);
         if (status != WEFT_OK)
-            return wfi_module_refuse(error, NAME, "the child cannot be moved: %s", weft_status_text(status));
-        return wfi_module_no_memory(error, NAME);
+            (void)wfi_error_fail(error, status, NAME ": the child cannot be moved: %s", weft_error_message(why));
+        else
+            (void)wfi_module_no_memory(error, NAME);
+        weft_error_unref(why);
+        return NULL;
     }
     *state = device;
     weft_module *module = weft_module_create(&device_type, state, error);

@@ -49,6 +49,8 @@ struct weft_module {
 /* For constructors that fail: gives *error (if `error` is not NULL) the reason, logs it at debug, and returns NULL. */
 weft_module *wfi_module_refuse(weft_error **error, const char *type, const char *format, ...) WEFT_PRINTF(3, 4);
 weft_module *wfi_module_no_memory(weft_error **error, const char *type);
+/* weft_module_to_device, with the reason in *error if `error` is not NULL. */
+weft_status wfi_module_move(weft_module *module, weft_device device, weft_error **error);
 /* The finished module, or NULL (released, with the reason in *error) if building failed. */
 weft_module *wfi_module_finish(weft_module *module, weft_error **error);
 

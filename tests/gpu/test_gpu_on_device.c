@@ -144,7 +144,15 @@ static void failures_are_the_outer_tapes(void **state)
     weft_module_unref(there);
     assert_null(weft_on_device_create(NULL, gpu, NULL));
     assert_null(weft_on_device_create(make_model(), (weft_device){WEFT_DEVICE_CUDA, 1000}, &error));
-    assert_non_null(error);
+    assert_int_equal(weft_error_code(error), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(error), "cuda:1000"));
+    weft_error_unref(error);
+    error = NULL;
+    weft_module *lent = make_model();
+    assert_int_equal(weft_module_parameters(lent).count, 4);
+    assert_null(weft_on_device_create(lent, gpu, &error));
+    assert_int_equal(weft_error_code(error), WEFT_ERR_STATE);
+    assert_non_null(strstr(weft_error_message(error), "create the optimizer afterwards"));
     weft_error_unref(error);
     weft_module *on_cpu = weft_on_device_create(make_model(), cpu, NULL); /* the CPU is a device too */
     assert_non_null(on_cpu);

@@ -115,7 +115,7 @@ static void test_conversions(void **state)
     REFUSES(weft_module_save(model, NULL, NULL), WEFT_ERR_INVALID, "weft_module_save: path is NULL");
     REFUSES(weft_module_load(NULL, "x", NULL), WEFT_ERR_INVALID, "weft_module_load: the module is NULL");
     (void)weft_module_parameters(model);
-    REFUSES(weft_module_to(model, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE, "its lists were asked for");
+    REFUSES(weft_module_to(model, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE, "create the optimizer afterwards");
     weft_module_unref(model);
 }
 
