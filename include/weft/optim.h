@@ -247,10 +247,10 @@ WEFT_API weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_
 /* --- making, and groups of parameters --- */
 /*
  * Makes an optimizer; the parameters are its first group. There must be at least one parameter, and none may occur
- * twice. Each must be contiguous, in host memory, and float32 or float64. The optimizer references them. NULL on
+ * twice. Each must be contiguous, and float32 or float64. It may be on a device. The optimizer references them. NULL on
  * failure: then *error, if `error` is not NULL, receives the wrong argument with its value; you release it.
  * WEFT_ERR_INVALID (an option, the type, no parameters, a parameter twice, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED
- * (a parameter is not contiguous, or on a device), WEFT_ERR_MEMORY.
+ * (a parameter is not contiguous), WEFT_ERR_MEMORY.
  */
 WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
                                                weft_error **error);
@@ -282,7 +282,8 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  *   WEFT_ERR_SHAPE: the number of gradients or a shape is wrong.
  *   WEFT_ERR_TYPE: a dtype is wrong.
  *   WEFT_ERR_INVALID: NULL; a row outside the parameter; or, with error_if_nonfinite, a norm that is not finite.
- *   WEFT_ERR_UNSUPPORTED: a sparse gradient with options that do not allow it, or a tensor on a device.
+ *   WEFT_ERR_UNSUPPORTED: a sparse gradient with options that do not allow it, or a gradient on another
+ *     device than its parameter.
  *   WEFT_ERR_TIMEOUT: a transfer still reads a parameter after pin_timeout_ms.
  *   WEFT_ERR_MEMORY.
  * On failure no parameter and no state changes, with two exceptions, after which the parameters before the failing one

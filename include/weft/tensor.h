@@ -234,7 +234,9 @@ WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contigu
  *   From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
  *   Between integers: as in C.
  *   To bool: whether the number is not 0.
- *   Complex dtypes convert only to each other. */
+ *   Complex dtypes convert only to each other.
+ *   On a GPU only the floating dtypes convert, to each other.
+ * NULL if there is no such conversion. */
 WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
 
 /* Copies all elements of `source` to `target`. Shapes must be equal (WEFT_ERR_SHAPE). Dtypes and strides may differ, if
