@@ -297,6 +297,7 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .public_key = net->transport.keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
+                                  .port_count = options->port_count,
                                   .store_fd = store_fd,
                                   .processes = options->processes,
                                   .sim = options->sim,

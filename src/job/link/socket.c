@@ -33,6 +33,7 @@
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
+#define ONE_OF_PORTS_NS (1000 * NS_PER_MS) /* for an answer of one of several ports, before the next is tried */
 #define ANSWER_GRACE_MS 2000      /* added to the timeout if the store answers: its refusal names the missing ranks */
 #define FAREWELL_MS 1000          /* to send the goodbye */
 #define REFUSING_MS 2000          /* for the other workers to learn that rank 0 cannot join */
@@ -329,6 +330,7 @@ static const wfi_link_shell socket_shell = {.send = socket_send,
 typedef struct attempt {
     const wfi_rendezvous_options *options;
     uint64_t deadline_ns;
+    int port;         /* which of port_count is tried, from 0 */
     int trouble;      /* of the last connect */
     bool reached;     /* connected at least once */
     int64_t waits_ms; /* the time until the log says what this worker waits for, and then between two such lines */
@@ -346,13 +348,26 @@ static bool is_alone(const attempt *at)
     return have_ended(at->options->processes);
 }
 
+static bool has_several_ports(const attempt *at)
+{
+    return at->options->port_count > 1 && at->options->rank != 0;
+}
+
+/* When this attempt ends without an answer. */
+static uint64_t answer_by_ns(const socket_link *link, const attempt *at, uint64_t from_ns)
+{
+    uint64_t by_ns = wfi_link_answer_by_ns(&link->base, ANSWER_GRACE_MS);
+    bool goes_on = has_several_ports(at) && !link->base.greeted;
+    return goes_on && by_ns > from_ns + ONE_OF_PORTS_NS ? from_ns + ONE_OF_PORTS_NS : by_ns;
+}
+
 /* Reads and ticks until there is an answer. False: the wire was lost, the children ended, or the time is over. */
 static bool await_answer(socket_link *link, const attempt *at)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
-    uint64_t now_ns, deadline_ns;
+    uint64_t now_ns, deadline_ns, from_ns = wfi_now(&wfi_clock_real);
     while (!link->base.answered && next->fd >= 0 &&
-           (now_ns = wfi_now(&wfi_clock_real)) < (deadline_ns = wfi_link_answer_by_ns(&link->base, ANSWER_GRACE_MS))) {
+           (now_ns = wfi_now(&wfi_clock_real)) < (deadline_ns = answer_by_ns(link, at, from_ns))) {
         uint64_t due_ns = wfi_link_tick(&link->base);
         if (at->options->processes && due_ns > now_ns + LOOK_NS)
             due_ns = now_ns + LOOK_NS;
@@ -372,8 +387,9 @@ static bool socket_attempt(socket_link *link, attempt *at)
     const wfi_rendezvous_options *options = at->options;
     wfi_pipe *next = &link->pipes[WFI_NEXT];
     int fd = -1;
-    at->trouble = options->rank == 0 ? wfi_connect_endpoint(&link->store, at->deadline_ns, &fd)
-                                     : wfi_connect_to(options->master_addr, options->master_port, at->deadline_ns, &fd);
+    at->trouble = options->rank == 0
+                      ? wfi_connect_endpoint(&link->store, at->deadline_ns, &fd)
+                      : wfi_connect_to(options->master_addr, options->master_port + at->port, at->deadline_ns, &fd);
     if (at->trouble)
         return false;
     at->reached = true;
@@ -383,7 +399,12 @@ static bool socket_attempt(socket_link *link, attempt *at)
     (void)getpeername(fd, (struct sockaddr *)&link->store.address, &link->store.size);
     link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
-    if (await_answer(link, at))
+    bool answered = await_answer(link, at);
+    if (answered && !link->base.greeted && link->base.refusal && has_several_ports(at)) {
+        answered = link->base.answered = false; /* another job's store, or another service */
+        link->base.refusal = WEFT_OK;
+    }
+    if (answered)
         return true;
     wfi_pipe_close(next);
     return false;
@@ -405,6 +426,13 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     const char *host = options->master_addr ? options->master_addr : "this machine";
     int port = options->master_port;
     long long waited_ms = options->join_timeout_ms;
+    if (has_several_ports(at) && !link->base.greeted)
+        return wfi_error_fail(
+            error, WEFT_ERR_RENDEZVOUS,
+            "rank 0's store on %s was on none of the ports %d to %d within %lld ms; the last attempt: "
+            "%s. A firewall must let these ports pass; MASTER_ADDR and MASTER_PORT name others",
+            host, port, port + options->port_count - 1, waited_ms,
+            at->trouble ? strerrordesc_np(at->trouble) : "what answers belongs to another job");
     if (link->base.greeted)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "the store on %s port %d did not answer within %lld ms", host,
                               port, waited_ms);
@@ -452,6 +480,7 @@ static void say_what_we_await(attempt *at)
  */
 static weft_status socket_join(socket_link *link, attempt *at, weft_error **error)
 {
+    const wfi_rendezvous_options *options = at->options;
     int64_t pause_ms = RETRY_FIRST_MS;
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
@@ -460,6 +489,9 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
         if (left_ms == 0)
             return join_failed(link, at, error);
         say_what_we_await(at);
+        at->port = has_several_ports(at) ? (at->port + 1) % options->port_count : 0;
+        if (at->port)
+            continue;
         if (left_ms > 0 && left_ms < pause_ms)
             pause_ms = left_ms;
         nanosleep(&(struct timespec){.tv_nsec = (long)pause_ms * (long)NS_PER_MS}, NULL);

@@ -10,6 +10,7 @@
 #include "base/text/log.h"
 #include "base/text/variables.h"
 #include "base/utf8.h"
+#include "job/bootstrap/bootstrap.h"
 #include "job/launch/launch.h"
 #include "mem/slab.h"
 #include "tensor/parallel.h"
@@ -67,9 +68,27 @@ static weft_status no_rank(bool elastic, weft_error **error)
                                     "which worker this is");
 }
 
+/* prterun sets no size: PMIx knows it. */
+static weft_status rank_from_pmix(weft_agent_options *values, weft_error **error)
+{
+    int64_t rank = -1;
+    const char *why;
+    weft_status st = wfi_env_i64("PMIX_RANK", 0, 65535, &rank, error);
+    if (st)
+        return st;
+    if (rank < 0)
+        return no_rank(values->elastic, error);
+    if (!wfi_pmix_world_size(&values->world_size, &why))
+        return invalid(error, "PMIX_RANK is %lld, and the size of the job is not known (%s): set RANK and WORLD_SIZE",
+                       (long long)rank, why);
+    values->rank = (int)rank;
+    return WEFT_OK;
+}
+
 static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
 {
     int64_t rank = WEFT_ANY_RANK, size = -1;
+    size_t from = 0;
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         rank = size = WEFT_ANY_RANK;
         weft_status st = wfi_env_i64(launchers[i][0], values->elastic ? WEFT_ANY_RANK : 0, 65535, &rank, error);
@@ -77,12 +96,18 @@ static weft_status rank_from_launcher(weft_agent_options *values, weft_error **e
             st = wfi_env_i64(launchers[i][1], 1, 65536, &size, error);
         if (st)
             return st;
+        from = i;
         if (size >= 1 && (rank >= 0 || values->elastic))
             break;
         size = -1;
     }
     if (size < 1)
-        return no_rank(values->elastic, error);
+        return rank_from_pmix(values, error);
+    if (from >= SLURM_STEP && size > 1 && !wfi_env_string("SLURM_STEP_ID"))
+        return invalid(error,
+                       "world size %lld comes from %s, but srun did not start this process (SLURM_STEP_ID is not set): "
+                       "start the program with srun or mpirun, or set RANK and WORLD_SIZE",
+                       (long long)size, launchers[from][1]);
     values->rank = (int)rank;
     values->world_size = (int)size;
     return WEFT_OK;
@@ -135,8 +160,6 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
         values->master_port = values->sim ? 0 : WEFT_ANY_PORT;
         return WEFT_OK;
     }
-    if (!port && !values->sim)
-        return invalid(error, "no MASTER_PORT: name the port on which rank 0 serves the store");
     if (port < 0 || port > 65535)
         return invalid(error, "master_port is %lld: ports are 1 to 65535", (long long)port);
     values->master_port = (int)port;
@@ -248,6 +271,58 @@ static weft_status resolve_numbers(wfi_options *out, weft_error **error)
     return st ? st : resolve_metrics(values, error);
 }
 
+static const char *given_address(const weft_agent_options *given)
+{
+    return given && given->master_addr ? given->master_addr : wfi_env_string("MASTER_ADDR");
+}
+
+/* Neither the program nor the environment names rank 0's port: whatever started the workers is asked. */
+static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    const wfi_bootstrap_ask ask = {.rank = values->rank,
+                                   .world_size = values->world_size,
+                                   .functions = values->bootstrap,
+                                   .master_addr = given_address(given) ? values->master_addr : NULL,
+                                   .iface = values->iface,
+                                   .timeout_ms = values->rendezvous_timeout_ms};
+    wfi_bootstrap_answer answer = {.secret = out->secret};
+    const wfi_bootstrap *way = wfi_bootstrap_find(&ask);
+    if (values->world_size == 1 && !values->elastic && !values->bootstrap) {
+        values->master_port = WEFT_ANY_PORT; /* nobody looks for it */
+        return WEFT_OK;
+    }
+    if (!way)
+        return invalid(error,
+                       "no MASTER_PORT: name the port on which rank 0 serves the store, or start the workers with "
+                       "srun, or with the mpirun of Open MPI");
+    weft_status st = wfi_bootstrap_meet(way, &ask, &answer, error);
+    if (st)
+        return st;
+    out->store_fd = answer.store_fd;
+    out->port_count = answer.ports;
+    values->master_port = answer.port;
+    memcpy(out->master_addr, answer.address, sizeof out->master_addr);
+    return WEFT_OK;
+}
+
+/* Without MASTER_ADDR rank 0 is on this machine: not so if the launcher says that there are several. */
+static weft_status check_address(const weft_agent_options *given, const weft_agent_options *values, weft_error **error)
+{
+    const char *launcher;
+    bool by_hand = (given && given->has_rank) || wfi_env_string("RANK");
+    if (by_hand || given_address(given) || values->sim || values->job)
+        return WEFT_OK;
+    int nodes = wfi_bootstrap_nodes(&launcher);
+    if (nodes < 2)
+        return WEFT_OK;
+    return invalid(
+        error,
+        "MASTER_PORT is set (%d), MASTER_ADDR is not, and %s started this job on %d nodes: set MASTER_ADDR to "
+        "the address of rank 0, or neither of them",
+        values->master_port, launcher, nodes);
+}
+
 static bool is_worker_name(const char *name)
 {
     static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:";
@@ -326,11 +401,23 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     if (values->job)
         *out->secret = *wfi_job_secret(values->job);
     weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
+    return st;
+}
+
+/* Where rank 0 is: its address and port, which may come with a secret. */
+static weft_status resolve_meeting(const weft_agent_options *given, wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    bool insecure = false;
+    weft_status st =
+        values->master_port || values->sim ? check_address(given, values, error) : find_rank_0(given, out, error);
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
+    if (!st)
+        st = wfi_env_bool("WEFT_INSECURE", &insecure, error);
     bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* other machines can reach the ports */
     if (!st && !values->secret)
-        wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+        wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed && !insecure ? WEFT_LOG_WARN : WEFT_LOG_INFO,
                    "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
                    out->name);
     return st;
@@ -412,6 +499,8 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_texts(out, error);
     if (!st)
         st = resolve_secret(out, error);
+    if (!st)
+        st = resolve_meeting(given, out, error);
     if (!st)
         st = resolve_descriptors(&out->values, error);
     if (!st)

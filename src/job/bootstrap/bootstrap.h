@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bootstrap.h - how a worker finds rank 0's store if MASTER_PORT is not set.
+ *
+ * Whatever started the workers is asked: the program's own functions (weft/bootstrap.h), PMIx (mpirun, prterun, srun
+ * --mpi=pmix), or Slurm (srun). PMIx and the program's functions carry a record from rank 0 to the others (record.h).
+ * Slurm carries nothing: all workers derive the host and the port from its variables.
+ *
+ * THREADS. The thread that opens an agent calls. Nothing is shared but PMIx, which has a lock of its own.
+ */
+#ifndef WFI_BOOTSTRAP_H
+#define WFI_BOOTSTRAP_H
+
+#include "job/protocol/secret.h"
+
+#include <weft/bootstrap.h>
+
+typedef struct wfi_bootstrap_ask {
+    int rank; /* WEFT_ANY_RANK: not rank 0 */
+    int world_size;
+    const weft_bootstrap *functions; /* the program's; NULL: none */
+    const char *master_addr;         /* the address of rank 0 that the user gave; NULL: none */
+    const char *iface;               /* a network interface of this worker: name or address; NULL: none */
+    int64_t timeout_ms;              /* for everything; < 0: none */
+} wfi_bootstrap_ask;
+
+typedef struct wfi_bootstrap_answer {
+    char address[256]; /* of the store; on rank 0 one of this machine's */
+    int port;
+    int ports;    /* Slurm: the store has one of so many ports, from `port` on; else 1 */
+    int store_fd; /* rank 0: the store's listening socket, which the caller then owns; else -1 */
+    /* The job's secret. On return it may have been made, or received; Slurm without a secret of the user's sets one that
+     * anybody can guess, which only tells jobs apart. */
+    wfi_secret *secret;
+} wfi_bootstrap_answer;
+
+/* One way. */
+typedef struct wfi_bootstrap {
+    const char *name;
+    bool (*is_there)(const wfi_bootstrap_ask *ask);
+    int (*nodes)(void); /* number of nodes of the job; 0: unknown */
+    weft_status (*meet)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
+} wfi_bootstrap;
+
+extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_bootstrap_slurm;
+
+/* The first way that is there; NULL: none. */
+const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask);
+/* How many nodes the job has, says the launcher; 0: unknown. *launcher is its name. */
+int wfi_bootstrap_nodes(const char **launcher);
+/*
+ * Asks `way`. answer->secret is the caller's; its size is 0 if the user gave none. Errors: WEFT_ERR_INVALID (the
+ * launcher's variables, no secret for several nodes), WEFT_ERR_RENDEZVOUS (rank 0 cannot be reached, or published
+ * nothing in time), WEFT_ERR_EXISTS, WEFT_ERR_SYSTEM, and what the program's functions return; with *error.
+ */
+weft_status wfi_bootstrap_meet(const wfi_bootstrap *way, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
+                               weft_error **error);
+
+/* PMIx: the size of the job of this process. False: there is no PMIx, or it does not say; *why (borrowed) has the
+ * reason. */
+bool wfi_pmix_world_size(int *size, const char **why);
+
+/* A socket for the store on any address of this machine, IPv6 and IPv4. Errors as in wfi_listen_at. */
+weft_status wfi_bootstrap_listen(bool only_loopback, int port, int *fd, weft_error **error);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * record.c - see record.h. A record is text, filled up with zeros:
+ *     weft 1
+ *     port 34567
+ *     secret 00ff...     in hex; missing if the user gave the workers one
+ *     address 10.0.0.1   in the order of preference
+ *     address fd00::1
+ */
+#include "job/bootstrap/record.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/socket.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ADDRESSES_MAX 16
+#define FIRST_TRY_MS 2000 /* for one address, in the first round; a firewall may drop what is sent to it */
+#define LAST_TRY_MS 16000
+#define PAUSE_NS 20000000l
+
+typedef struct addresses {
+    int count;
+    struct {
+        int order; /* smaller ones first */
+        char text[256];
+    } at[ADDRESSES_MAX];
+} addresses;
+
+/* ---- Rank 0 ---------------------------------------------------------------------------------------------------- */
+
+enum { OWN_NAME, IPV4, IPV6, LINK_LOCAL, NO_USE };
+
+/* How much another machine can do with the address. */
+static int order_of(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        uint32_t host = ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+        return host >> 24 == IN_LOOPBACKNET ? NO_USE : host >> 16 == 0xa9fe ? LINK_LOCAL : IPV4;
+    }
+    if (address->sa_family != AF_INET6)
+        return NO_USE;
+    const struct in6_addr *host = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    /* A link-local address means nothing without the name that the other machine has for its interface. */
+    return IN6_IS_ADDR_LOOPBACK(host) || IN6_IS_ADDR_LINKLOCAL(host) ? NO_USE : IPV6;
+}
+
+static socklen_t size_of(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static bool text_of(const struct sockaddr *address, char *text, size_t room)
+{
+    return !getnameinfo(address, size_of(address), text, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+}
+
+/* The numeric form of the address that this machine's name has; false if it has none. */
+static bool resolve_own_name(char *text, size_t room)
+{
+    char name[256] = "";
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    if (gethostname(name, sizeof name - 1) || getaddrinfo(name, NULL, &hints, &found))
+        return false;
+    bool ok = order_of(found->ai_addr) < NO_USE && text_of(found->ai_addr, text, room);
+    freeaddrinfo(found);
+    return ok;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b; /* the first member */
+}
+
+/* This machine's addresses: that of the interface, or all, first that of the machine's name. */
+static weft_status find_addresses(const char *iface, addresses *out, weft_error **error)
+{
+    struct ifaddrs *all;
+    char own[64] = "", text[64]; /* numeric */
+    if (getifaddrs(&all))
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "the addresses of this machine cannot be listed: %s",
+                              strerrordesc_np(errno));
+    bool has_own = !iface && resolve_own_name(own, sizeof own);
+    for (const struct ifaddrs *one = all; one && out->count < ADDRESSES_MAX; one = one->ifa_next) {
+        int order = one->ifa_addr && one->ifa_flags & IFF_UP ? order_of(one->ifa_addr) : NO_USE;
+        if (order == NO_USE || !text_of(one->ifa_addr, text, sizeof text))
+            continue;
+        bool is_chosen = iface && (strcmp(iface, one->ifa_name) == 0 || strcmp(iface, text) == 0);
+        if (iface && !is_chosen)
+            continue;
+        if (is_chosen || (has_own && strcmp(own, text) == 0))
+            order = OWN_NAME;
+        memcpy(out->at[out->count].text, text, sizeof text);
+        out->at[out->count++].order = order;
+    }
+    freeifaddrs(all);
+    qsort(out->at, (size_t)out->count, sizeof out->at[0], by_order);
+    return WEFT_OK;
+}
+
+weft_status wfi_bootstrap_listen(bool only_loopback, int port, int *fd, weft_error **error)
+{
+    if (only_loopback)
+        return wfi_listen_at("127.0.0.1", port, fd, error);
+    weft_error *refusal = NULL;
+    weft_status status = wfi_listen_at("::", port, fd, &refusal); /* IPv4 too, unless the system separates them */
+    if (!status || status == WEFT_ERR_EXISTS) {
+        if (error)
+            *error = refusal;
+        else
+            weft_error_unref(refusal);
+        return status;
+    }
+    weft_error_unref(refusal);
+    return wfi_listen_at("0.0.0.0", port, fd, error); /* a machine without IPv6 */
+}
+
+static void write_record(const addresses *found, const wfi_bootstrap_answer *answer, bool with_secret, char *record)
+{
+    size_t used = (size_t)snprintf(record, WEFT_BOOTSTRAP_BYTES, "weft 1\nport %d\n", answer->port);
+    if (with_secret) {
+        used += (size_t)snprintf(record + used, WEFT_BOOTSTRAP_BYTES - used, "secret ");
+        (void)sodium_bin2hex(record + used, WEFT_BOOTSTRAP_BYTES - used, answer->secret->bytes, answer->secret->size);
+        used += 2 * answer->secret->size;
+        record[used++] = '\n';
+    }
+    for (int i = 0; i < found->count; i++) /* 16 lines of 72 bytes at most: they fit */
+        used += (size_t)snprintf(record + used, WEFT_BOOTSTRAP_BYTES - used, "address %s\n", found->at[i].text);
+}
+
+weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
+                            char record[WEFT_BOOTSTRAP_BYTES], weft_error **error)
+{
+    addresses found = {0};
+    bool makes_secret = answer->secret->size == 0;
+    weft_status status = WEFT_OK;
+    memset(record, 0, WEFT_BOOTSTRAP_BYTES);
+    if (ask->master_addr) {
+        found.count = 1;
+        snprintf(found.at[0].text, sizeof found.at[0].text, "%s", ask->master_addr);
+    } else if (!only_loopback) {
+        status = find_addresses(ask->iface, &found, error);
+    }
+    if (!status && ask->iface && !only_loopback && found.count == 0)
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "iface (WEFT_IFACE) is \"%s\": no interface of this machine has this name or address, is "
+                              "up and has an address for other machines",
+                              ask->iface);
+    if (found.count == 0) { /* no network, or none is needed */
+        found.count = 1;
+        snprintf(found.at[0].text, sizeof found.at[0].text, "127.0.0.1");
+        only_loopback = true;
+    }
+    if (!status)
+        status = wfi_bootstrap_listen(only_loopback && !ask->master_addr, 0, &answer->store_fd, error);
+    if (!status && makes_secret)
+        status = wfi_secret_random(answer->secret);
+    if (status)
+        return status;
+    answer->port = wfi_listening_port(answer->store_fd);
+    snprintf(answer->address, sizeof answer->address, "%s", found.at[0].text);
+    write_record(&found, answer, makes_secret, record);
+    return WEFT_OK;
+}
+
+/* ---- The others ------------------------------------------------------------------------------------------------- */
+
+static bool read_line(const char *line, addresses *found, int *port, wfi_secret *secret, bool *takes_secret)
+{
+    if (sscanf(line, "port %d", port) == 1)
+        return *port >= 1 && *port <= 65535;
+    if (strncmp(line, "secret ", 7) == 0) {
+        if (!*takes_secret)
+            return true; /* the user gave this worker one; if they differ, the store refuses it */
+        return !sodium_hex2bin(secret->bytes, sizeof secret->bytes, line + 7, strlen(line + 7), NULL, &secret->size,
+                               NULL) &&
+               secret->size >= WFI_SECRET_MIN;
+    }
+    if (strncmp(line, "address ", 8) != 0 || found->count == ADDRESSES_MAX ||
+        strlen(line + 8) >= sizeof found->at[0].text)
+        return false;
+    snprintf(found->at[found->count++].text, sizeof found->at[0].text, "%s", line + 8);
+    return true;
+}
+
+static weft_status read_record(const char *record, addresses *found, wfi_bootstrap_answer *answer, weft_error **error)
+{
+    char text[WEFT_BOOTSTRAP_BYTES], *rest = NULL;
+    bool takes_secret = answer->secret->size == 0;
+    bool ok = memchr(record, 0, WEFT_BOOTSTRAP_BYTES) && strncmp(record, "weft 1\n", 7) == 0;
+    if (ok)
+        snprintf(text, sizeof text, "%s", record + 7);
+    for (char *line = ok ? strtok_r(text, "\n", &rest) : NULL; line && ok; line = strtok_r(NULL, "\n", &rest))
+        ok = read_line(line, found, &answer->port, answer->secret, &takes_secret);
+    sodium_memzero(text, sizeof text);
+    if (ok && found->count && answer->port)
+        return WEFT_OK;
+    return wfi_error_fail(error, WEFT_ERR_PROTOCOL,
+                          "what rank 0 published is no record of this version of weft: all workers need the same one");
+}
+
+static weft_status unreachable(const addresses *found, int port, int trouble, weft_error **error)
+{
+    char list[ADDRESSES_MAX * 66] = "";
+    size_t used = 0;
+    for (int i = 0; i < found->count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", found->at[i].text);
+    return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                          "rank 0's store on port %d of %s could not be reached: %s; the last attempt ended so. A "
+                          "firewall between the nodes must let this port pass: MASTER_PORT names one, WEFT_IFACE the "
+                          "network",
+                          port, list, strerrordesc_np(trouble));
+}
+
+weft_status wfi_record_use(const wfi_bootstrap_ask *ask, const char record[WEFT_BOOTSTRAP_BYTES],
+                           wfi_bootstrap_answer *answer, weft_error **error)
+{
+    addresses found = {0};
+    weft_status status = read_record(record, &found, answer, error);
+    if (status)
+        return status;
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, ask->timeout_ms);
+    int64_t try_ms = FIRST_TRY_MS;
+    int trouble = 0;
+    do {
+        for (int i = 0; i < found.count; i++) {
+            int fd;
+            uint64_t try_ns = wfi_deadline(&wfi_clock_real, try_ms);
+            trouble = wfi_connect_to(found.at[i].text, answer->port, try_ns < deadline_ns ? try_ns : deadline_ns, &fd);
+            if (trouble)
+                continue;
+            close(fd); /* the link to the store makes its own connections */
+            snprintf(answer->address, sizeof answer->address, "%s", found.at[i].text);
+            return WEFT_OK;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        try_ms = try_ms * 2 > LAST_TRY_MS ? LAST_TRY_MS : try_ms * 2;
+    } while (wfi_now(&wfi_clock_real) < deadline_ns);
+    return unreachable(&found, answer->port, trouble, error);
+}
