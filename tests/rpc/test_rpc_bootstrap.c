@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_bootstrap.c - agents that find rank 0 without MASTER_PORT: by the program's functions, and by Slurm's variables. Two agents
+ * of this process are the job.
+ */
+#include "job/bootstrap/nodelist.h"
+#include "unit.h"
+
+#include <weft/agent.h>
+#include <weft/log.h>
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- Slurm's lists of nodes ------------------------------------------------------------------------------------- */
+
+static void lists_are_read_as_scontrol_does(void **state)
+{
+    static const struct {
+        const char *list, *names[8];
+    } lists[] = {
+        {"vm", {"vm"}},
+        {"a,b,c", {"a", "b", "c"}},
+        {"node[01-03,7]", {"node01", "node02", "node03", "node7"}},
+        {"login,n[098-101]x,z", {"login", "n098x", "n099x", "n100x", "n101x", "z"}},
+        {"r[1-2]n[0-2]", {"r1n0", "r1n1", "r1n2", "r2n0", "r2n1", "r2n2"}},
+        {"a[5]", {"a5"}},
+        {"[1-2]", {"1", "2"}},
+    };
+    char name[64];
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        size_t count = 0;
+        for (; count < 8 && lists[i].names[count]; count++) {
+            assert_true(wfi_nodelist_at(lists[i].list, count, name, sizeof name));
+            assert_string_equal(name, lists[i].names[count]);
+        }
+        assert_false(wfi_nodelist_at(lists[i].list, count, name, sizeof name));
+    }
+    assert_true(wfi_nodelist_at("n[0-9999]r[00-99]", 999999, name, sizeof name));
+    assert_string_equal(name, "n9999r99");
+}
+
+static void malformed_lists_are_refused(void **state)
+{
+    static const char *const lists[] = {"",      ",",      "n[",   "n[]",   "n[1",   "n[1-",
+                                        "n[1-]", "n[2-1]", "n[x]", "n[1,]", "n[-1]", "n[1-2"};
+    char name[64];
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        assert_false(wfi_nodelist_at(lists[i], 0, name, sizeof name));
+    assert_false(wfi_nodelist_at(NULL, 0, name, sizeof name));
+    assert_false(wfi_nodelist_at("a-rather-long-name", 0, name, 8));
+    assert_false(wfi_nodelist_at("node[100-200]", 0, name, 7));
+}
+
+/* ---- Agents ------------------------------------------------------------------------------------------------------ */
+
+/* One place for a record, as a runtime may keep it. */
+static struct shelf {
+    sem_t there;
+    char key[32], record[WEFT_BOOTSTRAP_BYTES];
+    weft_status answer; /* of publish */
+} shelf;
+
+static weft_status publish(const char *key, const void *data, size_t size, void *arg)
+{
+    assert_ptr_equal(arg, &shelf);
+    assert_int_equal(size, sizeof shelf.record);
+    snprintf(shelf.key, sizeof shelf.key, "%s", key);
+    memcpy(shelf.record, data, size);
+    sem_post(&shelf.there);
+    return shelf.answer;
+}
+
+static weft_status lookup(const char *key, void *data, size_t size, int64_t timeout_ms, void *arg)
+{
+    assert_ptr_equal(arg, &shelf);
+    assert_memory_equal(key, "weft/", 5);
+    assert_true(timeout_ms > 0);
+    sem_wait(&shelf.there);
+    memcpy(data, shelf.record, size);
+    return WEFT_OK;
+}
+
+typedef struct member {
+    weft_agent_options options;
+    pthread_t thread;
+    weft_agent *agent;
+    weft_status status;
+    char message[512];
+} member;
+
+static void *open_member(void *arg)
+{
+    member *m = arg;
+    weft_error *error = NULL;
+    m->status = weft_agent_open(&m->options, &m->agent, &error);
+    snprintf(m->message, sizeof m->message, "%s", weft_error_message(error));
+    weft_error_unref(error);
+    return NULL;
+}
+
+static void *close_member(void *arg)
+{
+    member *m = arg;
+    m->status = weft_agent_close(m->agent);
+    return NULL;
+}
+
+static void on_all(member *members, void *(*what)(void *))
+{
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(pthread_create(&members[rank].thread, NULL, what, &members[rank]), 0);
+    for (int rank = 0; rank < 2; rank++)
+        pthread_join(members[rank].thread, NULL);
+}
+
+static void fill(member *members, const weft_bootstrap *bootstrap)
+{
+    memset(members, 0, 2 * sizeof *members);
+    for (int rank = 0; rank < 2; rank++)
+        members[rank].options = (weft_agent_options){.has_rank = true,
+                                                     .rank = rank,
+                                                     .world_size = 2,
+                                                     .workers = 1,
+                                                     .no_binding = true,
+                                                     .fabric = "tcp",
+                                                     .rendezvous_timeout_ms = 60000,
+                                                     .bootstrap = bootstrap};
+}
+
+static void expect_job(member *members)
+{
+    on_all(members, open_member);
+    for (int rank = 0; rank < 2; rank++) {
+        if (members[rank].status)
+            fprintf(stderr, "rank %d: %s\n", rank, members[rank].message);
+        assert_int_equal(members[rank].status, WEFT_OK);
+        assert_int_equal(weft_agent_rank(members[rank].agent), rank);
+    }
+    on_all(members, close_member);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(members[rank].status, WEFT_OK);
+}
+
+static const weft_bootstrap by_shelf = {.publish = publish, .lookup = lookup, .arg = &shelf};
+
+static void functions_of_the_program_bring_workers_together(void **state)
+{
+    member members[2];
+    for (int i = 0; i < 2; i++) { /* a process may be in one job after another */
+        fill(members, &by_shelf);
+        expect_job(members);
+        assert_non_null(strstr(shelf.record, "\nsecret "));
+    }
+    fill(members, &by_shelf);
+    for (int rank = 0; rank < 2; rank++) {
+        members[rank].options.secret = "sixteen bytes, and some";
+        members[rank].options.secret_size = 23;
+    }
+    expect_job(members);
+    assert_null(strstr(shelf.record, "secret"));
+}
+
+static void failing_functions_fail_the_opening(void **state)
+{
+    const weft_bootstrap half = {.publish = publish};
+    member members[2];
+    fill(members, &half);
+    open_member(&members[1]);
+    assert_int_equal(members[1].status, WEFT_ERR_INVALID);
+    assert_non_null(strstr(members[1].message, "lookup"));
+
+    shelf.answer = WEFT_ERR_IO;
+    fill(members, &by_shelf);
+    open_member(&members[0]);
+    shelf.answer = WEFT_OK;
+    sem_wait(&shelf.there);
+    assert_int_equal(members[0].status, WEFT_ERR_IO);
+    assert_non_null(strstr(members[0].message, "publish"));
+
+    static const char *const records[] = {"",
+                                          "weft 2\nport 5\naddress 127.0.0.1\n",
+                                          "weft 1\nport 0\naddress 127.0.0.1\n",
+                                          "weft 1\nport 5\n",
+                                          "weft 1\nport 5\naddress 127.0.0.1\nsecret zz\n",
+                                          "weft 1\nnonsense\n"};
+    for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+        memset(shelf.record, 0, sizeof shelf.record);
+        strcpy(shelf.record, records[i]);
+        sem_post(&shelf.there);
+        fill(members, &by_shelf);
+        open_member(&members[1]);
+        assert_int_equal(members[1].status, WEFT_ERR_PROTOCOL);
+    }
+}
+
+static void an_address_that_nobody_answers_is_named(void **state)
+{
+    member members[2];
+    memset(shelf.record, 0, sizeof shelf.record);
+    strcpy(shelf.record,
+           "weft 1\nport 1\nsecret 00112233445566778899aabbccddeeff\naddress 127.0.0.1\naddress 127.0.0.2\n");
+    sem_post(&shelf.there);
+    fill(members, &by_shelf);
+    members[1].options.rendezvous_timeout_ms = 50;
+    open_member(&members[1]);
+    assert_int_equal(members[1].status, WEFT_ERR_RENDEZVOUS);
+    assert_non_null(strstr(members[1].message, "port 1 of 127.0.0.1, 127.0.0.2"));
+}
+
+/* ---- Slurm --------------------------------------------------------------------------------------------------------- */
+
+static void set_slurm(const char *job, const char *nodes, const char *list)
+{
+    setenv("SLURM_JOB_ID", job, 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_NODES", nodes, 1);
+    setenv("SLURM_STEP_NODELIST", list, 1);
+    setenv("SLURM_NODEID", "0", 1);
+}
+
+static void unset_slurm(void)
+{
+    static const char *const names[] = {"SLURM_JOB_ID",         "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES",
+                                        "SLURM_STEP_NODELIST",  "SLURM_NODEID",  "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",  "MASTER_PORT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+static const char *own_job(void) /* so that other runs of this test derive another port */
+{
+    static char job[32];
+    snprintf(job, sizeof job, "%d", (int)getpid());
+    return job;
+}
+
+/* The port that slurm.c derives for the job. */
+static int derived_port(void)
+{
+    return 20000 + (int)((unsigned long)getpid() * 61 % 10000);
+}
+
+static void slurms_variables_bring_workers_together(void **state)
+{
+    member members[2];
+    set_slurm(own_job(), "1", "vm");
+    fill(members, NULL);
+    expect_job(members);
+    unset_slurm();
+}
+
+static void *answer_nonsense(void *arg)
+{
+    int listener = *(int *)arg, fd;
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        (void)!write(fd, "220 mail\r\n", 10);
+        close(fd);
+    }
+    return NULL;
+}
+
+/* The port is taken by a service that answers something else, the next one by one that says nothing. */
+static void a_taken_port_is_passed_over(void **state)
+{
+    member members[2];
+    int listeners[2], one = 1;
+    pthread_t thread;
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_in at = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)(derived_port() + i)),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)setsockopt(listeners[i], SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (bind(listeners[i], (struct sockaddr *)&at, sizeof at) ==
+            0) /* else somebody else has it, which serves as well */
+            assert_int_equal(listen(listeners[i], 16), 0);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, answer_nonsense, &listeners[0]), 0);
+    set_slurm(own_job(), "1", "vm");
+    fill(members, NULL);
+    expect_job(members);
+    unset_slurm();
+    shutdown(listeners[0], SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(listeners[0]);
+    close(listeners[1]);
+}
+
+static void expect_refusal(member *m, const char *part)
+{
+    open_member(m);
+    assert_int_equal(m->status, WEFT_ERR_INVALID);
+    if (!strstr(m->message, part))
+        fprintf(stderr, "\"%s\" does not have \"%s\"\n", m->message, part);
+    assert_non_null(strstr(m->message, part));
+}
+
+static void what_slurm_does_not_say_is_named(void **state)
+{
+    member members[2];
+    fill(members, NULL);
+    set_slurm(own_job(), "2", "n[1-2]");
+    expect_refusal(&members[0], "2 nodes and no secret");
+    setenv("WEFT_INSECURE", "1", 1);
+    setenv("SLURM_STEP_NODELIST", "n[1-", 1);
+    expect_refusal(&members[0], "name no node");
+    setenv("SLURM_STEP_NODELIST", "n[1-2]", 1);
+    setenv("SLURM_NODEID", "1", 1);
+    expect_refusal(&members[0], "rank 0 is on node 1");
+    unsetenv("WEFT_INSECURE");
+    unset_slurm();
+
+    members[0].options.has_rank = false; /* as in a batch script, without srun */
+    setenv("SLURM_JOB_ID", own_job(), 1);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "3", 1);
+    expect_refusal(&members[0], "world size 3 comes from SLURM_NTASKS");
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
+    setenv("SLURM_STEP_NUM_NODES", "2", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    expect_refusal(&members[0], "MASTER_ADDR is not, and Slurm started this job on 2 nodes");
+    unset_slurm();
+}
+
+static int begin(void **state)
+{
+    unset_slurm();
+    return sem_init(&shelf.there, 0, 0);
+}
+
+static int end(void **state)
+{
+    return sem_destroy(&shelf.there);
+}
+
+UNIT_MAIN_WITH(begin, end, lists_are_read_as_scontrol_does, malformed_lists_are_refused,
+               functions_of_the_program_bring_workers_together, failing_functions_fail_the_opening,
+               an_address_that_nobody_answers_is_named, slurms_variables_bring_workers_together,
+               a_taken_port_is_passed_over, what_slurm_does_not_say_is_named)
