@@ -3,8 +3,7 @@
  * weft/bootstrap.h - how the workers of a job find rank 0, if the program brings its own way.
  *
  * Nothing is needed here if MASTER_ADDR and MASTER_PORT are set, or if the launcher is mpirun, prterun or srun: weft
- * uses PMIx and Slurm by itself (docs/deployment.md). Another runtime serves by three functions. Example, with MPI
- * (examples/bootstrap_mpi.c):
+ * uses PMIx and Slurm by itself (docs/environment.md). Another runtime serves by two or three functions. With MPI:
  *
  *     static weft_status publish(const char *key, const void *data, size_t size, void *comm)
  *     {

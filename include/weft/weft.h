@@ -17,6 +17,7 @@
 #include <weft/ops.h>           /* operators */
 #include <weft/nn.h>            /* modules, models, files */
 #include <weft/optim.h>         /* optimizers */
+#include <weft/bootstrap.h>     /* how workers find rank 0, if the program knows */
 #include <weft/agent.h>         /* membership of a job */
 #include <weft/rpc.h>           /* functions and calls */
 #include <weft/batch.h>         /* handlers of many calls at once */

@@ -24,6 +24,17 @@ launched)
   done
   [ ! -s "$log.0" ] || fail "rank 0 prints something"
   ;;
+mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
+  command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" || exit 77
+  run=(env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT timeout 60 mpirun --oversubscribe)
+  [ "$(id -u)" != 0 ] || run+=(--allow-run-as-root)
+  "${run[@]}" -n 3 "$program" >"$log" 2>&1 || fail "exit code $?"
+  for rank in 1 2; do
+    grep -q "^rank $rank: $answer\$" "$log" || fail "rank $rank prints something else"
+  done
+  "${run[@]}" -x WEFT_FABRIC=nonsense -n 2 "$program" >"$log" 2>&1 && fail "a refused job exits with 0"
+  grep -q "nonsense" "$log" || fail "the reason is not there"
+  ;;
 readme) # README has the program, without its head, and what it prints
   sed -n '/^#include <weft/,$p' "$root/examples/hello.c" >"$dir/program"
   awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$root/README.md" >"$dir/shown"
