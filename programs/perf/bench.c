@@ -12,6 +12,7 @@
 #define TURNS 4
 #define END_MS 10000
 #define JOIN_MS 15000
+#define BULK_BYTES (4 << 20) /* of a tensor that needs the bulk lane */
 
 /* ---- Opening and closing ---------------------------------------------------------------------------------------- */
 
@@ -101,6 +102,20 @@ static bool lacks_bulk(const bench *b, char why[600])
 {
     weft_status st = weft_agent_fabric(b->agent, b->peer, WEFT_LANE_BULK, why, 600);
     return !st && strncmp(why, "none", 4) == 0;
+}
+
+bool bench_try_bulk(bench *b, char *why, size_t room)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(BULK_BYTES), WEFT_DTYPE_UINT8, 1);
+    weft_status st = WEFT_ERR_MEMORY;
+    if (large)
+        st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "take", WEFT_VALUES(weft_of_tensor(large)), &options, NULL);
+    weft_tensor_unref(large);
+    snprintf(why, room, "%s", error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
+    return st != WEFT_ERR_UNREACHABLE;
 }
 
 static bool open_job(bench *b, int workers, bool *is_absent)

@@ -28,6 +28,9 @@ typedef struct bench {
     char absent[700]; /* why bench_open found no common fabric */
 } bench;
 
+/* Passes a large tensor to the peer. False: no fabric can carry it; `why` then has the reason. Other failures are not
+ * reported here. `b` must be open. */
+bool bench_try_bulk(bench *b, char *why, size_t room);
 /* Opens the floors and a local job, or joins the job of --to; then makes the first call. On false, *is_absent means
  * that the two sides have no common fabric here, and no message was sent: b->absent is the sentence. Otherwise
  * task_fail was called. */

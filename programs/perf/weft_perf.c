@@ -55,6 +55,22 @@ static bool try_fabric(task_end *to, void *arg)
     return !st || task_fail_status(to, fabric_name(p->list, shown), st, error);
 }
 
+/* Whether host carries large tensors between two workers. Only a large tensor shows that. If it does not, a note says
+ * why. */
+static bool try_host_bulk(task_end *to, void *arg)
+{
+    const part *p = arg;
+    bench b;
+    bool is_absent = false;
+    char why[600];
+    if (!bench_open(&b, p->o, to, p->list, 2, false, &is_absent))
+        return is_absent && task_fail(to, "%s", b.absent);
+    bool carries = bench_try_bulk(&b, why, sizeof why);
+    if (!carries)
+        task_note(to, "host cannot carry large tensors here, so it is measured with tcp for them: %s", why);
+    return bench_close(&b, carries) || !carries;
+}
+
 static bool measure_fabric(task_end *to, void *arg)
 {
     static bool (*const measures[MEASURES])(bench *) = {measure_latency, measure_bandwidth, measure_rate,
@@ -156,6 +172,36 @@ static bool do_part(run *r, task_fn fn, const char *list)
     return ok;
 }
 
+typedef struct bulk_news {
+    run *r;
+    bool lacks;
+} bulk_news;
+
+static void take_bulk_note(const char *text, void *arg)
+{
+    bulk_news *news = arg;
+    say(news->r, text);
+    news->lacks = true;
+}
+
+/* Measures host+tcp instead of host if host carries no large tensors on this machine. A failure is reported by the
+ * measurement that follows. */
+static void complete_host(run *r)
+{
+    settings *o = &r->o;
+    char why[1024];
+    for (size_t i = 0; i < o->fabric_count && !o->serve && !*o->to_host && !stop_signal(); i++) {
+        part p = {.o = o, .list = o->fabrics[i]};
+        bulk_news news = {.r = r};
+        task_hears hears = {.note = take_bulk_note, .arg = &news};
+        if (strcmp(o->fabrics[i], "host") != 0)
+            continue;
+        (void)task_run(try_host_bulk, &p, SILENCE_S, &hears, why, sizeof why);
+        if (news.lacks)
+            text_copy(o->fabrics[i], sizeof *o->fabrics, "host,tcp");
+    }
+}
+
 /* Keeps the fabrics that open. Fails if one that the user names does not open, or if options or variables are wrong:
  * then the user's own agents would not open either. */
 static int find_fabrics(run *r)
@@ -180,6 +226,7 @@ static int find_fabrics(run *r)
             return r->is_invalid ? REFUSED : FAILED;
     }
     o->fabric_count = kept;
+    complete_host(r);
     return kept > 0 ? 0 : FAILED;
 }
 
