@@ -46,10 +46,9 @@ weft_status serve_tell_done(weft_agent *agent)
 typedef struct server {
     pthread_mutex_t lock;
     int news; /* eventfd: something below has changed */
-    const char *address;
     /* Under `lock`. */
     bool has_come, is_done;
-    int here; /* measuring workers */
+    bool is_here[WORLD]; /* by rank: a measuring worker */
     char dead[256];
 } server;
 
@@ -64,16 +63,25 @@ static weft_status take_done(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* `s->lock` is held. */
+static bool is_anyone_here(const server *s)
+{
+    for (int rank = 1; rank < WORLD; rank++)
+        if (s->is_here[rank])
+            return true;
+    return false;
+}
+
+/* A worker that reached the store before this agent was open is not reported as joined. Its leaving is reported. */
+
 static void on_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     server *s = arg;
     (void)agent;
     pthread_mutex_lock(&s->lock);
-    if (event == WEFT_MEMBER_JOINED) {
+    if ((event == WEFT_MEMBER_JOINED || event == WEFT_MEMBER_LEFT) && rank > 0 && rank < WORLD) {
         s->has_come = true;
-        s->here++;
-    } else if (event == WEFT_MEMBER_LEFT) {
-        s->here--;
+        s->is_here[rank] = event == WEFT_MEMBER_JOINED;
     } else if (event == WEFT_MEMBER_DEAD) {
         snprintf(s->dead, sizeof s->dead, "the measuring side (worker %d) died: %s", rank, why ? why : "");
     }
@@ -81,13 +89,13 @@ static void on_member(weft_agent *agent, weft_member_event event, int rank, cons
     (void)eventfd_write(s->news, 1);
 }
 
-static void on_port(int port, void *arg)
+/* Says what to type on the other host. This agent is open and can be reached. */
+static void print_command(const char *address, int port)
 {
-    const server *s = arg;
     const char *secret = getenv("WEFT_SECRET_FILE");
-    bool is_v6 = strchr(s->address, ':');
+    bool is_v6 = strchr(address, ':');
     printf("weft-perf waits. On the other host, type:\n\n    %s%s%sweft-perf --to %s%s%s:%d\n\n",
-           secret ? "WEFT_SECRET_FILE=" : "", secret ? secret : "", secret ? " " : "", is_v6 ? "[" : "", s->address,
+           secret ? "WEFT_SECRET_FILE=" : "", secret ? secret : "", secret ? " " : "", is_v6 ? "[" : "", address,
            is_v6 ? "]" : "", port);
     if (secret)
         printf("(with a copy of that file)\n\n");
@@ -129,8 +137,8 @@ static const char *find_address(char out[INET6_ADDRSTRLEN])
 static bool is_over(server *s, bool *is_between)
 {
     pthread_mutex_lock(&s->lock);
-    bool over = s->dead[0] || (s->is_done && s->here <= 0);
-    *is_between = s->has_come && s->here <= 0;
+    bool over = s->dead[0] || (s->is_done && !is_anyone_here(s));
+    *is_between = s->has_come && !is_anyone_here(s);
     pthread_mutex_unlock(&s->lock);
     return over;
 }
@@ -138,7 +146,7 @@ static bool is_over(server *s, bool *is_between)
 static void give_up(server *s)
 {
     pthread_mutex_lock(&s->lock);
-    if (s->here <= 0 && !s->is_done)
+    if (!is_anyone_here(s) && !s->is_done)
         snprintf(s->dead, sizeof s->dead, "the measuring side left without saying that it is done");
     pthread_mutex_unlock(&s->lock);
 }
@@ -177,36 +185,35 @@ void serve_list(weft_agent *agent, char *out, size_t room)
 
 int serve(const settings *o, const char *fabrics)
 {
-    char address[INET6_ADDRSTRLEN], name[160];
+    char found[INET6_ADDRSTRLEN], name[160];
     server s = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (s.news < 0) {
         fprintf(stderr, "weft-perf: eventfd: %s\n", strerror(errno));
         return 1;
     }
     put_name(fabrics, name, sizeof name);
-    s.address = o->address ? o->address : find_address(address);
+    const char *address = o->address ? o->address : find_address(found);
     weft_function functions[FUNCTIONS_MAX] = {{0}};
     size_t count = service_function_count;
     memcpy(functions, service_functions, count * sizeof *functions);
     functions[count++] = (weft_function){.name = "done", .run = take_done, .user = &s};
-    weft_agent_options options = serve_options(s.address, o->port ? (int)o->port : WEFT_ANY_PORT, fabrics);
+    weft_agent_options options = serve_options(address, o->port ? (int)o->port : WEFT_ANY_PORT, fabrics);
     options.name = name;
     options.functions = functions;
     options.function_count = count;
-    options.on_store_port = on_port;
-    options.store_port_arg = &s;
     options.on_membership = on_member;
     options.membership_arg = &s;
     weft_agent *agent = NULL;
     weft_error *error = NULL;
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st) {
-        fprintf(stderr, "weft-perf: waiting at %s, port %d: %s (%s)\n", s.address, (int)o->port,
+        fprintf(stderr, "weft-perf: waiting at %s, port %d: %s (%s)\n", address, (int)o->port,
                 error ? weft_error_message(error) : weft_status_text(st), weft_status_name(st));
         weft_error_unref(error);
         close(s.news);
         return 1;
     }
+    print_command(address, weft_agent_store_port(agent));
     wait_for_end(&s);
     st = s.dead[0] || stop_signal() ? WEFT_ERR_PEER_DEAD : weft_agent_close_within(agent, CLOSE_MS);
     if (st)
