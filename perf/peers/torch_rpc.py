@@ -45,9 +45,9 @@ def measure_latency(seconds):
     return {"noop_min_us": s[0], "noop_p50_us": statistics.median(s), "noop_p99_us": s[len(s) * 99 // 100]}
 
 
-def measure_bandwidth(seconds):
+def measure_bandwidth(seconds, sizes):
     out = {}
-    for size in SIZES:
+    for size in sizes:
         x = torch.zeros(size, dtype=torch.uint8)
         for name, function in (("one_way", take), ("echo", echo)):
             s = time_slice(lambda: rpc.rpc_sync("worker1", function, args=(x,)), seconds)
@@ -72,7 +72,7 @@ def measure_rate(seconds):
     return out
 
 
-def work(rank, port, seconds, transport, results):
+def work(rank, port, seconds, transport, sizes, only, results):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     torch.set_num_threads(1)
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=30)
@@ -81,9 +81,13 @@ def work(rank, port, seconds, transport, results):
         options._channels = ["basic"]
     rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
-        out = measure_latency(4 * seconds)
-        out.update(measure_rate(seconds))
-        out.update(measure_bandwidth(seconds / 4))
+        out = {}
+        if "latency" in only:
+            out.update(measure_latency(4 * seconds))
+        if "rate" in only:
+            out.update(measure_rate(seconds))
+        if "latency" in only:
+            out.update(measure_bandwidth(seconds / 4, sizes))
         results.put(out)
     rpc.shutdown()
 
@@ -100,12 +104,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.4, help="length of a measurement")
     parser.add_argument("--transport", choices=("default", "tcp"), default="tcp",
                         help="tcp: PyTorch's uv transport; default: what it chooses on one host (shared memory)")
+    parser.add_argument("--sizes", default="", help="bytes of tensors, with commas (default: the usual ones)")
+    parser.add_argument("--only", default="latency,rate", help="latency, rate or both, with a comma")
     options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",") if size] or SIZES
+    only = options.only.split(",")
     os.environ["TP_SOCKET_IFNAME"] = "lo"
     context = mp.get_context("spawn")
     results = context.Queue()
     port = free_port()
-    workers = [context.Process(target=work, args=(rank, port, options.seconds, options.transport, results), daemon=True)
+    workers = [context.Process(target=work, args=(rank, port, options.seconds, options.transport, sizes, only, results), daemon=True)
                for rank in range(2)]
     for worker in workers:
         worker.start()

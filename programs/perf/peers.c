@@ -22,7 +22,7 @@ typedef struct peers {
 
 static void put(peers *p, const char *program, const char *fabric, result *r, double value)
 {
-    if (!isfinite(value) || value <= 0)
+    if (!isfinite(value) || value <= 0 || !settings_has_size(p->o, r->bytes))
         return;
     text_copy(r->program, sizeof r->program, program);
     text_copy(r->fabric, sizeof r->fabric, fabric);
@@ -188,19 +188,23 @@ static const char *python_with_torch(peers *p)
 static void measure_torch(peers *p)
 {
     static const char *const transports[] = {"tcp", "default"};
-    char script[1024], seconds[32];
+    char script[1024], seconds[32], sizes[SIZES_MAX * 12] = ""; /* "": the usual ones */
     const char *python = python_with_torch(p);
     if (!python) {
         task_note(p->to, "PyTorch is not installed: apt-get install python3-torch");
         return;
     }
     snprintf(seconds, sizeof seconds, "%g", p->o->seconds);
+    for (size_t i = 0; i < p->o->size_count; i++)
+        snprintf(sizes + strlen(sizes), sizeof sizes - strlen(sizes), "%s%zu", i ? "," : "", p->o->sizes[i]);
+    const char *only = !p->o->wanted[RATE] ? "latency" : !p->o->wanted[LATENCY] ? "rate" : "latency,rate";
     if (!command_own_file("../share/weft/peers/torch_rpc.py", script, sizeof script)) {
         task_note(p->to, "PyTorch is not measured: %s is not there", script);
         return;
     }
     for (size_t i = 0; i < 2 && (p->o->wanted[LATENCY] || p->o->wanted[RATE]); i++) {
-        const char *command[] = {python, script, "--seconds", seconds, "--transport", transports[i], NULL};
+        const char *command[] = {python,    script, "--seconds", seconds, "--transport", transports[i],
+                                 "--sizes", sizes,  "--only",    only,    NULL};
         if (command_run(command, LIMIT_S, p->out, sizeof p->out))
             for_numbers(p, take_torch, transports[i]);
         else

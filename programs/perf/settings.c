@@ -34,17 +34,23 @@ size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size
     return count;
 }
 
+bool settings_has_size(const settings *o, int64_t bytes)
+{
+    bool is_size = !o->size_count || bytes == 0;
+    for (size_t i = 0; i < o->size_count; i++)
+        is_size = is_size || (int64_t)o->sizes[i] == bytes;
+    return is_size;
+}
+
 bool settings_choose(const settings *o, const char *measure, const char *fabric, int64_t bytes)
 {
     char name[32];
-    bool ok = !o->has_only, is_fabric = !o->has_fabrics, is_size = !o->size_count || bytes == 0;
+    bool ok = !o->has_only, is_fabric = !o->has_fabrics;
     for (size_t i = 0; i < MEASURES; i++)
         ok = ok || (o->wanted[i] && strcmp(measure, measure_names[i]) == 0);
     for (size_t i = 0; i < o->fabric_count; i++)
         is_fabric = is_fabric || strcmp(fabric_name(o->fabrics[i], name), fabric) == 0;
-    for (size_t i = 0; i < o->size_count; i++)
-        is_size = is_size || (int64_t)o->sizes[i] == bytes;
-    return ok && is_fabric && is_size;
+    return ok && is_fabric && settings_has_size(o, bytes);
 }
 
 bool next_item(const char **at, char *out, size_t room)

@@ -36,6 +36,8 @@ typedef struct settings {
 
 /* Reads the command line. Returns -1 if the program should run, otherwise its exit code. */
 int settings_read(int argc, char **argv, settings *out);
+/* Whether --sizes names this size, is not given, or `bytes` is 0. */
+bool settings_has_size(const settings *o, int64_t bytes);
 /* The options that choose results, for a run whose results come from a file (--from). */
 bool settings_choose(const settings *o, const char *measure, const char *fabric, int64_t bytes);
 /* Copies the sizes to measure to `out`: those of --sizes, or `usual`. Returns their number. */
