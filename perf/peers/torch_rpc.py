@@ -113,7 +113,8 @@ def main():
     context = mp.get_context("spawn")
     results = context.Queue()
     port = free_port()
-    workers = [context.Process(target=work, args=(rank, port, options.seconds, options.transport, sizes, only, results), daemon=True)
+    workers = [context.Process(target=work,
+                               args=(rank, port, options.seconds, options.transport, sizes, only, results), daemon=True)
                for rank in range(2)]
     for worker in workers:
         worker.start()
