@@ -189,6 +189,28 @@ static void steps_of_many_parameters_have_the_bits_of_the_cpu(void **state)
     compare_training(70, &specs[ADAM], WEFT_UPDATE_BESIDE);
 }
 
+/* The first group fills a launch, so that the numbers of the second one have no place in it. */
+static void a_full_launch_takes_no_other_numbers(void **state)
+{
+    enum { COUNT = 75, FIRST = 68 }; /* 61 of the first 68 are not empty */
+    static set here, there;
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+        set *s = on_gpu ? &there : &here;
+        make_set(s, COUNT, false, false, on_gpu ? gpu : cpu);
+        weft_optimizer *adam = make_optimizer((weft_tensors){s->parameters, FIRST}, &specs[ADAM]);
+        weft_optimizer_spec faster = specs[ADAM];
+        faster.lr = 0.5;
+        const weft_tensors rest = {s->parameters + FIRST, COUNT - FIRST};
+        assert_int_equal(weft_optimizer_add_group(adam, rest, &faster, NULL), WEFT_OK);
+        assert_int_equal(step_set(s, adam, SIZE_MAX), WEFT_OK);
+        weft_optimizer_unref(adam);
+    }
+    for (size_t k = FIRST - 10; k < COUNT; k++)
+        assert_same_bits(here.parameters[k], there.parameters[k]);
+    drop_set(&here);
+    drop_set(&there);
+}
+
 /* CTest runs this test also with an allocation for each tensor, in which accesses outside are noticed. */
 static void exact_steps_use_only_their_memory(void **state)
 {
@@ -227,10 +249,8 @@ static void a_step_takes_few_launches(void **state)
     clipped.max_norm = 0.5;
     if (counts == NULL)
         return; /* a GPU does not tell */
-    for (int i = 0; i < SPECS; i++) {
-        assert_int_equal(launches_of(60, false, specs[i], WEFT_UPDATE_IN_PLACE), 1);
-        assert_int_equal(launches_of(60, false, specs[i], WEFT_UPDATE_BESIDE), 1);
-    }
+    for (int i = 0; i < SPECS; i++)
+        assert_int_equal(launches_of(60, false, specs[i], i % 2 ? WEFT_UPDATE_BESIDE : WEFT_UPDATE_IN_PLACE), 1);
     assert_int_equal(launches_of(60, false, specs[ADAM], WEFT_UPDATE_DEFAULT), 1);
     assert_int_equal(launches_of(60, false, clipped, WEFT_UPDATE_IN_PLACE), 3);    /* squares, factor, step */
     assert_int_equal(launches_of(60, true, specs[ADAM], WEFT_UPDATE_IN_PLACE), 2); /* one for each dtype */
@@ -552,6 +572,31 @@ static void the_next_step_shows_the_error_of_a_row(void **state)
     drop_pair(&pair);
 }
 
+/* Of the rows, parts are checked by different blocks: a later step with a fault at an earlier place does not hide the
+ * first fault. */
+static void of_two_wrong_steps_the_first_one_counts(void **state)
+{
+    enum { COUNT = 5000 };
+    weft_tensor *p = fractions(WEFT_SHAPE(ROWS, 1), WEFT_DTYPE_FLOAT32, 1, gpu);
+    weft_tensor *values = fractions(WEFT_SHAPE(COUNT, 1), WEFT_DTYPE_FLOAT32, 2, gpu);
+    weft_optimizer *sgd = make_optimizer((weft_tensors){&p, 1}, &specs[PLAIN_SGD]);
+    static const int64_t wrong[] = {3000, 10};
+    for (int i = 0; i < 2; i++) {
+        weft_tensor *rows = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_INT64);
+        ((int64_t *)weft_tensor_data(rows))[wrong[i]] = 9;
+        rows = moved(rows, gpu);
+        assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){values, rows}, 1}), WEFT_OK);
+        weft_tensor_unref(rows);
+    }
+    weft_error *error = NULL;
+    assert_int_equal(weft_optimizer_wait(sgd, &error), WEFT_ERR_INVALID);
+    assert_string_equal(weft_error_message(error), "gradient 0: rows[3000] is 9, its parameter has 6 rows");
+    weft_error_unref(error);
+    weft_optimizer_unref(sgd);
+    weft_tensor_unref(p);
+    weft_tensor_unref(values);
+}
+
 static char logged[512];
 static void keep_log(weft_log_level level, const char *line, void *arg)
 {
@@ -631,6 +676,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_of_many_parameters_have_the_bits_of_the_cpu),
+        cmocka_unit_test(a_full_launch_takes_no_other_numbers),
         cmocka_unit_test(exact_steps_use_only_their_memory),
         cmocka_unit_test(a_step_takes_few_launches),
         cmocka_unit_test(norms_have_the_bits_of_one_launch_for_each_gradient),
@@ -641,6 +687,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sparse_steps_run_on_the_stream_of_their_gradients),
         cmocka_unit_test(a_row_outside_has_the_error_of_the_cpu),
         cmocka_unit_test(the_next_step_shows_the_error_of_a_row),
+        cmocka_unit_test(of_two_wrong_steps_the_first_one_counts),
         cmocka_unit_test(the_error_of_a_dropped_optimizer_is_logged),
         cmocka_unit_test(sparse_steps_neither_wait_nor_allocate),
         cmocka_unit_test(a_norm_refuses_a_negative_row),
