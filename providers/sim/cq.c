@@ -32,11 +32,23 @@ size_t wfi_sim_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     return count;
 }
 
+/* The caller gets the descriptor. pass.c frees the rest later. */
+static void fill_passed(wfi_event *out, sim_passed *passed)
+{
+    *out = (wfi_event){.kind = WFI_EVENT_PASSED,
+                       .lane = (wfi_lane *)passed->notice.end,
+                       .lane_user = passed->notice.end->user,
+                       .fd = passed->fd,
+                       .data_size = passed->size};
+    memcpy(out->data, passed->data, passed->size);
+    passed->fd = -1;
+}
+
 static void fill_event(wfi_event *out, sim_notice *notice)
 {
     sim_end *end = notice->end;
     if (notice->kind == WFI_EVENT_PASSED) {
-        wfi_sim_passed_report(notice, out);
+        fill_passed(out, wfi_container_of(notice, sim_passed, notice));
         return;
     }
     const sim_end *peer = &end->pair->ends[!end->index];

@@ -28,6 +28,20 @@ static void free_passed(sim_passed *passed)
     free(passed);
 }
 
+void wfi_sim_passed_drop(sim_end *end)
+{
+    while (!wfi_list_empty(&end->passed))
+        free_passed(wfi_container_of(end->passed.next, sim_passed, link));
+}
+
+/* Those that were reported. */
+static void drop_reported(sim_end *end)
+{
+    WFI_FOR_LIST_TAKING (sim_passed, passed, next, &end->passed, link)
+        if (passed->fd < 0)
+            free_passed(passed);
+}
+
 static void pass_drop(weft_sim *sim, sim_event *event)
 {
     (void)sim;
@@ -43,6 +57,7 @@ static void pass_fire(weft_sim *sim, sim_event *event)
         free_passed(passed);
         return;
     }
+    drop_reported(end);
     wfi_list_push_back(&end->passed, &passed->link);
     wfi_list_push_back(&end->fabric->notices, &passed->notice.link);
     wfi_sim_fabric_wake(end->fabric);
@@ -83,25 +98,6 @@ weft_status wfi_sim_pass(wfi_lane *lane, int fd, const void *data, size_t size)
     }
     wfi_sim_travel(sim, &passed->event, wfi_sim_departure(sim, &end->wire, size));
     return WEFT_OK;
-}
-
-void wfi_sim_passed_report(sim_notice *notice, wfi_event *out)
-{
-    sim_passed *passed = wfi_container_of(notice, sim_passed, notice);
-    *out = (wfi_event){.kind = WFI_EVENT_PASSED,
-                       .lane = (wfi_lane *)notice->end,
-                       .lane_user = notice->end->user,
-                       .fd = passed->fd,
-                       .data_size = passed->size};
-    memcpy(out->data, passed->data, passed->size);
-    passed->fd = -1; /* the caller closes it */
-    free_passed(passed);
-}
-
-void wfi_sim_passed_drop(sim_end *end)
-{
-    while (!wfi_list_empty(&end->passed))
-        free_passed(wfi_container_of(end->passed.next, sim_passed, link));
 }
 
 /* A doorbell between processes of one machine: it works whatever happens to the connection. */

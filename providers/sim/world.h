@@ -271,7 +271,7 @@ typedef struct sim_end {
     wfi_list receives;   /* sim_op, posted */
     wfi_list sending;    /* sim_op, under way */
     wfi_list arrived;    /* sim_packet, for which no receive was posted */
-    wfi_list passed;     /* sim_passed.link, not reported yet */
+    wfi_list passed;     /* sim_passed.link, of which some have been reported */
 } sim_end;
 
 typedef struct sim_pair {
@@ -324,7 +324,7 @@ typedef struct sim_passed {
     sim_pair *pair;
     sim_notice notice; /* of the end that gets it */
     wfi_list link;     /* in its `passed` */
-    int fd;
+    int fd;            /* -1: reported */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t size;
 } sim_passed;
@@ -371,10 +371,9 @@ void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that
 void wfi_sim_end_close(sim_end *end);                  /* the owner releases it */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 
-/* pass.c. report: fills in the event, and ends the notice. drop: of an end that is closed or broken */
+/* pass.c. drop: of an end that is closed or broken */
 weft_status wfi_sim_pass(wfi_lane *lane, int fd, const void *data, size_t size);
 void wfi_sim_wake(wfi_lane *lane);
-void wfi_sim_passed_report(sim_notice *notice, wfi_event *out);
 void wfi_sim_passed_drop(sim_end *end);
 
 /* unheard.c: for the ends of quiet fabrics; does nothing for the others */
