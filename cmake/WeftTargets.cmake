@@ -138,11 +138,24 @@ set(weft_deep_threads test_conformance_faults test_conformance_passes test_confo
   test_net_again test_ofi_transfer test_remote_models test_rpc_agents test_rpc_batch_ends test_rpc_batch_waits test_rpc_budget
   test_rpc_large_meta test_rpc_misuse test_rpc_registers test_rpc_remapped test_worst_waiting)
 
+if(WEFT_TESTS)
+  add_custom_target(weft_deep_tests) # with a sanitizer: builds the programs of these tests, which `all` leaves out
+endif()
+
+# weft_is_deep(OUT NAME LABELS...)
+function(weft_is_deep out name)
+  set(${out} OFF PARENT_SCOPE)
+  if(name IN_LIST weft_deep_tests AND (threads IN_LIST ARGN OR NOT WEFT_SANITIZE STREQUAL thread))
+    set(${out} ON PARENT_SCOPE)
+  elseif(name IN_LIST weft_deep_threads AND WEFT_SANITIZE STREQUAL thread)
+    set(${out} ON PARENT_SCOPE)
+  endif()
+endfunction()
+
 function(weft_test_settings name)
   cmake_parse_arguments(T "SERIAL;PROGRAM" "TIMEOUT" "LABELS" ${ARGN})
-  if(name IN_LIST weft_deep_tests AND (threads IN_LIST T_LABELS OR NOT WEFT_SANITIZE STREQUAL thread))
-    list(APPEND T_LABELS deep)
-  elseif(name IN_LIST weft_deep_threads AND WEFT_SANITIZE STREQUAL thread)
+  weft_is_deep(deep ${name} ${T_LABELS})
+  if(deep)
     list(APPEND T_LABELS deep)
   endif()
   if(NOT T_TIMEOUT)
@@ -226,7 +239,11 @@ function(weft_test name)
   endif()
   cmake_parse_arguments(T "SERIAL" "TIMEOUT" "LABELS;ARGS" ${ARGN})
   weft_test_program(${name} ${T_UNPARSED_ARGUMENTS})
-  if(WEFT_SANITIZE STREQUAL thread AND NOT threads IN_LIST T_LABELS) # it is built when it is asked for
+  weft_is_deep(deep ${name} ${T_LABELS})
+  if(WEFT_SANITIZE AND deep)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(weft_deep_tests ${name})
+  elseif(WEFT_SANITIZE STREQUAL thread AND NOT threads IN_LIST T_LABELS) # it is built when it is asked for
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
