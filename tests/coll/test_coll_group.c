@@ -398,8 +398,12 @@ static void with_death(weft_agent *agent, void *arg)
 
 static void test_death(void **state)
 {
-    for (int round = 0; round < 60; round++) {
-        int victim = 1 + round % 3;
+    enum { VICTIMS = 3 };
+    int rounds = (int)world_seeds(60);
+    if (rounds && rounds < VICTIMS)
+        rounds = VICTIMS;
+    for (int round = 0; round < rounds; round++) {
+        int victim = 1 + round % VICTIMS;
         for (int pause = 0; pause < 2; pause++) {
             death d = {.w = {.fabric = WORLD_SIM,
                              .size = 4,

@@ -140,6 +140,10 @@ void world_run(world *w)
 void world_play(const world *like, uint64_t seeds, int on_tcp)
 {
     seeds = world_seeds(seeds);
+#ifdef __SANITIZE_THREAD__
+    if (seeds > 1 && on_tcp) /* its threads run on tcp; the order of locks is seen once */
+        seeds = 1;
+#endif
     for (uint64_t i = 0; i < seeds + (uint64_t)on_tcp; i++) {
         world w = *like;
         w.fabric = i < seeds ? WORLD_SIM : WORLD_TCP;

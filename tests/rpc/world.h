@@ -34,7 +34,10 @@ typedef struct world {
 
 /* Runs it to the end; asserts that opening, closing and the whole simulation succeeded. */
 void world_run(world *w);
-/* Runs one like it for each of so many seeds of the simulation, from 1 on, and so many on tcp. */
+/*
+ * Runs one like it for each of so many seeds of the simulation, from 1 on, and so many on tcp. Under ThreadSanitizer, a
+ * program that runs on tcp has one seed.
+ */
 void world_play(const world *like, uint64_t seeds, int on_tcp);
 /* cmocka's test of one program: WORLD_TEST(streams, 20, 1, .size = 2) is test_streams. */
 #define WORLD_TEST(name, seeds, on_tcp, ...)                                                                           \
