@@ -127,11 +127,13 @@ endif()
 # With a sanitizer these take about half of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests
-  test_base_fiber test_cartpole_crowd test_chaos_groups test_chaos_parallel test_chaos_passes test_coll_large test_coll_values
-  test_conformance_backward test_conformance_training test_host_net_long test_lives_kills test_net_footprint test_net_long
-  test_nn_follow test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
-  test_rdm_rxm_threads test_rdm_rxm_transfer test_remote_many test_remote_state test_remote_training test_rendezvous_elastic
-  test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults test_rpc_trace test_spawn_job test_storm weft_info weft_perf)
+  test_base_fiber test_cartpole_crowd test_chaos_groups test_chaos_parallel test_chaos_passes test_coll_large
+  test_coll_values test_conformance_backward test_conformance_training test_host_conformance_calls
+  test_host_conformance_faults test_host_net_long test_lives_kills test_net_footprint test_net_long test_nn_follow
+  test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
+  test_rdm_rxm_threads test_rdm_rxm_transfer test_rdm_shm_conformance_calls test_remote_many test_remote_state
+  test_remote_training test_rendezvous_elastic test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults
+  test_rpc_trace test_spawn_job test_storm weft_info weft_perf)
 
 # The same with ThreadSanitizer alone.
 set(weft_deep_threads test_conformance_faults test_conformance_passes test_conformance_rrefs test_dist_hostile test_host_transfer
