@@ -100,7 +100,7 @@ typedef struct weft_agent_options {
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix) or Slurm
-     * (srun) tell the workers where rank 0 is, and a job of one worker takes a free port. On rank 0 WEFT_ANY_PORT takes a
+     * (srun) tell the workers where rank 0 is. A job of one worker takes a free port. On rank 0 WEFT_ANY_PORT takes a
      * free port, which the program must pass to the other workers: see on_store_port. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
@@ -126,9 +126,9 @@ typedef struct weft_agent_options {
     /*
      * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
      * is NULL, the secret is the content of the file that WEFT_SECRET_FILE names, or the value of WEFT_SECRET, which
-     * weft then removes from the environment. `bootstrap` and PMIx pass a random one if there is none. With `job` the field must be NULL, because weft_job_open makes a secret
-     * that its children inherit. Without a secret every process that reaches the ports may join, and the log has a
-     * warning.
+     * weft then removes from the environment. If there is none, `bootstrap` and PMIx pass a random one. With `job` the
+     * field must be NULL, because weft_job_open makes a secret that its children inherit. Without a secret every
+     * process that reaches the ports may join, and the log has a warning.
      */
     const void *secret;
     size_t secret_size;

@@ -3,19 +3,8 @@
  * weft/bootstrap.h - how the workers of a job find rank 0, if the program brings its own way.
  *
  * Nothing is needed here if MASTER_ADDR and MASTER_PORT are set, or if the launcher is mpirun, prterun or srun: weft
- * uses PMIx and Slurm by itself (docs/environment.md). Another runtime serves by two or three functions. With MPI:
- *
- *     static weft_status publish(const char *key, const void *data, size_t size, void *comm)
- *     {
- *         (void)key;
- *         return MPI_Bcast((void *)data, (int)size, MPI_BYTE, 0, *(MPI_Comm *)comm) ? WEFT_ERR_SYSTEM : WEFT_OK;
- *     }
- *
- *     static weft_status lookup(const char *key, void *data, size_t size, int64_t timeout_ms, void *comm)
- *     {
- *         (void)key, (void)timeout_ms;
- *         return MPI_Bcast(data, (int)size, MPI_BYTE, 0, *(MPI_Comm *)comm) ? WEFT_ERR_SYSTEM : WEFT_OK;
- *     }
+ * uses PMIx and Slurm by itself (docs/environment.md). Another runtime serves by two or three functions. With MPI,
+ * both `publish` and `lookup` are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0.
  */
 #ifndef WEFT_BOOTSTRAP_H
 #define WEFT_BOOTSTRAP_H
@@ -27,7 +16,8 @@ WEFT_BEGIN_C
 /*
  * weft_agent_options.bootstrap. weft_agent_open calls these functions in the calling thread, without any lock of weft.
  * If one fails, opening fails with its status. Each job has one record, of WEFT_BOOTSTRAP_BYTES on all workers: rank
- * 0's addresses and port, and the job's secret unless the program gave one. Who can read the record can join the job.
+ * 0's addresses and port, and the job's secret unless the program gave one. A process that can read the record can
+ * join the job.
  */
 #define WEFT_BOOTSTRAP_BYTES 2048
 typedef struct weft_bootstrap {

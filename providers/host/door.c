@@ -46,11 +46,12 @@ static int open_bell(wfi_host *host)
     socklen_t size;
     const int no = 0;
     randombytes_buf(host->bell, sizeof host->bell);
-    host->door.fd = make_socket(host->bell, &name, &size);
-    if (host->door.fd < 0 || bind(host->door.fd, (struct sockaddr *)&name, size) != 0)
+    host->bell_fd = make_socket(host->bell, &name, &size);
+    if (host->bell_fd < 0 || bind(host->bell_fd, (struct sockaddr *)&name, size) != 0)
         return errno;
-    (void)setsockopt(host->door.fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
-    return 0;
+    (void)setsockopt(host->bell_fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+    host->door.fd = make_socket(host->bell, &name, &size);
+    return host->door.fd < 0 || connect(host->door.fd, (struct sockaddr *)&name, size) != 0 ? errno : 0;
 }
 
 int wfi_host_door_open(wfi_host *host)
@@ -108,8 +109,8 @@ void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot)
     wfi_host_door_wake(door);
 }
 
-void wfi_host_door_drain(const wfi_host_door *door)
+void wfi_host_door_drain(wfi_host *host)
 {
     char byte;
-    for (int i = 0; i < DRAIN_MAX && recv(door->fd, &byte, 1, MSG_DONTWAIT) >= 0; i++) {}
+    for (int i = 0; i < DRAIN_MAX && recv(host->bell_fd, &byte, 1, MSG_DONTWAIT) >= 0; i++) {}
 }

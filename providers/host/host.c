@@ -32,7 +32,7 @@ static wfi_host *create(const wfi_fabric_options *options)
         return NULL;
     host->base.ops = &wfi_fabric_host;
     host->rank = options->rank;
-    host->door.fd = host->door_page_fd = host->listen_fd = host->epoll_fd = host->wake_fd = -1;
+    host->door.fd = host->bell_fd = host->door_page_fd = host->listen_fd = host->epoll_fd = host->wake_fd = -1;
     wfi_mutex_init(&host->slots_lock);
     wfi_mutex_init(&host->ready_lock);
     wfi_mutex_init(&host->events_lock);
@@ -59,6 +59,7 @@ static void take_apart(wfi_host *host)
     close_if_open(host->epoll_fd);
     close_if_open(host->wake_fd);
     close_if_open(host->door_page_fd);
+    close_if_open(host->bell_fd);
     wfi_host_door_close(&host->door);
     wfi_host_regions_close(host);
     wfi_map_fini(&host->sources);

@@ -102,7 +102,7 @@ typedef struct wfi_host_consumer {
 
 typedef struct wfi_host_door {
     wfi_host_door_page *page; /* NULL: none */
-    int fd;                   /* the owner's: the bell; a peer's: a socket that is connected to the bell */
+    int fd;                   /* a socket that is connected to the bell */
 } wfi_host_door;
 
 typedef enum wfi_host_op_kind { WFI_HOST_RECEIVE, WFI_HOST_SEND, WFI_HOST_INJECT, WFI_HOST_READ } wfi_host_op_kind;
@@ -245,6 +245,7 @@ struct wfi_host {
 
     wfi_host_door door;
     uint8_t bell[WFI_HOST_NAME_BYTES]; /* its name */
+    int bell_fd;                       /* receives the rings, also those of this worker itself */
     int door_page_fd;                  /* passed to peers */
     uint32_t generation;               /* of `armed`; [token] */
     uint32_t turn;                     /* the slot at which the next poll begins: reads take turns; [token] */
@@ -285,7 +286,7 @@ int wfi_host_door_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi
 void wfi_host_door_close(wfi_host_door *door);                       /* one that was not opened is ignored */
 void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
 void wfi_host_door_wake(const wfi_host_door *door);                  /* only ends the sleep of its owner */
-void wfi_host_door_drain(const wfi_host_door *door);                 /* its owner has seen the rings so far */
+void wfi_host_door_drain(wfi_host *host);                            /* takes the rings so far off this worker's bell */
 
 /* ---- ring.c ---------------------------------------------------------------------------------------------------- */
 

@@ -67,13 +67,13 @@ size_t wfi_host_poll(wfi_fabric *base, wfi_completion *out, size_t room)
 
 int wfi_host_wait_fd(wfi_fabric *base)
 {
-    return wfi_host_of(base)->door.fd;
+    return wfi_host_of(base)->bell_fd;
 }
 
 bool wfi_host_may_sleep(wfi_fabric *base)
 {
     wfi_host *host = wfi_host_of(base);
-    wfi_host_door_drain(&host->door); /* what it announced was polled, or is seen below */
+    wfi_host_door_drain(host); /* what it announced was polled, or is seen below */
     host->generation += 2;
     atomic_store(&host->door.page->armed, host->generation | 1);
     bool nothing = atomic_load(&host->ready_count) == 0;

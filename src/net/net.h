@@ -41,7 +41,7 @@ typedef struct wfi_net_options {
     wfi_executor *executor; /* gets the idle hook, in which one of its threads, the leader, polls the network */
     weft_sim *sim;
     int store_fd;
-    int port_count; /* as in wfi_rendezvous_options */
+    int port_count;                  /* as in wfi_rendezvous_options */
     struct wfi_processes *processes; /* of a spawned job, watched while it opens; NULL: none */
     const wfi_cores *cores;          /* for net's own threads; valid while net is open; NULL: any cores */
 } wfi_net_options;

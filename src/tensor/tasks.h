@@ -132,8 +132,8 @@ typedef struct wfi_argmax_task {
 
 /*
  * The faults that checks have found, in page-locked memory. The host reads it after a wait. The checks of a report have
- * numbers from 1 on, and run in this order. Each block of a check has a slot, and writes it unless an earlier check has.
- * The first fault is that of the lowest check; of its slots that with the lowest place.
+ * numbers from 1 on, and run in this order. Each block of a check has a slot, and writes it unless an earlier check
+ * has. The first fault is that of the lowest check; of its slots that with the lowest place.
  */
 enum { WFI_REPORT_SLOTS = 8 };
 typedef struct wfi_report_slot {
@@ -146,8 +146,8 @@ typedef struct wfi_report {
 } wfi_report;
 
 /* safe[i] = index[i], or 0 for an element that is not in [0, size), which is reported. `safe` may be `index`, or NULL.
- * A piece is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets of
- * bags of `size` elements, see cpu/embedding.h; if one is wrong, all bags but the first become empty. */
+ * A piece is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets
+ * of bags of `size` elements, see cpu/embedding.h; if one is wrong, all bags but the first become empty. */
 typedef struct wfi_index_task {
     wfi_gpu_task head;
     const int64_t *index;

@@ -2,7 +2,7 @@
 /*
  * bootstrap.h - how a worker finds rank 0's store if MASTER_PORT is not set.
  *
- * Whatever started the workers is asked: the program's own functions (weft/bootstrap.h), PMIx (mpirun, prterun, srun
+ * weft asks what started the workers: the program's own functions (weft/bootstrap.h), PMIx (mpirun, prterun, srun
  * --mpi=pmix), or Slurm (srun). PMIx and the program's functions carry a record from rank 0 to the others (record.h).
  * Slurm carries nothing: all workers derive the host and the port from its variables.
  *
@@ -27,10 +27,10 @@ typedef struct wfi_bootstrap_ask {
 typedef struct wfi_bootstrap_answer {
     char address[256]; /* of the store; on rank 0 one of this machine's */
     int port;
-    int ports;    /* Slurm: the store has one of so many ports, from `port` on; else 1 */
+    int ports;    /* Slurm: how many ports the store may have: `port` and those above; otherwise 1 */
     int store_fd; /* rank 0: the store's listening socket, which the caller then owns; else -1 */
-    /* The job's secret. On return it may have been made, or received; Slurm without a secret of the user's sets one that
-     * anybody can guess, which only tells jobs apart. */
+    /* The job's secret. On return it may have been made, or received. Slurm without a secret of the user's sets one
+     * that anybody can guess: it only tells jobs apart. */
     wfi_secret *secret;
 } wfi_bootstrap_answer;
 

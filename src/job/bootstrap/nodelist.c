@@ -38,7 +38,8 @@ static bool read_range(const char **at, range *out)
     return out->width <= 18 && last >= out->first && last - out->first < UINT32_MAX && (*end == ',' || *end == ']');
 }
 
-/* How many numbers the bracket behind `at` has, and number `index` of them. *end is behind the bracket. 0: malformed. */
+/* Returns how many numbers the bracket at `at` has, 0 if it is malformed, and gives number `index` of them. *end is
+ * behind the bracket. */
 static uint64_t read_bracket(const char *at, uint64_t index, uint64_t *number, int *width, const char **end)
 {
     uint64_t count = 0;

@@ -6,8 +6,8 @@
  * until the process ends: a launcher takes a process that ends before PMIx_Finalize for a failed one, and MPI cannot
  * initialise PMIx a second time.
  *
- * Rank 0 puts the record and commits it. The others get it from rank 0, again and again until it is there: a fence would
- * need all processes of the job, and maybe not all of them open an agent.
+ * Rank 0 puts the record and commits it. The others ask for it until it is there. A fence would need all processes of
+ * the job, and perhaps not all of them open an agent.
  *
  * Functions and attributes: PMIx Standard 4.1, chapters 5 and 6.
  */

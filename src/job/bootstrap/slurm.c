@@ -54,7 +54,7 @@ static void name_job(wfi_secret *secret)
                          cluster ? cluster : "", wfi_env_string("SLURM_JOB_ID"), wfi_env_string("SLURM_STEP_ID"));
 }
 
-/* Rank 0: its address on the network that leads to another node of the step; that node may not exist any more. */
+/* Rank 0: its address on the network that leads to another node of the step. */
 static void own_address(const char *list, const char *own, char *out, size_t room)
 {
     char other[256];

@@ -61,7 +61,7 @@ typedef struct wfi_rendezvous_options {
     const uint8_t *public_key; /* WFI_PUBLIC_KEY_BYTES; NULL: all zero, which is none */
     const char *master_addr;
     int master_port;
-    int port_count; /* the store has one of so many ports, from master_port on; 0 or 1: that one */
+    int port_count; /* how many ports the store may have: master_port and those above; 0 is 1 */
     /* rank 0: the other workers' processes; once all have ended nobody will join. NULL: not known */
     struct wfi_processes *processes;
     int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */

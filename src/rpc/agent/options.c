@@ -103,7 +103,7 @@ static weft_status rank_from_launcher(weft_agent_options *values, weft_error **e
     }
     if (size < 1)
         return rank_from_pmix(values, error);
-    if (from >= SLURM_STEP && size > 1 && !wfi_env_string("SLURM_STEP_ID"))
+    if (from >= SLURM_STEP && rank == 0 && size > 1 && !wfi_env_string("SLURM_STEP_ID")) /* as in a batch script */
         return invalid(error,
                        "world size %lld comes from %s, but srun did not start this process (SLURM_STEP_ID is not set): "
                        "start the program with srun or mpirun, or set RANK and WORLD_SIZE",

@@ -10,7 +10,7 @@
 typedef struct wfi_options {
     weft_agent_options values;       /* its strings point into the arrays below */
     int store_fd;                    /* of a spawned job's rank 0; -1: none */
-    int port_count;                  /* the store has one of so many ports, from values.master_port on */
+    int port_count;                  /* how many ports the store may have: values.master_port and those above */
     struct wfi_processes *processes; /* of a spawned job; NULL: none */
     wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
     bool budget_is_ours;             /* neither the program nor the environment has set the budget */
