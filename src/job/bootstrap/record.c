@@ -176,12 +176,16 @@ weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wf
 
 /* ---- The others ------------------------------------------------------------------------------------------------- */
 
-static bool read_line(const char *line, addresses *found, int *port, wfi_secret *secret, bool *takes_secret)
+static bool read_line(const char *line, addresses *found, int *port, wfi_secret *secret, bool takes_secret)
 {
-    if (sscanf(line, "port %d", port) == 1)
-        return *port >= 1 && *port <= 65535;
+    if (strncmp(line, "port ", 5) == 0) {
+        char *end;
+        long number = strtol(line + 5, &end, 10);
+        *port = number >= 1 && number <= 65535 && !*end ? (int)number : 0;
+        return *port > 0;
+    }
     if (strncmp(line, "secret ", 7) == 0) {
-        if (!*takes_secret)
+        if (!takes_secret)
             return true; /* the user gave this worker one; if they differ, the store refuses it */
         return !sodium_hex2bin(secret->bytes, sizeof secret->bytes, line + 7, strlen(line + 7), NULL, &secret->size,
                                NULL) &&
@@ -202,7 +206,7 @@ static weft_status read_record(const char *record, addresses *found, wfi_bootstr
     if (ok)
         snprintf(text, sizeof text, "%s", record + 7);
     for (char *line = ok ? strtok_r(text, "\n", &rest) : NULL; line && ok; line = strtok_r(NULL, "\n", &rest))
-        ok = read_line(line, found, &answer->port, answer->secret, &takes_secret);
+        ok = read_line(line, found, &answer->port, answer->secret, takes_secret);
     sodium_memzero(text, sizeof text);
     if (ok && found->count && answer->port)
         return WEFT_OK;

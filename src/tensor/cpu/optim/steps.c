@@ -118,7 +118,9 @@ static wfi_step_place shared_place(const void *bytes, size_t size)
 static int find_shared(const collected *c, const wfi_step_place *wanted)
 {
     int place = WFI_STEP_PLACES - 1;
-    while (place >= WFI_STEP_PLACES - c->used_back && memcmp(&c->task.places[place], wanted, sizeof(*wanted)) != 0)
+    /* All bytes were set: see shared_place. */
+    while (place >= WFI_STEP_PLACES - c->used_back &&
+           memcmp((const void *)&c->task.places[place], (const void *)wanted, sizeof(*wanted)) != 0)
         place--;
     return place >= WFI_STEP_PLACES - c->used_back ? place : 0;
 }
