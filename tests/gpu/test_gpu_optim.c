@@ -89,7 +89,7 @@ static void make_set(set *s, size_t count, bool mixed, bool in_module, weft_devi
         const weft_shape shape = WEFT_SHAPE(size_of(i));
         s->parameters[i] = fractions(shape, dtype_of(i, mixed), (int)i + 5, device);
         s->gradients[i] = fractions(shape, dtype_of(i, mixed), (int)i, device);
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "p%zu", i);
         if (in_module)
             weft_module_add_parameter(s->module, name, weft_tensor_ref(s->parameters[i]));
