@@ -59,7 +59,7 @@ __device__ inline bool row_sum(const wfi_rows_order &by, const T *values, int64_
     int64_t k = i / by.width, column = i % by.width, row = by.rows[k];
     if (k > 0 && by.rows[k - 1] == row)
         return false;
-    *at = row * by.width + column;
+    *at = row >= 0 && row < by.row_count ? row * by.width + column : -1; /* a product of a wrong row may overflow */
     *sum = values[by.order[k] * by.width + column];
     for (k++; k < by.n && by.rows[k] == row; k++)
         *sum += values[by.order[k] * by.width + column];
