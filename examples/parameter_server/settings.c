@@ -5,6 +5,7 @@
 #include "common/cli.h"
 #include "common/dataset.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ROOM 32 /* options at most */
@@ -59,7 +60,7 @@ static size_t list_batch_training(settings *s, cli_option *out)
         {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N",
          "seed of weights, generated digits, order and dropout", "1"},
         {"deterministic", CLI_FLAG, &s->deterministic, 0, 0, NULL, NULL,
-         "add gradients in the order of ranks, so that the same seed gives the same bits", NULL},
+         "add gradients in the order of ranks, with WEFT_PRODUCT=blas: the same seed gives the same bits", NULL},
         {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
         {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
@@ -182,6 +183,8 @@ static int check(const cli *program, settings *s)
                          (int)s->batch_update_size, (int)s->trainers);
     if (!s->batch_update_size)
         s->batch_update_size = s->trainers;
+    if (s->deterministic) /* "auto" measures two libraries, so the chosen one can differ from run to run */
+        setenv("WEFT_PRODUCT", "blas", false);
     code = check_device(program, s);
     if (code >= 0)
         return code;
