@@ -7,6 +7,10 @@
  * DLTensor (https://dmlc.github.io/dlpack). weft declares them itself, so it needs no header of DLPack; cast the
  * pointers. In Python a weft_dlpack travels in a capsule with the name "dltensor_versioned".
  *
+ * Libraries from before DLPack 1.0, such as NumPy before 2.1 and PyTorch 1.13, know only DLManagedTensor. Its capsule
+ * has the name "dltensor". weft_dlpack_unversioned is that struct, with functions of its own. If the other library
+ * knows both, use weft_dlpack: it can say that memory must not be written to.
+ *
  *     weft_status lend(weft_tensor *x, void (*library)(void *managed_tensor)) // it calls the deleter when it is done
  *     {
  *         weft_dlpack *lent;
@@ -70,6 +74,13 @@ typedef struct weft_dlpack {
     weft_dlpack_tensor tensor;
 } weft_dlpack;
 
+/* DLManagedTensor, the struct of DLPack before 1.0. */
+typedef struct weft_dlpack_unversioned {
+    weft_dlpack_tensor tensor;
+    void *manager;                                         /* of the side that made the struct */
+    void (*deleter)(struct weft_dlpack_unversioned *self); /* releases the memory and the struct; may be NULL */
+} weft_dlpack_unversioned;
+
 /*
  * Lends the memory of `tensor` to another library. *out is valid until its deleter is called, which must happen exactly
  * once, on any thread. It keeps the memory, not `tensor`. `flags` is 0 or WEFT_DLPACK_READ_ONLY. For a module's
@@ -98,6 +109,24 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack(weft_tensor *tensor, u
  */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_tensor **out,
                                                             weft_error **error);
+
+/*
+ * weft_tensor_to_dlpack for libraries from before DLPack 1.0. This struct cannot say that memory must not be written
+ * to. So for a module's parameter or buffer the function fails with WEFT_ERR_UNSUPPORTED, unless `flags` has
+ * WEFT_DLPACK_READ_ONLY: then you promise that the receiver only reads. Otherwise `flags` is 0 or
+ * WEFT_DLPACK_READ_ONLY, without a difference.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flags,
+                                                                      weft_dlpack_unversioned **out,
+                                                                      weft_error **error);
+
+/*
+ * weft_tensor_from_dlpack for libraries from before DLPack 1.0. It never makes a copy, because the struct cannot say
+ * that memory must not be written to. If you know that it must not, do not write to the tensor. The errors are those of
+ * weft_tensor_from_dlpack. The struct has no version, so a versioned one is not recognized: look at the capsule's name.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_from_dlpack_unversioned(weft_dlpack_unversioned *managed,
+                                                                        weft_tensor **out, weft_error **error);
 
 WEFT_END_C
 #endif

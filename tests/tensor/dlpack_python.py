@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dlpack_python.py LIBRARY - tensors of libweft_rpc.so are shared with NumPy and PyTorch by DLPack, in both directions.
 
-Exits 77 if neither NumPy nor PyTorch is installed. Libraries from before DLPack 1.0 exchange an older struct, which this test
-converts, as a binding would.
+Exits 77 if neither NumPy nor PyTorch is installed. Libraries from before DLPack 1.0 exchange an older struct, for which weft has
+functions of its own.
 """
 import ctypes as c
 import sys
@@ -61,66 +61,46 @@ weft.weft_tensor_unref.restype = None
 weft.weft_tensor_unref.argtypes = [c.c_void_p]
 weft.weft_tensor_to_dlpack.argtypes = [c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.c_void_p]
 weft.weft_tensor_from_dlpack.argtypes = [c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.c_void_p]
+weft.weft_tensor_to_dlpack_unversioned.argtypes = weft.weft_tensor_to_dlpack.argtypes
+weft.weft_tensor_from_dlpack_unversioned.argtypes = [c.c_void_p, c.POINTER(c.c_void_p), c.c_void_p]
 FLOAT64 = 1
-kept = {}  # structs of this test, by address, until their deleter is called
-deleted = []
-
-
-def call(deleter, address):
-    if deleter:
-        deleter(address)
-
-
-@DELETER
-def delete_old(address):
-    """Of an OldManaged that stands for a Managed."""
-    managed = Managed.from_address(c.cast(kept.pop(address)[1], c.c_void_p).value)
-    deleted.append(address)
-    call(managed.deleter, c.addressof(managed))
-
-
-@DELETER
-def delete_new(address):
-    """Of a Managed that stands for an OldManaged."""
-    old = kept.pop(address)[1]
-    deleted.append(address)
-    call(old.deleter, c.addressof(old))
+exchanged = []  # the names of the capsules
 
 
 class Lender:
     """A tensor of weft as an object that from_dlpack of another library takes."""
 
     def __init__(self, tensor):
-        lent = c.c_void_p()
-        assert weft.weft_tensor_to_dlpack(tensor, 0, c.byref(lent), None) == 0
-        self.lent = lent
+        self.tensor = tensor
 
     def __dlpack_device__(self):
-        tensor = Managed.from_address(self.lent.value).tensor
-        return tensor.device_type, tensor.device_id
+        return 1, 0
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        if max_version is not None and max_version[0] >= 1:
-            return python.PyCapsule_New(self.lent, b"dltensor_versioned", None)
-        managed = Managed.from_address(self.lent.value)
-        old = OldManaged(managed.tensor, None, delete_old)
-        kept[c.addressof(old)] = old, self.lent
-        return python.PyCapsule_New(c.addressof(old), b"dltensor", None)
+        versioned = max_version is not None and max_version[0] >= 1
+        name = b"dltensor_versioned" if versioned else b"dltensor"
+        lend = weft.weft_tensor_to_dlpack if versioned else weft.weft_tensor_to_dlpack_unversioned
+        lent = c.c_void_p()
+        assert lend(self.tensor, 0, c.byref(lent), None) == 0
+        described = (Managed if versioned else OldManaged).from_address(lent.value).tensor
+        assert (described.device_type, described.device_id) == self.__dlpack_device__()
+        exchanged.append(name.decode())
+        return python.PyCapsule_New(lent, name, None)
 
 
 def borrow(capsule):
     """A tensor of weft over what the capsule lends."""
+    tensor = c.c_void_p()
     if python.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         address = python.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
         python.PyCapsule_SetName(capsule, b"used_dltensor_versioned")
+        assert weft.weft_tensor_from_dlpack(address, 0, c.byref(tensor), None) == 0
+        exchanged.append("dltensor_versioned")
     else:
-        old = OldManaged.from_address(python.PyCapsule_GetPointer(capsule, b"dltensor"))
+        address = python.PyCapsule_GetPointer(capsule, b"dltensor")
         python.PyCapsule_SetName(capsule, b"used_dltensor")
-        managed = Managed(1, 0, None, delete_new, 0, old.tensor)
-        address = c.addressof(managed)
-        kept[address] = managed, old
-    tensor = c.c_void_p()
-    assert weft.weft_tensor_from_dlpack(address, 0, c.byref(tensor), None) == 0
+        assert weft.weft_tensor_from_dlpack_unversioned(address, c.byref(tensor), None) == 0
+        exchanged.append("dltensor")
     return tensor
 
 
@@ -147,8 +127,7 @@ def check(name, from_dlpack, to_capsule, arange):
     del theirs
     assert weft.weft_tensor_get_f64(ours, 8) == 11
     weft.weft_tensor_unref(ours)
-    assert not kept, kept
-    print(f"{name}: {len(deleted)} structs of before DLPack 1.0 converted")
+    print(f"{name}: {exchanged[-2]} to it, {exchanged[-1]} from it")
 
 
 if numpy is not None and hasattr(numpy, "from_dlpack"):

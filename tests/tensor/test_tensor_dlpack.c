@@ -252,6 +252,83 @@ static void wrong_structs_are_refused_and_released(void **state)
     assert_int_equal(deleted, 1);
 }
 
+/* ---- The struct of DLPack before 1.0 ---- */
+
+static void an_unversioned_tensor_outlives_its_owner(void **state)
+{
+    static float data[6] = {1, 2, 3, 4, 5, 6};
+    dropped = 0;
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, NULL);
+    weft_tensor *column = weft_tensor_select(x, 1, 2);
+    weft_dlpack_unversioned *lent = NULL;
+    assert_int_equal(weft_tensor_to_dlpack_unversioned(column, 0, &lent, NULL), WEFT_OK);
+    weft_tensor_unref(x);
+    weft_tensor_unref(column);
+    assert_int_equal(dropped, 0);
+    assert_ptr_equal(lent->tensor.data, data + 2);
+    assert_int_equal(lent->tensor.device.type, 1);
+    assert_int_equal(lent->tensor.ndim, 1);
+    assert_int_equal(lent->tensor.shape[0], 2);
+    assert_int_equal(lent->tensor.strides[0], 3);
+    assert_int_equal(lent->tensor.dtype.bits, 32);
+    weft_tensor *again = NULL;
+    assert_int_equal(weft_tensor_from_dlpack_unversioned(lent, &again, NULL), WEFT_OK);
+    assert_true(weft_tensor_get_f64(again, 1) == 6);
+    assert_int_equal(dropped, 0);
+    weft_tensor_unref(again);
+    assert_int_equal(dropped, 1);
+}
+
+static void count_unversioned(weft_dlpack_unversioned *self)
+{
+    assert_ptr_equal(self->manager, &deleted);
+    deleted++;
+}
+
+static weft_dlpack_unversioned foreign_unversioned(void)
+{
+    return (weft_dlpack_unversioned){foreign().tensor, &deleted, count_unversioned};
+}
+
+static void unversioned_memory_is_released_once(void **state)
+{
+    weft_dlpack_unversioned managed = foreign_unversioned();
+    weft_tensor *x = NULL;
+    weft_error *error = NULL;
+    assert_int_equal(weft_tensor_from_dlpack_unversioned(&managed, &x, &error), WEFT_OK);
+    assert_ptr_equal(weft_tensor_data(x), numbers + 2);
+    assert_int_equal(deleted, 0);
+    weft_tensor_unref(x);
+    assert_int_equal(deleted, 1);
+    managed = foreign_unversioned();
+    managed.tensor.dtype.lanes = 4;
+    assert_int_equal(weft_tensor_from_dlpack_unversioned(&managed, &x, &error), WEFT_ERR_TYPE);
+    assert_non_null(strstr(weft_error_message(error), "weft_tensor_from_dlpack_unversioned: no dtype"));
+    assert_int_equal(deleted, 1);
+    weft_error_unref(error);
+    managed = foreign_unversioned();
+    assert_int_equal(weft_tensor_from_dlpack_unversioned(&managed, NULL, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(deleted, 1);
+    assert_int_equal(weft_tensor_from_dlpack_unversioned(NULL, &x, NULL), WEFT_ERR_INVALID);
+}
+
+static void unversioned_parameters_want_a_promise(void **state)
+{
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+    weft_dlpack_unversioned *lent = NULL;
+    weft_error *error = NULL;
+    assert_int_equal(weft_tensor_to_dlpack_unversioned(x, 2, &lent, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
+    assert_int_equal(weft_tensor_to_dlpack_unversioned(x, 0, &lent, &error), WEFT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(weft_error_message(error), "pass WEFT_DLPACK_READ_ONLY"));
+    assert_null(lent);
+    assert_int_equal(weft_tensor_to_dlpack_unversioned(x, WEFT_DLPACK_READ_ONLY, &lent, NULL), WEFT_OK);
+    assert_true(((const float *)lent->tensor.data)[2] == 1);
+    lent->deleter(lent);
+    weft_error_unref(error);
+    weft_tensor_unref(x);
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1), *y = NULL;
@@ -272,4 +349,5 @@ static void wrong_arguments_are_refused(void **state)
 UNIT_MAIN(a_lent_tensor_outlives_its_owner, every_dtype_is_shared, views_keep_strides_and_offset,
           empty_tensors_and_scalars_are_shared, foreign_memory_is_released_with_the_last_view,
           read_only_memory_is_copied_unless_promised, parameters_are_lent_read_only,
-          wrong_structs_are_refused_and_released, wrong_arguments_are_refused)
+          wrong_structs_are_refused_and_released, an_unversioned_tensor_outlives_its_owner,
+          unversioned_memory_is_released_once, unversioned_parameters_want_a_promise, wrong_arguments_are_refused)
