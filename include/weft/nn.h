@@ -77,7 +77,8 @@ WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of 
  * nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
-/* Moves parameters and buffers to a device, with the same conditions. Also the errors of weft_device_check. */
+/* Moves parameters and buffers to a device, with the same conditions. Also the errors of weft_device_check. Modules of
+ * weft_on_device_create below it, or the module itself, compute on that device from then on. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_device(weft_module *module, weft_device device);
 
 /* The direct children, in order; NULL past the end. */

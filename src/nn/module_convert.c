@@ -64,8 +64,11 @@ static void replace(const conversion *c, wfi_named *list)
     }
 }
 
+/* A module of weft_on_device_create computes where its parameters now are. */
 static void replace_all(const conversion *c, weft_module *module)
 {
+    if (c->moves)
+        module->device = c->device;
     replace(c, &module->parameters);
     replace(c, &module->buffers);
     replace(c, &module->aliases);

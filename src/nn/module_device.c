@@ -147,18 +147,17 @@ static bool is_here(weft_tape *tape, const weft_tensor *x)
 
 static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
-    const weft_device *device = self->state;
-    if (same_device(*device, tape->device))
+    if (same_device(self->device, tape->device))
         return weft_module_forward(tape, self->children[0], x);
     if (!is_here(tape, x))
         return NULL;
-    device_run *run = begin_run(tape, self->children[0], *device);
+    device_run *run = begin_run(tape, self->children[0], self->device);
     if (run == NULL) {
         wfi_tape_fail_memory(tape, NAME);
         return NULL;
     }
     run->outside = weft_tensor_device(x);
-    run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, *device));
+    run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, self->device));
     weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node != NULL);
     run->y = weft_module_forward(run->tape, run->child, run->x);
     if (run->tape != NULL)
@@ -177,7 +176,7 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
     return out;
 }
 
-static const weft_module_type device_type = {.name = NAME, .forward = device_forward, .drop = free};
+static const weft_module_type device_type = {.name = NAME, .forward = device_forward};
 
 weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error)
 {
@@ -186,22 +185,18 @@ weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_
         return wfi_module_refuse(error, NAME, "the child is NULL");
     weft_error *why = NULL;
     weft_status status = wfi_module_move(child, device, &why);
-    weft_device *state = status == WEFT_OK ? wfi_calloc(1, sizeof(*state)) : NULL;
-    if (state == NULL) {
+    if (status != WEFT_OK) {
         weft_module_unref(child);
-        if (status != WEFT_OK)
-            (void)wfi_error_fail(error, status, NAME ": the child cannot be moved: %s", weft_error_message(why));
-        else
-            (void)wfi_module_no_memory(error, NAME);
+        (void)wfi_error_fail(error, status, NAME ": the child cannot be moved: %s", weft_error_message(why));
         weft_error_unref(why);
         return NULL;
     }
-    *state = device;
-    weft_module *module = weft_module_create(&device_type, state, error);
-    if (module == NULL) { /* the state is freed */
+    weft_module *module = weft_module_create(&device_type, NULL, error);
+    if (module == NULL) {
         weft_module_unref(child);
         return NULL;
     }
+    module->device = device;
     weft_module_add_child(module, "module", child);
     return wfi_module_finish(module, error);
 }

@@ -37,6 +37,7 @@ struct weft_module {
     atomic_bool sealed_lists; /* its lists were lent */
     const weft_module_type *type;
     void *state;
+    weft_device device;            /* of a module of weft_on_device_create: where it computes; others do not use it */
     weft_status status;            /* the first failure of building */
     char why[160];                 /* the same, as a sentence */
     wfi_named parameters, buffers; /* each tensor once, under its first name */

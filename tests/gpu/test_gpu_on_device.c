@@ -80,6 +80,31 @@ static void it_trains_as_on_the_cpu(void **state)
     weft_module_unref(there);
 }
 
+/* The child's parameters, and the place where it computes, move with the module above it. */
+static void it_computes_where_its_parameters_are_moved(void **state)
+{
+    const weft_device places[] = {cpu, {WEFT_DEVICE_CUDA, 1}, gpu};
+    weft_module *here = make_model();
+    double want[STEPS], unused[ROWS * IN];
+    train(here, want, unused);
+    weft_module_unref(here);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (weft_device_check(places[i], NULL) != WEFT_OK)
+            continue; /* a machine with one GPU */
+        weft_module *wrapper = weft_on_device_create(make_model(), gpu, NULL);
+        weft_module *moved = weft_sequential_create(&wrapper, 1, NULL);
+        assert_non_null(moved);
+        assert_int_equal(weft_module_to_device(moved, places[i]), WEFT_OK);
+        double got[STEPS];
+        train(moved, got, unused);
+        for (int step = 0; step < STEPS; step++)
+            assert_true(fabs(got[step] - want[step]) < 1e-5);
+        weft_device now = weft_tensor_device(weft_module_parameters(moved).items[0]);
+        assert_true(now.kind == places[i].kind && now.index == places[i].index);
+        weft_module_unref(moved);
+    }
+}
+
 /* Each pass has its own gradients; a tape adds those of its passes. */
 static void passes_may_retain_the_records(void **state)
 {
@@ -162,9 +187,8 @@ static void failures_are_the_outer_tapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_trains_as_on_the_cpu),
-        cmocka_unit_test(passes_may_retain_the_records),
-        cmocka_unit_test(without_records_it_only_computes),
+        cmocka_unit_test(it_trains_as_on_the_cpu),       cmocka_unit_test(it_computes_where_its_parameters_are_moved),
+        cmocka_unit_test(passes_may_retain_the_records), cmocka_unit_test(without_records_it_only_computes),
         cmocka_unit_test(failures_are_the_outer_tapes),
     };
     if (!gpu_is_here())
