@@ -25,7 +25,8 @@
  * target outside of its range, a wrong offset, a row that is no distribution, an integer divided by 0. The tape fails
  * with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait. Until then
  * the values are undefined, and steps with them may already have changed parameters. If nothing waits before the tape
- * is closed, the error becomes that of its parent; without a parent it is logged.
+ * is closed, the error becomes that of its parent; without a parent it is logged. If the tape has already failed, for
+ * example because a later operator was refused, the text of the GPU's error is added to that of the tape's.
  *
  * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients of
  * leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child tape
@@ -111,8 +112,8 @@ WEFT_API void weft_tape_close(weft_tape *tape);
 
 /* WEFT_OK, or the code of the first failure; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
-/* The first failure, or NULL; borrowed from the tape. Its message names the operator, its operands, and the
- * mismatch. */
+/* The first failure, or NULL; borrowed until the tape closes. Its message names the operator, its operands, and the
+ * mismatch. After a wait it may be another one, whose message also has what a GPU reported. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
 /*
  * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is nothing

@@ -236,6 +236,21 @@ wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_
 
 /* ---- After a wait ---- */
 
+weft_error *wfi_checks_join(weft_error *first, weft_error *later)
+{
+    if (first == NULL || later == NULL)
+        return first != NULL ? first : later;
+    wfi_error_detail detail = {.code = weft_error_code(first),
+                               .remote_code = weft_error_remote_code(first),
+                               .function = weft_error_function(first),
+                               .worker = weft_error_worker(first)};
+    weft_error *both = wfi_error_create(&detail, "%s; the GPU also reported: %s", weft_error_message(first),
+                                        weft_error_message(later));
+    weft_error_unref(first);
+    weft_error_unref(later);
+    return both;
+}
+
 weft_error *wfi_checks_look(wfi_checks **list)
 {
     weft_error *error = NULL;
@@ -249,8 +264,8 @@ weft_error *wfi_checks_look(wfi_checks **list)
             continue;
         }
         const wfi_report_slot *found = first_fault(checks);
-        if (found != NULL && error == NULL)
-            error = error_of(checks, found);
+        if (found != NULL)
+            error = wfi_checks_join(error, error_of(checks, found));
         *at = checks->next;
         drop(checks);
     }
@@ -260,11 +275,24 @@ weft_error *wfi_checks_look(wfi_checks **list)
 
 void wfi_tape_look(weft_tape *tape)
 {
-    weft_error *error = wfi_checks_look(&tape->checks);
-    if (tape->error == NULL)
-        tape->error = error;
-    else
-        weft_error_unref(error);
+    weft_error *found = wfi_checks_look(&tape->checks);
+    if (found == NULL)
+        return;
+    if (tape->error != NULL && !wfi_pointers_push(&tape->old_errors, tape->error)) {
+        wfi_log(WEFT_LOG_ERROR, "on a tape that had failed before: %s", weft_error_message(found));
+        weft_error_unref(found);
+        return;
+    }
+    tape->error = wfi_checks_join(weft_error_ref(tape->error), found);
+}
+
+void wfi_tape_look_last(weft_tape *tape)
+{
+    const weft_error *before = tape->error;
+    wfi_tape_look(tape);
+    if (tape->error != before)
+        wfi_log(WEFT_LOG_ERROR, "on a tape that was closed without asking for its status: %s",
+                weft_error_message(tape->error));
 }
 
 void wfi_checks_settle(void)

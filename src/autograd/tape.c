@@ -122,6 +122,13 @@ static void drop_temporaries(weft_tape *tape)
     free(tape->temporaries.items);
 }
 
+static void drop_old_errors(weft_tape *tape)
+{
+    while (tape->old_errors.count > 0)
+        weft_error_unref(tape->old_errors.items[--tape->old_errors.count]);
+    free(tape->old_errors.items);
+}
+
 static void drop_gradients(weft_tape *tape)
 {
     size_t cursor = 0;
@@ -145,7 +152,7 @@ void weft_tape_close(weft_tape *tape)
     if (tape == NULL)
         return;
     wfi_handle_check(tape->parent, WFI_HANDLE_TAPE, "the parent of a tape");
-    wfi_tape_look(tape);
+    wfi_tape_look_last(tape);
     wfi_tape_commit(tape);
     wfi_graph_unref(tape->graph);
     drop_temporaries(tape);
@@ -158,6 +165,7 @@ void weft_tape_close(weft_tape *tape)
     wfi_tape_leave_checks(tape);
     weft_stream_unref(tape->stream);
     weft_error_unref(tape->error);
+    drop_old_errors(tape);
     wfi_tape_path_unref(tape->path);
     if (tape->owner_drop != NULL)
         tape->owner_drop(tape->owner);

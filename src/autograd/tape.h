@@ -32,7 +32,8 @@ struct weft_tape {
     weft_device device;        /* the device of its operators */
     weft_stream *stream;       /* referenced; NULL: the common stream of the device */
     struct wfi_checks *checks; /* that are not known to be done (checks.h) */
-    weft_error *error;         /* the first one */
+    weft_error *error;         /* the first one, with what a GPU reported later */
+    wfi_pointers old_errors;   /* weft_error, one reference each: `error` replaced them, and programs may hold them */
     weft_tape *parent;
     wfi_tape_path *path; /* referenced; NULL: its graph is not of a distributed context */
     void *owner; /* the distributed context that has the graph; NULL: the graph is the tape's own, or its parent's */

@@ -349,11 +349,7 @@ static void restore_stream(step_stream stream)
 /* Makes a fault that a wait has shown the optimizer's error. */
 static void look(weft_optimizer *optimizer)
 {
-    weft_error *found = wfi_checks_look(&optimizer->checks);
-    if (optimizer->error == NULL)
-        optimizer->error = found;
-    else
-        weft_error_unref(found);
+    optimizer->error = wfi_checks_join(optimizer->error, wfi_checks_look(&optimizer->checks));
 }
 
 static weft_status earlier_error(weft_optimizer *optimizer, const char *function)

@@ -125,6 +125,31 @@ static void an_index_outside_has_the_words_of_the_cpu(void **state)
     }
 }
 
+/* The host refuses the second operator at once, and the GPU reports the first one at the wait. The program is told of
+ * both. */
+static void a_fault_of_the_gpu_is_added_to_an_error_of_the_host(void **state)
+{
+    static const int64_t wrong[4] = {0, 3, 9, 1};
+    weft_tensor *here = counted(4, 4, 1), *x = weft_tensor_to_device(here, gpu);
+    weft_tensor *index = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, wrong);
+    weft_tensor *index_there = weft_tensor_to_device(index, gpu);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    (void)run_select(t, x, index_there);
+    weft_tape_fail(t, WEFT_ERR_STATE, "the program gives up");
+    const weft_error *first = weft_tape_error(t);
+    char before[64];
+    snprintf(before, sizeof(before), "%s", weft_error_message(first));
+    assert_int_equal(weft_tape_wait(t), WEFT_ERR_STATE);
+    const char *both = weft_error_message(weft_tape_error(t));
+    assert_non_null(strstr(both, "the program gives up; "));
+    assert_non_null(strstr(both, "element 2 of the index is 9, not in [0, 4)"));
+    assert_non_null(strstr(weft_error_message(first), "the program gives up")); /* it is still there */
+    weft_tape_close(t);
+    weft_tensor *all[] = {here, x, index, index_there};
+    for (int i = 0; i < 4; i++)
+        weft_tensor_unref(all[i]);
+}
+
 static void an_index_on_another_device_is_named(void **state)
 {
     static const int64_t right[4] = {0, 3, 2, 1};
@@ -212,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_tape_computes_on_the_gpu),
         cmocka_unit_test(operators_without_a_kernel_there_say_so),
         cmocka_unit_test(an_index_outside_has_the_words_of_the_cpu),
+        cmocka_unit_test(a_fault_of_the_gpu_is_added_to_an_error_of_the_host),
         cmocka_unit_test(an_index_on_another_device_is_named),
         cmocka_unit_test(a_row_that_is_no_distribution_is_named),
         cmocka_unit_test(largest_elements_are_those_of_the_cpu),
