@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h> /* malloc, free */
 #include <string.h>
 
@@ -69,11 +70,25 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
     return error;
 }
 
+static _Thread_local char memory_note[WFI_ERROR_NOTE_MAX];
+
+void wfi_error_note_memory(const char *text)
+{
+    memory_note[0] = '\0';
+    if (text != NULL)
+        snprintf(memory_note, sizeof memory_note, "%s", text);
+}
+
 weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args)
 {
     char message[WFI_ERROR_MESSAGE_MAX];
     if (wfi_utf8_print_v(message, sizeof message, format, args) < 0)
         message[0] = '\0';
+    if (detail->code == WEFT_ERR_MEMORY && memory_note[0] != '\0') {
+        size_t size = strlen(message);
+        snprintf(message + size, sizeof message - size, ": %s", memory_note);
+        memory_note[0] = '\0';
+    }
     return build(detail, message, NULL, 0);
 }
 

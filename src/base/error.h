@@ -11,6 +11,7 @@
 
 #define WFI_ERROR_HOPS_MAX 16
 #define WFI_ERROR_MESSAGE_MAX 1024 /* bytes, including the NUL; longer messages are cut */
+#define WFI_ERROR_NOTE_MAX 384     /* the same for the text of wfi_error_note_memory */
 #define WFI_ERROR_FUNCTION_MAX 256 /* the same for names of functions */
 
 bool wfi_status_is_known(int status); /* whether it is a value of weft_status */
@@ -18,6 +19,10 @@ bool wfi_status_is_known(int status); /* whether it is a value of weft_status */
 /* The calling thread's function has logged the detail of a failure, and will return its code: weft_report adds no line
  * for it. */
 void wfi_status_said(weft_status status);
+
+/* Adds this text to the next error with the code WEFT_ERR_MEMORY that the calling thread creates. For functions that
+ * know which memory was missing, and return only a status. NULL: forgets the text. */
+void wfi_error_note_memory(const char *text);
 
 typedef struct wfi_error_detail {
     weft_status code; /* negative; anything else becomes WEFT_ERR_INVALID */

@@ -10,7 +10,8 @@
 #define WFI_PAGE_BYTES 4096
 #define WFI_HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. */
+/* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY (not logged), WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM.
+ */
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
 /* Copies between any two kinds, but not from a device to the host (stream.h). A copy to a device or within one is
@@ -19,6 +20,8 @@ weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, w
                              int from_device, const void *from, size_t size);
 
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data);
+/* The free and all bytes of a device; false: the driver does not tell. */
+bool wfi_cuda_memory_info(int device, size_t *free, size_t *total);
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
 weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size);
 

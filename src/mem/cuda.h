@@ -31,6 +31,9 @@ weft_status wfi_cuda_check(int device, weft_error **error);
 /* The driver's name of a device, "none" if there is no such device. */
 const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME]);
 
+/* The memory of a device in bytes; 0 if the driver does not tell. */
+size_t wfi_cuda_bytes(int device);
+
 /* The number of GPUs that the driver shows to this process; 0 without a driver. */
 int wfi_cuda_count(void);
 #define WFI_CUDA_ADDRESS 16

@@ -39,12 +39,14 @@ static bool find_functions(void *library)
         {&f->device_get, "cuDeviceGet"},
         {&f->device_name, "cuDeviceGetName"},
         {&f->device_address, "cuDeviceGetPCIBusId"},
+        {&f->device_memory, "cuDeviceTotalMem_v2"},
         {&f->primary_context, "cuDevicePrimaryCtxRetain"},
         {&f->context_push, "cuCtxPushCurrent_v2"},
         {&f->context_pop, "cuCtxPopCurrent_v2"},
         {&f->error_text, "cuGetErrorString"},
         {&f->memory_alloc, "cuMemAlloc_v2"},
         {&f->memory_free, "cuMemFree_v2"},
+        {&f->memory_info, "cuMemGetInfo_v2"},
         {&f->pinned_alloc, "cuMemHostAlloc"},
         {&f->pinned_free, "cuMemFreeHost"},
         {&f->pointer_attribute, "cuPointerGetAttribute"},
@@ -134,6 +136,16 @@ const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME])
     if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0)
         (void)driver.functions.device_name(name, WFI_CUDA_NAME, handle);
     return name;
+}
+
+size_t wfi_cuda_bytes(int device)
+{
+    int handle = 0;
+    size_t total = 0;
+    if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0 &&
+        driver.functions.device_memory(&total, handle) != 0)
+        return 0;
+    return total;
 }
 
 int wfi_cuda_count(void)

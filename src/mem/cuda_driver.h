@@ -10,18 +10,22 @@
 
 #include <weft/status.h>
 
+#include <stddef.h>
+
 typedef struct wfi_cuda_driver {
     int (*init)(unsigned flags);
     int (*device_count)(int *count);
     int (*device_get)(int *device, int ordinal);
     int (*device_name)(char *name, int length, int device);
     int (*device_address)(char *address, int length, int device); /* on PCI: "0000:17:00.0" */
-    int (*primary_context)(void **context, int device);           /* retains it */
+    int (*device_memory)(size_t *total, int device);
+    int (*primary_context)(void **context, int device); /* retains it */
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
     int (*error_text)(int error, const char **text);
     int (*memory_alloc)(uint64_t *at, size_t size);
     int (*memory_free)(uint64_t at);
+    int (*memory_info)(size_t *free, size_t *total); /* of the context's device */
     int (*pinned_alloc)(void **at, size_t size, unsigned flags);
     int (*pinned_free)(void *at);
     int (*pointer_attribute)(void *value, int attribute, uint64_t at); /* fails for memory that CUDA does not know */

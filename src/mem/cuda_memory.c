@@ -20,16 +20,26 @@ weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **d
     if (status != WEFT_OK)
         return status;
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
-    if (kind == WFI_MEMORY_PINNED) {
-        status = wfi_cuda_status(driver->pinned_alloc(data, size, PINNED_FOR_ALL_CONTEXTS), "page-locking memory");
-    } else {
-        uint64_t at = 0;
-        status = wfi_cuda_status(driver->memory_alloc(&at, size), "allocating device memory");
-        if (status == WEFT_OK)
-            *data = (void *)(uintptr_t)at;
-    }
+    uint64_t at = 0;
+    int error = kind == WFI_MEMORY_PINNED ? driver->pinned_alloc(data, size, PINNED_FOR_ALL_CONTEXTS)
+                                          : driver->memory_alloc(&at, size);
+    if (error == 0 && kind != WFI_MEMORY_PINNED)
+        *data = (void *)(uintptr_t)at;
+    if (error == WFI_CUDA_OUT_OF_MEMORY) /* the caller frees idle memory and tries again: it logs the failure */
+        status = WEFT_ERR_MEMORY;
+    else
+        status = wfi_cuda_status(error, kind == WFI_MEMORY_PINNED ? "page-locking memory" : "allocating device memory");
     wfi_cuda_leave();
     return status;
+}
+
+bool wfi_cuda_memory_info(int device, size_t *free, size_t *total)
+{
+    if (wfi_cuda_enter(device) != WEFT_OK)
+        return false;
+    bool known = wfi_cuda_driver_get()->memory_info(free, total) == 0;
+    wfi_cuda_leave();
+    return known;
 }
 
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)

@@ -14,11 +14,13 @@
 
 #include "base/alloc.h"
 #include "base/env.h"
+#include "base/error.h"
 #include "base/text/log.h"
 #include "base/mutex.h"
 #include "mem/backend.h"
 #include "mem/cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define STEP_BITS 4
@@ -199,6 +201,31 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
     return found;
 }
 
+/* The mapping failed although no memory is idle. Its caller returns only a status, so the words are left for the error.
+ */
+static void explain_shortage(const wfi_slab *slab)
+{
+    char text[WFI_ERROR_NOTE_MAX], place[32] = "host memory", driver[96] = "";
+    size_t room_free, total;
+    if (slab->kind == WFI_MEMORY_CUDA) {
+        snprintf(place, sizeof(place), "cuda:%d", slab->device);
+        if (wfi_cuda_memory_info(slab->device, &room_free, &total))
+            snprintf(driver, sizeof(driver), " and the driver has %zu of %zu bytes free", room_free, total);
+    } else if (slab->kind == WFI_MEMORY_PINNED) {
+        snprintf(place, sizeof(place), "page-locked memory");
+    }
+    wfi_mutex_lock(&pool.lock);
+    size_t live = account_of(slab->kind, slab->device)->stats.bytes_live;
+    wfi_mutex_unlock(&pool.lock);
+    snprintf(text, sizeof(text), "%s has no room for %zu bytes: weft's tensors use %zu bytes there%s%s: %s", place,
+             slab->size, live, driver[0] != '\0' ? "," : "", driver,
+             slab->kind == WFI_MEMORY_CUDA ? "use smaller batches, release tensors, or end other programs on this GPU"
+                                           : "use smaller batches, release tensors, or end other programs");
+    if (slab->kind != WFI_MEMORY_HOST)
+        wfi_log(WEFT_LOG_ERROR, "%s", text);
+    wfi_error_note_memory(text);
+}
+
 /* First unmaps idle slabs of other sizes, so that the mapped memory never exceeds the bound. */
 static weft_status map_fresh(wfi_slab *slab)
 {
@@ -218,6 +245,8 @@ static weft_status map_fresh(wfi_slab *slab)
         unmap_all(&doomed);
         status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     }
+    if (status == WEFT_ERR_MEMORY)
+        explain_shortage(slab);
     if (status != WEFT_OK)
         return status;
     wfi_reg_anchor_init(&slab->anchor, slab->data, slab->size);
@@ -236,6 +265,7 @@ weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int str
     pthread_once(&pool_once, pool_init);
     if (size > (size_t)1 << 56)
         return WEFT_ERR_MEMORY;
+    wfi_error_note_memory(NULL);
     unsigned size_class = wfi_slab_class(size);
     wfi_slab *slab = take_idle(kind, device, size_class, stream);
     if (slab != NULL) {

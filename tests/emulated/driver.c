@@ -154,6 +154,14 @@ EXPORT int cuDeviceGetPCIBusId(char *address, int length, int device)
     return SUCCESS;
 }
 
+EXPORT int cuDeviceTotalMem_v2(size_t *total, int device)
+{
+    size_t unused;
+    enter();
+    gpu_memory_info(device, &unused, total);
+    return leave(SUCCESS);
+}
+
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76 };
@@ -266,9 +274,11 @@ EXPORT int cuMemFree_v2(uint64_t at)
 
 EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-    *total = (size_t)2 << 30;
-    *free_bytes = *total;
-    return SUCCESS;
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    gpu_memory_info(device, free_bytes, total);
+    return leave(SUCCESS);
 }
 
 EXPORT int cuMemHostAlloc(void **at, size_t size, unsigned flags)

@@ -41,6 +41,7 @@ typedef struct gpu_piece {
 
 /* NULL: no memory. `device` -1: pinned. */
 void *gpu_memory_take(int device, size_t size);
+void gpu_memory_info(int device, size_t *free_bytes, size_t *total);
 bool gpu_memory_give(void *at, int device_or_pinned); /* false: `at` is no such allocation */
 /* The allocation that has [at, at + size), or NULL. */
 const gpu_piece *gpu_memory_find(const void *at, size_t size);

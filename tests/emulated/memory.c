@@ -112,6 +112,12 @@ void *gpu_memory_take(int device, size_t size)
     return piece->at;
 }
 
+void gpu_memory_info(int device, size_t *free_bytes, size_t *total)
+{
+    *total = DEVICE_BYTES;
+    *free_bytes = DEVICE_BYTES - spaces[device].bytes;
+}
+
 /* At most a page: the bytes are compared with those that follow them. */
 static bool is_pattern(const char *from, const char *end)
 {

@@ -122,6 +122,50 @@ static void allocations_fail(void **state)
     assert_true(every_call_fails(EMULATED_ALLOCATION, 2) > 0);
 }
 
+static char logged[600];
+
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    (void)level, (void)arg;
+    snprintf(logged, sizeof(logged), "%s", line);
+}
+
+/* The tape's error has the numbers, and so has the log. */
+static void a_shortage_is_told_with_its_numbers(void **state)
+{
+    settle();
+    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
+    assert_non_null(x);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    logged[0] = '\0';
+    weft_logging_set_sink(keep_line, NULL);
+    fail_next(EMULATED_ALLOCATION, 0, 2);
+    assert_null(weft_add(t, x, x));
+    fail_next(EMULATED_ALLOCATION, 0, 0);
+    weft_logging_set_sink(NULL, NULL);
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_MEMORY);
+    const char *message = weft_error_message(weft_tape_error(t)), *told = strstr(message, "cuda:0 has no room");
+    assert_non_null(told);
+    assert_non_null(strstr(told, ": use smaller batches, release tensors, or end other programs on this GPU"));
+    size_t asked = 0, used = 0, room = 0, total = 0;
+    assert_int_equal(sscanf(told,
+                            "cuda:0 has no room for %zu bytes: weft's tensors use %zu bytes there, and the driver has "
+                            "%zu of %zu bytes free",
+                            &asked, &used, &room, &total),
+                     4);
+    assert_int_equal(asked, 1 << 20);
+    assert_true(used >= 1 << 20);
+    assert_int_equal(used + room, total); /* nobody else uses the emulated GPU, and nothing is idle */
+    assert_non_null(strstr(logged, told));
+    weft_tape_close(t);
+    t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    weft_tape_fail(t, WEFT_ERR_MEMORY, "the program's own");
+    assert_string_equal(weft_error_message(weft_tape_error(t)), "the program's own"); /* not this shortage again */
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    settle();
+}
+
 static void copies_fail(void **state)
 {
     assert_true(every_call_fails(EMULATED_COPY, 1) > 0);
@@ -136,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(a_shortage_is_told_with_its_numbers),
         cmocka_unit_test(copies_fail),
         cmocka_unit_test(launches_fail),
     };
