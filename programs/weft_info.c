@@ -6,19 +6,27 @@
 #include "base/text/variables.h"
 #include "cli.h"
 #include "fabric.h"
+#include "host/host.h"
+#include "mem/backend.h"
+#include "mem/cuda.h"
 #include "net/channel/channel.h"
 #include "out.h"
 #include "rpc/agent/options.h"
+#include "tensor/cuda/launch.h"
 #include "topo/cgroup.h"
 #include "topo/nics.h"
 #include "topo/share.h"
 
 #include <weft/log.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <rdma/fabric.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NODES_MAX 64
@@ -173,6 +181,58 @@ static weft_status put_opening(out *to, const wfi_fabric_ops *ops, const weft_ag
     return st;
 }
 
+/* Runs in a child. Its memory is read by another child: two workers are not each other's parents either. */
+static void wait_for_end(int pipe)
+{
+    char nothing;
+    while (read(pipe, &nothing, 1) > 0) {}
+    _exit(0);
+}
+
+/* Runs in a child, too. The exit code is an errno value. */
+static void read_from(pid_t owner, uint64_t *token)
+{
+    uint64_t got = ~*token; /* both children have the same pages, so the address is the owner's too */
+    struct iovec to = {&got, sizeof got}, from = {token, sizeof *token};
+    ssize_t size = process_vm_readv(owner, &to, 1, &from, 1, 0);
+    _exit(size < 0 ? errno : size == sizeof got && got == *token ? 0 : EFAULT);
+}
+
+/* Whether one process of this user can read the memory of another: 0, or an errno value. */
+static int probe_reads(void)
+{
+    static uint64_t token = 0x7765667400000001;
+    int ends[2], status = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    pid_t owner = fork();
+    if (owner == 0) {
+        close(ends[1]);
+        wait_for_end(ends[0]);
+    }
+    pid_t reader = owner > 0 ? fork() : -1;
+    if (reader == 0)
+        read_from(owner, &token);
+    int failed =
+        reader > 0 && waitpid(reader, &status, 0) == reader && WIFEXITED(status) ? WEXITSTATUS(status) : EAGAIN;
+    close(ends[0]);
+    close(ends[1]);
+    if (owner > 0)
+        (void)waitpid(owner, &status, 0);
+    return failed;
+}
+
+/* Messages of host work without such reads, large tensors do not. */
+static void put_host(out *to)
+{
+    int refusal = probe_reads();
+    out_text(to, "over", "shared memory, between workers of one machine");
+    out_text(to, "large_tensors", "%s",
+             refusal ? "take the next fabric of the list" : "are read from the other worker");
+    if (refusal)
+        out_text(to, "large_tensors_why", "%s: %s", wfi_host_refusal_text(refusal), strerror(refusal));
+}
+
 static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
 {
     static const char *const names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "net",
@@ -189,7 +249,7 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
         if (is_sim)
             out_text(to, "why", "simulated: only for tests");
         else if (ops == &wfi_fabric_host)
-            out_text(to, "over", "shared memory, between workers of one machine");
+            put_host(to);
         else
             out_text(to, "libfabric", "%s",
                      is_offered(all, strcmp(names[i], "rxm") ? names[i] : "tcp;ofi_rxm") ? "offers it"
@@ -200,6 +260,40 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
         }
     }
     fi_freeinfo(all);
+}
+
+/* ---- GPUs that CUDA offers to this process --------------------------------------------------------------------- */
+
+static void put_device(out *to, int device)
+{
+    char name[16], text[WFI_CUDA_NAME], address[WFI_CUDA_ADDRESS];
+    size_t room = 0, total = 0;
+    weft_error *error = NULL;
+    snprintf(name, sizeof name, "cuda:%d", device);
+    weft_status st = wfi_cuda_try(device, &error);
+    out_row(to, "name", name);
+    out_text(to, "usable", "%s", st ? "no" : "yes");
+    if (st)
+        out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(st));
+    out_text(to, "gpu", "%s", wfi_cuda_name(device, text));
+    out_text(to, "pci", "%s", wfi_cuda_address(device, address));
+    out_number(to, "memory_bytes", (int64_t)wfi_cuda_bytes(device));
+    if (!st && wfi_cuda_memory_info(device, &room, &total))
+        out_number(to, "free_bytes", (int64_t)room);
+    weft_error_unref(error);
+}
+
+static void put_cuda(out *to)
+{
+    const char *why;
+    bool is_found = wfi_cuda_is_found(&why);
+    out_section(to, "cuda", true);
+    out_row(to, "name", "libcuda.so.1");
+    out_text(to, "found", "%s", is_found ? "yes" : "no");
+    if (why)
+        out_text(to, "why", "%s", why);
+    for (int device = 0; device < wfi_cuda_count(); device++)
+        put_device(to, device);
 }
 
 /* ---- The machine, and the choice -------------------------------------------------------------------------------- */
@@ -384,6 +478,7 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
     opening opened = {0};
     put_fabrics(to, &options.values, &opened);
+    put_cuda(to);
     bool opens = put_machine(to, topology, cores, &options, &opened, trouble);
     wfi_options_wipe(&options);
     weft_error_unref(trouble);

@@ -27,6 +27,11 @@ static inline bool wfi_cuda_is_number(int device)
 }
 /* WEFT_OK if there is such a device; otherwise as wfi_memory_check_cuda (mem.h). */
 weft_status wfi_cuda_check(int device, weft_error **error);
+/* Opens the primary context of a device, for good, and tells why that fails. */
+weft_status wfi_cuda_open(int device, weft_error **error);
+/* Whether there is a driver's library. *why: the reason why it has no GPU for this process, valid forever; NULL: it has.
+ */
+bool wfi_cuda_is_found(const char **why);
 #define WFI_CUDA_NAME 96
 /* The driver's name of a device, "none" if there is no such device. */
 const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME]);

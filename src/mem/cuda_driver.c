@@ -18,7 +18,7 @@
  * the process ends. */
 static struct driver {
     pthread_once_t once;
-    bool works;
+    bool is_found, works;
     wfi_cuda_driver functions;
     int devices;
     char reason[REASON_TEXT]; /* why it does not work */
@@ -89,6 +89,7 @@ static void load(void)
         snprintf(driver.reason, sizeof(driver.reason), "%s", dlerror());
         return;
     }
+    driver.is_found = true;
     if (!find_functions(library))
         return;
     int error = driver.functions.init(0);
@@ -107,6 +108,12 @@ const wfi_cuda_driver *wfi_cuda_driver_get(void)
 {
     pthread_once(&driver.once, load);
     return driver.works ? &driver.functions : NULL;
+}
+
+bool wfi_cuda_is_found(const char **why)
+{
+    *why = wfi_cuda_driver_get() != NULL ? NULL : driver.reason;
+    return driver.is_found;
 }
 
 weft_status wfi_cuda_status(int error, const char *what)
@@ -162,8 +169,8 @@ const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS])
     return address;
 }
 
-/* Retains the context if no thread has done so. */
-static weft_status retain(int device, void **out)
+/* Retains the context if no thread has done so. Returns an error of the driver. */
+static int retain(int device, void **out)
 {
     int handle = 0, error = 0;
     pthread_mutex_lock(&driver.lock);
@@ -177,7 +184,17 @@ static weft_status retain(int device, void **out)
     }
     pthread_mutex_unlock(&driver.lock);
     *out = context;
-    return wfi_cuda_status(error, "opening a CUDA device");
+    return error;
+}
+
+weft_status wfi_cuda_open(int device, weft_error **error)
+{
+    void *context;
+    weft_status status = wfi_cuda_check(device, error);
+    int failed = status == WEFT_OK ? retain(device, &context) : 0;
+    return failed == 0
+               ? status
+               : wfi_error_fail(error, WEFT_ERR_SYSTEM, "opening cuda:%d failed: %s", device, error_text(failed));
 }
 
 weft_status wfi_cuda_enter(int device)
@@ -188,7 +205,7 @@ weft_status wfi_cuda_enter(int device)
     if (device < 0 || device >= driver.devices)
         return WEFT_ERR_INVALID;
     void *context = atomic_load_explicit(&driver.contexts[device], memory_order_acquire);
-    weft_status status = context != NULL ? WEFT_OK : retain(device, &context);
+    weft_status status = context != NULL ? WEFT_OK : wfi_cuda_status(retain(device, &context), "opening a CUDA device");
     return status == WEFT_OK ? wfi_cuda_status(functions->context_push(context), "choosing a CUDA device") : status;
 }
 

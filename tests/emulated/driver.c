@@ -17,6 +17,7 @@ enum {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
     NOT_INITIALIZED = 3,
+    UNAVAILABLE = 46,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
@@ -170,8 +171,12 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     return attribute == MULTIPROCESSORS || attribute == MAJOR || attribute == MINOR ? SUCCESS : INVALID_VALUE;
 }
 
+/* EMULATED_GPU_BUSY has the number of a device that another process has for itself. */
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 {
+    const char *busy = getenv("EMULATED_GPU_BUSY");
+    if (busy != NULL && strtol(busy, NULL, 10) == device)
+        return UNAVAILABLE;
     enter();
     retained[device]++;
     *context = &devices[device];
@@ -229,6 +234,7 @@ EXPORT int cuGetErrorString(int error, const char **text)
 {
     *text = error == SUCCESS                   ? "no error"
             : error == OUT_OF_MEMORY           ? "out of memory"
+            : error == UNAVAILABLE             ? "CUDA-capable device(s) is/are busy or unavailable"
             : error == INVALID_DEVICE          ? "invalid device ordinal"
             : error == INVALID_CONTEXT         ? "invalid device context"
             : error == NOT_FOUND               ? "named symbol not found"

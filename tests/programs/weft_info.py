@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft_info.py PROGRAM MACHINES - runs weft-info in several surroundings, and checks what it prints."""
+"""weft_info.py PROGRAM MACHINES EMULATED - runs weft-info in several surroundings, and checks what it prints. EMULATED
+has the emulated driver of GPUs."""
+import ctypes
 import json
 import os
+import platform
 import resource
+import struct
 import subprocess
 import sys
 
-PROGRAM, MACHINES = sys.argv[1:3]
-SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "numa_nodes", "nics", "gpus", "chosen"]
+PROGRAM, MACHINES, EMULATED = sys.argv[1:4]
+SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "cuda", "numa_nodes", "nics", "gpus", "chosen"]
 LEAKS = "suppressions=" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfabric_net.supp")
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_", "HWLOC_")
 
@@ -82,6 +86,60 @@ def check_fabrics():
         assert words in chosen["problem"] and "fabrics_used" not in chosen, chosen
 
 
+def forbid_reads():
+    """Of this process and its children from now on, by a seccomp filter: process_vm_readv fails with EPERM."""
+    number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]  # load, compare, return
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+    program = ctypes.create_string_buffer(struct.pack("HL", len(code), ctypes.addressof(filters)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0  # no new privileges; the filter
+
+
+def check_reads():
+    def host(**how):
+        return [one for one in report(**how)["fabrics"] if one["name"] == "host"][0]
+
+    here = host()
+    assert ("large_tensors_why" in here) == here["large_tensors"].startswith("take the next"), here
+    assert here["large_tensors"] == "are read from the other worker" or "process_vm_readv" in here["large_tensors_why"], here
+    if platform.machine() in ("x86_64", "aarch64"):
+        refused = host(limits=forbid_reads)
+        assert refused["opens"] == "yes" and refused["large_tensors"] == "take the next fabric of the list", refused
+        assert "process_vm_readv is not permitted" in refused["large_tensors_why"], refused
+
+
+def check_cuda():
+    def rows(folder, **env):
+        return {one["name"]: one for one in report(env={"LD_LIBRARY_PATH": folder, **env})["cuda"]}
+
+    found = rows(EMULATED)
+    assert list(found) == ["libcuda.so.1", "cuda:0", "cuda:1"] and found["libcuda.so.1"] == {"name": "libcuda.so.1", "found": "yes"}
+    for device in (0, 1):
+        gpu = found["cuda:%d" % device]
+        assert gpu == {"name": gpu["name"], "usable": "yes", "gpu": "emulated GPU %d (no hardware)" % device,
+                       "pci": "0000:%02X:00.0" % (0x17 + device), "memory_bytes": 2 << 30, "free_bytes": 2 << 30}, gpu
+    assert "\n  cuda:1: usable yes, gpu emulated GPU 1" in run(env={"LD_LIBRARY_PATH": EMULATED}).stdout
+    busy = rows(EMULATED, EMULATED_GPU_BUSY="1")
+    assert busy["cuda:0"]["usable"] == "yes" and busy["cuda:1"]["usable"] == "no" and "free_bytes" not in busy["cuda:1"], busy
+    assert busy["cuda:1"]["why"].startswith("opening cuda:1 failed: "), busy
+    folder = "no_cuda.%d" % os.getpid()
+    os.mkdir(folder)
+    try:
+        with open("/proc/self/maps", encoding="ascii") as maps:
+            libc = [line.split()[-1] for line in maps if "/libc.so.6" in line][0]  # a library without CUDA's functions
+        os.symlink(libc, os.path.join(folder, "libcuda.so.1"))
+        old = rows(os.path.abspath(folder))
+        assert list(old) == ["libcuda.so.1"] and old["libcuda.so.1"]["found"] == "yes", old
+        assert "has no cuInit: it is too old" in old["libcuda.so.1"]["why"], old
+    finally:
+        os.unlink(os.path.join(folder, "libcuda.so.1"))
+        os.rmdir(folder)
+    if not os.path.exists("/dev/nvidiactl"):
+        none = rows("")["libcuda.so.1"]
+        assert none["found"] == "no" and "libcuda.so.1" in none["why"], none
+
+
 def check_limits():
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     small = report(limits=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, hard)))
@@ -101,7 +159,7 @@ def check_limits():
 
 def check_machines():
     dgx = described("dgx", "--cpus", "4-7", env={"LOCAL_RANK": "1"})
-    assert list(dgx) == SECTIONS[5:]
+    assert list(dgx) == SECTIONS[6:]
     assert dgx["chosen"] == {"cores": "4-7", "local_rank": 1, "nearest_nic": "mlx5_5",
                              "nearest_nic_reason": "on a NUMA node of the process", "threads": "cores near the nic: 4-5"}
     assert [gpu["nic"] for gpu in described("dgx")["gpus"] if gpu["model"] == "10de:20b0"] == [
@@ -129,7 +187,7 @@ def check_output():
 
 
 def main():
-    for check in (check_output, check_here, check_environment, check_fabrics, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_here, check_environment, check_fabrics, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()

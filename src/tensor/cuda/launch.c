@@ -3,6 +3,7 @@
 #include "tensor/cuda/launch.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/text/log.h"
 #include "mem/cuda.h"
 #include "mem/stream.h"
@@ -10,12 +11,14 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define BLOCKS_MOST (1 << 16) /* beyond that a thread or a block has several pieces */
 
 typedef struct device_kernels {
-    bool loaded; /* all of them */
+    bool loaded;   /* all of them */
+    char why[160]; /* they are not loaded */
     void *functions[WFI_CUDA_KERNELS];
 } device_kernels;
 
@@ -52,16 +55,17 @@ static void load(int device, device_kernels *into)
     }
     bool unfit = error == WFI_CUDA_INVALID_IMAGE || error == WFI_CUDA_NO_BINARY_FOR_GPU ||
                  error == WFI_CUDA_INVALID_PTX || error == WFI_CUDA_UNSUPPORTED_PTX_VERSION;
-    if (unfit && !wfi_cuda_images_built)
-        wfi_log(WEFT_LOG_ERROR,
-                "no kernels for cuda:%d: this weft was built without them: configure it with WEFT_CUDA=ON", device);
-    else if (unfit)
-        wfi_log(WEFT_LOG_ERROR, "no kernels for cuda:%d: those of this weft are for other GPUs or a newer driver",
-                device);
-    else if (error != 0)
+    const char *why = unfit && !wfi_cuda_images_built
+                          ? "this weft was built without them: configure it with WEFT_CUDA=ON"
+                      : unfit      ? "those of this weft are for other GPUs or a newer driver"
+                      : error != 0 ? "the driver cannot load them"
+                                   : "some are missing in this weft: build it again";
+    if (into->loaded)
+        return;
+    snprintf(into->why, sizeof(into->why), "no kernels for cuda:%d: %s", device, why);
+    wfi_log(WEFT_LOG_ERROR, "%s", into->why);
+    if (error != 0 && !unfit)
         (void)wfi_cuda_status(error, "loading the kernels");
-    else if (!into->loaded)
-        wfi_log(WEFT_LOG_ERROR, "no kernels for cuda:%d: some are missing in this weft: build it again", device);
 }
 
 static const device_kernels *kernels_of(int device)
@@ -80,6 +84,21 @@ static const device_kernels *kernels_of(int device)
     }
     pthread_mutex_unlock(&kernels.lock);
     return found;
+}
+
+weft_status wfi_cuda_try(int device, weft_error **error)
+{
+    weft_status status = wfi_cuda_open(device, error);
+    if (status != WEFT_OK)
+        return status;
+    status = wfi_cuda_enter(device);
+    if (status != WEFT_OK)
+        return wfi_error_fail(error, status, "entering cuda:%d failed: %s", device, weft_status_text(status));
+    const device_kernels *all = kernels_of(device);
+    wfi_cuda_leave();
+    if (all == NULL)
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the list of the kernels of cuda:%d", device);
+    return all->loaded ? WEFT_OK : wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "%s", all->why);
 }
 
 static weft_status launch(wfi_cuda_kernel kernel, int device, int64_t blocks, const void *args, size_t size)

@@ -23,4 +23,8 @@ weft_status wfi_cuda_run_threads(wfi_cuda_kernel kernel, weft_device device, int
 weft_status wfi_cuda_run_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
                                 size_t size);
 
+/* Opens the device and loads its kernels: whether operators can run there. WEFT_ERR_UNSUPPORTED, WEFT_ERR_INVALID,
+ * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY, with the reason in *error if `error` is not NULL. */
+weft_status wfi_cuda_try(int device, weft_error **error);
+
 #endif
