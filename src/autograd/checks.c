@@ -104,7 +104,7 @@ void wfi_fault_text(wfi_check_kind kind, int64_t size, const wfi_report_slot *fo
         snprintf(text, WFI_FAULT_TEXT,
                  "row %lld is no distribution: wants weights that are finite, not negative, and not all 0", place);
     else
-        snprintf(text, WFI_FAULT_TEXT, "%s", weft_status_text(WEFT_ERR_INVALID));
+        snprintf(text, WFI_FAULT_TEXT, "an element of the divisor is 0: integers cannot be divided by 0");
 }
 
 /* The fault of a check that is done; NULL: there is none. */

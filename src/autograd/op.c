@@ -249,7 +249,18 @@ weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor)
 
 weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
 {
-    return wfi_op_ok(op) ? wfi_op_give(op, weft_tensor_empty_on(op->tape->device, shape, dtype)) : NULL;
+    char text[WFI_WANTED_TEXT];
+    if (!wfi_op_ok(op))
+        return NULL;
+    weft_status status = wfi_tensor_check(&shape, dtype);
+    weft_tensor *y = status == WEFT_OK ? weft_tensor_empty_on(op->tape->device, shape, dtype) : NULL;
+    op->out[op->out_count++] = y;
+    if (y == NULL && status != WEFT_OK)
+        wfi_op_fail(op, status, "the result would be %s: %s", wfi_tensor_wanted(&shape, dtype, text),
+                    weft_status_text(status));
+    else if (y == NULL)
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory for the result %s", wfi_tensor_wanted(&shape, dtype, text));
+    return y;
 }
 
 weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape)

@@ -29,7 +29,7 @@ static inline bool wfi_cuda_is_number(int device)
 weft_status wfi_cuda_check(int device, weft_error **error);
 /* Opens the primary context of a device, for good, and tells why that fails. */
 weft_status wfi_cuda_open(int device, weft_error **error);
-/* Whether there is a driver's library. *why: the reason why it has no GPU for this process, valid forever; NULL: it has.
+/* Whether there is a driver's library. *why: the reason why it has no GPU for this process (valid forever), or NULL.
  */
 bool wfi_cuda_is_found(const char **why);
 #define WFI_CUDA_NAME 96

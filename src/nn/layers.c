@@ -52,7 +52,11 @@ weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **err
     weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
     int64_t numel;
     if (!wfi_shape_numel(&shape, &numel))
-        return wfi_module_refuse(error, "Conv2d", "the weight is larger than memory can be");
+        return wfi_module_refuse(error, "Conv2d",
+                                 "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: the weight is "
+                                 "larger than memory can be",
+                                 (long long)layer->in_channels, (long long)layer->out_channels,
+                                 (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
     weft_conv2d_options *how = malloc(sizeof(*how));
     if (how == NULL)
         return wfi_module_no_memory(error, "Conv2d");
@@ -107,18 +111,18 @@ static weft_status add_one(const weft_tensor *from, weft_tensor *to)
 static void count_batch(weft_tape *tape, weft_tensor *batches)
 {
     wfi_write write;
-    if (wfi_write_begin(&write, batches, WFI_WRITE_WHOLE, NULL) != WEFT_OK) {
-        weft_tape_fail(tape, WEFT_ERR_MEMORY, "BatchNorm2d: no memory to count a batch");
+    weft_status status = wfi_write_begin(&write, batches, WFI_WRITE_WHOLE, NULL);
+    if (status != WEFT_OK) {
+        weft_tape_fail(tape, status, "BatchNorm2d: num_batches_tracked was not counted: %s", weft_status_text(status));
         return;
     }
-    weft_status status = WEFT_OK;
     if (weft_tensor_device(write.to).kind == WEFT_DEVICE_CPU)
         *(int64_t *)wfi_tensor_address(write.to) = *(const int64_t *)wfi_tensor_address(write.from) + 1;
     else
         status = add_one(write.from, write.to);
     wfi_write_end(&write, status == WEFT_OK);
     if (status != WEFT_OK)
-        weft_tape_fail(tape, status, "BatchNorm2d: counting a batch failed");
+        weft_tape_fail(tape, status, "BatchNorm2d: num_batches_tracked was not counted: %s", weft_status_text(status));
 }
 
 static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)

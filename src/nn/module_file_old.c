@@ -65,7 +65,8 @@ static bool get(module_file *f, void *into, size_t size)
         if (ferror(f->stream))
             fail(f, WEFT_ERR_IO, "cannot read \"%s\": %s", f->path, strerror(errno));
         else
-            fail(f, WEFT_ERR_FORMAT, "\"%s\" ends too early", f->path);
+            fail(f, WEFT_ERR_FORMAT, "\"%s\" ends too early: %zu bytes more are expected, and it has %ld in all",
+                 f->path, size, ftell(f->stream));
         return false;
     }
     crypto_generichash_update(&f->sum, into, size);
@@ -82,7 +83,8 @@ static uint32_t get_head(module_file *f)
     wfi_reader_init(&r, bytes, sizeof(bytes));
     uint32_t version = wfi_read_u32(&r), entries = wfi_read_u32(&r);
     if (version != VERSION)
-        fail(f, WEFT_ERR_FORMAT, "\"%s\" has version %u, not %d", f->path, version, VERSION);
+        fail(f, WEFT_ERR_FORMAT, "\"%s\" has version %u: only version %d of this format can be read", f->path, version,
+             VERSION);
     return entries;
 }
 
@@ -113,7 +115,7 @@ static void get_name(module_file *f, const char *wanted)
     wfi_reader_init(&r, bytes, sizeof(bytes));
     uint32_t size = wfi_read_u32(&r);
     if (size == 0 || size >= WFI_NAME_MAX) {
-        fail(f, WEFT_ERR_FORMAT, "\"%s\" has a name of %u bytes", f->path, size);
+        fail(f, WEFT_ERR_FORMAT, "\"%s\" has a name of %u bytes: names have 1 to %d", f->path, size, WFI_NAME_MAX - 1);
         return;
     }
     if (!get(f, name, size))
@@ -137,11 +139,16 @@ static void get_geometry(module_file *f, const char *name, const weft_tensor *te
     else if (f->status == WEFT_OK && ndim != tensor->shape.ndim)
         fail(f, WEFT_ERR_SHAPE, "\"%s\": %s has %u dimensions, the module's has %d", f->path, name, ndim,
              tensor->shape.ndim);
-    for (int i = 0; i < tensor->shape.ndim && f->status == WEFT_OK; i++)
-        if ((int64_t)get_u64(f) != tensor->shape.dims[i])
-            fail(f, WEFT_ERR_SHAPE, "\"%s\": dimension %d of %s is not the module's", f->path, i, name);
-    if (f->status == WEFT_OK && get_u64(f) != weft_tensor_nbytes(tensor))
-        fail(f, WEFT_ERR_FORMAT, "\"%s\": %s has a wrong size", f->path, name);
+    for (int i = 0; i < tensor->shape.ndim && f->status == WEFT_OK; i++) {
+        long long size = (long long)get_u64(f), wanted = tensor->shape.dims[i];
+        if (f->status == WEFT_OK && size != wanted)
+            fail(f, WEFT_ERR_SHAPE, "\"%s\": dimension %d of %s has size %lld, the module's has %lld", f->path, i, name,
+                 size, wanted);
+    }
+    size_t size = f->status == WEFT_OK ? (size_t)get_u64(f) : 0;
+    if (f->status == WEFT_OK && size != weft_tensor_nbytes(tensor))
+        fail(f, WEFT_ERR_FORMAT, "\"%s\": %s has %zu bytes, the module's has %zu", f->path, name, size,
+             weft_tensor_nbytes(tensor));
 }
 
 static weft_tensor *get_entry(module_file *f, int kind, const char *name, const weft_tensor *tensor)
@@ -181,9 +188,10 @@ static void get_all(module_file *f, const weft_module *module, weft_tensor **loa
     if (f->status != WEFT_OK || !get(f, wanted, sizeof(wanted)))
         return;
     if (memcmp(sum, wanted, sizeof(sum)) != 0)
-        fail(f, WEFT_ERR_FORMAT, "\"%s\" is damaged: its checksum does not match", f->path);
+        fail(f, WEFT_ERR_FORMAT, "\"%s\" is damaged: the checksum at its end is not that of its bytes: copy it again",
+             f->path);
     else if (fgetc(f->stream) != EOF)
-        fail(f, WEFT_ERR_FORMAT, "\"%s\" goes on after its end", f->path);
+        fail(f, WEFT_ERR_FORMAT, "\"%s\" goes on after byte %ld, where it should end", f->path, ftell(f->stream) - 1);
 }
 
 weft_status wfi_module_read_old(const weft_module *module, FILE *stream, const char *path, weft_tensor **loaded,

@@ -29,7 +29,8 @@ weft_status weft_device_check(weft_device device, weft_error **error)
     if (device.kind == WEFT_DEVICE_CUDA)
         return wfi_memory_check_cuda(device.index, error);
     if (device.kind != WEFT_DEVICE_CPU)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%d is no kind of device", (int)device.kind);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%d is no kind of device: %d is the CPU, %d a CUDA device",
+                              (int)device.kind, WEFT_DEVICE_CPU, WEFT_DEVICE_CUDA);
     if (device.index != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the CPU has number 0, not %d", device.index);
     return WEFT_OK;

@@ -39,11 +39,13 @@ static int index_of(const char *digits)
 
 weft_status weft_device_choose(const char *text, int local_rank, weft_device *out, weft_error **error)
 {
-    if (text == NULL || out == NULL || local_rank < -1)
+    if (text == NULL || out == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_device_choose: %s",
-                              text == NULL  ? "the text is NULL"
-                              : out == NULL ? "out is NULL"
-                                            : "the local rank is below -1");
+                              text == NULL ? "the text is NULL: pass cpu, cuda, cuda:N or auto" : "out is NULL");
+    if (local_rank < -1)
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "weft_device_choose: the local rank is %d: pass a rank from 0 on, or -1 if it is unknown",
+                              local_rank);
     weft_device device = {WEFT_DEVICE_CPU, 0};
     if (strcmp(text, "auto") == 0)
         device = nearest(local_rank);

@@ -228,8 +228,8 @@ static weft_status wrap(const borrowed *b, weft_tensor **out, weft_error **error
         how.shape.dims[d] = t->shape[d];
     how.strides = t->ndim > 0 ? t->strides : NULL;
     how.data = t->data != NULL ? (char *)t->data + t->byte_offset : NULL;
-    const char *why;
-    status = wfi_tensor_wrap(&how, out, &why);
+    char why[WFI_WHY_TEXT];
+    status = wfi_tensor_wrap(&how, out, why);
     return status == WEFT_OK ? WEFT_OK : wfi_error_fail(error, status, "%s: %s", b->function, why);
 }
 
@@ -240,12 +240,14 @@ static weft_status copy_there(weft_tensor **tensor, weft_error **error)
     weft_status status = copy != NULL ? wfi_copy(*tensor, copy) : WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
         status = wfi_storage_wait_idle(copy->storage); /* the deleter may free the memory of the original at once */
+    char text[WFI_WANTED_TEXT];
+    wfi_tensor_wanted(&(*tensor)->shape, (*tensor)->dtype, text);
     weft_tensor_unref(*tensor);
     *tensor = copy;
     if (status == WEFT_OK)
         return WEFT_OK;
     weft_tensor_unref(copy);
-    return wfi_error_fail(error, status, "weft_tensor_from_dlpack: read-only memory was not copied: %s",
+    return wfi_error_fail(error, status, "weft_tensor_from_dlpack: %s in read-only memory was not copied: %s", text,
                           weft_status_text(status));
 }
 

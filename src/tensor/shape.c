@@ -6,23 +6,29 @@
 #include <stdio.h>
 #include <string.h>
 
-bool wfi_shape_numel(const weft_shape *shape, int64_t *numel)
+weft_status wfi_shape_check(const weft_shape *shape, int64_t *numel)
 {
     if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS)
-        return false;
+        return WEFT_ERR_SHAPE;
     int64_t product = 1;
     bool empty = false;
-    for (int d = 0; d < shape->ndim; d++) {
+    for (int d = 0; d < shape->ndim; d++)
         if (shape->dims[d] < 0)
-            return false;
+            return WEFT_ERR_SHAPE;
+    for (int d = 0; d < shape->ndim; d++) {
         /* Sizes beside a 0 are multiplied too, because the strides must fit. */
         if (shape->dims[d] == 0)
             empty = true;
         else if (__builtin_mul_overflow(product, shape->dims[d], &product))
-            return false;
+            return WEFT_ERR_TOO_LARGE;
     }
     *numel = empty ? 0 : product;
-    return true;
+    return WEFT_OK;
+}
+
+bool wfi_shape_numel(const weft_shape *shape, int64_t *numel)
+{
+    return wfi_shape_check(shape, numel) == WEFT_OK;
 }
 
 bool wfi_shape_equal(const weft_shape *a, const weft_shape *b)

@@ -48,11 +48,19 @@ static weft_status check_geometry(const weft_shape *shape, weft_dtype dtype, int
 {
     if (!wfi_dtype_is_valid(dtype))
         return WEFT_ERR_TYPE;
-    if (!wfi_shape_numel(shape, numel))
-        return WEFT_ERR_SHAPE;
+    weft_status status = wfi_shape_check(shape, numel);
+    if (status != WEFT_OK)
+        return status;
     if (__builtin_mul_overflow((size_t)*numel, weft_dtype_size(dtype), bytes) || *bytes > PTRDIFF_MAX)
         return WEFT_ERR_TOO_LARGE;
     return WEFT_OK;
+}
+
+weft_status wfi_tensor_check(const weft_shape *shape, weft_dtype dtype)
+{
+    int64_t numel;
+    size_t bytes;
+    return check_geometry(shape, dtype, &numel, &bytes);
 }
 
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out)
@@ -157,30 +165,50 @@ static weft_status reach_of(const weft_shape *shape, const int64_t *strides, wef
     return WEFT_OK;
 }
 
-/* NULL: the memory can be wrapped. */
-static const char *why_not(const wfi_wrapping *how, size_t *bytes, weft_status *status)
+static weft_status refuse_stride(const wfi_wrapping *how, char why[WFI_WHY_TEXT])
 {
-    int64_t numel;
-    *status = check_geometry(&how->shape, how->dtype, &numel, bytes);
-    if (*status == WEFT_OK && how->strides != NULL)
-        *status = reach_of(&how->shape, how->strides, how->dtype, bytes);
-    if (*status != WEFT_OK)
-        return *status == WEFT_ERR_INVALID ? "a stride is negative" : weft_status_text(*status);
-    bool is_aligned = (uintptr_t)how->data % wfi_dtype_align(how->dtype) == 0;
-    if (is_aligned && (how->data != NULL || *bytes == 0))
-        return NULL;
-    *status = WEFT_ERR_INVALID;
-    return is_aligned ? "the address is NULL" : "the address is not aligned for the dtype";
+    int d = 0;
+    while (d < how->shape.ndim - 1 && how->strides[d] >= 0)
+        d++;
+    snprintf(why, WFI_WHY_TEXT, "a stride is negative: %lld of dimension %d; copy the tensor first",
+             (long long)how->strides[d], d);
+    return WEFT_ERR_INVALID;
 }
 
-weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, const char **why)
+/* Whether the memory can be wrapped; if not, `why` is the reason. */
+static weft_status check_wrapping(const wfi_wrapping *how, size_t *bytes, char why[WFI_WHY_TEXT])
+{
+    int64_t numel;
+    char shape[WFI_WANTED_TEXT];
+    size_t align;
+    weft_status status = check_geometry(&how->shape, how->dtype, &numel, bytes);
+    if (status == WEFT_OK && how->strides != NULL)
+        status = reach_of(&how->shape, how->strides, how->dtype, bytes);
+    if (status == WEFT_ERR_INVALID)
+        return refuse_stride(how, why);
+    wfi_tensor_wanted(&how->shape, how->dtype, shape);
+    if (status != WEFT_OK) {
+        snprintf(why, WFI_WHY_TEXT, "%s: %s", shape, weft_status_text(status));
+        return status;
+    }
+    align = wfi_dtype_align(how->dtype);
+    if ((uintptr_t)how->data % align != 0)
+        snprintf(why, WFI_WHY_TEXT, "the address %p is not aligned for the dtype: %s needs a multiple of %zu",
+                 how->data, weft_dtype_name(how->dtype), align);
+    else if (how->data == NULL && *bytes != 0)
+        snprintf(why, WFI_WHY_TEXT, "the address is NULL, and %s has %zu bytes", shape, *bytes);
+    else
+        return WEFT_OK;
+    return WEFT_ERR_INVALID;
+}
+
+weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, char why[WFI_WHY_TEXT])
 {
     int64_t row_major[WEFT_MAX_DIMS];
     size_t bytes = 0;
-    weft_status status;
     wfi_storage *storage;
-    *why = why_not(how, &bytes, &status);
-    if (*why != NULL) {
+    weft_status status = check_wrapping(how, &bytes, why);
+    if (status != WEFT_OK) {
         if (how->drop != NULL)
             how->drop(how->arg);
         return status;
@@ -190,7 +218,7 @@ weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, const ch
         wfi_shape_strides(&how->shape, row_major);
         status = assemble(storage, how->shape, how->strides != NULL ? how->strides : row_major, 0, how->dtype, out);
     }
-    *why = weft_status_text(status);
+    snprintf(why, WFI_WHY_TEXT, "%s", weft_status_text(status));
     return status;
 }
 
@@ -200,9 +228,9 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, co
     const wfi_wrapping how = {
         .shape = shape, .dtype = dtype, .data = data, .strides = strides, .drop = drop, .arg = arg};
     weft_tensor *tensor = NULL;
-    const char *why;
-    return wfi_tensor_wrap(&how, &tensor, &why) == WEFT_OK ? tensor
-                                                           : not_made("memory not wrapped as", &shape, dtype, why);
+    char why[WFI_WHY_TEXT];
+    return wfi_tensor_wrap(&how, &tensor, why) == WEFT_OK ? tensor
+                                                          : not_made("memory not wrapped as", &shape, dtype, why);
 }
 
 /* ---- Reading and freeing cells ---- */

@@ -40,7 +40,9 @@ struct weft_tensor {
 /* Describes a tensor that could not be made, for the log: "float32 [2, 3]". The shape and the dtype may be invalid. */
 #define WFI_WANTED_TEXT 128
 const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char text[WFI_WANTED_TEXT]);
-/* New contiguous tensor on a kind of memory. WEFT_ERR_INVALID, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
+/* Whether there can be such a tensor: WEFT_ERR_TYPE, WEFT_ERR_SHAPE, WEFT_ERR_TOO_LARGE. */
+weft_status wfi_tensor_check(const weft_shape *shape, weft_dtype dtype);
+/* New contiguous tensor on a kind of memory. WEFT_ERR_TYPE, _SHAPE, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
 /* A new contiguous tensor on the device of `tensor`. NULL: no memory. */
 weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype);
@@ -58,14 +60,17 @@ typedef struct wfi_wrapping {
     weft_drop_fn drop;      /* runs at the end, and at once on failure; may be NULL */
     void *arg;
 } wfi_wrapping;
-/* On failure *why is the reason, a static text. WEFT_ERR_INVALID, _TYPE, _SHAPE, _TOO_LARGE, _MEMORY. */
-weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, const char **why);
+#define WFI_WHY_TEXT 256
+/* On failure `why` is the reason. WEFT_ERR_INVALID, _TYPE, _SHAPE, _TOO_LARGE, _MEMORY. */
+weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, char why[WFI_WHY_TEXT]);
 /* A view of `tensor` with another geometry; the range must lie inside the storage. */
 weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const int64_t *strides, int64_t offset,
                             weft_tensor **out);
 
 /* False if a size is negative, there are too many dimensions, or the product overflows. */
 bool wfi_shape_numel(const weft_shape *shape, int64_t *numel);
+/* The same with a status: WEFT_ERR_SHAPE for the first two, WEFT_ERR_TOO_LARGE for the third. */
+weft_status wfi_shape_check(const weft_shape *shape, int64_t *numel);
 bool wfi_shape_equal(const weft_shape *a, const weft_shape *b);
 void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS]); /* row-major */
 /* Replaces a size of -1, so that the shape has `numel` elements. WEFT_ERR_SHAPE if no size does that. */

@@ -157,7 +157,9 @@ weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
     weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
-    wfi_log(WEFT_LOG_DEBUG, "no copy to another device: %s", weft_status_text(status));
+    char text[WFI_WANTED_TEXT], there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
+    wfi_log(WEFT_LOG_DEBUG, "no copy of %s on %s to %s: %s", wfi_tensor_wanted(&tensor->shape, tensor->dtype, text),
+            wfi_device_text(now, here), wfi_device_text(device, there), weft_status_text(status));
     weft_tensor_unref(copy);
     return NULL;
 }
@@ -200,6 +202,8 @@ void weft_tensor_fill(weft_tensor *target, double value)
         status = wfi_fill(write.to, value);
         wfi_write_end(&write, status == WEFT_OK);
     }
+    char text[WFI_WANTED_TEXT];
     if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_ERROR, "a tensor was not filled: %s", weft_status_text(status));
+        wfi_log(WEFT_LOG_ERROR, "%s was not filled with %g: %s", wfi_tensor_wanted(&target->shape, target->dtype, text),
+                value, weft_status_text(status));
 }

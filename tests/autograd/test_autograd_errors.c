@@ -71,6 +71,9 @@ REFUSED(gather_dims, weft_take_along_dim(t, x->m, 1, x->i))
 REFUSED(gather_wider, weft_take_along_dim(t, x->m, 1, weft_reshape(t, weft_stack(t, LIST(x->i, x->i, x->i), 0), S(6, 1))))
 REFUSED(gather_outside, weft_take_along_dim(t, x->v, 0, x->i))
 REFUSED(gather_negative, weft_take_along_dim(t, x->n, 1, weft_sub(t, weft_reshape(t, x->i, S(2, 1)), weft_add(t, x->i, x->i))))
+REFUSED(div_zero, weft_div(t, x->i, weft_sub(t, x->i, x->i)))
+REFUSED(uniform_shape_large, weft_uniform(t, S((int64_t)1 << 40, (int64_t)1 << 40), WEFT_DTYPE_FLOAT32, 0, 1))
+REFUSED(uniform_bytes_large, weft_uniform(t, S((int64_t)1 << 62), WEFT_DTYPE_FLOAT32, 0, 1))
 REFUSED(stack_none, weft_stack(t, (weft_tensors){NULL, 0}, 0))
 REFUSED(stack_null, weft_stack(t, LIST(x->m, NULL), 0))
 REFUSED(stack_shapes, weft_stack(t, LIST(x->m, x->m, x->v), 0))
@@ -147,13 +150,18 @@ static const struct {
     R(cross_entropy_null, WEFT_ERR_INVALID, "cross_entropy: "),
     R(cross_entropy_rows, WEFT_ERR_SHAPE, "cross_entropy(float32 [4, 5]"),
     R(mse_shapes, WEFT_ERR_SHAPE, "mse_loss(float32 [2, 3], float32 [3])"),
-    R(gather_float, WEFT_ERR_TYPE, "gather(float32 [2, 3]): the index must be int64, not float32"),
-    R(gather_null, WEFT_ERR_INVALID, "gather: the index is NULL"),
-    R(gather_dim, WEFT_ERR_SHAPE, "gather(float32 [3]): there is no dimension 1"),
+    R(gather_float, WEFT_ERR_TYPE, "take_along_dim(float32 [2, 3]): the index must be int64, not float32"),
+    R(gather_null, WEFT_ERR_INVALID, "take_along_dim: the index is NULL"),
+    R(gather_dim, WEFT_ERR_SHAPE, "take_along_dim(float32 [3]): there is no dimension 1"),
     R(gather_dims, WEFT_ERR_SHAPE, "the index [2] must have as many dimensions"),
     R(gather_wider, WEFT_ERR_SHAPE, "the index [6, 1] must have as many dimensions, and be no larger but along dimension 1"),
-    R(gather_outside, WEFT_ERR_INVALID, "gather(float32 [3]): element 0 of the index is 3, not in [0, 3)"),
-    R(gather_negative, WEFT_ERR_INVALID, "gather(float32 [4, 5]): element 0 of the index is -3, not in [0, 5)"),
+    R(gather_outside, WEFT_ERR_INVALID, "take_along_dim(float32 [3]): element 0 of the index is 3, not in [0, 3)"),
+    R(gather_negative, WEFT_ERR_INVALID, "take_along_dim(float32 [4, 5]): element 0 of the index is -3, not in [0, 5)"),
+    R(div_zero, WEFT_ERR_INVALID,
+      "div(int64 [2], int64 [2]): an element of the divisor is 0: integers cannot be divided by 0"),
+    R(uniform_shape_large, WEFT_ERR_TOO_LARGE,
+      "uniform: float32 [1099511627776, 1099511627776] is larger than memory can be"),
+    R(uniform_bytes_large, WEFT_ERR_TOO_LARGE, "uniform: float32 [4611686018427387904] is larger than memory can be"),
     R(stack_none, WEFT_ERR_INVALID, "stack: wants at least one tensor"),
     R(stack_null, WEFT_ERR_INVALID, "stack: operand 1 is NULL"),
     R(stack_shapes, WEFT_ERR_SHAPE, "stack(float32 [2, 3], float32 [2, 3], float32 [3]): operand 2 is [3] and does not fit the first, [2, 3]"),

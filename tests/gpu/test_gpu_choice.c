@@ -45,7 +45,9 @@ static void other_texts_are_refused(void **state)
     weft_error_unref(error);
     assert_int_equal(weft_device_choose(NULL, 0, &device, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_device_choose("cpu", 0, NULL, NULL), WEFT_ERR_INVALID);
-    assert_int_equal(weft_device_choose("cpu", -2, &device, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_device_choose("cpu", -2, &device, &error), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(error), "the local rank is -2: pass a rank from 0 on"));
+    weft_error_unref(error);
     assert_int_equal(device.index, 7); /* outputs are written only on success */
 }
 

@@ -268,10 +268,13 @@ static void wrong_arguments_are_named_at_level_debug(void **state)
     REFUSES(weft_tensor_fill_uniform(NULL, 1, 0, 1), WEFT_ERR_INVALID, "the target is NULL");
     REFUSES(weft_tensor_wait_unread(x, -9), WEFT_ERR_INVALID, "weft_tensor_wait_unread: wait_ms is -9");
     REFUSES(weft_tensor_zeros(WEFT_SHAPE(2, -4), WEFT_DTYPE_FLOAT32), NULL, "no new tensor float32 [2, -4]");
+    REFUSES(weft_tensor_zeros(WEFT_SHAPE((int64_t)1 << 40, (int64_t)1 << 40), WEFT_DTYPE_FLOAT32), NULL,
+            "no new tensor float32 [1099511627776, 1099511627776]: over a stated limit");
     REFUSES(weft_tensor_zeros(WEFT_SHAPE(2), (weft_dtype)99), NULL, "[2] of dtype 99");
-    REFUSES(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, NULL, NULL, NULL, NULL), NULL, "address is NULL");
+    REFUSES(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, NULL, NULL, NULL, NULL), NULL,
+            "the address is NULL, and float64 [2] has 16 bytes");
     REFUSES(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, (char *)memory + 1, NULL, NULL, NULL), NULL,
-            "not aligned");
+            "is not aligned for the dtype: float64 needs a multiple of 8");
     REFUSES(weft_tensor_narrow(x, 1, 1, 9), NULL, "no view of [2, 3]: 9 elements from 1 on lie outside dimension 1");
     REFUSES(weft_tensor_select(x, 7, 0), NULL, "no view of [2, 3]: it has no dimension 7");
     REFUSES(weft_tensor_select(x, 1, -4), NULL, "index -4 lies outside dimension 1");

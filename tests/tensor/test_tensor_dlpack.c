@@ -234,7 +234,7 @@ static void wrong_structs_are_refused_and_released(void **state)
     refused(m, WEFT_ERR_SHAPE, "");
     m = foreign();
     strides[1] = -1;
-    refused(m, WEFT_ERR_INVALID, "stride is negative");
+    refused(m, WEFT_ERR_INVALID, "a stride is negative: -1 of dimension 1");
     m = foreign();
     m.tensor.byte_offset = 2;
     refused(m, WEFT_ERR_INVALID, "not aligned");
@@ -244,7 +244,10 @@ static void wrong_structs_are_refused_and_released(void **state)
     m = foreign();
     shape[0] = shape[1] = (int64_t)1 << 31;
     strides[0] = INT64_MAX;
-    refused(m, WEFT_ERR_TOO_LARGE, "");
+    refused(m, WEFT_ERR_TOO_LARGE, "float32 [2147483648, 2147483648]");
+    m = foreign();
+    shape[0] = shape[1] = (int64_t)1 << 40;
+    refused(m, WEFT_ERR_TOO_LARGE, "float32 [1099511627776, 1099511627776]");
     m = foreign();
     m.tensor.device = (weft_dlpack_device){2, 1000};
     weft_tensor *tensor = NULL;

@@ -116,6 +116,18 @@ static bool is_integer(weft_dtype dtype)
     return dtype == WEFT_DTYPE_INT64 || dtype == WEFT_DTYPE_INT32 || dtype == WEFT_DTYPE_UINT8;
 }
 
+/* The kernels of the CPU have no other reason for WEFT_ERR_INVALID than a divisor of 0. */
+static void check_result(wfi_op *op, wfi_binary_op how, weft_status status)
+{
+    char fault[WFI_FAULT_TEXT];
+    if (status != WEFT_ERR_INVALID || how != WFI_DIV) {
+        wfi_op_check(op, status);
+        return;
+    }
+    wfi_fault_text(WFI_CHECK_DIVISOR, 0, &(wfi_report_slot){.value = 0}, fault);
+    wfi_op_fail(op, status, "%s", fault);
+}
+
 static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binary_op how, weft_tensor *a,
                            weft_tensor *b)
 {
@@ -130,7 +142,7 @@ static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binar
     if (y != NULL && how == WFI_DIV && tape->device.kind != WEFT_DEVICE_CPU && is_integer(b->dtype))
         second = wfi_op_divisor(&op, second);
     if (y != NULL && second != NULL)
-        wfi_op_check(&op, wfi_binary(how, op.in[0], second, y));
+        check_result(&op, how, wfi_binary(how, op.in[0], second, y));
     save_operands(&op, how);
     return wfi_op_end(&op);
 }

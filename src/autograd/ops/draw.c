@@ -37,10 +37,13 @@ static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape sh
                                 double a, double b)
 {
     char text[WFI_SHAPE_TEXT];
-    int64_t numel;
     if (!wfi_tape_ready(tape))
         return NULL;
-    if (!wfi_shape_numel(&shape, &numel))
+    weft_status status = wfi_tensor_check(&shape, dtype);
+    if (status == WEFT_ERR_TOO_LARGE)
+        wfi_tape_fail(tape, status, name, "%s: %s %s is larger than memory can be", name, weft_dtype_name(dtype),
+                      wfi_shape_text(&shape, text));
+    else if (status == WEFT_ERR_SHAPE)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: there is no tensor %s", name, wfi_shape_text(&shape, text));
     else if (!wfi_dtype_is_float(dtype))
         wfi_tape_fail(tape, WEFT_ERR_TYPE, name, "%s: %s: wants float32 or float64", name, weft_dtype_name(dtype));

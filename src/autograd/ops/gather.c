@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - elements and slices picked along one dimension by an index (gather, index_select), and added there (scatter_add). */
+/* gather.c - elements and slices picked along one dimension by an index (take_along_dim, index_select), and added there (scatter_add). */
 #include "autograd/autograd.h"
 #include "tensor/copy.h"
 
@@ -28,7 +28,7 @@ static weft_status scatter_add_backward(const wfi_node *node, weft_tensor *dy, w
     return status == WEFT_OK ? wfi_gather(dy, node->state->dims[0], node->saved[0], dx[1]) : status;
 }
 
-static const wfi_node_type gather_type = {.name = "gather", .backward = gather_backward};
+static const wfi_node_type gather_type = {.name = "take_along_dim", .backward = gather_backward};
 static const wfi_node_type index_select_type = {.name = "index_select", .backward = index_select_backward};
 static const wfi_node_type scatter_add_type = {.name = "scatter_add", .backward = scatter_add_backward};
 
