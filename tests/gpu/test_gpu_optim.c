@@ -652,6 +652,23 @@ static void a_norm_refuses_a_negative_row(void **state)
     }
 }
 
+/* No parameter says how many rows there are. The kernel must not compute the place of such a row (UBSan). */
+static void a_norm_takes_the_largest_row(void **state)
+{
+    const int64_t numbers[] = {3, INT64_MAX - 1, 3};
+    double norm[2] = {0};
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+        weft_device device = on_gpu ? gpu : cpu;
+        weft_tensor *values = fractions(WEFT_SHAPE(3, WIDTH), WEFT_DTYPE_FLOAT32, 7, device);
+        weft_tensor *rows = moved(weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, numbers), device);
+        weft_gradient gradient = {values, rows};
+        assert_int_equal(weft_gradients_norm((weft_gradients){&gradient, 1}, &norm[on_gpu]), WEFT_OK);
+        weft_tensor_unref(values);
+        weft_tensor_unref(rows);
+    }
+    assert_true(norm[0] > 0 && fabs(norm[1] - norm[0]) < 1e-6 * norm[0]);
+}
+
 static void a_wait_on_the_cpu_returns_at_once(void **state)
 {
     sparse_pair pair;
@@ -691,6 +708,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_error_of_a_dropped_optimizer_is_logged),
         cmocka_unit_test(sparse_steps_neither_wait_nor_allocate),
         cmocka_unit_test(a_norm_refuses_a_negative_row),
+        cmocka_unit_test(a_norm_takes_the_largest_row),
         cmocka_unit_test(a_wait_on_the_cpu_returns_at_once),
         cmocka_unit_test(no_memory_is_left),
     };

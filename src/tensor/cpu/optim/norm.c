@@ -86,7 +86,7 @@ weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_
     wfi_steps_item item = {.kind = WFI_GPU_SQUARES,
                            .gradient = values,
                            .rows = x == NULL ? rows : NULL,
-                           .row_count = INT64_MAX,
+                           .row_count = 0, /* the kernel needs no place in a parameter: a row may be any number */
                            .to = (double *)wfi_tensor_address(partial) + first,
                            .pieces = wfi_squares_count(x, rows)};
     item.written = (size_t)item.pieces * sizeof(double);
