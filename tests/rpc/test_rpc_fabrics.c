@@ -192,7 +192,8 @@ static void test_only_fabric_does_not_open(void **state)
                                   .iface = "lo"};
     MUST(weft_agent_open(&options, &agent, &error) != WEFT_OK);
     const char *text = weft_error_message(error);
-    if (!strstr(text, "no fabric opens (WEFT_FABRIC is \"verbs\", \"auto\" takes one that opens): libfabric "))
+    if (!strstr(text, "fabric (WEFT_FABRIC) is \"verbs\": it does not open: libfabric ") ||
+        !strstr(text, "; \"auto\" takes one that opens"))
         fail_msg("%s", text);
     weft_error_unref(error);
 }

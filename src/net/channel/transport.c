@@ -125,8 +125,8 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
         }
         if (list.count == 1) {
             (void)wfi_error_fail(error, status,
-                                 "no fabric opens (WEFT_FABRIC is \"%s\", \"auto\" takes one that opens): %s", text,
-                                 why ? weft_error_message(why) : weft_status_text(status));
+                                 "fabric (WEFT_FABRIC) is \"%s\": it does not open: %s; \"auto\" takes one that opens",
+                                 text, why ? weft_error_message(why) : weft_status_text(status));
             weft_error_unref(why);
             return status;
         }
@@ -145,7 +145,8 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
     for (size_t i = 0, used = 0; i < transport->unopened_count; i++)
         used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", i ? "; " : "",
                                  transport->unopened[i].name, transport->unopened[i].why);
-    return wfi_error_fail(error, status, "no fabric opens (WEFT_FABRIC is \"%s\"): %s", text, reasons);
+    return wfi_error_fail(error, status, "fabric (WEFT_FABRIC) is \"%s\": none of %zu fabrics opens: %s", text,
+                          list.count, reasons);
 }
 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error)
