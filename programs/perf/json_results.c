@@ -57,6 +57,10 @@ static const struct run_field {
     {"kernel", FIELD_TEXT, offsetof(run_report, kernel), sizeof(((run_report *)NULL)->kernel)},
     {"processors", FIELD_COUNT, offsetof(run_report, processors), 0},
     {"seconds", FIELD_NUMBER, offsetof(run_report, seconds), 0},
+    {"date", FIELD_TEXT, offsetof(run_report, date), sizeof(((run_report *)NULL)->date)},
+    {"load_1_minute", FIELD_NUMBER, offsetof(run_report, averages[0]), 0},
+    {"load_5_minutes", FIELD_NUMBER, offsetof(run_report, averages[1]), 0},
+    {"load_15_minutes", FIELD_NUMBER, offsetof(run_report, averages[2]), 0},
 };
 #define RUN_FIELDS (sizeof run_fields / sizeof *run_fields)
 
@@ -149,6 +153,15 @@ static bool read_string(reader *r, char *out, size_t room)
     return take(r, '"') || fail(r, "a string has no end");
 }
 
+static bool is_word(const char *text)
+{
+    char *end;
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0)
+        return true;
+    (void)strtod(text, &end);
+    return strchr("-0123456789", *text) && !*end; /* strtod takes "nan" and "inf" too */
+}
+
 /* A number, true, false or null, as it stands. */
 static bool read_word(reader *r, char *out, size_t room)
 {
@@ -156,6 +169,8 @@ static bool read_word(reader *r, char *out, size_t room)
     if (length == 0)
         return fail(r, "a value is expected");
     snprintf(out, room, "%.*s", (int)(length < room ? length : room - 1), r->at);
+    if (!is_word(out))
+        return fail(r, "a value is expected");
     r->at += length;
     return true;
 }
@@ -260,8 +275,11 @@ bool json_read(const char *path, run_report *out, char *why, size_t room)
         return false;
     }
     reader r = {.at = text, .out = out};
-    out->seconds = (double)NAN;
+    out->seconds = out->averages[0] = out->averages[1] = out->averages[2] = (double)NAN;
     bool ok = read_value(&r, "");
+    skip_space(&r);
+    if (ok && *r.at)
+        ok = fail(&r, "something follows the end of the value");
     if (!ok)
         snprintf(why, room, "%s is no JSON: %s at byte %zu", path, r.wrong ? r.wrong : "something is wrong",
                  (size_t)(r.at - text));

@@ -2,10 +2,12 @@
 /* run_report.c - see run_report.h. */
 #include "perf/run_report.h"
 
+#include <math.h>
 #include <rdma/fabric.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <weft/base.h>
@@ -19,6 +21,12 @@ void run_report_here(run_report *run, double seconds)
     text_copy(run->kernel, sizeof run->kernel, system.release);
     run->processors = sysconf(_SC_NPROCESSORS_ONLN);
     run->seconds = seconds;
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc))
+        strftime(run->date, sizeof run->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    for (int i = getloadavg(run->averages, 3) < 0 ? 0 : 3; i < 3; i++)
+        run->averages[i] = (double)NAN;
 }
 
 void run_report_note(run_report *run, const char *text)

@@ -11,7 +11,9 @@ typedef struct run_report {
     size_t note_count;
     char version[32], libfabric[32], kernel[96]; /* "": not known */
     int64_t processors;
-    double seconds; /* of one result; NaN: not known */
+    double seconds;     /* of one result; NaN: not known */
+    char date[32];      /* of the beginning, in UTC: "2026-11-28T06:10:00Z"; "": not known */
+    double averages[3]; /* of the machine's load at the beginning, over 1, 5 and 15 minutes; NaN: not known */
 } run_report;
 
 /* Sets the machine to this one, and the versions to those of this process. */

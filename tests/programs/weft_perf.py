@@ -79,6 +79,8 @@ def check_everything(folder):
         file.write(done.stdout)
     whole = json.loads(done.stdout)
     assert whole["weft_perf"] == 1 and whole["version"] and re.fullmatch(r"\d+\.\d+", whole["libfabric"]), whole
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", whole["date"]), whole["date"]
+    assert all(whole["load_" + over] >= 0 for over in ("1_minute", "5_minutes", "15_minutes")), whole
     found = whole["results"]
     for one in found:
         check_result(one)
@@ -116,7 +118,8 @@ def check_forms(old, found):
     whole = json.loads(lines_of(old))
     assert json.loads(run("--from", old, "--json").stdout) == whole
     elsewhere = old + ".elsewhere"  # from another machine: its fields stay
-    there = {**whole, "version": "0.0.9", "libfabric": "9.9", "kernel": "k", "processors": 99, "seconds": 7, "notes": ["a \"note\"", "b"]}
+    there = {**whole, "version": "0.0.9", "libfabric": "9.9", "kernel": "k", "processors": 99, "seconds": 7, "date": "d", "load_1_minute": 5.25,
+             "load_15_minutes": None, "notes": ["a \"note\"", "b"]}
     with open(elsewhere, "w", encoding="utf-8") as file:
         json.dump(there, file)
     assert json.loads(run("--from", elsewhere, "--json").stdout) == there
@@ -163,7 +166,8 @@ def check_compare(folder, old):
     assert "no result is in both" in run("--from", old, "--compare", changed("other.json", other), code=1).stderr
     broken = os.path.join(folder, "broken.json")
     for text, words in (('{"results": [{"measure": "latency"', "at byte"), ("[" * 40 + "]" * 40, "too deeply"), ("{}", "no results"),
-                        ('{"results": [{"what": "x', "no end"), ("", "at byte 0")):
+                        ('{"results": [{"what": "x', "no end"), ("", "at byte 0"), ("measure what p50", "a value is expected at byte 0"),
+                        ('{"results": [inf]}', "a value is expected"), ("{} {}", "something follows")):
         with open(broken, "w", encoding="utf-8") as file:
             file.write(text)
         done = run("--from", old, "--compare", broken, code=2)
