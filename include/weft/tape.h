@@ -25,8 +25,9 @@
  * target outside of its range, a wrong offset, a row that is no distribution, an integer divided by 0. The tape fails
  * with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait. Until then
  * the values are undefined, and steps with them may already have changed parameters. If nothing waits before the tape
- * is closed, the error becomes that of its parent; without a parent it is logged. If the tape has already failed, for
- * example because a later operator was refused, the text of the GPU's error is added to that of the tape's.
+ * is closed, the error becomes that of its parent; without a parent it is logged. It is also logged if something has
+ * waited, and the program closes the tape without asking for its status. If the tape has already failed, for example
+ * because a later operator was refused, the text of the GPU's error is added to that of the tape's.
  *
  * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients of
  * leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child tape

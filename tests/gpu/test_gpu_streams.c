@@ -175,6 +175,39 @@ static void without_a_wait_the_error_is_logged(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
+/* A copy to the CPU has waited, and the program does not ask the tape before it closes it. */
+static void an_error_that_nobody_asked_for_is_logged(void **state)
+{
+    logged[0] = '\0';
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    weft_tensor *y = run_on(t, gpu, 1, true);
+    assert_non_null(y);
+    weft_tensor_unref(to(weft_tensor_ref(y), cpu));
+    weft_logging_set_sink(keep_log, NULL);
+    weft_tape_close(t);
+    weft_logging_set_sink(NULL, NULL);
+    assert_non_null(strstr(logged, "closed without asking for its status: index_select("));
+    assert_non_null(strstr(logged, "element 2 of the index is 7, not in [0, 4)"));
+}
+
+/* Each of two streams has a fault. The tape's error has both. */
+static void faults_of_two_streams_are_told(void **state)
+{
+    weft_stream *stream = weft_stream_create(gpu, NULL);
+    weft_tape *parent = weft_tape_open(&(weft_tape_options){.device = gpu});
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.parent = parent, .stream = stream});
+    weft_tensor *of_parent = run_on(parent, gpu, 3, true), *of_child = weft_tensor_ref(run_on(child, gpu, 7, true));
+    assert_non_null(of_parent);
+    weft_tape_close(child); /* the parent takes over its checks */
+    weft_tensor_unref(to(of_child, cpu));
+    assert_int_equal(weft_tape_wait(parent), WEFT_ERR_INVALID);
+    const char *text = weft_error_message(weft_tape_error(parent));
+    assert_true(strstr(text, "embedding(") != NULL && strstr(text, "categorical(") != NULL);
+    assert_non_null(strstr(text, "; the GPU also reported: "));
+    weft_tape_close(parent);
+    weft_stream_unref(stream);
+}
+
 /* ---- Streams ---- */
 
 enum { SIZE = 300, ROUNDS = 4 };
@@ -470,6 +503,8 @@ int main(void)
         cmocka_unit_test(a_copy_to_the_cpu_shows_the_first_error),
         cmocka_unit_test(a_parent_gets_the_error_of_its_closed_child),
         cmocka_unit_test(without_a_wait_the_error_is_logged),
+        cmocka_unit_test(an_error_that_nobody_asked_for_is_logged),
+        cmocka_unit_test(faults_of_two_streams_are_told),
         cmocka_unit_test(streams_take_over_from_each_other),
         cmocka_unit_test(a_missing_wait_is_noticed),
         cmocka_unit_test(a_race_names_both_kernels),
