@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,6 +135,47 @@ static int spawn_without_file(const char *file)
 
 static int spawn_and_hang(void); /* a parent of grandchildren */
 
+static bool is_refused(const weft_agent_options *options, const char *says)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_status status = weft_agent_open(options, &agent, &error);
+    bool is_said = status == WEFT_ERR_RENDEZVOUS && strstr(weft_error_message(error), says);
+    if (!is_said)
+        fprintf(stderr, "%s, \"%s\" does not say \"%s\"\n", weft_status_name(status),
+                status ? weft_error_message(error) : "", says);
+    weft_error_unref(error);
+    return is_said;
+}
+
+static void end_within(long us)
+{
+    setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = us}, NULL);
+}
+
+/* Rank 1 ends, by itself or by a signal; the others join and are told how. */
+static int join_without_the_first(const char *role)
+{
+    bool is_rank_1 = env_number("RANK") == 1;
+    if (strcmp(role, "first-exits") == 0)
+        return is_rank_1 ? 7 : is_refused(NULL, "rank 1 exited with 7 before the job began") ? 0 : 23;
+    if (strcmp(role, "first-leaves") == 0 && !is_rank_1)
+        usleep(150000); /* most likely the store has given up; if it has not, nothing fails */
+    if (strcmp(role, "first-leaves") == 0)
+        return is_rank_1 || is_refused(NULL, "rank 1 exited with 0 before the job began") ? 0 : 24;
+    if (strcmp(role, "first-is-killed") == 0 && is_rank_1)
+        return raise(SIGKILL);
+    return is_refused(NULL, "rank 1 was killed by signal 9 (Killed) before the job began") ? 0 : 25;
+}
+
+/* Rank 1 joins and is killed while it waits for rank 2, which does not join. */
+static void die_while_joining(void)
+{
+    end_within(env_number("RANK") == 1 ? 100000 : 400000);
+    if (env_number("RANK") == 1)
+        (void)is_refused(NULL, "killed before");
+}
+
 static int be_child(char **argv)
 {
     const char *role = argv[1];
@@ -159,6 +201,10 @@ static int be_child(char **argv)
         return raise(SIGKILL);
     if (strcmp(role, "parent") == 0)
         return spawn_and_hang();
+    if (strncmp(role, "first-", 6) == 0)
+        return join_without_the_first(role);
+    if (strcmp(role, "joining") == 0)
+        die_while_joining();
     if (strcmp(role, "deaf") == 0)
         signal(SIGTERM, SIG_IGN);
     for (;;)
@@ -446,23 +492,68 @@ static void an_application_that_reaps_first_is_survived(void **state)
 /* A minute is what an opening has; that it fails long before is seen by what it says. */
 static void fail_to_open(weft_job *job, const char *says)
 {
-    weft_error *error = NULL;
-    weft_agent *agent;
-    weft_agent_options options = {.job = job};
-    assert_int_equal(weft_agent_open(&options, &agent, &error), WEFT_ERR_RENDEZVOUS);
-    if (!strstr(weft_error_message(error), says))
-        fail_msg("\"%s\" does not say \"%s\"", weft_error_message(error), says);
-    weft_error_unref(error);
+    assert_true(is_refused(&(weft_agent_options){.job = job}, says));
 }
 
 static void an_agent_whose_children_have_ended_does_not_wait(void **state)
 {
     weft_job *job = spawn(2, "rank", NULL); /* who end with their ranks */
-    fail_to_open(job, "all 2 children of weft_job_open have ended, and the job had not begun: rank 1 with exit code 1");
+    fail_to_open(job, " before the job began");
     expect(job, 20000, WEFT_ERR_REMOTE, 2); /* nobody was reaped */
     job = spawn(1, "abort", NULL);
-    fail_to_open(job, "rank 1 with exit code 137");
+    fail_to_open(job, "rank 1 was killed by signal 9 (Killed) before the job began");
     expect(job, 20000, WEFT_ERR_REMOTE, 137);
+}
+
+static void a_child_that_ends_before_the_job_begins_is_named_to_all(void **state)
+{
+    static const struct {
+        const char *role, *says;
+        int exit_code;
+    } cases[] = {{"first-exits", "rank 1 exited with 7 before the job began", 7},
+                 {"first-leaves", "rank 1 exited with 0 before the job began", 0},
+                 {"first-is-killed", "rank 1 was killed by signal 9 (Killed) before the job began", 128 + SIGKILL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_job *job = spawn(3, cases[i].role, NULL);
+        fail_to_open(job, cases[i].says);
+        expect(job, 20000, cases[i].exit_code ? WEFT_ERR_REMOTE : WEFT_OK, cases[i].exit_code);
+    }
+}
+
+static void a_child_that_is_killed_while_it_joins_is_named(void **state)
+{
+    weft_job *job = spawn(2, "joining", NULL);
+    fail_to_open(job, "rank 1 was killed by signal 14 (Alarm clock)");
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGALRM);
+}
+
+/* An elastic job begins without them. */
+static void an_elastic_job_begins_without_its_children(void **state)
+{
+    weft_agent *agent;
+    weft_job *job = spawn(1, "rank", NULL);
+    assert_int_equal(weft_agent_open(&(weft_agent_options){.job = job, .elastic = true}, &agent, NULL), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    expect(job, 20000, WEFT_ERR_REMOTE, 1);
+}
+
+static bool is_not_the_third(const void *arg, int rank)
+{
+    return arg == NULL && rank != 3;
+}
+
+static void at_most_four_ends_are_named(void **state)
+{
+    char text[256];
+    weft_job *job = spawn(6, "rank", NULL);
+    wfi_processes *processes = wfi_processes_of(job);
+    while (!wfi_processes_have_ended(processes))
+        usleep(1000);
+    assert_int_equal(wfi_processes_name(processes, is_not_the_third, NULL, text, sizeof text), 5);
+    assert_string_equal(text, "rank 1 exited with 1, rank 2 exited with 2, rank 4 exited with 4, rank 5 exited with 5, "
+                              "and 1 more");
+    free(processes);
+    expect(job, 20000, WEFT_ERR_REMOTE, 6);
 }
 
 static bool nobody_is_left(void *arg)
@@ -487,7 +578,7 @@ static void an_agent_whose_children_were_reaped_does_not_wait(void **state)
     struct sigaction reaper = {.sa_handler = reap_everything}, before;
     sigaction(SIGCHLD, &reaper, &before);
     weft_job *job = spawn(2, "rank", NULL);
-    fail_to_open(job, "all 2 children of weft_job_open have ended");
+    fail_to_open(job, " before the job began");
     assert_int_not_equal(weft_job_close(job, 20000, NULL), WEFT_ERR_TIMEOUT);
     sigaction(SIGCHLD, &before, NULL);
 }
@@ -565,6 +656,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(an_application_that_reaps_first_is_survived),
         cmocka_unit_test(an_agent_whose_children_have_ended_does_not_wait),
+        cmocka_unit_test(a_child_that_ends_before_the_job_begins_is_named_to_all),
+        cmocka_unit_test(a_child_that_is_killed_while_it_joins_is_named),
+        cmocka_unit_test(an_elastic_job_begins_without_its_children),
+        cmocka_unit_test(at_most_four_ends_are_named),
         cmocka_unit_test(a_store_whose_workers_have_ended_does_not_wait),
         cmocka_unit_test(an_agent_whose_children_were_reaped_does_not_wait),
         cmocka_unit_test(children_die_with_their_parent),

@@ -40,20 +40,24 @@ struct weft_job {
     wfi_process processes[]; /* of rank index + 1 */
 };
 
-/* The processes of a job that weft_job_open started; it may outlive the job. */
+/* The processes of a job that weft_job_open started; it may outlive the job. One thread at a time. */
 typedef struct wfi_processes {
     int count;
-    int ended;      /* number of processes, counted from the first, that are known to have ended */
-    int rank, code; /* the first process that failed, or else rank 1; code -1: not known */
-    pid_t pids[];   /* of rank index + 1 */
+    int ended;        /* the number of processes that are known to have ended */
+    wfi_process at[]; /* of rank index + 1 */
 } wfi_processes;
 
 wfi_processes *wfi_processes_of(const weft_job *job); /* the caller frees it; NULL: out of memory */
-/*
- * Whether all have ended; false if there are none. Reaps none: weft_job_close does that. Fast even for many
- * processes.
- */
+/* Looks which processes have ended, and returns their number. Reaps none: weft_job_close does that. */
+int wfi_processes_look(wfi_processes *processes);
+/* The same; true if all have ended, false if there are none. */
 bool wfi_processes_have_ended(wfi_processes *processes);
+/*
+ * Names the processes that have ended and that `counts` says true for: "rank 1 exited with 3, rank 2 was killed by
+ * signal 9 (Killed), and 5 more". Returns their number.
+ */
+int wfi_processes_name(const wfi_processes *processes, bool (*counts)(const void *arg, int rank), const void *arg,
+                       char *out, size_t room);
 
 int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);

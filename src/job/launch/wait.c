@@ -57,6 +57,14 @@ int wfi_job_take_fd(weft_job *job)
     return atomic_exchange(&job->store_fd, -1);
 }
 
+/* Sets how a child has ended; `code` is CLD_EXITED or another code of siginfo_t. */
+static void set_end(wfi_process *child, int code, int status)
+{
+    child->ended = true;
+    child->signal = code == CLD_EXITED ? 0 : status;
+    child->exit_code = code == CLD_EXITED ? status : 128 + status;
+}
+
 /* Returns true if the child has ended; reaps it. */
 static bool reap(wfi_process *child)
 {
@@ -69,51 +77,82 @@ static bool reap(wfi_process *child)
     while (got < 0 && errno == EINTR);
     if (got == 0)
         return false;
-    child->ended = true;
-    if (got < 0)
-        child->exit_code = -1;
+    if (got > 0 && WIFSIGNALED(status))
+        set_end(child, CLD_KILLED, WTERMSIG(status));
     else
-        child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    child->signal = got > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        set_end(child, CLD_EXITED, got > 0 ? WEXITSTATUS(status) : -1);
     return true;
 }
 
-/* Gets the exit code without reaping; false: it runs. A child that another thread has reaped has ended (ECHILD). */
-static bool look_at(pid_t pid, int *code)
+/* The same, without reaping. A child that another thread has reaped has ended (ECHILD). */
+static bool look_at(wfi_process *child)
 {
     siginfo_t about = {0};
     int failed;
     do
-        failed = waitid(P_PID, (id_t)pid, &about, WEXITED | WNOHANG | WNOWAIT);
+        failed = waitid(P_PID, (id_t)child->pid, &about, WEXITED | WNOHANG | WNOWAIT);
     while (failed && errno == EINTR);
     if (!failed && about.si_pid == 0)
         return false;
-    *code = failed ? -1 : about.si_code == CLD_EXITED ? about.si_status : 128 + about.si_status;
+    set_end(child, failed ? CLD_EXITED : about.si_code, failed ? -1 : about.si_status);
     return true;
 }
 
 wfi_processes *wfi_processes_of(const weft_job *job)
 {
-    wfi_processes *processes = wfi_calloc(1, sizeof *processes + (size_t)job->count * sizeof *processes->pids);
+    wfi_processes *processes = wfi_calloc(1, sizeof *processes + (size_t)job->count * sizeof *processes->at);
     if (!processes)
         return NULL;
     processes->count = job->count;
     for (int i = 0; i < job->count; i++)
-        processes->pids[i] = job->processes[i].pid;
+        processes->at[i].pid = job->processes[i].pid;
     return processes;
+}
+
+int wfi_processes_look(wfi_processes *processes)
+{
+    for (int i = 0; i < processes->count; i++)
+        processes->ended += !processes->at[i].ended && look_at(&processes->at[i]);
+    return processes->ended;
 }
 
 bool wfi_processes_have_ended(wfi_processes *processes)
 {
-    int code;
-    while (processes->ended < processes->count && look_at(processes->pids[processes->ended], &code)) {
-        processes->ended++;
-        if (processes->rank == 0 || (processes->code == 0 && code != 0)) {
-            processes->rank = processes->ended;
-            processes->code = code;
-        }
-    }
-    return processes->count > 0 && processes->ended == processes->count;
+    return processes->count > 0 && wfi_processes_look(processes) == processes->count;
+}
+
+#define NAMED_MOST 4
+
+/* Appends ", rank 1 exited with 3"; the first of the list has no comma. */
+static void put_end(const wfi_process *child, int rank, char *out, size_t room)
+{
+    size_t used = strlen(out);
+    used += (size_t)snprintf(out + used, room - used, "%srank %d ", used ? ", " : "", rank);
+    if (child->signal)
+        snprintf(out + used, room - used, "was killed by signal %d (%s)", child->signal, strsignal(child->signal));
+    else if (child->exit_code < 0)
+        snprintf(out + used, room - used, "ended with a status that is not known");
+    else
+        snprintf(out + used, room - used, "exited with %d", child->exit_code);
+}
+
+static void put_more(int named, char *out, size_t room)
+{
+    size_t used = strlen(out);
+    if (named > NAMED_MOST)
+        snprintf(out + used, room - used, ", and %d more", named - NAMED_MOST);
+}
+
+int wfi_processes_name(const wfi_processes *processes, bool (*counts)(const void *arg, int rank), const void *arg,
+                       char *out, size_t room)
+{
+    int named = 0;
+    out[0] = '\0';
+    for (int i = 0; i < processes->count; i++)
+        if (processes->at[i].ended && counts(arg, i + 1) && ++named <= NAMED_MOST)
+            put_end(&processes->at[i], i + 1, out, room);
+    put_more(named, out, room);
+    return named;
 }
 
 /* Waits until the child may have changed, for at most SLICE_NS. */
@@ -171,37 +210,26 @@ static int worst_of(const weft_job *job, bool *unknown)
     return worst;
 }
 
-#define NAMED_MOST 4
-
-/* Prints ": rank 1 exited with 3, rank 2 was killed by signal 9 (Killed), and 5 more". */
+/* The children that failed, as wfi_processes_name. */
 static void name_failures(const weft_job *job, char *out, size_t room)
 {
     int failed = 0;
-    size_t used = 0;
-    for (int i = 0; i < job->count; i++) {
-        const wfi_process *child = &job->processes[i];
-        if (child->exit_code <= 0 || ++failed > NAMED_MOST)
-            continue;
-        used += (size_t)snprintf(out + used, room - used, failed == 1 ? ": rank %d " : ", rank %d ", i + 1);
-        if (child->signal)
-            used += (size_t)snprintf(out + used, room - used, "was killed by signal %d (%s)", child->signal,
-                                     strsignal(child->signal));
-        else
-            used += (size_t)snprintf(out + used, room - used, "exited with %d", child->exit_code);
-    }
-    if (failed > NAMED_MOST)
-        snprintf(out + used, room - used, ", and %d more", failed - NAMED_MOST);
+    for (int i = 0; i < job->count; i++)
+        if (job->processes[i].exit_code > 0 && ++failed <= NAMED_MOST)
+            put_end(&job->processes[i], i + 1, out, room);
+    put_more(failed, out, room);
 }
 
 static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
 {
     char failures[512] = "";
     name_failures(job, failures, sizeof failures);
+    const char *colon = *failures ? ": " : "";
     if (status == WEFT_ERR_TIMEOUT)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s",
-                (long long)wait_ms, failures);
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s%s",
+                (long long)wait_ms, colon, failures);
     else if (status == WEFT_ERR_REMOTE)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s", failures);
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s%s", colon, failures);
     else if (status)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: this program reaped a child itself, so its exit code is not known");
     wfi_status_said(status);

@@ -62,7 +62,10 @@ typedef struct wfi_rendezvous_options {
     const char *master_addr;
     int master_port;
     int port_count; /* how many ports the store may have: master_port and those above; 0 is 1 */
-    /* rank 0: the other workers' processes; once all have ended nobody will join. NULL: not known */
+    /*
+     * Rank 0: the other workers' processes. If one of them ends before the job begins, the job fails. NULL: not known.
+     * Used until wfi_rendezvous_open or wfi_rendezvous_refuse returns.
+     */
     struct wfi_processes *processes;
     int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */
     weft_sim *sim;   /* not NULL: over the simulation's channels */

@@ -29,7 +29,6 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000ull
-#define LOOK_NS (100 * NS_PER_MS) /* between two checks whether the children of weft_job_open are alive */
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
@@ -337,17 +336,6 @@ typedef struct attempt {
     uint64_t say_at_ns;
 } attempt;
 
-/* Nobody else will join: the children of weft_job_open have all ended. */
-static bool have_ended(void *processes)
-{
-    return processes && wfi_processes_have_ended(processes);
-}
-
-static bool is_alone(const attempt *at)
-{
-    return have_ended(at->options->processes);
-}
-
 static bool has_several_ports(const attempt *at)
 {
     return at->options->port_count > 1 && at->options->rank != 0;
@@ -361,7 +349,7 @@ static uint64_t answer_by_ns(const socket_link *link, const attempt *at, uint64_
     return goes_on && by_ns > from_ns + ONE_OF_PORTS_NS ? from_ns + ONE_OF_PORTS_NS : by_ns;
 }
 
-/* Reads and ticks until there is an answer. False: the wire was lost, the children ended, or the time is over. */
+/* Reads and ticks until there is an answer. False: the wire was lost, or the time is over. */
 static bool await_answer(socket_link *link, const attempt *at)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
@@ -369,15 +357,11 @@ static bool await_answer(socket_link *link, const attempt *at)
     while (!link->base.answered && next->fd >= 0 &&
            (now_ns = wfi_now(&wfi_clock_real)) < (deadline_ns = answer_by_ns(link, at, from_ns))) {
         uint64_t due_ns = wfi_link_tick(&link->base);
-        if (at->options->processes && due_ns > now_ns + LOOK_NS)
-            due_ns = now_ns + LOOK_NS;
         struct pollfd wait = wait_for(next);
         if (next->fd < 0)
             break;
         if (poll(&wait, 1, wfi_poll_timeout(now_ns, due_ns < deadline_ns ? due_ns : deadline_ns)) > 0)
             read_all(link, WFI_NEXT);
-        else if (is_alone(at))
-            break;
     }
     return link->base.answered;
 }
@@ -408,16 +392,6 @@ static bool socket_attempt(socket_link *link, attempt *at)
         return true;
     wfi_pipe_close(next);
     return false;
-}
-
-static weft_status processes_ended(const wfi_processes *processes, weft_error **error)
-{
-    char code[48] = "an exit code that is not known";
-    if (processes->code >= 0)
-        snprintf(code, sizeof code, "exit code %d", processes->code);
-    return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                          "all %d children of weft_job_open have ended, and the job had not begun: rank %d with %s",
-                          processes->count, processes->rank, code);
 }
 
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
@@ -484,8 +458,6 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
     int64_t pause_ms = RETRY_FIRST_MS;
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
-        if (is_alone(at))
-            return processes_ended(at->options->processes, error);
         if (left_ms == 0)
             return join_failed(link, at, error);
         say_what_we_await(at);
@@ -500,6 +472,29 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
     return link->base.refusal ? wfi_link_refused(&link->base, error) : WEFT_OK;
 }
 
+/* ---- The store of rank 0 ---------------------------------------------------------------------------------------- */
+
+static bool have_ended(void *processes)
+{
+    return wfi_processes_have_ended(processes);
+}
+
+static bool is_awaited(const void *store, int rank)
+{
+    return wfi_store_awaits(store, rank);
+}
+
+/* A child of weft_job_open that has ended will not join, even if it exited with 0. */
+static bool has_lost_child(void *processes, const wfi_store *store, char *why, size_t room, int *missing)
+{
+    char ends[WFI_STORE_TEXT_MAX * 2];
+    if (wfi_processes_look(processes) == 0)
+        return false;
+    *missing = wfi_processes_name(processes, is_awaited, store, ends, sizeof ends);
+    snprintf(why, room, "%.*s before the job began", (int)room - (int)sizeof " before the job began", ends);
+    return *missing > 0;
+}
+
 static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_options *options, weft_error **error)
 {
     wfi_store_server_options server = {.listen_fd = options->store_fd,
@@ -507,7 +502,10 @@ static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_op
                                        .elastic = options->elastic,
                                        .secret = options->secret,
                                        .secret_size = options->secret_size,
-                                       .death_timeout_ms = options->death_timeout_ms};
+                                       .death_timeout_ms = options->death_timeout_ms,
+                                       .is_alone = options->processes ? have_ended : NULL,
+                                       .is_lost = options->processes ? has_lost_child : NULL,
+                                       .processes_arg = options->processes};
     weft_status status = WEFT_OK;
     if (options->store_fd < 0)
         status = wfi_listen_at(options->master_addr, options->master_port, &server.listen_fd, error);
@@ -531,7 +529,7 @@ void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *wh
                                           .death_timeout_ms = -1,
                                           .failure = why,
                                           .is_alone = options->processes ? have_ended : NULL,
-                                          .alone_arg = options->processes};
+                                          .processes_arg = options->processes};
     if (!wfi_store_server_start(&how, &server, NULL))
         wfi_store_server_end(server, REFUSING_MS);
 }
@@ -596,8 +594,8 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     wake(link);
     return WEFT_OK;
 
-end_store:
-    wfi_store_server_end(link->server, 0);
+end_store: /* children that have not joined yet learn why */
+    wfi_store_server_end(link->server, options.processes && link->base.refusal ? REFUSING_MS : 0);
 free_link:
     socket_free(link);
     return status;

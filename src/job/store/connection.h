@@ -48,7 +48,8 @@ struct wfi_store_server {
     atomic_bool ending;
     int64_t grace_ms;
     bool (*is_alone)(void *arg); /* (constant) see wfi_store_server_options */
-    void *alone_arg;
+    bool (*is_lost)(void *arg, const wfi_store *store, char *why, size_t room, int *missing); /* (constant) */
+    void *processes_arg;                                                                      /* (constant) */
     wfi_list peers;
     size_t peer_count;
     wfi_map by_id;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define ALONE_NS 20000000ull /* how often a server that ends asks whether anybody is left who could connect */
+#define LOST_NS 50000000ull  /* how often it asks whether a worker that it awaits will never come */
 #define ACCEPTS_A_ROUND 64
 #define UNAUTHENTICATED_MAX 256 /* one more for each worker of the job */
 #define ACCEPT_PAUSE_NS (10ull * 1000 * 1000)
@@ -119,12 +120,25 @@ static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
     return count;
 }
 
+/* The others learn at once that a worker will never come, instead of waiting until their patience ends. */
+static void look_for_lost(wfi_store_server *server, uint64_t now_ns)
+{
+    char why[WFI_STORE_TEXT_MAX];
+    int missing = 0;
+    if (!server->is_lost || !wfi_store_is_gathering(server->store))
+        return;
+    note_due(server, now_ns + LOST_NS);
+    if (server->is_lost(server->processes_arg, server->store, why, sizeof why, &missing))
+        wfi_store_give_up(server->store, why, missing);
+}
+
 static void turn_once(wfi_store_server *server, bool asks)
 {
     uint64_t now_ns = wfi_now(&wfi_clock_real);
     server->due_ns = wfi_store_due(server->store);
-    if (asks && server->due_ns > now_ns + ALONE_NS)
-        server->due_ns = now_ns + ALONE_NS;
+    if (asks)
+        note_due(server, now_ns + ALONE_NS);
+    look_for_lost(server, now_ns);
     sweep_peers(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
@@ -165,7 +179,7 @@ static void flush_all(wfi_store_server *server)
 
 static bool is_alone(const wfi_store_server *server)
 {
-    return server->is_alone && server->is_alone(server->alone_arg);
+    return server->is_alone && wfi_store_has_failed(server->store) && server->is_alone(server->processes_arg);
 }
 
 static void *run_server(void *arg)
@@ -247,7 +261,8 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
     server->wake_fd = -1;
     server->world_size = options->world_size;
     server->is_alone = options->is_alone;
-    server->alone_arg = options->alone_arg;
+    server->is_lost = options->is_lost;
+    server->processes_arg = options->processes_arg;
     wfi_list_init(&server->peers);
     wfi_map_init(&server->by_id);
     status = server_create_store(server, options);

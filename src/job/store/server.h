@@ -23,9 +23,15 @@ typedef struct wfi_store_server_options {
     size_t secret_size;
     int64_t death_timeout_ms;
     const char *failure; /* see wfi_store_options */
-    /* Asked while the server ends: nobody is left who could connect. From the server's thread. NULL: not known. */
+    /*
+     * Asked while the store gathers workers: whether a worker that the store awaits (wfi_store_awaits) will never
+     * come. Then `why` gets the reason, which the store sends to all others, and *missing the number of such workers.
+     * NULL: not known.
+     */
+    bool (*is_lost)(void *arg, const wfi_store *store, char *why, size_t room, int *missing);
+    /* Asked while the server ends, if the job failed to begin: nobody is left who could connect. NULL: not known. */
     bool (*is_alone)(void *arg);
-    void *alone_arg;
+    void *processes_arg; /* of is_lost and is_alone, which the server's thread calls */
 } wfi_store_server_options;
 
 typedef struct wfi_store_server wfi_store_server;

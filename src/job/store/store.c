@@ -377,6 +377,27 @@ void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns)
     wfi_store_due_by(store, now_ns);
 }
 
+bool wfi_store_is_gathering(const wfi_store *store)
+{
+    return !store->options.elastic && store->phase == WFI_STORE_GATHERING;
+}
+
+bool wfi_store_has_failed(const wfi_store *store)
+{
+    return store->phase == WFI_STORE_FAILED;
+}
+
+bool wfi_store_awaits(const wfi_store *store, int rank)
+{
+    return wfi_store_is_gathering(store) && store->slots[rank].state == WFI_SLOT_EMPTY;
+}
+
+void wfi_store_give_up(wfi_store *store, const char *why, int missing)
+{
+    store->untold = store->options.world_size - store->waiting - missing;
+    wfi_store_fail_gathering(store, why);
+}
+
 bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns)
 {
     bool all_gone = wfi_store_alive(store) == 0 && store->untold == 0;

@@ -129,6 +129,12 @@ void wfi_store_turned_away(wfi_store *store);
 void wfi_store_count_refusal(wfi_store *store, const char *why); /* counts a refusal that the shell made */
 int wfi_store_alive(const wfi_store *store);                     /* living members, and workers that wait to join */
 
+bool wfi_store_is_gathering(const wfi_store *store);     /* a static job that has not begun, and may still begin */
+bool wfi_store_has_failed(const wfi_store *store);       /* every worker that joins is refused */
+bool wfi_store_awaits(const wfi_store *store, int rank); /* it is gathering, and this rank has not joined */
+/* `missing` workers will never come: tells `why` to all others, to those that join later as well. */
+void wfi_store_give_up(wfi_store *store, const char *why, int missing);
+
 /* Rank 0 closes: from now on the store is finished when no member is left, or at the deadline. */
 void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns);
 bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns);
