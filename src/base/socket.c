@@ -175,17 +175,13 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
 }
 
-/* A connect to a free port of the ephemeral range may connect to itself (simultaneous open): then nothing listens
- * there. */
-bool wfi_address_towards(const char *host, char *out, size_t room)
+bool wfi_endpoint_towards(const char *host, wfi_endpoint *out)
 {
     struct addrinfo *found = resolve(host, 9, 0); /* a datagram socket: connecting sends nothing */
-    struct sockaddr_storage local = {0};
-    socklen_t size = sizeof local;
     int fd = found ? socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    *out = (wfi_endpoint){.size = sizeof out->address};
     bool ok = fd >= 0 && !connect(fd, found->ai_addr, found->ai_addrlen) &&
-              !getsockname(fd, (struct sockaddr *)&local, &size) &&
-              !getnameinfo((struct sockaddr *)&local, size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+              !getsockname(fd, (struct sockaddr *)&out->address, &out->size);
     if (fd >= 0)
         close(fd);
     if (found)
@@ -193,6 +189,15 @@ bool wfi_address_towards(const char *host, char *out, size_t room)
     return ok;
 }
 
+bool wfi_address_towards(const char *host, char *out, size_t room)
+{
+    wfi_endpoint local;
+    return wfi_endpoint_towards(host, &local) &&
+           !getnameinfo((struct sockaddr *)&local.address, local.size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+}
+
+/* A connect to a free port of the ephemeral range may connect to itself (simultaneous open): then nothing listens
+ * there. */
 bool wfi_is_connected_to_itself(int fd)
 {
     wfi_endpoint here = {.size = sizeof here.address}, there = {.size = sizeof there.address};

@@ -5,13 +5,13 @@
  */
 #include "rpc/agent/agent.h"
 
+#include "base/socket.h"
 #include "topo/share.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
@@ -38,28 +38,22 @@ static bool interface_of(const struct sockaddr *address, char *name, size_t room
     return found != NULL;
 }
 
-/* Finds the local address for packets to `to`: connects a datagram socket, and sends nothing. */
-static bool local_towards(const struct addrinfo *to, struct sockaddr_storage *local)
+/* Finds the interface that has the address of the name `host`. */
+static bool find_interface(const char *host, char *name, size_t room)
 {
-    socklen_t size = sizeof *local;
-    int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
+    if (getaddrinfo(host, NULL, &hints, &list))
         return false;
-    bool found = !connect(fd, to->ai_addr, to->ai_addrlen) && !getsockname(fd, (struct sockaddr *)local, &size);
-    close(fd);
+    bool found = interface_of(list->ai_addr, name, room);
+    freeaddrinfo(list);
     return found;
 }
 
-static bool find_interface(const char *host, bool is_ours, char *name, size_t room)
+/* Finds the interface for packets to `host`. */
+static bool find_interface_towards(const char *host, char *name, size_t room)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
-    struct sockaddr_storage local = {0};
-    if (getaddrinfo(host, "9", &hints, &list))
-        return false;
-    bool found = is_ours ? interface_of(list->ai_addr, name, room)
-                         : local_towards(list, &local) && interface_of((struct sockaddr *)&local, name, room);
-    freeaddrinfo(list);
-    return found;
+    wfi_endpoint local;
+    return wfi_endpoint_towards(host, &local) && interface_of((struct sockaddr *)&local.address, name, room);
 }
 
 /* Whether the first fabric of the list that uses a network is one over IP: it takes the interface of the route. */
@@ -81,9 +75,9 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
             return near;
     }
     if (!options->iface)
-        return find_interface(options->master_addr, false, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
+        return find_interface_towards(options->master_addr, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
     wfi_cores *cores = wfi_topo_near_interface(options->iface);
-    if (!cores && find_interface(options->iface, true, name, sizeof name))
+    if (!cores && find_interface(options->iface, name, sizeof name))
         cores = wfi_topo_near_interface(name);
     return cores;
 }
