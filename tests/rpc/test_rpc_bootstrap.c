@@ -285,8 +285,34 @@ static void what_slurm_does_not_say_is_named(void **state)
     setenv("SLURM_STEP_NUM_TASKS", "3", 1);
     setenv("SLURM_STEP_NUM_NODES", "2", 1);
     setenv("MASTER_PORT", "29500", 1);
-    expect_refusal(&members[0], "MASTER_ADDR is not, and Slurm started this job on 2 nodes");
+    expect_refusal(&members[0], "MASTER_ADDR is not, and Slurm started this job on several nodes");
     unset_slurm();
+}
+
+/* Their launchers say how many workers there are, and how many of them are on this node. */
+static void workers_that_are_elsewhere_need_an_address(void **state)
+{
+    static const char *const says[][4] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI"},
+        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPICH"},
+        {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "MPICH"}};
+    setenv("MASTER_PORT", "29500", 1);
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+        char sentence[128];
+        member members[2];
+        fill(members, NULL);
+        snprintf(sentence, sizeof sentence, "MASTER_ADDR is not, and %s started this job on several nodes", says[i][3]);
+        for (int rank = 0; rank < 2; rank++) {
+            members[rank].options.has_rank = false;
+            setenv(says[i][0], rank ? "1" : "0", 1);
+            setenv(says[i][1], "5", 1);
+            setenv(says[i][2], rank ? "1" : "4", 1); /* four on the first node, one on the second */
+            expect_refusal(&members[rank], sentence);
+        }
+        for (size_t k = 0; k < 3; k++)
+            unsetenv(says[i][k]);
+    }
+    unsetenv("MASTER_PORT");
 }
 
 static int begin(void **state)
@@ -302,4 +328,5 @@ static int end(void **state)
 
 UNIT_MAIN_WITH(begin, end, functions_of_the_program_bring_workers_together, failing_functions_fail_the_opening,
                an_address_that_nobody_answers_is_named, slurms_variables_bring_workers_together,
-               a_taken_port_is_passed_over, what_slurm_does_not_say_is_named)
+               a_taken_port_is_passed_over, what_slurm_does_not_say_is_named,
+               workers_that_are_elsewhere_need_an_address)

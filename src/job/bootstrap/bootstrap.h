@@ -46,7 +46,7 @@ extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_boot
 
 /* The first way that is there; NULL: none. */
 const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask);
-/* How many nodes the job has, says the launcher; 0: unknown. *launcher is its name. */
+/* How many nodes the job has, says the launcher; 2 may be more, 0 is unknown. *launcher is its name. */
 int wfi_bootstrap_nodes(const char **launcher);
 /*
  * Asks `way`. answer->secret is the caller's; its size is 0 if the user gave none. Errors: WEFT_ERR_INVALID (the

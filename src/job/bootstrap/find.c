@@ -16,21 +16,29 @@ const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask)
     return NULL;
 }
 
-/* A launcher that says how many of the job's workers are on this node: more than one node, or one. */
-static int nodes_of_open_mpi(void)
+/*
+ * Launchers that say how many of the job's workers there are, and how many of them are on this node: 1 node, or 2 for
+ * several. 0: none of them.
+ */
+static int nodes_by_counts(const char **launcher)
 {
-    const char *all = wfi_env_string("OMPI_COMM_WORLD_SIZE"), *here = wfi_env_string("OMPI_COMM_WORLD_LOCAL_SIZE");
-    long size = all ? strtol(all, NULL, 10) : 0, local = here ? strtol(here, NULL, 10) : 0;
-    if (size < 1 || local < 1 || local > size)
-        return 0;
-    return (int)((size + local - 1) / local);
+    static const char *const counts[][3] = {{"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                            {"MPICH", "PMI_SIZE", "MPI_LOCALNRANKS"},
+                                            {"MPICH", "PMI_SIZE", "PMI_LOCAL_SIZE"}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *all = wfi_env_string(counts[i][1]), *here = wfi_env_string(counts[i][2]);
+        long size = all ? strtol(all, NULL, 10) : 0, local = here ? strtol(here, NULL, 10) : 0;
+        *launcher = counts[i][0];
+        if (size >= 1 && local >= 1 && local <= size)
+            return local < size ? 2 : 1;
+    }
+    return 0;
 }
 
 int wfi_bootstrap_nodes(const char **launcher)
 {
     const wfi_bootstrap_ask nothing = {0};
-    int nodes = nodes_of_open_mpi();
-    *launcher = "Open MPI";
+    int nodes = nodes_by_counts(launcher);
     for (size_t i = 0; i < sizeof ways / sizeof *ways && !nodes; i++)
         if (ways[i]->is_there(&nothing)) {
             *launcher = ways[i]->name;

@@ -318,9 +318,9 @@ static weft_status check_address(const weft_agent_options *given, const weft_age
         return WEFT_OK;
     return invalid(
         error,
-        "MASTER_PORT is set (%d), MASTER_ADDR is not, and %s started this job on %d nodes: set MASTER_ADDR to "
+        "MASTER_PORT is set (%d), MASTER_ADDR is not, and %s started this job on several nodes: set MASTER_ADDR to "
         "the address of rank 0, or neither of them",
-        values->master_port, launcher, nodes);
+        values->master_port, launcher);
 }
 
 static bool is_worker_name(const char *name)
