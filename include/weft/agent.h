@@ -51,7 +51,7 @@ typedef enum weft_member_event {
     WEFT_MEMBER_JOB_ENDED = 7, /* rank 0 ended the job (weft_agent_end_job); `why` is its reason */
 } weft_member_event;
 
-/* Each worker is reached over two lanes. Each lane is on one fabric. */
+/* One of the two lanes over which each worker is reached. Each lane is on one fabric. */
 typedef enum weft_lane {
     WEFT_LANE_CONTROL = 0, /* messages, with small tensors in them */
     WEFT_LANE_BULK = 1,    /* large tensors */
@@ -86,8 +86,7 @@ typedef struct weft_agent_options {
      * time. All workers of a job must have the same setting. world_size is then the largest number of workers at one
      * time. `rank` may be WEFT_ANY_RANK (RANK may be missing, or -1): the worker takes a free rank, and its default
      * name contains that rank. The ranks and names of workers that died or left are free again. Rank 0 is never free,
-     * because it runs the
-     * store. In any job, elastic or not, a new worker may take the rank of a worker that died.
+     * because it runs the store. In any job, elastic or not, a new worker may take the rank of a worker that died.
      */
     bool elastic;
     /*
@@ -228,15 +227,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
 /*
- * Like weft_agent_close, but waits at most wait_ms (0: not at all; WEFT_FOREVER: no limit). If the agent cannot close
- * in that time, the function returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what it still waits
- * for (not with a wait_ms of 0). The agent remains closing: it serves calls and may make them, and the other workers
- * see that it has closed, or is leaving. Call weft_agent_close or weft_agent_close_within again to continue waiting, or
- * weft_agent_stop to leave at once. If the agent can close in the meantime, the other workers do not wait for that
- * second call. The limit does not cover handlers that still run when the job has been ended, and the up to 2 seconds
- * in which rank 0's store waits for others. Other statuses are those of weft_agent_close, and the agent is freed, with
- * these exceptions: after WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(),
- * WEFT_ERR_STATE, nothing has changed.
+ * Closes like weft_agent_close, but waits at most wait_ms (0: not at all; WEFT_FOREVER: no limit). If the agent cannot
+ * close in that time, the function returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what it still
+ * waits for (not with a wait_ms of 0). The agent remains closing: it serves calls and may make them, and the other
+ * workers see that it has closed, or is leaving. Call weft_agent_close or weft_agent_close_within again to continue
+ * waiting, or weft_agent_stop to leave at once. If the agent can close in the meantime, the other workers do not wait
+ * for that second call. The limit does not cover handlers that still run when the job has been ended, and the up to 2
+ * seconds in which rank 0's store waits for others. Other statuses are those of weft_agent_close, and the agent is
+ * freed, with these exceptions: after WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child
+ * of fork(), WEFT_ERR_STATE, nothing has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms);
 
@@ -269,9 +268,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const 
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
 /*
- * The only function of weft that a signal handler may call: it is async-signal-safe. From then on, until
- * weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait for is complete.
- * Calls of them that are already in progress, on any thread, return too. These are the functions:
+ * Interrupts waits. This is the only function of weft that a signal handler may call: it is async-signal-safe. From
+ * then on, until weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait
+ * for is complete. Calls of them that are already in progress, on any thread, return too. These are the functions:
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
  *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
  *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
@@ -303,8 +302,11 @@ WEFT_API void weft_agent_wake(weft_agent *agent);
  * thread; not in a signal handler. */
 WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 
-WEFT_API int weft_agent_rank(const weft_agent *agent);
-WEFT_API int weft_agent_world_size(const weft_agent *agent);
+/* ---- Workers. In these functions a living worker is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and
+ * was not declared dead. ---- */
+
+WEFT_API int weft_agent_rank(const weft_agent *agent);       /* this worker's rank */
+WEFT_API int weft_agent_world_size(const weft_agent *agent); /* the number of ranks in the job */
 /*
  * Writes the fabric of a lane to the worker `rank`, or, if the lane is not open, the fabric that it would be opened on:
  * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did
@@ -321,12 +323,12 @@ WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.
  * NULL if the rank does not exist, if no worker ever held it, or if memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
-/* In the functions below a living worker is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and was not
- * declared dead. */
 /* The rank of the living worker with that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
+/* Whether the worker of a rank is living. */
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
 
+/* A worker: a rank, and which of the workers that held it. */
 typedef struct weft_worker {
     int rank;
     uint32_t incarnation; /* numbered by the store, > 0 */
@@ -337,20 +339,22 @@ WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
 WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
 
 /*
- * weft_agent_watch makes weft detect the death of the worker that now holds `rank` within death_timeout_ms;
- * weft_agent_unwatch ends that. Each watch needs its own unwatch. Workers to which this worker has outstanding calls or
- * handles are watched anyway. Errors: WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker),
- * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
+ * Begin and end a watch of the worker that now holds `rank`: weft detects its death within death_timeout_ms. Each watch
+ * needs its own unwatch. Workers to which this worker has outstanding calls or handles are watched anyway. Errors:
+ * WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker), WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT,
+ * WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank);
 WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);
 
-/* WEFT_OK, or why this worker no longer belongs to the job: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
- * WEFT_ERR_JOB_ENDED. */
+/* Why this worker no longer belongs to the job: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
+ * WEFT_ERR_JOB_ENDED. WEFT_OK if it does. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
+/* ---- Running and observing ---- */
+
 /*
- * For agents with no_threads: handles everything that is ready, then waits up to wait_ms for more. Returns the
+ * Handles everything that is ready, then waits up to wait_ms for more: for agents with no_threads. Returns the
  * number of events handled. Handlers and continuations run inside it, and inside waits of the calling thread. It reads
  * the network between two handlers if some milliseconds have passed, so that a long queue of handlers does not delay
  * heartbeats, time limits and urgent calls. A single handler must not run longer than death_timeout_ms, or the store
@@ -374,8 +378,8 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
 
 /*
- * From now on the signal `signal_number`, for example SIGUSR1, makes weft write the output of weft_debug_dump to
- * stderr, for each open agent of the process. The signal handler only wakes a thread of weft, which writes. A process
+ * Makes weft write the output of weft_debug_dump to stderr when the signal `signal_number` arrives, for example
+ * SIGUSR1, for each open agent of the process. The signal handler only wakes a thread of weft, which writes. A process
  * can watch one signal; 0 restores the former handler, and ends the thread. One thread at a time may call the function.
  *   WEFT_ERR_INVALID: the signal cannot be handled.
  *   WEFT_ERR_EXISTS: the program handles that signal, or weft already watches one.

@@ -100,8 +100,8 @@ typedef struct weft_job weft_job;                     /* weft/job.h */
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */
 
-/* Releases `arg`. weft calls it exactly once, even if the function that received it fails. A NULL weft_drop_fn means
- * that nothing has to be released. */
+/* A function that releases `arg`. weft calls it exactly once, even if the function that received it fails. A NULL
+ * weft_drop_fn means that nothing has to be released. */
 typedef void (*weft_drop_fn)(void *arg);
 
 WEFT_END_C

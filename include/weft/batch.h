@@ -54,6 +54,7 @@ typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
 
 #define WEFT_MAX_BATCH 65536
 
+/* Options of a batched function, for weft_function.batch. */
 typedef struct weft_batch_options {
     int size; /* the largest number of calls in a batch, 1..WEFT_MAX_BATCH; 0: 64 */
     /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
@@ -84,7 +85,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent,
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
-/* Results of the functions below are borrowed until the handler returns, or, if the batch is deferred, until it is
+/* RESULTS of these functions are borrowed until the handler returns, or, if the batch is deferred, until it is
  * finished. One thread at a time may use a batch. */
 
 WEFT_API size_t weft_batch_count(const weft_batch *batch); /* the number of calls, at least 1 */
@@ -92,12 +93,12 @@ WEFT_API size_t weft_batch_count(const weft_batch *batch); /* the number of call
  * that argument is not a tensor. */
 WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 /*
- * Call `row` of the batch, to read its other arguments, its caller and its time limit. weft_call_give sets all results
- * of this call; weft_call_fail makes only this call fail. It cannot be deferred or finished alone. NULL if `row` is out
- * of range.
+ * Returns call `row` of the batch, to read its other arguments, its caller and its time limit. weft_call_give sets all
+ * results of this call; weft_call_fail makes only this call fail. It cannot be deferred or finished alone. NULL if
+ * `row` is out of range.
  */
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
-WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
+WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch); /* the agent that serves the batch */
 
 /*
  * Sets result `index` of all calls to the rows of a tensor [n, ...], which is referenced; row i goes to call i. The

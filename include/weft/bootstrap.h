@@ -14,10 +14,10 @@
 WEFT_BEGIN_C
 
 /*
- * weft_agent_options.bootstrap. weft_agent_open calls these functions in the calling thread, without any lock of weft.
- * If one fails, opening fails with its status. Each job has one record, of WEFT_BOOTSTRAP_BYTES on all workers: rank
- * 0's addresses and port, and the job's secret unless the program gave one. A process that can read the record can
- * join the job.
+ * Functions of the program that find rank 0, for weft_agent_options.bootstrap. weft_agent_open calls them in the
+ * calling thread, without any lock of weft. If one fails, opening fails with its status. Each job has one record, of
+ * WEFT_BOOTSTRAP_BYTES on all workers: rank 0's addresses and port, and the job's secret unless the program gave one. A
+ * process that can read the record can join the job.
  */
 #define WEFT_BOOTSTRAP_BYTES 2048
 typedef struct weft_bootstrap {

@@ -94,16 +94,16 @@ WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
 
 /*
- * Passes over the context that begin from now on, on any worker, call these hooks for leaves on this worker
- * (weft/hooks.h). Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The hooks
+ * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from now
+ * on, on any worker. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The hooks
  * replace the former ones; NULL: none. The context takes a reference. A handler calls
  * weft_context_set_hooks(weft_call_context(call), hooks). A pass waits for the operation that a hook begins (*wait),
  * unless the pass fails. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 
-/* The context of a call that is being served, into which weft_call_tape records; NULL: none. Borrowed until the call is
- * finished: do not close it. */
+/* Returns the context of a call that is being served, into which weft_call_tape records; NULL: none. Borrowed until the
+ * call is finished: do not close it. */
 WEFT_API weft_context *weft_call_context(weft_call *call);
 
 /* ---- The backward pass -------------------------------------------------------------------------- */

@@ -139,7 +139,7 @@ WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
 
 /*
- * With `uneven`: reports that this member has no more data. Until all members have called this function, the member
+ * Reports that this member has no more data, with `uneven`. Until all members have called this function, the member
  * takes part in the others' reductions with zeros. Averages are over the members that still train, or, with
  * divide_by_all, over all. At the end all members get the parameters and buffers of one member, with the same bits. It
  * is the member with the lowest index among those that ran the last pass, or member 0 if there was no pass since the

@@ -41,21 +41,25 @@ WEFT_BEGIN_C
 
 #define WEFT_DLPACK_READ_ONLY UINT64_C(1) /* the receiver must not write to the memory */
 
+/* The version of DLPack that made the struct. */
 typedef struct weft_dlpack_version {
     uint32_t major, minor;
 } weft_dlpack_version;
 
+/* DLDevice: where the memory is. */
 typedef struct weft_dlpack_device {
     int32_t type; /* 1: CPU, 2: CUDA, 3: page-locked host memory of CUDA */
     int32_t id;   /* number of the GPU */
 } weft_dlpack_device;
 
+/* DLDataType: the type of the elements. */
 typedef struct weft_dlpack_dtype {
     uint8_t code; /* 0: int, 1: unsigned, 2: float, 4: bfloat, 5: complex, 6: bool */
     uint8_t bits; /* of one element */
     uint16_t lanes;
 } weft_dlpack_dtype;
 
+/* DLTensor: a tensor. */
 typedef struct weft_dlpack_tensor {
     void *data;
     weft_dlpack_device device;
@@ -66,6 +70,7 @@ typedef struct weft_dlpack_tensor {
     uint64_t byte_offset; /* of the first element from `data` */
 } weft_dlpack_tensor;
 
+/* DLManagedTensorVersioned: a tensor with its owner. */
 typedef struct weft_dlpack {
     weft_dlpack_version version;
     void *manager;                             /* of the side that made the struct */

@@ -51,10 +51,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_complete(weft_future *future, vo
 /* Completes a future with `error`, which it references. Errors as weft_future_complete. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_fail(weft_future *future, const weft_error *error);
 
+/* Whether the future is complete, with a payload or an error. */
 WEFT_API bool weft_future_done(const weft_future *future);
 
 /*
- * Waits until the future is complete, at most wait_ms (0 or more, or WEFT_FOREVER). Returns WEFT_OK, the code of the
+ * Waits until the future is complete, at most wait_ms (0 or more; or WEFT_FOREVER). Returns WEFT_OK, the code of the
  * future's error, or
  *   WEFT_ERR_TIMEOUT: the future is not complete after wait_ms, and may complete later. (A call that timed out has the
  *   same code; weft_future_done is then true.)

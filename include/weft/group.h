@@ -104,7 +104,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const cha
  * nothing. */
 WEFT_API void weft_group_close(weft_group *group);
 
-WEFT_API size_t weft_group_size(const weft_group *group);
+WEFT_API size_t weft_group_size(const weft_group *group);              /* the number of members */
 WEFT_API int weft_group_index(const weft_group *group);                /* this worker's index */
 WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the rank at an index; -1 past the end */
 /* Why the group ended; NULL if it has not, or if `group` is NULL. Borrowed until the group is closed. */
@@ -130,7 +130,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
-/* Completes when every member has called it. */
+/* A barrier: completes when every member has called it. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
@@ -168,7 +168,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter_async(weft_group *
                                                                     weft_tensor *output, weft_op how,
                                                                     int64_t timeout_ms, weft_future **out);
 
-/* As weft_group_allgather, on member `root` only. The others' `output` is ignored and may be NULL. */
+/* Gathers as weft_group_allgather, on member `root` only. The others' `output` is ignored and may be NULL. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                                       size_t root, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_gather_async(weft_group *group, const weft_tensor *input,
@@ -235,8 +235,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  *     reduce_scatter               direct, ring, shared
  *     gather, scatter, all_to_all  direct, shared
  *
- * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  * weft_group_print_algorithms prints the whole table of this group as such rules, one per line.
+ *
+ * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_algorithms(weft_group *group, const char *rules);
 WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);

@@ -39,6 +39,7 @@ WEFT_BEGIN_C
  */
 typedef weft_tensor *(*weft_gradient_fn)(weft_tensor *gradient, void *arg);
 
+/* Hooks of one leaf. */
 typedef struct weft_leaf_hook {
     /* Called with each share of the leaf's gradient before it is added to the sum; or NULL. */
     weft_gradient_fn pre;
@@ -83,15 +84,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tenso
  * error.
  */
 typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
-/* Replaces the former function; NULL: none. `arg` must live as long as the set. Do not call this while a pass uses the
- * set. */
+/* Sets the function that ends each pass, in place of the former one; NULL: none. `arg` must live as long as the set. Do
+ * not call this while a pass uses the set. */
 WEFT_API void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg);
 
-/* Backward passes that begin with this tape from now on call these hooks; NULL: none. The tape takes a reference. */
+/* Sets the hooks that backward passes call which begin with this tape from now on; NULL: none. The tape takes a
+ * reference. */
 WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
 
 /*
- * Returns a tensor with x's elements (the same storage), and passes its gradient through `fn` on the way to x. x may be
+ * Makes a tensor with x's elements (the same storage), and passes its gradient through `fn` on the way to x. x may be
  * any tensor of a tape, not only a leaf. `fn` gets the whole gradient, once in each pass. `drop(arg)` runs when the
  * record is freed, or at once if nothing is recorded or the function fails.
  */

@@ -40,17 +40,17 @@ typedef struct weft_job_options {
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
 } weft_job_options;
 
-/* Starts the children. Call it before you open an agent and before you start threads. *error receives the detail of a
- * failure; you release it. If `error` is NULL, the log has the detail. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM.
- * WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check prevents a
- * program that ignores RANK from starting children endlessly. */
+/* Starts the children, the other workers of the job. Call it before you open an agent and before you start threads.
+ * *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
+ * WEFT_ERR_INVALID, WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an
+ * agent yet. The check prevents a program that ignores RANK from starting children endlessly. */
 WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
- * Waits until all children have ended, at most wait_ms (0: not at all; WEFT_FOREVER), kills the remaining ones, and
+ * Waits until all children have ended, at most wait_ms (0: not at all; or WEFT_FOREVER), kills the remaining ones, and
  * frees the job. *worst_exit, if not NULL, receives the highest exit code; a child killed by a signal counts as 128 +
  * the signal. One thread. NULL does nothing.
  *   WEFT_OK: all children exited with 0.

@@ -26,11 +26,13 @@
 
 WEFT_BEGIN_C
 
+/* The calls to read: those that this worker made, or those that it served. */
 typedef enum weft_metric_side {
     WEFT_METRIC_CALLS = 0,  /* calls that this worker made: from the start until the future completes */
     WEFT_METRIC_SERVED = 1, /* calls that this worker served: from the arrival of all arguments until the end */
 } weft_metric_side;
 
+/* The numbers of calls, and their latencies. */
 typedef struct weft_call_metrics {
     uint64_t count;  /* completed calls */
     uint64_t failed; /* completed calls with an error */
@@ -39,9 +41,9 @@ typedef struct weft_call_metrics {
 } weft_call_metrics;
 
 /*
- * Reads the numbers of the calls of one function to (or from) one rank. rank -1: all peers together; function NULL: all
- * functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out` is NULL,
- * or no such side), WEFT_ERR_MEMORY.
+ * Reads the numbers of the calls of one function to (or from) one rank. With rank -1: all peers together; function
+ * NULL: all functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out`
+ * is NULL, or no such side), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
                                                       const char *function, weft_call_metrics *out);

@@ -49,7 +49,7 @@ WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, 
  *     }
  */
 WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args_in inputs);
-/* The tensor at `index`, borrowed; NULL if there is none. */
+/* The tensor at `index` of a list of values, borrowed; NULL if there is none. */
 WEFT_API weft_tensor *weft_args_tensor(weft_args_in values, size_t index);
 
 /* Sets train mode (the default) or eval mode for the module and all modules below it. A tape with its own mode
@@ -77,8 +77,9 @@ WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of 
  * nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
-/* Moves parameters and buffers to a device, with the same conditions. Also the errors of weft_device_check. Modules of
- * weft_on_device_create below it, or the module itself, compute on that device from then on. */
+/* Moves parameters and buffers to a device, under the conditions of weft_module_to. Also the errors of
+ * weft_device_check. Modules of weft_on_device_create below it, or the module itself, compute on that device from then
+ * on. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_device(weft_module *module, weft_device device);
 
 /* The direct children, in order; NULL past the end. */
@@ -89,7 +90,7 @@ WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2
 
 /* ---- Your own modules ------------------------------------------------------------------------------------ */
 
-/* A type has `forward`, `call` or both. If one is missing, weft uses the other. */
+/* The type of your own modules. A type has `forward`, `call` or both. If one is missing, weft uses the other. */
 typedef struct weft_module_type {
     const char *name;
     weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x); /* returns a tensor of the tape */
@@ -136,19 +137,21 @@ typedef struct weft_conv2d_layer {
     bool no_bias;
     uint64_t seed;
 } weft_conv2d_layer;
-/* weight U(-b, b), bias U(-b, b) with b = 1 / sqrt(C / groups * KH * KW) */
+/* A layer of weft_conv2d: weight U(-b, b), bias U(-b, b) with b = 1 / sqrt(C / groups * KH * KW). */
 WEFT_API weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error);
-/* weight [O, I], bias [O] U(-b, b) with b = 1 / sqrt(I) */
+/* A layer of weft_linear: weight [O, I], bias [O] U(-b, b) with b = 1 / sqrt(I). */
 WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
                                          weft_error **error);
-/* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; momentum 0 takes 0.1, eps 0 takes 1e-5 */
+/* A layer of weft_batch_norm2d: weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0. momentum 0
+ * takes 0.1, eps 0 takes 1e-5. */
 WEFT_API weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error);
+
 typedef struct weft_embedding_layer {
     int64_t rows, width;
     weft_embedding_options how;
     uint64_t seed;
 } weft_embedding_layer;
-/* index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0 */
+/* A layer of weft_embedding: index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0. */
 WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error);
 
 typedef struct weft_embedding_bag_layer {
@@ -157,8 +160,9 @@ typedef struct weft_embedding_bag_layer {
     uint64_t seed;
 } weft_embedding_bag_layer;
 /*
- * index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding row 0. weft_module_call also takes
- * (index [n], offsets [B]) and (index, offsets or null, sample weights), as weft_embedding_bag does.
+ * A layer of weft_embedding_bag: index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding row 0.
+ * With weft_module_call the layer also takes (index [n], offsets [B]) and (index, offsets or null, sample weights), as
+ * weft_embedding_bag does.
  */
 WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error);
 
@@ -171,12 +175,15 @@ typedef struct weft_lstm_layer {
     uint64_t seed;
 } weft_lstm_layer;
 /*
- * x [T, N, in_features] -> y [T, N, hidden_features]. Layer k has weight_ih_lk [4 H, I], weight_hh_lk [4 H, H], and
- * bias_ih_lk and bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_module_call takes (x) or
- * (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N, hidden_features]. They may be
- * passed to the next call; weft_detach stops the backward pass there.
+ * Layers of weft_lstm: x [T, N, in_features] -> y [T, N, hidden_features]. Layer k has weight_ih_lk [4 H, I],
+ * weight_hh_lk [4 H, H], and bias_ih_lk and bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only.
+ * weft_module_call takes (x) or (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N,
+ * hidden_features]. They may be passed to the next call; weft_detach stops the backward pass there.
  */
 WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error);
+
+/* These functions make layers without parameters, which run the operator of the same name (weft/ops.h): weft_relu and
+ * so on. Dropout is applied in train mode only. */
 WEFT_API weft_module *weft_relu_create(void);
 WEFT_API weft_module *weft_sigmoid_create(void);
 WEFT_API weft_module *weft_tanh_create(void);
@@ -187,10 +194,12 @@ WEFT_API weft_module *weft_dropout2d_create(double p, weft_error **error);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
-/* Runs the modules one after another. weft_module_forward gives each module the first result of the one before,
- * weft_module_call all of its results. The children are called "0", "1", ... If one of `modules` is NULL, the others
- * are released, NULL is returned, and *error is not changed. So a program may pass the results of constructors without
- * checks, with the same *error, initially NULL: after a failure it has the reason of the constructor that failed. */
+
+/* A module that runs other modules one after another. weft_module_forward gives each module the first result of the one
+ * before, weft_module_call all of its results. The children are called "0", "1", ... If one of `modules` is NULL, the
+ * others are released, NULL is returned, and *error is not changed. So a program may pass the results of constructors
+ * without checks, with the same *error, initially NULL: after a failure it has the reason of the constructor that
+ * failed. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
 
 /*

@@ -30,6 +30,7 @@
 
 WEFT_BEGIN_C
 
+/* A user-defined operator. */
 typedef struct weft_operator {
     const char *name; /* for errors; must stay valid */
     /*

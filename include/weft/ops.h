@@ -28,7 +28,8 @@
 
 WEFT_BEGIN_C
 
-/* ---- Elementwise. a and b broadcast as in NumPy. The first four also take integers, which get no gradient. ---- */
+/* ---- Elementwise operators. a and b broadcast as in NumPy. weft_add, weft_sub, weft_mul and weft_div also take
+ * integers, which get no gradient. ---- */
 WEFT_API weft_tensor *weft_add(weft_tape *tape, weft_tensor *a, weft_tensor *b);
 WEFT_API weft_tensor *weft_sub(weft_tape *tape, weft_tensor *a, weft_tensor *b);
 WEFT_API weft_tensor *weft_mul(weft_tape *tape, weft_tensor *a, weft_tensor *b);
@@ -38,16 +39,18 @@ WEFT_API weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
 WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value);
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
-WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x); /* max(x, 0) */
-/* Like weft_relu, but writes to the memory of x if x is the newest result on this tape, nothing else references it, and
- * no record saved its elements. Do not use x afterwards: its elements may have been overwritten. */
-WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);
+WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);    /* max(x, 0) */
 WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
 WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
 
+/* Like weft_relu, but writes to the memory of x if x is the newest result on this tape, nothing else references it, and
+ * no record saved its elements. Do not use x afterwards: its elements may have been overwritten. */
+WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);
+
 /* ---- Products ---- */
-WEFT_API weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b); /* [M, K] [K, L] -> [M, L] */
-/* x [..., I], weight [O, I], bias [O] or NULL -> x weight^T + bias [..., O]; I is at least 1 */
+/* Matrix product: [M, K] [K, L] -> [M, L]. */
+WEFT_API weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b);
+/* Linear layer: x [..., I], weight [O, I], bias [O] or NULL -> x weight^T + bias [..., O]; I is at least 1 */
 WEFT_API weft_tensor *weft_linear(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias);
 
 typedef struct weft_conv2d_options {
@@ -56,7 +59,8 @@ typedef struct weft_conv2d_options {
     int64_t dilation[2]; /* 1 */
     int64_t groups;      /* 1 */
 } weft_conv2d_options;
-/* x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> [N, O, OH, OW] (cross-correlation) */
+/* Convolution of images: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> [N, O, OH, OW]
+ * (cross-correlation) */
 WEFT_API weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                   const weft_conv2d_options *options);
 
@@ -67,8 +71,9 @@ typedef struct weft_batch_norm_options {
     double eps;      /* added to the variance; 1e-5 */
 } weft_batch_norm_options;
 /*
- * x [N, C, H, W]; weight and bias [C], NULL for 1 and 0; running_mean and running_var [C], contiguous. With `train` the
- * running statistics are updated in place and may be NULL, and x must have more than one value per channel.
+ * Batch normalization of images: x [N, C, H, W]; weight and bias [C], NULL for 1 and 0; running_mean and running_var
+ * [C], contiguous. With `train` the running statistics are updated in place and may be NULL, and x must have more than
+ * one value per channel.
  */
 WEFT_API weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                         weft_tensor *running_mean, weft_tensor *running_var,
@@ -79,15 +84,16 @@ typedef struct weft_max_pool2d_options {
     int64_t stride[2];  /* the kernel's size */
     int64_t padding[2]; /* at most half the kernel; 0 */
 } weft_max_pool2d_options;
-/* [N, C, H, W] -> [N, C, OH, OW] */
+/* Maximum pooling: [N, C, H, W] -> [N, C, OH, OW]. */
 WEFT_API weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options);
-/* [N, C, H, W] -> [N, C, height, width]: cell i averages rows floor(i H / height) to ceil((i + 1) H / height). */
+/* Average pooling to a given size: [N, C, H, W] -> [N, C, height, width]. Cell i averages rows floor(i H / height) to
+ * ceil((i + 1) H / height). */
 WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width);
 
 /*
- * Sets each element (dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1). Multiplies the
- * other elements by 1 / (1 - p). For the random numbers see RANDOM NUMBERS in weft/tape.h. Without `train` the result
- * is x itself.
+ * Dropout: sets each element (weft_dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1).
+ * Multiplies the other elements by 1 / (1 - p). For the random numbers see RANDOM NUMBERS in weft/tape.h. Without
+ * `train` the result is x itself.
  */
 WEFT_API weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train);
 WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train);
@@ -104,7 +110,8 @@ WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabiliti
 WEFT_API weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, double low, double high);
 WEFT_API weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation);
 
-/* ---- Shape. The result is a view of x's storage if the strides allow that, otherwise a copy; any dtype. ---- */
+/* ---- Changing the shape. The result is a view of x's storage if the strides allow that, otherwise a copy; any dtype.
+ * ---- */
 WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and all after it */
 WEFT_API weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape); /* one size may be -1 */
 WEFT_API weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1);
@@ -118,15 +125,16 @@ WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int6
  */
 WEFT_API weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * The slices of x along `dim` that `index`, int64 [n], names, in the order of `index`, with repetitions. The result has
- * x's shape, with size n along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index
- * outside [0, size of x along `dim`).
+ * Takes the slices of x along `dim` that `index`, int64 [n], names, in the order of `index`, with repetitions. The
+ * result has x's shape, with size n along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an
+ * index outside [0, size of x along `dim`).
  */
 WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * A copy y of x, with y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the position along `dim`. `index`
- * matches x as in weft_take_along_dim, and `source` has the shape of `index`. The result is a new tensor. Elements are
- * added in the order of `index`.
+ * Adds elements of `source` to a copy of x, at the places that `index` names. The copy y has
+ * y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the position along `dim`. `index` matches x as in
+ * weft_take_along_dim, and `source` has the shape of `index`. The result is a new tensor. Elements are added in the
+ * order of `index`.
  */
 WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index,
                                        weft_tensor *source);
@@ -143,10 +151,11 @@ typedef struct weft_embedding_options {
     int64_t padding_row; /* a row without a gradient; a negative one counts from the end */
     bool sparse;         /* the gradient is sparse, if the weight is a leaf without hooks; false */
 } weft_embedding_options;
-/* y[.., :] = weight[index[..], :]: index of any shape [...] -> [..., D] */
+/* Looks up rows of a table: y[.., :] = weight[index[..], :]. `index` has any shape [...], the result [..., D]. */
 WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
                                      const weft_embedding_options *options);
 
+/* How the rows of a bag are combined. */
 typedef enum weft_bag_mode {
     WEFT_BAG_MEAN = 0,
     WEFT_BAG_SUM = 1,
@@ -190,33 +199,37 @@ WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0
                                 const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n);
 
 /* ---- Reducing ---- */
-WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* the sum of all elements, a scalar */
-WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if x has no elements */
-WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim,
-                                   bool keep); /* keep: `dim` remains, with size 1 */
+WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x); /* the sum of all elements, a scalar */
+/* The mean of all elements, a scalar; NaN if x has no elements. */
+WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x);
+/* The sum, or the mean, of the elements along `dim`. If `keep` is true, `dim` remains, with size 1. */
+WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
 WEFT_API weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
 /* The index of the largest element along `dim`, the first of equal ones: int64, without dimension `dim`. x may have any
  * dtype. No gradient. */
 WEFT_API weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim);
 
 /* ---- Softmax and losses ---- */
+/* Softmax along `dim`, or its logarithm: y = e^x / (the sum of e^x along `dim`). */
 WEFT_API weft_tensor *weft_softmax(weft_tape *tape, weft_tensor *x, int dim);
 WEFT_API weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim);
 
+/* How the losses of single elements are combined. */
 typedef enum weft_reduction {
     WEFT_REDUCTION_MEAN = 0,
     WEFT_REDUCTION_SUM = 1,
     WEFT_REDUCTION_NONE = 2, /* one loss for each element of the target */
 } weft_reduction;
 
-/* log_probabilities [N, C, ...] or [C], target int64 [N, ...] in [0, C), or a scalar. The result is the mean of
- * -log_probabilities[n, target[n, ...], ...]. */
+/* Negative log likelihood: log_probabilities [N, C, ...] or [C], target int64 [N, ...] in [0, C), or a scalar. The
+ * result is the mean of -log_probabilities[n, target[n, ...], ...]. */
 WEFT_API weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target);
-/* weft_nll_loss of the log_softmax over the classes of scores [N, C, ...] or [C]. */
+/* Cross entropy: weft_nll_loss of the log_softmax over the classes of scores [N, C, ...] or [C]. */
 WEFT_API weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target);
-/* The mean of (x - target)^2; x and target have the same shape. */
+/* Mean squared error: the mean of (x - target)^2; x and target have the same shape. */
 WEFT_API weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target);
 
+/* The same losses with another reduction. weft_nll_loss, weft_cross_entropy and weft_mse_loss take the mean. */
 WEFT_API weft_tensor *weft_nll_loss_reduced(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target,
                                             weft_reduction reduction);
 WEFT_API weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, weft_tensor *target,

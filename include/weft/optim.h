@@ -65,9 +65,11 @@ typedef enum weft_update {
 } weft_update;
 
 /*
- * The options of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the
- * default in its comment, so an option whose default is not 0 cannot be 0. The formulas are below.
+ * OPTIONS of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the default
+ * in its comment, so an option whose default is not 0 cannot be 0. The formulas are with the functions, such as
+ * weft_sgd_create.
  */
+
 typedef struct weft_sgd_options {
     double momentum;
     double dampening;
@@ -207,8 +209,8 @@ WEFT_API weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft
                                              weft_error **error);
 
 /*
- * Resilient backpropagation (Riedmiller, Braun, ICNN 1993), as PyTorch's Rprop. lr is the length of the first step of
- * each element; 1e-2. With g' the gradient of the last step:
+ * Rprop, resilient backpropagation (Riedmiller, Braun, ICNN 1993), as PyTorch's Rprop. lr is the length of the first
+ * step of each element; 1e-2. With g' the gradient of the last step:
  *
  *   l = min(step_max, max(step_min, l (g g' > 0 ? eta_plus : g g' < 0 ? eta_minus : 1)));
  *   if g g' < 0: g = 0;  p -= sign(g) l;  g' = g;

@@ -20,6 +20,7 @@
 
 WEFT_BEGIN_C
 
+/* How elements are combined. */
 typedef enum weft_op {
     WEFT_OP_SUM = 0,
     WEFT_OP_AVG = 1, /* the sum, divided at the end by the number of members and rounded once more */

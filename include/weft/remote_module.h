@@ -48,13 +48,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent
  * WEFT_ERR_INVALID (NULL), and the errors of weft_rpc_remote. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type,
                                                               weft_args_in args, weft_remote_module **out);
-/* The same module, from a handle that another worker passed (weft_remote_module_rref). */
+/* Makes a remote module from a handle that another worker passed (weft_remote_module_rref). */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out);
 /* Makes a handle to a module of this worker, for other workers. References the module. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out);
 WEFT_API weft_remote_module *weft_remote_module_ref(weft_remote_module *module);
 WEFT_API void weft_remote_module_unref(weft_remote_module *module);      /* NULL does nothing */
-WEFT_API weft_rref *weft_remote_module_rref(weft_remote_module *module); /* borrowed */
+WEFT_API weft_rref *weft_remote_module_rref(weft_remote_module *module); /* a handle to the module, borrowed */
 
 /* Sets train mode (the default) or eval mode for forwards of this handle. It does not change other handles or the
  * module's own flag. */

@@ -75,6 +75,7 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  */
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
 
+/* Flags of a function, for weft_function.flags. */
 typedef enum weft_function_flags {
     WEFT_FUNCTION_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
     WEFT_FUNCTION_URGENT = 2, /* its calls start before other calls that wait for a thread */
@@ -139,8 +140,8 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {name ? -1 : WEFT_NAME_NULL, name, 0};
     return t;
 }
-/* The target is exactly this worker, even if another worker takes its rank. When the worker is gone, the call fails
- * with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
+/* Makes a target that is exactly this worker, even if another worker takes its rank. When the worker is gone, the call
+ * fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
  * WEFT_ERR_UNREACHABLE. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
@@ -270,9 +271,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_targ
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
-/* These read argument `index`, which counts from 0. The returned pointers are borrowed until the handler returns; after
- * weft_call_defer_keeping, until the call is finished. The signature is already checked, so they cannot fail. A wrong
- * index aborts a debug build; other builds return NULL, 0 or "". */
+/* These functions read argument `index` of a call, which counts from 0. The returned pointers are borrowed until the
+ * handler returns; after weft_call_defer_keeping, until the call is finished. The signature is already checked, so they
+ * cannot fail. A wrong index aborts a debug build; other builds return NULL, 0 or "". */
 WEFT_API size_t weft_call_count(const weft_call *call);
 WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
 WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
@@ -285,21 +286,22 @@ WEFT_API weft_tensors weft_call_tensors(const weft_call *call, size_t index);
 WEFT_API weft_rref *weft_call_rref(const weft_call *call, size_t index);
 WEFT_API weft_args weft_call_list(const weft_call *call, size_t index);
 
-WEFT_API weft_agent *weft_call_agent(const weft_call *call);
-WEFT_API int weft_call_from(const weft_call *call); /* the caller's rank */
+WEFT_API weft_agent *weft_call_agent(const weft_call *call); /* the agent that serves the call */
+WEFT_API int weft_call_from(const weft_call *call);          /* the caller's rank */
 /* Milliseconds until the caller gives up, 0 or more; WEFT_FOREVER if it never does. */
 WEFT_API int64_t weft_call_time_left(const weft_call *call);
+/* Whether nobody needs the answer: the caller has cancelled the call, it is out of time, or the caller is gone. */
 WEFT_API bool weft_call_cancelled(const weft_call *call);
 /*
- * A future, with a reference for you, that fails when nobody needs the answer (weft_call_cancelled): with
+ * Makes a future, with a reference for you, that fails when nobody needs the answer (weft_call_cancelled): with
  * WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT, or the code for the caller's end (WEFT_ERR_PEER_DEAD ...). If the call is
  * answered first, it completes. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 
 /*
- * Sets the results. References are taken; the limits of arguments apply. Calling it again replaces the results. A wrong
- * type, a NULL tensor or list, or too much data makes the call fail.
+ * Sets the results of a call. References are taken; the limits of arguments apply. Calling it again replaces the
+ * results. A wrong type, a NULL tensor or list, or too much data makes the call fail.
  *
  * From now on until their transfers have ended, the tensors are read: their contents must not change meanwhile.
  * weft_tensor_wait_unread (weft/tensor.h) waits for that, and weft_call_unread reports it. A server that updates its
@@ -332,9 +334,9 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  */
 WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
 /*
- * A future, with a reference for you, that completes when nobody reads the results of the call: the caller has received
- * them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the handler
- * returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
+ * Makes a future, with a reference for you, that completes when nobody reads the results of the call: the caller has
+ * received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the
+ * handler returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_unread(weft_call *call);
 /*

@@ -61,20 +61,20 @@ struct weft_object_type {
     const char *name;  /* for messages */
     weft_drop_fn drop; /* runs on the owner when the last handle is released */
 };
-/* As weft_rref_create_object, with the object's type, which weft_rref_local_typed checks. */
+/* Makes a handle as weft_rref_create_object does, with the object's type, which weft_rref_local_typed checks. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
                                                            void *object, weft_rref **out);
 
 WEFT_API weft_rref *weft_rref_ref(weft_rref *rref);
 WEFT_API void weft_rref_unref(weft_rref *rref);
 
-WEFT_API int weft_rref_owner(const weft_rref *rref);
-WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
+WEFT_API int weft_rref_owner(const weft_rref *rref);     /* the rank of the owner */
+WEFT_API bool weft_rref_is_owner(const weft_rref *rref); /* whether this worker is the owner */
 /* Whether the owner has confirmed that it counts this handle. */
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * Only on the owner: waits at most wait_ms until the value exists. *out is borrowed from the handle. The value is the
+ * Waits at most wait_ms until the value exists, on the owner only. *out is borrowed from the handle. The value is the
  * first result of the function that made it, or a null value if the function gave none. Errors:
  *   WEFT_ERR_STATE: this worker is not the owner.
  *   WEFT_ERR_TYPE: the handle is to an object.
@@ -83,19 +83,19 @@ WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
  *   The error of the function that should have made the value.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out);
-/* Only on the owner: the object, without waiting. WEFT_ERR_TYPE if it does not exist yet or the handle is to a value;
- * WEFT_ERR_STATE on another worker. */
+/* Returns the object without waiting, on the owner only. WEFT_ERR_TYPE if it does not exist yet or the handle is to a
+ * value; WEFT_ERR_STATE on another worker. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* Only on the owner: waits at most wait_ms until the object exists. *out is borrowed from the handle. WEFT_ERR_TYPE if
+/* Waits at most wait_ms until the object exists, on the owner only. *out is borrowed from the handle. WEFT_ERR_TYPE if
  * the object has another type, or if the handle is to a value; the log names both types. Other errors as
  * weft_rref_local_value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
                                                           int64_t wait_ms, void **out);
 
-/* A future that completes when the value exists on its owner, which may be another worker; the value is not copied. It
- * fails with the error of the function that should have made the value, or with WEFT_ERR_INVALID if `rref` is NULL. You
- * get a reference. NULL if memory is out. */
+/* Makes a future that completes when the value exists on its owner, which may be another worker; the value is not
+ * copied. It fails with the error of the function that should have made the value, or with WEFT_ERR_INVALID if `rref`
+ * is NULL. You get a reference. NULL if memory is out. */
 WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*

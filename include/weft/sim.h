@@ -44,6 +44,7 @@
 
 WEFT_BEGIN_C
 
+/* Options of weft_sim_open. */
 typedef struct weft_sim_options {
     uint64_t seed;
     uint64_t latency_min_ns;   /* the shortest latency of a message; default 2,000 */
@@ -55,7 +56,7 @@ typedef struct weft_sim_options {
 
 /* Creates a world. End it with weft_sim_close. `options` NULL: the defaults. Returns NULL if memory is out. */
 WEFT_API weft_sim *weft_sim_open(const weft_sim_options *options);
-/* All programs must have ended or been killed. NULL does nothing. */
+/* Frees a world. All programs must have ended or been killed. NULL does nothing. */
 WEFT_API void weft_sim_close(weft_sim *sim);
 
 /* Adds a program to worker `rank`. It begins inside weft_sim_run. */
@@ -74,16 +75,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
-/* For programs. weft_sim_now returns the virtual time since the start of the world, in nanoseconds. weft_sim_sleep
- * waits until `ns` nanoseconds of virtual time have passed. */
+/* The virtual time since the start of the world, and waiting in virtual time, for programs. weft_sim_now returns
+ * nanoseconds. weft_sim_sleep waits until `ns` nanoseconds have passed. */
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
+/* ---- Faults of workers and links. These functions do nothing if `sim` is NULL, if a rank is invalid, or if the state
+ * is already the wanted one. If memory is out, weft_sim_run returns WEFT_ERR_MEMORY from then on. ---- */
+
 /*
- * Faults of workers and links. These functions do nothing if `sim` is NULL, if a rank is invalid, or if the state is
- * already the wanted one. If memory is out, weft_sim_run returns WEFT_ERR_MEMORY from then on.
- *
- * weft_sim_kill stops a worker as SIGKILL does: its programs never run again, and its connections close. Memory that
+ * Stops a worker as SIGKILL does: its programs never run again, and its connections close. Memory that
  * its programs allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker
  * does not return from this function. weft_sim_spawn may then start a new program at this rank.
  */
@@ -100,14 +101,14 @@ WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
  * store takes a lost connection as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
+/* ---- Faults of a fabric. Its kind is named as in weft_agent_options.fabric ("sim-verbs"). The worker's other fabrics,
+ * its connection to the store and its programs continue. A call that repeats an earlier one does nothing. Errors:
+ * WEFT_ERR_INVALID (NULL, no such rank or fabric, or `from` equal to `to`), WEFT_ERR_MEMORY. ---- */
+
 /*
- * Faults of one kind of fabric, named as in weft_agent_options.fabric ("sim-verbs"). The worker's other fabrics, its
- * connection to the store and its programs continue. A call that repeats an earlier one does nothing. Errors:
- * WEFT_ERR_INVALID (NULL, no such rank or fabric, or `from` equal to `to`), WEFT_ERR_MEMORY.
- *
- * weft_sim_fabric_fail makes the fabric fail at this worker, as a network adapter does. The fabric's connections break,
- * and agents that are opened later cannot open the fabric. weft_sim_fabric_repair makes the fabric work again;
- * connections that broke stay broken, and new ones can be made.
+ * Make the fabric fail at a worker, and repair it. weft_sim_fabric_fail makes the fabric fail at this worker, as a
+ * network adapter does. The fabric's connections break, and agents that are opened later cannot open the fabric.
+ * weft_sim_fabric_repair makes the fabric work again; connections that broke stay broken, and new ones can be made.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric);
@@ -115,10 +116,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_repair(weft_sim *sim, int ra
  * the fabric is healed. Exception: connections of "sim-verbs" and "sim-rdm" may break while the fabric is cut. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric);
-/* While `refuse` is true, the fabric registers no more memory at this worker, as if `ulimit -l` were exhausted. A call
- * with `refuse` false ends this. Connections and registrations that exist continue. */
+/* Makes the fabric refuse to register memory at this worker while `refuse` is true, as if `ulimit -l` were exhausted. A
+ * call with `refuse` false ends this. Connections and registrations that exist continue. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric,
                                                                   bool refuse);
+
+/* ---- Comparing runs ---- */
 
 /* A hash of all events: the same seed and the same programs give the same hash. */
 WEFT_API uint64_t weft_sim_trace_hash(const weft_sim *sim);

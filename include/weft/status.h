@@ -27,6 +27,7 @@
 
 WEFT_BEGIN_C
 
+/* The result of a function that can fail: WEFT_OK, or a negative code. */
 typedef enum weft_status {
     WEFT_OK = 0,
     WEFT_DEFERRED = 1, /* returned by a handler whose call is answered later: weft_call_finish, weft_batch_finish */
@@ -84,24 +85,25 @@ WEFT_API void weft_error_unref(weft_error *error);
 
 /* These read an error. Strings are borrowed from it. For `error` NULL they return WEFT_OK, "", -1 or 0. Any thread. */
 WEFT_API weft_status weft_error_code(const weft_error *error);
-/* With WEFT_ERR_REMOTE: the status of the handler. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and the codes of peers and
- * agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it certainly did not. */
-WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
+WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
+/* The code that the worker where the error occurred gave. With WEFT_ERR_REMOTE: the status of the handler. With
+ * WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and the codes of peers and agents: WEFT_ERR_UNKNOWN if the handler may have run,
+ * WEFT_OK if it certainly did not. */
+WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */
 WEFT_API const char *weft_error_function(const weft_error *error);
 /* The rank of the callee, or, if calls are nested, of the worker where the first failure occurred; -1: none. */
 WEFT_API int weft_error_worker(const weft_error *error);
-WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
-/* The rank of one of these workers; index 0 is the nearest to the origin. */
+/* The rank of one of the workers that the error passed (weft_error_hops); index 0 is the nearest to the origin. */
 WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 
-/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. If the reader of a pipe
- * is gone, the line is lost and no SIGPIPE is raised. */
+/* Prints one line about an error: code, function, worker, chain, message. Prints nothing if `error` is NULL. If the
+ * reader of a pipe is gone, the line is lost and no SIGPIPE is raised. */
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
-/* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code, 0 or 1. Prints
+/* Prints one line to stderr if `status` is a failure, and returns the exit code, 0 or 1: for the end of main. Prints
  * nothing if `status` is the last failure on the calling thread and the log already has its detail. */
 WEFT_API int weft_report(weft_status status);
 

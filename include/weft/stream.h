@@ -34,8 +34,8 @@ WEFT_BEGIN_C
  * may be NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
  * at once (WEFT_ERR_STATE). */
 WEFT_API weft_stream *weft_stream_create(weft_device device, weft_error **error);
-/* The same over a stream of the program (a CUstream or cudaStream_t of this device's primary context). It stays the
- * program's: it must exist until the last reference is dropped, and weft does not destroy it. */
+/* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context). It
+ * stays the program's: it must exist until the last reference is dropped, and weft does not destroy it. */
 WEFT_API weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error);
 WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);
 /* Drops a reference. The last one waits until the stream's work is done. NULL does nothing. */

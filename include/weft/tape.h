@@ -98,8 +98,8 @@ WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
-/* From now on random operators draw the numbers that they would draw on a new tape with this seed. Use it for tapes
- * that weft opened, those of calls and batches. NULL does nothing. */
+/* Sets the seed of a tape: from now on random operators draw the numbers that they would draw on a new tape with this
+ * seed. Use it for tapes that weft opened, those of calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
 
 /* Sets the mode of modules that run on the tape from now on. NULL does nothing. */
@@ -111,10 +111,10 @@ WEFT_API void weft_tape_set_mode(weft_tape *tape, weft_mode mode);
  */
 WEFT_API void weft_tape_close(weft_tape *tape);
 
-/* WEFT_OK, or the code of the first failure; WEFT_ERR_MEMORY for a NULL tape. */
+/* The code of the first failure on the tape, or WEFT_OK; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
-/* The first failure, or NULL; borrowed until the tape closes. Its message names the operator, its operands, and the
- * mismatch. After a wait it may be another one, whose message also has what a GPU reported. */
+/* The first failure on the tape, or NULL; borrowed until the tape closes. Its message names the operator, its operands,
+ * and the mismatch. After a wait it may be another one, whose message also has what a GPU reported. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
 /*
  * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is nothing
@@ -125,7 +125,7 @@ WEFT_API weft_status weft_tape_wait(weft_tape *tape);
  * already, the first error stays. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
-WEFT_API bool weft_tape_records(const weft_tape *tape);
+WEFT_API bool weft_tape_records(const weft_tape *tape); /* whether the tape records */
 
 /*
  * Gives your reference to `tensor` to the tape. The tape drops the reference when the tape is closed, or immediately if
@@ -169,7 +169,8 @@ WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x
  * change: a later pass makes new tensors for a new list. After a failure the list has no entries.
  */
 WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
-/* The same, all dense, with a tensor of zeros for each parameter without a gradient. */
+/* The gradients of `parameters` in the same order, all dense, with a tensor of zeros for each parameter without a
+ * gradient. */
 WEFT_API weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters);
 
 WEFT_END_C

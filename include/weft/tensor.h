@@ -34,6 +34,7 @@ WEFT_BEGIN_C
 
 #define WEFT_MAX_DIMS 8
 
+/* The type of the elements of a tensor. */
 typedef enum weft_dtype {
     WEFT_DTYPE_FLOAT32 = 0,
     WEFT_DTYPE_FLOAT64 = 1,
@@ -57,6 +58,7 @@ typedef enum weft_device_kind {
     WEFT_DEVICE_CUDA = 1,
 } weft_device_kind;
 
+/* A device: the CPU, or one GPU. */
 typedef struct weft_device {
     weft_device_kind kind;
     int index; /* CUDA's number of the GPU; 0 for the CPU */
@@ -102,6 +104,7 @@ extern "C" {
 #define WEFT_SHAPE(...) ((weft_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 #endif
 #define WEFT_SCALAR (weft_tensor_scalar_shape())
+/* The shape without dimensions, WEFT_SCALAR. */
 static inline weft_shape weft_tensor_scalar_shape(void)
 {
     weft_shape s = {0, {0}};
@@ -109,19 +112,22 @@ static inline weft_shape weft_tensor_scalar_shape(void)
 }
 
 WEFT_API size_t weft_dtype_size(weft_dtype dtype);      /* bytes of one element; 0 if `dtype` is invalid */
-WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* "float32" ... */
+WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* the name of a dtype: "float32" ... */
 
-/* These make contiguous CPU tensors. Their storage comes from memory that weft caches. */
+/* ---- Making tensors ---- */
+
+/* These functions make contiguous CPU tensors. Their storage comes from memory that weft caches. */
 WEFT_API weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype); /* contents undefined */
 WEFT_API weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype);
 WEFT_API weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value);
 WEFT_API weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype); /* 0, 1, ... count-1 */
 WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data);
 
-/* Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be sent
- * (docs/cuda.md). */
-/* WEFT_OK if tensors can be made on `device`. WEFT_ERR_UNSUPPORTED: the machine has no GPU or no driver.
- * WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
+/* ---- Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be
+ * sent (docs/cuda.md). ---- */
+
+/* Checks whether tensors can be made on `device`: then it returns WEFT_OK. WEFT_ERR_UNSUPPORTED: the machine has no GPU
+ * or no driver. WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
 /*
  * Reads a device from a text, such as the value of an option: "cpu", "cuda" (the first GPU), "cuda:1", or "auto".
@@ -134,16 +140,19 @@ WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_e
  */
 WEFT_API WEFT_NODISCARD weft_status weft_device_choose(const char *text, int local_rank, weft_device *out,
                                                        weft_error **error);
+/* Makes a contiguous tensor on a device, contents undefined. */
 WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
-/* A contiguous CPU tensor, contents undefined, in memory that is page-locked for GPUs: copies between it and any GPU
- * are faster than from other host memory. Calls, groups and operators take it as any CPU tensor. `device` is the GPU
- * whose driver allocates the memory; for the CPU the function is weft_tensor_empty. Page-locked memory cannot be
+/* Makes a contiguous CPU tensor, contents undefined, in memory that is page-locked for GPUs: copies between it and any
+ * GPU are faster than from other host memory. Calls, groups and operators take it as any CPU tensor. `device` is the
+ * GPU whose driver allocates the memory; for the CPU the function is weft_tensor_empty. Page-locked memory cannot be
  * swapped out: allocate little, and use it again. */
 WEFT_API weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype);
-/* A reference to `tensor` if it is on `device`; otherwise a contiguous copy there. A copy to the CPU is
+/* Returns a reference to `tensor` if it is on `device`; otherwise a contiguous copy there. A copy to the CPU is
  * complete when the function returns. A copy to a GPU is queued (weft/stream.h), and `tensor` may be changed. */
 WEFT_API weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device);
-WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
+WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor); /* the device of a tensor */
+
+/* ---- Memory of the program ---- */
 
 /*
  * Makes a tensor over memory of the caller, without a copy. `data` is the address of its first element. `strides` has
@@ -171,6 +180,9 @@ WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void 
 WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
 WEFT_API void weft_tensor_unref(weft_tensor *tensor);
 
+/* ---- Reading a tensor ---- */
+
+/* These functions read the form of a tensor: its dtype, sizes, strides and number of elements. */
 WEFT_API weft_dtype weft_tensor_dtype(const weft_tensor *tensor);
 WEFT_API int weft_tensor_ndim(const weft_tensor *tensor);
 WEFT_API int64_t weft_tensor_size(const weft_tensor *tensor, int dim); /* dim < 0 counts from the end; 0: no such dim */
@@ -186,15 +198,16 @@ WEFT_API bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
  * its next step or assignment; weft_tensor_contiguous gives a tensor whose address does not change. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 
-/* Reports that the contents of `tensor` were changed through its address. If a tape saved the tensor, or another tensor
- * with the same storage, its backward pass then fails with WEFT_ERR_STATE instead of using wrong values. Call the
- * function after the change. It is not needed for memory that nothing has used yet, nor after weft's own functions. */
+/* Tells weft that the contents of `tensor` were changed through its address. If a tape saved the tensor, or another
+ * tensor with the same storage, its backward pass then fails with WEFT_ERR_STATE instead of using wrong values. Call
+ * the function after the change. It is not needed for memory that nothing has used yet, nor after weft's own
+ * functions. */
 WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
 
 /*
- * Waits at most wait_ms (0: not at all; or WEFT_FOREVER) until no transfer reads the storage of `tensor`. Other tensors
- * may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only your own
- * lock prevents new readers (weft_call_give shows how). These are readers:
+ * Waits until no transfer reads the storage of `tensor`, at most wait_ms (0: not at all; or WEFT_FOREVER). Other
+ * tensors may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only
+ * your own lock prevents new readers (weft_call_give shows how). These are readers:
  *   Results of calls, from weft_call_give until the caller has received them or the call has failed.
  *   Items, from weft_call_send_item until on_item has returned.
  *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
@@ -209,23 +222,26 @@ WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
  */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms);
 
-/* One element, converted to double or int64; the real part of a complex number. `index` counts elements in row-major
- * order, independent of the strides. 0 if `index` is out of range. The element of a tensor on a device is copied when
- * the device has done all work queued there, so the functions wait. They return 0 if the device fails. */
+/* Return one element, converted to double or int64; the real part of a complex number. `index` counts elements in
+ * row-major order, independent of the strides. 0 if `index` is out of range. The element of a tensor on a device is
+ * copied when the device has done all work queued there, so the functions wait. They return 0 if the device fails. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);
 WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
 
-/* Views: new tensors over the same storage. Tapes do not record them; weft/ops.h has views that tapes record. */
-WEFT_API weft_tensor *weft_tensor_reshape(weft_tensor *tensor,
-                                          weft_shape shape); /* one size may be -1; `tensor` must be contiguous */
+/* ---- Views and copies. Views are new tensors over the same storage. Tapes do not record them; weft/ops.h has views
+ * that tapes record. ---- */
+
+/* A view with another shape. One size may be -1; `tensor` must be contiguous. */
+WEFT_API weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape);
+/* A view with two dimensions exchanged. */
 WEFT_API weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1);
-/* Elements start .. start + length - 1 along `dim`. */
+/* A view of the elements start .. start + length - 1 along `dim`. */
 WEFT_API weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length);
-/* Element `index` along `dim`; the result does not have that dimension. */
+/* A view of element `index` along `dim`; the result does not have that dimension. */
 WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index);
 
-/* A reference to `tensor` if it is contiguous; otherwise a contiguous copy. For a module's parameter or buffer it gives
- * the current value, without a copy; later steps do not change the result, which wants no gradient. */
+/* Returns a reference to `tensor` if it is contiguous; otherwise a contiguous copy. For a module's parameter or buffer
+ * it gives the current value, without a copy; later steps do not change the result, which wants no gradient. */
 WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
 WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
 /* A copy, converted to `dtype`.
@@ -243,6 +259,7 @@ WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
  * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If `target` is a module's parameter or buffer
  * whose value something holds, it gets new memory (WEFT_ERR_MEMORY), and the holders keep the old value. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
+/* Sets all elements to `value`. */
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 /*
  * Fill a float32 or float64 tensor with random numbers: uniform in [low, high), or normal. Element i, in row-major
@@ -254,7 +271,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_uniform(weft_tensor *target
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean,
                                                             double deviation);
 
-/* Whether tapes that record compute a gradient for this tensor (weft/tape.h). New tensors want no gradient. */
+/* ---- Gradients, printing ---- */
+
+/* Sets or tells whether tapes that record compute a gradient for this tensor (weft/tape.h). New tensors want no
+ * gradient. */
 WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad);
 WEFT_API bool weft_tensor_requires_grad(const weft_tensor *tensor);
 

@@ -37,6 +37,7 @@ WEFT_BEGIN_C
  * for each value and tensor. The contents of tensors do not count. Calls to this worker itself have no such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 
+/* The type of a value. */
 typedef enum weft_type {
     WEFT_TYPE_NONE = 0, /* ends a signature; no value has this type */
     WEFT_TYPE_NULL = 1,
@@ -61,6 +62,8 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
+/* ---- Literals ---- */
+
 /* The type of function parameters that receive a literal. Do not declare variables of this type: they may outlive the
  * list. In C it is weft_args. In C++ it accepts a weft_args or the result of WEFT_VALUES. */
 #ifdef __cplusplus
@@ -79,7 +82,7 @@ WEFT_BEGIN_C
 typedef weft_args weft_args_in;
 #endif
 
-/* One borrowed value, made by the functions weft_of_... */
+/* One borrowed value, made by weft_of_tensor and similar functions. */
 struct weft_value {
     weft_type type;
     union {
@@ -97,8 +100,9 @@ struct weft_value {
     } as;
 };
 
-WEFT_API const char *weft_type_name(weft_type type);
+WEFT_API const char *weft_type_name(weft_type type); /* the name of a type, such as "tensor" */
 
+/* These functions make one borrowed value. */
 WEFT_API weft_value weft_of_null(void);
 WEFT_API weft_value weft_of_bool(bool value);
 WEFT_API weft_value weft_of_i64(int64_t value);
@@ -169,10 +173,14 @@ template <typename... V> static inline weft_literal_list<V...> weft_of_list(cons
 static const weft_args WEFT_NO_VALUES = {nullptr, 0};
 WEFT_BEGIN_C
 #else
+/* A literal of the given values, which lives until its block ends: WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.0)). It
+ * borrows the tensors and strings. The items of a list are values too: weft_of_list(WEFT_VALUES(...)). */
 #define WEFT_VALUES(...)                                                                                               \
     ((weft_args){(const weft_value[]){__VA_ARGS__}, sizeof((const weft_value[]){__VA_ARGS__}) / sizeof(weft_value)})
 #define WEFT_NO_VALUES ((weft_args){NULL, 0})
 #endif
+
+/* ---- Owned lists ---- */
 
 /* Makes an owned list of the values of a literal. Scalars, strings and bytes are copied; tensors and remote references
  * are referenced. WEFT_ERR_INVALID (a NULL tensor, string or list, or an invalid type), WEFT_ERR_TOO_LARGE,
@@ -185,13 +193,15 @@ WEFT_API void weft_values_unref(weft_values *values);
  * shared. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
 
-WEFT_API size_t weft_values_count(const weft_values *values);
-WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /* WEFT_TYPE_NONE past the end */
+WEFT_API size_t weft_values_count(const weft_values *values); /* the number of values */
+/* The type of value `index`; WEFT_TYPE_NONE past the end. */
+WEFT_API weft_type weft_values_type(const weft_values *values, size_t index);
 /* The list as a literal, borrowed from `values`. */
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
-/* These read value `index`; *out is borrowed from `values`. WEFT_ERR_NOT_FOUND if there is no such value,
- * WEFT_ERR_TYPE if it has another type; the log names the index and the types. weft_values_type tells the type. */
+/* These functions read value `index` of a list; *out is borrowed from `values`. WEFT_ERR_NOT_FOUND if there is no such
+ * value, WEFT_ERR_TYPE if it has another type; the log names the index and the types. weft_values_type tells the
+ * type. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out);
