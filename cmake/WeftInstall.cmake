@@ -46,3 +46,5 @@ if("weft" IN_LIST weft_parts)
   install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT weft FILES_MATCHING REGEX ${weft_only_headers})
   install(FILES cmake/FindOneDNN.cmake DESTINATION ${weft_cmake_dir} COMPONENT weft)
 endif()
+
+include(WeftMan)

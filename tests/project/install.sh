@@ -17,6 +17,19 @@ for pattern in "${patterns[@]}"; do
     fail=1
   fi
 done
+# Manual pages: those of the library, and one for each program. The component rpc has none.
+man=$(find "$prefix" -path '*/share/man' -o -path "$prefix/man" | head -n 1)
+if [ -n "$component" ]; then
+  [ -z "$man" ] || { echo "$man is no part of the component $component"; fail=1; }
+else
+  for page in man3/weft_rpc_async.3 man3/weft_agent_options.3 man7/weft.7 man7/weft_rpc.h.7; do
+    [ -s "$man/$page" ] || { echo "not installed: the manual page $page"; fail=1; }
+  done
+  for program in "$prefix"/bin/weft-*; do
+    page=man1/$(basename "$program" .py).1
+    [ -s "$man/$page" ] || { echo "the program $program has no manual page: $page (cmake/WeftMan.cmake)"; fail=1; }
+  done
+fi
 if grep -rlF "$build" "$prefix" --include='*.cmake' --include='*.pc'; then
   echo "the files above name the build tree: the installed tree would depend on it"
   fail=1
