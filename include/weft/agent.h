@@ -308,7 +308,7 @@ WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 WEFT_API int weft_agent_rank(const weft_agent *agent);       /* this worker's rank */
 WEFT_API int weft_agent_world_size(const weft_agent *agent); /* the number of ranks in the job */
 /*
- * Writes the fabric of a lane to the worker `rank`, or, if the lane is not open, the fabric that it would be opened on:
+ * Writes which fabric a lane to the worker `rank` uses. If the lane is not open, it is the fabric that it would use:
  * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did
  * not open here, then why open ones that this worker prefers are not used. A reason may contain parentheses. "none":
  * the two workers have no fabric in common. Writes at most `room` bytes with the NUL; a longer text is truncated. 600

@@ -152,9 +152,8 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  * Errors:
  *   WEFT_ERR_STATE, at once: `uneven` is not set, or there are sums of passes that reduced nothing
  *   (weft_data_parallel_set_sync), which would be lost. The log has the reason. The group continues, and the others
- *   wait.
- *   To continue, run a pass that reduces (if no data is left, over any data with the loss times 0), step, and then
- *   join.
+ *   wait. To continue, run a pass that reduces (if no data is left, over any data with the loss times 0), step, and
+ *   then join.
  *   WEFT_ERR_STATE: a parameter was unfrozen after the object was created; the group's error names it.
  *   WEFT_ERR_INVALID: NULL.
  *   The errors of the group.

@@ -98,7 +98,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer
 
 /*
  * Changes the learning rate at all owners. If it fails, some owners may have the new rate: call it again.
- * WEFT_ERR_INVALID: negative or not finite. weft_dist_optimizer_lr returns the rate that was last set at all owners.
+ * weft_dist_optimizer_lr returns the rate that was last set at all owners. WEFT_ERR_INVALID: negative or not finite.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr,
                                                                int64_t timeout_ms, weft_error **error);

@@ -338,10 +338,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_gradients_norm(weft_gradients gradients
  * the norm; 0 before the first such step. */
 WEFT_API double weft_optimizer_norm(const weft_optimizer *optimizer);
 
-/* weft_optimizer_set_lr sets the learning rate of all groups, weft_optimizer_set_group_lr that of one.
- * weft_optimizer_lr returns the rate of the first group, weft_optimizer_group_lr that of one (0 past the last). With a
- * rate of 0 a step updates only the state, except in Rprop, whose steps depend on the rate only at the beginning.
- * WEFT_ERR_INVALID: negative, not finite, or no such group. */
+/* Set or return the learning rate. weft_optimizer_set_lr sets that of all groups, weft_optimizer_set_group_lr that of
+ * one. weft_optimizer_lr returns the rate of the first group, weft_optimizer_group_lr that of one (0 past the last).
+ * With a rate of 0 a step updates only the state, except in Rprop, whose steps depend on the rate only at the
+ * beginning. WEFT_ERR_INVALID: negative, not finite, or no such group. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr);
 WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr);

@@ -83,7 +83,8 @@ WEFT_API weft_error *weft_error_create(weft_status code, const char *format, ...
 WEFT_API weft_error *weft_error_ref(const weft_error *error);
 WEFT_API void weft_error_unref(weft_error *error);
 
-/* These read an error. Strings are borrowed from it. For `error` NULL they return WEFT_OK, "", -1 or 0. Any thread. */
+/* These functions read an error. Strings are borrowed from it. For `error` NULL they return WEFT_OK, "", -1 or 0. Any
+ * thread. */
 WEFT_API weft_status weft_error_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */

@@ -76,7 +76,9 @@ def roff_blocks(blocks, mark, heads=None):
             out.append("%s %s%s" % (heads, escape(title), "?" if head.group(0).strip().endswith("?") else ""))
             if head.group(0).rstrip()[-1] in ".:?":
                 text = text[head.end():]
-            text = text[:1].upper() + text[1:] if text[:1].islower() and " " in text[:12] else text
+                text = text[:1].upper() + text[1:] if text[:1].islower() and " " in text[:12] else text
+            else:
+                text = head.group(1).strip().capitalize() + " " + text[head.end():]
         elif text or block.code:
             out.append(".PP")
         if text:

@@ -86,7 +86,7 @@ def summary_of(text, limit=95):
     text = re.sub(r"^[A-Z]{2,}[A-Z ]*[.:] (?=[A-Z])", "", re.sub(r"\s+", " ", text))
     text = re.sub(r" \(weft/\w+\.h\)", "", re.sub(r"^These functions ", "", text))
     one = sentences(text)[0].rstrip(".:").replace("`", "")
-    ends = [at for at in cuts_of(one, ": ", "; ") if at >= 15]
+    ends = [at for at in cuts_of(one, ": ", "; ") if at >= 10]
     one = one[:ends[0]] if ends else one
     if len(one) > limit:
         ends = [at for at in cuts_of(one, ", ", " (") if at <= limit]
