@@ -168,8 +168,11 @@ int main(int argc, char **argv)
         {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32"},
         {"seed", CLI_INT, &seed, 0, INT32_MAX, NULL, "N", "seed of the network and of the drawings", "1"},
     };
-    const cli program = {"own_optimizer", "custom optimizers train a network on drawings of digits",
-                         "own_optimizer --check", options, sizeof options / sizeof *options};
+    const cli program = {.program = "own_optimizer",
+                         .purpose = "custom optimizers train a network on drawings of digits",
+                         .example = "own_optimizer --check",
+                         .options = options,
+                         .count = sizeof options / sizeof *options};
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -41,6 +41,11 @@ static void print_choices(const cli_option *option, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "|" : "", option->choices[i]);
 }
 
+static const char *dashes(const cli_option *option)
+{
+    return option->name[1] ? "--" : "-";
+}
+
 static void print_option(const cli_option *option)
 {
     char value[128] = "", left[192];
@@ -48,7 +53,7 @@ static void print_option(const cli_option *option)
         print_choices(option, value, sizeof value);
     else if (option->kind != CLI_FLAG)
         snprintf(value, sizeof value, "%s", option->shown);
-    snprintf(left, sizeof left, "  --%s%s%s", option->name, *value ? " " : "", value);
+    snprintf(left, sizeof left, "  %s%s%s%s", dashes(option), option->name, *value ? " " : "", value);
     printf("%-*s%s%s", HELP_COLUMN, left, strlen(left) < HELP_COLUMN ? "" : "  ", option->help);
     if (option->fallback)
         printf(" (default: %s)", option->fallback);
@@ -57,10 +62,14 @@ static void print_option(const cli_option *option)
 
 static void print_help(const cli *program)
 {
-    printf("%s - %s\n\nusage: %s [options]\n", program->program, program->purpose, program->program);
+    printf("%s - %s\n\nusage: %s [options]%s%s\n", program->program, program->purpose, program->program,
+           program->operands ? " " : "", program->operands ? program->operands : "");
     for (size_t i = 0; i < program->count; i++)
         print_option(&program->options[i]);
-    printf("%-*s%s\n\nexample: %s\n", HELP_COLUMN, "  --help", "this text", program->example);
+    printf("%-*s%s\n\n", HELP_COLUMN, "  --help", "this text");
+    if (program->notes)
+        printf("%s\n", program->notes);
+    printf("example: %s\n", program->example);
 }
 
 /* ---- Values ----------------------------------------------------------------------------------------------------- */
@@ -71,8 +80,8 @@ static int set_int(const cli *program, const cli_option *option, const char *tex
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || errno || (double)value < option->low || (double)value > option->high)
-        return cli_error(program, "--%s is '%s': expected a whole number from %.0f to %.0f", option->name, text,
-                         option->low, option->high);
+        return cli_error(program, "%s%s is '%s': expected a whole number from %.0f to %.0f", dashes(option),
+                         option->name, text, option->low, option->high);
     *(int64_t *)option->value = value;
     return -1;
 }
@@ -82,8 +91,8 @@ static int set_number(const cli *program, const cli_option *option, const char *
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value) || value < option->low || value > option->high)
-        return cli_error(program, "--%s is '%s': expected a number from %g to %g", option->name, text, option->low,
-                         option->high);
+        return cli_error(program, "%s%s is '%s': expected a number from %g to %g", dashes(option), option->name, text,
+                         option->low, option->high);
     *(double *)option->value = value;
     return -1;
 }
@@ -91,7 +100,7 @@ static int set_number(const cli *program, const cli_option *option, const char *
 static int set_text(const cli *program, const cli_option *option, const char *text)
 {
     if (!*text)
-        return cli_error(program, "--%s is '': expected %s", option->name, option->shown);
+        return cli_error(program, "%s%s is '': expected %s", dashes(option), option->name, option->shown);
     *(const char **)option->value = text;
     return -1;
 }
@@ -106,7 +115,7 @@ static int set_choice(const cli *program, const cli_option *option, const char *
         }
     }
     print_choices(option, choices, sizeof choices);
-    return cli_error(program, "--%s is '%s': expected %s", option->name, text, choices);
+    return cli_error(program, "%s%s is '%s': expected %s", dashes(option), option->name, text, choices);
 }
 
 static int set_value(const cli *program, const cli_option *option, const char *text)
@@ -141,25 +150,37 @@ static const cli_option *find(const cli *program, const char *name, size_t lengt
 static int take(const cli *program, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *equals = strchr(word, '=');
-    if (strncmp(word, "--", 2) != 0)
+    size_t dash_count = strncmp(word, "--", 2) == 0 ? 2 : 1;
+    if (*word != '-')
         return cli_error(program, "'%s' is no option", word);
-    size_t length = equals ? (size_t)(equals - word - 2) : strlen(word) - 2;
-    const cli_option *option = find(program, word + 2, length);
-    if (!option)
-        return cli_error(program, "unknown option '--%.*s'", (int)length, word + 2);
+    const char *name = word + dash_count;
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const cli_option *option = find(program, name, length);
+    if (!option || strlen(dashes(option)) != dash_count)
+        return cli_error(program, dash_count == 2 ? "unknown option '--%.*s'" : "'-%.*s' is no option", (int)length,
+                         name);
     if (option->kind == CLI_FLAG)
-        return equals ? cli_error(program, "--%s takes no value, and '%s' gives one", option->name, word)
-                      : set_value(program, option, "");
+        return equals
+                   ? cli_error(program, "%s%s takes no value, and '%s' gives one", dashes(option), option->name, word)
+                   : set_value(program, option, "");
     if (equals)
         return set_value(program, option, equals + 1);
     if (*at + 1 == argc)
-        return cli_error(program, "--%s needs a value: %s", option->name, option->shown ? option->shown : "one word");
+        return cli_error(program, "%s%s needs a value: %s", dashes(option), option->name,
+                         option->shown ? option->shown : "one word");
     return set_value(program, option, argv[++*at]);
 }
 
 int cli_parse(const cli *program, int argc, char **argv)
 {
-    for (int at = 1; at < argc; at++) {
+    int at;
+    for (at = 1; at < argc; at++) {
+        if (program->operands && (argv[at][0] != '-' || !argv[at][1]))
+            break;
+        if (program->operands && strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
             print_help(program);
             return cli_flush(program->program, 0);
@@ -168,5 +189,7 @@ int cli_parse(const cli *program, int argc, char **argv)
         if (code >= 0)
             return code;
     }
+    if (program->operands)
+        *program->first = at;
     return -1;
 }

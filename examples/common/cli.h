@@ -16,7 +16,7 @@ typedef enum cli_kind {
 } cli_kind;
 
 typedef struct cli_option {
-    const char *name; /* without the dashes */
+    const char *name; /* without the dashes; a name of one letter has one dash */
     cli_kind kind;
     void *value; /* of the type that `kind` names; not changed if the option is not given */
     double low, high;
@@ -32,10 +32,14 @@ typedef struct cli {
     const char *example; /* one command line */
     const cli_option *options;
     size_t count;
+    const char *notes;    /* lines that --help prints after the options; NULL: none */
+    const char *operands; /* what follows the options: "PROGRAM [ARGUMENTS...]"; NULL: nothing */
+    int *first;           /* with operands: receives the index in argv of the first one, argc if there is none */
 } cli;
 
 /*
- * Reads "--name value" and "--name=value". Returns -1 to continue, or the exit code to end with: 0 after --help; 2
+ * Reads "--name value" and "--name=value". With operands, the options end at "--" or at the first word that does not
+ * begin with a dash. Returns -1 to continue, or the exit code to end with: 0 after --help; 2
  * after an error, whose message names the option and the value.
  */
 int cli_parse(const cli *program, int argc, char **argv);

@@ -288,8 +288,11 @@ int settings_read(int argc, char **argv, settings *o)
          "take these results instead of measuring; --only, --fabric and --sizes choose among them", NULL},
         {"version", CLI_FLAG, &version, 0, 0, NULL, NULL, "the version of weft", NULL},
     };
-    const cli program = {"weft-perf", "measures weft on this host, or between two",
-                         "weft-perf --only latency --fabric host,tcp", options, COUNT(options)};
+    const cli program = {.program = "weft-perf",
+                         .purpose = "measures weft on this host, or between two",
+                         .example = "weft-perf --only latency --fabric host,tcp",
+                         .options = options,
+                         .count = COUNT(options)};
     int code = cli_parse(&program, argc, argv);
     if (code == 0)
         print_more();
