@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hosts.c - see hosts.h. */
+#include "run/hosts.h"
+
+#include "job/bootstrap/nodelist.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SLOTS_MOST 65536
+
+/* The host of that name, which is added if it is new. NULL: out of memory. */
+static host *host_named(host_list *list, const char *name, host_way way)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    host *larger = realloc(list->items, (list->count + 1) * sizeof *larger);
+    if (!larger)
+        return NULL;
+    list->items = larger;
+    larger[list->count] = (host){.name = strdup(name), .way = way};
+    return larger[list->count].name ? &larger[list->count++] : NULL;
+}
+
+void hosts_here(host_list *made, int slots)
+{
+    *made = (host_list){0};
+    host *one = host_named(made, "localhost", HOST_HERE);
+    if (one)
+        one->slots = slots;
+}
+
+const char *host_address(const host *one)
+{
+    const char *at = strrchr(one->name, '@');
+    return at ? at + 1 : one->name;
+}
+
+/* Also by the part before the first dot. */
+static bool is_this_machine(const char *name)
+{
+    static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
+    char own[HOST_NAME_MAX + 1] = "";
+    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
+        if (strcmp(name, loopback[i]) == 0)
+            return true;
+    (void)gethostname(own, sizeof own - 1);
+    size_t short_own = strcspn(own, "."), short_name = strcspn(name, ".");
+    bool is_short = !own[short_own] || !name[short_name];
+    return strcmp(name, own) == 0 || (is_short && short_own == short_name && strncmp(name, own, short_own) == 0);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------ */
+
+/* "slots=4"; max_slots, which Open MPI has too, says nothing here. Returns 0 if it is neither. */
+static int slots_of(const char *word)
+{
+    char *end;
+    long slots = 0;
+    if (strncmp(word, "slots=", 6) == 0)
+        slots = strtol(word + 6, &end, 10);
+    else
+        return strncmp(word, "max_slots=", 10) == 0 || strncmp(word, "max-slots=", 10) == 0 ? -1 : 0;
+    return end != word + 6 && !*end && slots > 0 && slots <= SLOTS_MOST ? (int)slots : 0;
+}
+
+static bool read_line(host_list *list, char *line, const char *path, int number)
+{
+    char *rest = NULL;
+    line[strcspn(line, "#\n")] = '\0';
+    const char *name = strtok_r(line, " \t\r", &rest);
+    int slots = 1;
+    if (!name)
+        return true;
+    if (*name == '-' || strchr(name, '=')) {
+        fprintf(stderr, "weft-run: %s:%d: '%s' is no name of a host\n", path, number, name);
+        return false;
+    }
+    for (const char *word; (word = strtok_r(NULL, " \t\r", &rest));) {
+        int given = slots_of(word);
+        if (!given) {
+            fprintf(stderr, "weft-run: %s:%d: '%s': expected slots=K, with K from 1 to %d\n", path, number, word,
+                    SLOTS_MOST);
+            return false;
+        }
+        slots = given > 0 ? given : slots;
+    }
+    host *one = host_named(list, name, is_this_machine(name) ? HOST_HERE : HOST_SSH);
+    if (one)
+        one->slots += one->slots < SLOTS_MOST ? slots : 0;
+    return one != NULL;
+}
+
+bool hosts_read(host_list *made, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0;
+    bool ok = true;
+    FILE *file = fopen(path, "re");
+    *made = (host_list){0};
+    if (!file) {
+        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    for (int number = 1; ok && getline(&line, &room, file) >= 0; number++)
+        ok = read_line(made, line, path, number);
+    if (ok && ferror(file))
+        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
+    else if (ok && made->count == 0)
+        fprintf(stderr, "weft-run: --hosts: %s names no host\n", path);
+    ok = ok && !ferror(file) && made->count > 0;
+    free(line);
+    fclose(file);
+    if (!ok)
+        hosts_free(made);
+    return ok;
+}
+
+/* ---- Slurm ------------------------------------------------------------------------------------------------------ */
+
+/* Item `index` of a list such as "4(x3),2": three times 4, then 2. Returns 0 if there is none. */
+static int slurm_number(const char *list, size_t index)
+{
+    while (list && *list) {
+        char *end;
+        long number = strtol(list, &end, 10), times = 1;
+        if (end == list || number < 1 || number > SLOTS_MOST)
+            return 0;
+        if (strncmp(end, "(x", 2) == 0)
+            times = strtol(end + 2, &end, 10);
+        if (*end == ')')
+            end++;
+        if (times > 0 && index < (size_t)times)
+            return (int)number;
+        index -= times > 0 ? (size_t)times : 0;
+        list = *end == ',' ? end + 1 : NULL;
+    }
+    return 0;
+}
+
+bool hosts_of_slurm(host_list *made)
+{
+    const char *names = getenv("SLURM_JOB_NODELIST"), *nodes = getenv("SLURM_JOB_NUM_NODES");
+    char name[256];
+    *made = (host_list){0};
+    if (!names || !nodes || strtol(nodes, NULL, 10) < 2)
+        return false;
+    for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof name); i++) {
+        int slots = slurm_number(getenv("SLURM_TASKS_PER_NODE"), i);
+        host *one = host_named(made, name, HOST_SRUN);
+        if (!one)
+            break;
+        one->slots = slots > 0 ? slots : 1;
+        one->cpus = slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i);
+    }
+    return made->count > 0;
+}
+
+int hosts_slots(const host_list *list)
+{
+    int64_t slots = 0;
+    for (size_t i = 0; i < list->count; i++)
+        slots += list->items[i].slots;
+    return slots < SLOTS_MOST ? (int)slots : SLOTS_MOST;
+}
+
+void hosts_free(host_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i].name);
+    free(list->items);
+    *list = (host_list){0};
+}

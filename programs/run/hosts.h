@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hosts.h - the machines on which the workers start. */
+#ifndef WEFT_RUN_HOSTS_H
+#define WEFT_RUN_HOSTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum host_way {
+    HOST_HERE, /* this machine */
+    HOST_SSH,
+    HOST_SRUN, /* a node of the Slurm allocation that this process is in */
+} host_way;
+
+typedef struct host {
+    char *name; /* for ssh: perhaps with a user, "me@node1" */
+    host_way way;
+    int slots; /* workers that it takes */
+    int cpus;  /* of Slurm: of the allocation on this node; otherwise 0 */
+} host;
+
+typedef struct host_list {
+    host *items;
+    size_t count;
+} host_list;
+
+/* This machine, with that many slots. */
+void hosts_here(host_list *made, int slots);
+/* A file in the form of Open MPI's host files: a name a line, perhaps with slots=K (1 without); "#" begins a comment.
+ * The slots of repeated names are added up. False: the error was printed. */
+bool hosts_read(host_list *made, const char *path);
+/* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. False: there is none. */
+bool hosts_of_slurm(host_list *made);
+int hosts_slots(const host_list *list);
+void hosts_free(host_list *list);
+
+/* The name without the user. */
+const char *host_address(const host *one);
+
+#endif

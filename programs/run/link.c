@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.c - see link.h. */
+#include "run/link.h"
+
+#include "run/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORDS_MOST 64 /* of a command */
+
+typedef struct command {
+    const char *words[WORDS_MOST + 1];
+    size_t count;
+    char split[1024];               /* of --ssh */
+    char nodes[300], cpus[40];      /* options of srun */
+    char self[PATH_MAX];            /* weft-run */
+    char remote[2 * PATH_MAX + 64]; /* the line for the remote shell */
+} command;
+
+static void add_word(command *made, const char *word)
+{
+    if (made->count < WORDS_MOST)
+        made->words[made->count++] = word;
+}
+
+/* A word for a shell. */
+static void quote(const char *word, char *out, size_t room)
+{
+    size_t used = 0;
+    out[used++] = '\'';
+    for (; *word && used + 6 < room; word++) {
+        if (*word == '\'')
+            used += (size_t)snprintf(out + used, room - used, "'\\''");
+        else
+            out[used++] = *word;
+    }
+    out[used++] = '\'';
+    out[used] = '\0';
+}
+
+static void find_self(command *made, const settings *o)
+{
+    ssize_t length = readlink("/proc/self/exe", made->self, sizeof made->self - 1);
+    made->self[length > 0 ? length : 0] = '\0';
+    if (o->node_program)
+        snprintf(made->self, sizeof made->self, "%s", o->node_program);
+}
+
+/* Keys, not passwords: several ssh cannot ask at one terminal. A host that no longer answers is noticed in a minute. */
+static void build_ssh(command *made, const host *to, const settings *o)
+{
+    static const char *const options[] = {
+        "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=20"};
+    char quoted[2 * PATH_MAX], *rest = NULL;
+    find_self(made, o);
+    quote(made->self, quoted, sizeof quoted);
+    snprintf(made->remote, sizeof made->remote, "exec %s --node", quoted);
+    snprintf(made->split, sizeof made->split, "%s", o->ssh);
+    for (char *word = strtok_r(made->split, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        add_word(made, word);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        add_word(made, options[i]);
+    add_word(made, to->name);
+    add_word(made, made->remote);
+}
+
+/* One task, which has all cores that the allocation has on the node. The workers are its children. */
+static void build_srun(command *made, const host *to, const settings *o)
+{
+    static const char *const options[] = {"srun",       "--nodes=1",       "--ntasks=1", "--overlap",
+                                          "--mpi=none", "--cpu-bind=none", "--quiet",    "--unbuffered"};
+    find_self(made, o);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        add_word(made, options[i]);
+    snprintf(made->nodes, sizeof made->nodes, "--nodelist=%s", to->name);
+    snprintf(made->cpus, sizeof made->cpus, "--cpus-per-task=%d", to->cpus > 0 ? to->cpus : 1);
+    add_word(made, made->nodes);
+    add_word(made, made->cpus);
+    add_word(made, made->self);
+    add_word(made, "--node");
+}
+
+/* In the child. A process group of its own: a signal from the terminal goes to weft-run alone, which passes it on. */
+static void become(const command *remote, int in, int out)
+{
+    sigset_t none;
+    (void)setpgid(0, 0);
+    if (dup2(in, 0) < 0 || dup2(out, 1) < 0)
+        _exit(127);
+    if (!remote->count) {
+        (void)syscall(SYS_close_range, 3u, ~0u, 0u);
+        _exit(node_run(0, 1));
+    }
+    sigemptyset(&none);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    execvp(remote->words[0], (char *const *)(const void *)remote->words);
+    dprintf(2, "weft-run: %s: %s\n", remote->words[0], strerror(errno));
+    _exit(127);
+}
+
+bool link_open(link_state *made, const host *to, const settings *o)
+{
+    int down[2], up[2];
+    command remote = {0};
+    *made = (link_state){.to = to, .in = -1, .out = -1};
+    if (to->way == HOST_SSH)
+        build_ssh(&remote, to, o);
+    else if (to->way == HOST_SRUN)
+        build_srun(&remote, to, o);
+    if (pipe2(down, O_CLOEXEC) != 0)
+        return false;
+    if (pipe2(up, O_CLOEXEC) != 0) {
+        close(down[0]);
+        close(down[1]);
+        return false;
+    }
+    made->pid = fork();
+    if (made->pid == 0)
+        become(&remote, down[0], up[1]);
+    close(down[0]);
+    close(up[1]);
+    made->in = down[1];
+    made->out = up[0];
+    (void)fcntl(made->in, F_SETFL, O_NONBLOCK);
+    (void)fcntl(made->out, F_SETFL, O_NONBLOCK);
+    return made->pid > 0;
+}
+
+/* Drops what comes before the greeting. */
+static void find_greeting(link_state *from)
+{
+    size_t size = strlen(NODE_GREETING);
+    const char *found = from->inbox.used ? memmem(from->inbox.data, from->inbox.used, NODE_GREETING, size) : NULL;
+    if (found)
+        buffer_drop(&from->inbox, (size_t)(found - from->inbox.data) + size);
+    else if (from->inbox.used > size)
+        buffer_drop(&from->inbox, from->inbox.used - size);
+    from->is_greeted = found;
+}
+
+bool link_read(link_state *from)
+{
+    bool is_open = buffer_read(&from->inbox, from->out) == BUFFER_OPEN;
+    if (!from->is_greeted)
+        find_greeting(from);
+    return is_open;
+}
+
+bool link_write(link_state *to)
+{
+    return buffer_write(&to->outbox, to->in) != BUFFER_FAILED;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+void link_close(link_state *done)
+{
+    close_fd(&done->in);
+}
+
+void link_reap(link_state *done, int64_t wait_ms)
+{
+    if (done->pid <= 0)
+        return;
+    int ended = (int)syscall(SYS_pidfd_open, done->pid, 0);
+    struct pollfd wait = {.fd = ended, .events = POLLIN};
+    if (ended < 0 || poll(&wait, 1, (int)wait_ms) != 1)
+        (void)kill(done->pid, SIGKILL);
+    close_fd(&ended);
+    while (waitpid(done->pid, &done->status, 0) < 0 && errno == EINTR)
+        ;
+    done->pid = 0;
+}
+
+void link_fini(link_state *done)
+{
+    close_fd(&done->in);
+    close_fd(&done->out);
+    buffer_fini(&done->outbox);
+    buffer_fini(&done->inbox);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft_run.c - starts the workers of a job, here, over ssh, or by srun (docs/weft-run.md).
+ *
+ * One process for each host starts the workers there (node.h): a child of this one, or `weft-run --node` on another
+ * host. This process talks to them (link.h), prints, and decides (job.h).
+ */
+#include "run/job.h"
+#include "run/node.h"
+#include "run/secret.h"
+#include "run/settings.h"
+#include "run/surroundings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* srun or mpirun has started the workers already, and tells them where rank 0 is. */
+static int become_program(const settings *o, int tasks, const char *launcher)
+{
+    if (o->has_workers && tasks > 0 && o->workers != tasks) {
+        fprintf(stderr,
+                "weft-run: %s started %d of these, each of which is to be one worker, and -n is %lld: start weft-run "
+                "once, or give %s the number\n",
+                launcher, tasks, (long long)o->workers, launcher);
+        return 2;
+    }
+    execvp(o->argv[0], o->argv);
+    int trouble = errno;
+    fprintf(stderr, "weft-run: %s: %s\n", o->argv[0], strerror(trouble));
+    return trouble == ENOENT ? 127 : 126;
+}
+
+int main(int argc, char **argv)
+{
+    settings o;
+    host_list hosts = {0};
+    secret key;
+    const char *launcher;
+    if (argc == 2 && strcmp(argv[1], "--node") == 0)
+        return node_run(0, 1);
+    int code = settings_read(argc, argv, &o);
+    if (code >= 0)
+        return code;
+    int tasks = o.hosts ? 0 : surroundings_tasks(&launcher);
+    if (tasks)
+        return become_program(&o, tasks, launcher);
+    code = settings_find_hosts(&o, &hosts);
+    if (code < 0)
+        code = secret_find(&key) ? job_run(&o, &hosts, &key) : 2;
+    explicit_bzero(&key, sizeof key);
+    hosts_free(&hosts);
+    return code;
+}

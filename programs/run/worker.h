@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * worker.h - one worker as a process of this machine: how it is started, signalled and ended.
+ *
+ * A worker leads a process group of its own. Signals go to the group, and what is left of the group when the worker has
+ * ended is killed. The kernel kills the worker if the process that started it dies.
+ */
+#ifndef WEFT_RUN_WORKER_H
+#define WEFT_RUN_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct worker {
+    int rank;
+    pid_t pid;          /* 0: it does not run */
+    int out[2];         /* the ends from which its stdout and stderr are read; -1: closed */
+    int64_t kill_at_ms; /* when SIGKILL follows SIGTERM; 0: not yet told to end */
+} worker;
+
+typedef struct worker_recipe {
+    char *const *argv;
+    char *const *envp;
+    int secret_fd; /* the only descriptor that it inherits beside the standard ones */
+} worker_recipe;
+
+/* Returns 0, or the errno of the step that failed. Its standard input is /dev/null. */
+int worker_start(worker *made, int rank, const worker_recipe *how);
+/* Sends a signal to the group of a worker that runs. */
+void worker_signal(const worker *to, int number);
+/* For a worker that has ended: kills the rest of its group and reaps it. Returns the status of waitpid. */
+int worker_reap(worker *ended);
+
+#endif

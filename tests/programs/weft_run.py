@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""weft_run.py PROGRAM CASE [EXAMPLES] - runs weft-run as its users do, with real processes. CASE: a function case_CASE below.
+
+Each worker holds a pipe open, on which it reports. The end of that pipe shows that all workers are gone, so nothing here waits for a
+time. A signal ends a test that hangs.
+"""
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+
+PROGRAM, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_")
+SKIPPED = 77
+LIMIT_S = 100  # for all of a case
+
+
+class Reports:
+    """A named pipe. A worker writes to its descriptor 9; the test reads lines, and the end of the pipe."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "reports")
+        os.mkfifo(self.path)
+
+    def __enter__(self):
+        self.hold = os.open(self.path, os.O_RDWR)  # so that opening does not wait
+        self.file = os.fdopen(os.open(self.path, os.O_RDONLY), encoding="utf-8")
+        return self
+
+    def lines(self, count):
+        return sorted(self.file.readline().strip() for _ in range(count))
+
+    def rest(self):
+        """What follows until no worker is left."""
+        os.close(self.hold)
+        return self.file.read()
+
+    def __exit__(self, *what):
+        self.file.close()
+        os.unlink(self.path)
+
+
+def environment(**more):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    return {**clean, **{k: str(v) for k, v in more.items()}}
+
+
+def start(*args, env=None):
+    return subprocess.Popen([PROGRAM, *args], env=env or environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
+def run(*args, code=0, env=None):
+    """The end of stderr means that the process which watches the workers is gone too."""
+    process = start(*args, env=env)
+    out, err = process.communicate()
+    assert process.returncode == code, (args, process.returncode, out, err)
+    return out.splitlines(), err.splitlines()
+
+
+def shell(script):
+    return "sh", "-c", script
+
+
+# ---- On one machine ----------------------------------------------------------------------------------------------------------------
+
+
+def case_usage():
+    text = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
+    for option in ("-n N", "--hosts FILE", "--elastic MIN:MAX", "--restarts K", "--grace SECONDS", "--version", "--help"):
+        assert "\n  " + option in text, option
+    assert "usage: weft-run [options] PROGRAM [ARGUMENTS...]\n" in text and "\nexample: weft-run " in text
+    assert subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.startswith("weft-run ")
+    for args, words in ((["true"], "-n is missing"), (["-n", "0", "true"], "-n is '0'"), (["-n", "2"], "no program"),
+                        (["-n", "2", "--elastic", "3:2", "true"], "--elastic is '3:2'"),
+                        (["-n", "9", "--elastic", "1:8", "true"], "-n is 9: --elastic 1:8 allows 1 to 8"),
+                        (["--np", "2", "true"], "unknown option '--np'"), (["-x", "true"], "'-x' is no option"),
+                        (["--hosts", "/nowhere", "true"], "/nowhere: No such file"),
+                        (["-n", "2", "--ssh", "rsh", "true"], "--ssh has no effect here")):
+        out, err = run(*args, code=2)
+        assert not out and len(err) == 1 and words in err[0], (args, err)
+    short = environment(WEFT_SECRET="short")
+    assert "16 to 4,096" in run("-n", "1", "true", code=2, env=short)[1][0]
+
+
+def case_success():
+    out, err = run("-n", "3", *shell("echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $MASTER_ADDR:$MASTER_PORT"))
+    found = sorted(re.sub(r":\d+$", ":PORT", line) for line in out)
+    assert found == [f"[{i}] {i} of 3, {i} of 3, 127.0.0.1:PORT" for i in range(3)] and not err, (out, err)
+    assert len({line.rsplit(":", 1)[1] for line in out}) == 1, out
+    # Options end at the program, whose own may have the same names. Its standard input is empty.
+    assert run("-n", "1", "--", "sh", "-c", 'cat; printf "%s " "$@"', "x", "-n", "2", "--help")[0] == ["[0] -n 2 --help "]
+
+
+def case_secret():
+    """Neither a command line nor the environment of a worker has the secret; each job has another one."""
+    show = shell('env; tr "\\0" " " </proc/$PPID/cmdline; echo; eval "exec 8<&$WEFT_SECRET_FD"; od -An -tx1 -v <&8 | tr -d " \\n"')
+    found = [run("-n", "1", "--no-prefix", *show)[0] for _ in range(2)]
+    secrets = [out[-1] for out in found]
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in secrets) and secrets[0] != secrets[1], secrets
+    given = "a secret of the user's, long enough"
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(given.encode() + b"\n")
+        file.flush()
+        for env in (environment(WEFT_SECRET=given), environment(WEFT_SECRET_FILE=file.name)):
+            out = run("-n", "1", "--no-prefix", *show, env=env)[0]
+            assert bytes.fromhex(out[-1]).decode() == given, out
+            assert not any(given in line or "WEFT_SECRET=" in line or "WEFT_SECRET_FILE=" in line for line in out), out
+
+
+def case_output():
+    out, err = run("-n", "2", *shell('printf "a"; printf "b\\nc" ; echo "$RANK err" >&2'))
+    assert sorted(out) == ["[0] ab", "[0] c", "[1] ab", "[1] c"], out
+    assert sorted(err) == ["[0] 0 err", "[1] 1 err"], err
+    # A line without an end is printed in pieces of 64 KiB. Nothing is lost, however much comes.
+    out, _ = run("-n", "1", *shell("head -c 200000 /dev/zero | tr '\\0' x"))
+    assert [len(line) - 4 for line in out] == [65536, 65536, 65536, 200000 - 3 * 65536] and set(out[0][4:]) == {"x"}
+    out, _ = run("-n", "2", *shell("seq -f $RANK-%g 20000"))
+    for rank in range(2):
+        assert [line for line in out if line.startswith(f"[{rank}]")] == [f"[{rank}] {rank}-{i}" for i in range(1, 20001)]
+    process = start("-n", "2", "yes")
+    process.stdout.readline()
+    process.stdout.close()
+    assert "standard output cannot be written: Broken pipe" in process.stderr.read()
+    assert process.wait() == 1
+
+
+def fails(reports, failing, code, words, *options, rest='trap "echo told >&9; exit 1" TERM; ready; sleep 1000 & wait'):
+    """Of three workers, rank 1 fails when the others are ready."""
+    script = f'exec 9>{reports.path}; ready() {{ echo ready >&9; }}; if [ $RANK = 1 ]; then read line; {failing}; else {rest}; fi'
+    # Rank 1's standard input is empty: "read" returns at once. The others may be told before they are ready.
+    with reports:
+        out, err = run("-n", "3", *options, *shell(script), code=code)
+        reports.rest()
+    assert words in err[0] and not out, (out, err)
+    return err
+
+
+def case_failures():
+    with tempfile.TemporaryDirectory() as folder:
+        reports = Reports(folder)
+        err = fails(reports, "exit 7", 7, "rank 1 on localhost exited with code 7: the other 2 workers are ended")
+        assert len(err) == 1, err
+        reports = Reports(folder)
+        err = fails(reports, "kill -KILL $$", 128 + 9, "rank 1 on localhost was killed by SIGKILL: the other 2")
+        assert len(err) == 1, err
+        reports = Reports(folder)
+        # They ignore SIGTERM, and so do their children.
+        ignore = 'trap "" TERM; ready; sleep 1000 & wait'
+        err = fails(reports, f"head -n 2 {folder}/both >/dev/null; exit 5", 5, "rank 1 on localhost exited with code 5", "--grace", "0.2",
+                    rest=ignore.replace("ready", f"ready; echo >{folder}/both")) if make_fifo(folder) else []
+        assert err[1] == "weft-run: 2 of them did not end within 0.2 s, and were killed", err
+    _, err = run("-n", "2", "./nosuch", code=127)
+    assert re.match(r"weft-run: rank \d on localhost could not be started: ./nosuch: No such file or directory", err[0]), err
+    _, err = run("-n", "2", "/", code=126)
+    assert "/: Permission denied" in err[0], err
+
+
+def make_fifo(folder):
+    os.mkfifo(os.path.join(folder, "both"))
+    return True
+
+
+def case_signals():
+    """A signal reaches each worker and its children. weft-run's own death ends them, too."""
+    script = 'exec 9>{0}; trap "echo $RANK user >&9" USR1; trap "echo $RANK int >&9; exit 0" INT; echo up >&9; while :; do sleep 1000 & wait; done'
+    with tempfile.TemporaryDirectory() as folder:
+        with Reports(folder) as reports:
+            process = start("-n", "2", *shell(script.format(reports.path)))
+            assert reports.lines(2) == ["up", "up"]
+            process.send_signal(signal.SIGUSR1)
+            assert reports.lines(2) == ["0 user", "1 user"]
+            process.send_signal(signal.SIGTSTP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGUSR1)
+            assert reports.lines(2) == ["0 user", "1 user"]
+            process.send_signal(signal.SIGINT)
+            assert sorted(reports.rest().split("\n")) == ["", "0 int", "1 int"]
+            assert process.communicate()[1] == "weft-run: SIGINT ends the job\n" and process.returncode == 130
+        with Reports(folder) as reports:  # the second signal does not wait
+            process = start("-n", "2", "--grace", "1000", *shell(f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait'))
+            assert reports.lines(2) == ["up", "up"]
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr.readline() == "weft-run: SIGTERM ends the job\n"
+            process.send_signal(signal.SIGTERM)
+            assert reports.rest() == "" and process.wait() == 128 + 15
+            process.communicate()
+        with Reports(folder) as reports:
+            process = start("-n", "2", "--grace", "0.2", *shell(f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait'))
+            assert reports.lines(2) == ["up", "up"]
+            process.kill()
+            assert reports.rest() == ""
+            process.communicate()
+        with Reports(folder) as reports:  # a child that left its worker's group
+            process = start("-n", "1", *shell(f'setsid sh -c "exec 9>{reports.path}; echo up >&9; sleep 1000" & cat {folder}/go'))
+            os.mkfifo(folder + "/go")
+            assert reports.lines(1) == ["up"]
+            with open(folder + "/go", "w", encoding="utf-8"):
+                pass
+            assert reports.rest() == "" and process.wait() in (0, 1)
+            process.communicate()
+
+
+def case_restarts():
+    with tempfile.TemporaryDirectory() as folder:
+        once = f"mkdir {folder}/$RANK 2>/dev/null"
+        # A job of fixed size is started anew as a whole.
+        out, err = run("-n", "2", "--restarts", "1", *shell(f"if {once} && [ $RANK = 1 ]; then exit 3; fi; echo done $WEFT_ELASTIC"))
+        assert sorted(out)[-2:] == ["[0] done", "[1] done"] or sorted(set(out)) == ["[0] done", "[1] done"], out
+        assert err == ["weft-run: rank 1 on localhost exited with code 3: all workers are started anew (1 of 1)"], err
+        out, err = run("-n", "2", "--restarts", "2", *shell("[ $RANK = 0 ] && exec sleep 1000; exit 3"), code=3)
+        assert [line.split(": ", 2)[2] for line in err] == ["all workers are started anew (1 of 2)",
+                                                           "all workers are started anew (2 of 2)", "the other worker is ended"], err
+    with tempfile.TemporaryDirectory() as folder:
+        # In an elastic job only the one that failed is.
+        os.mkfifo(folder + "/go")
+        script = (f'mkdir {folder}/$RANK 2>/dev/null && [ $RANK = 1 ] && exit 3; [ $RANK = 1 ] && echo >{folder}/go;'
+                  f' [ $RANK = 0 ] && cat {folder}/go >/dev/null; echo $RANK of $WORLD_SIZE $WEFT_ELASTIC')
+        out, err = run("-n", "2", "--elastic", "1:4", "--restarts", "1", *shell(script))
+        assert sorted(out) == ["[0] 0 of 4 1", "[1] 1 of 4 1"], out
+        assert err == ["weft-run: rank 1 on localhost exited with code 3: it is started anew (1 of 1)"], err
+    # It goes on while enough are left.
+    _, err = run("--elastic", "2:3", *shell("[ $RANK = 2 ] && exit 3; exit 0"))
+    assert err == ["weft-run: rank 2 on localhost exited with code 3: the job goes on with 2 workers"], err
+    _, err = run("--elastic", "3:3", *shell("[ $RANK = 2 ] && exit 3; exit 0"), code=3)
+    assert "exited with code 3" in err[0], err
+
+
+def case_surroundings():
+    """As one task of several of a launcher it becomes the program."""
+    for env in (environment(SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=0), environment(OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=4),
+                environment(PMIX_RANK=1)):
+        assert run(*shell("echo one $RANK"), env=env)[0] == ["one"], env
+        assert run("nosuch", env=env, code=127)[1] == ["weft-run: nosuch: No such file or directory"]
+    _, err = run("-n", "2", "true", env=environment(SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=0), code=2)
+    assert "srun started 4 of these" in err[0], err
+    # A batch script has some of Slurm's variables, and is no task.
+    batch = environment(SLURM_PROCID=0, SLURM_JOB_ID=1, SLURM_NTASKS=2, SLURM_JOB_NUM_NODES=1, SLURM_JOB_NODELIST="n1")
+    assert sorted(run(*shell("echo $RANK"), env=batch)[0]) == ["[0] 0", "[1] 1"]
+
+
+# ---- On several hosts --------------------------------------------------------------------------------------------------------------
+
+FAKE_SSH = """#!/bin/sh
+# Like ssh: runs the command by a shell, in an environment of its own. "gone" cannot be reached.
+while [ "${1#-}" != "$1" ]; do
+  [ "$1" != -o ] || shift
+  shift
+done
+[ "$1" != gone ] || { echo "ssh: connect to host gone: No route to host" >&2; exit 255; }
+echo "$1" >>"$FAKE_LOG"
+cd / && echo "a line that the login shell prints" && exec env -i PATH=/usr/bin:/bin FAKE_HOST="$1" sh -c "$2"
+"""
+FAKE_SRUN = """#!/bin/sh
+for word; do
+  case "$word" in --nodelist=*) node=${word#*=} ;; -*) ;; *) break ;; esac
+  shift
+done
+echo "$node" >>"$FAKE_LOG"
+FAKE_HOST=$node exec "$@"
+"""
+
+
+def fake(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def case_hosts():
+    with tempfile.TemporaryDirectory() as folder:
+        fake(folder, "ssh", FAKE_SSH)
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", WEFT_WORKERS=3, MINE="it's", OTHER=1)
+        hosts = write(folder + "/hosts", "# two nodes\nnodea slots=2\n\nme@nodeb   # the other\nnodea slots=1 max_slots=9\n")
+        show = shell('echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $FAKE_HOST $MASTER_ADDR $WEFT_WORKERS $MINE $OTHER $PWD')
+        out, err = run("--hosts", hosts, "--export", "MINE,NONE", *show, env=env)
+        places = ("0/3 nodea", "1/3 nodea", "2/3 nodea", "0/1 me@nodeb")
+        assert sorted(out) == [f"[{i}] {i} {place} nodea 3 it's {os.getcwd()}" for i, place in enumerate(places)] and not err, (out, err)
+        with open(folder + "/log", encoding="utf-8") as log:
+            assert sorted(log.read().split()) == ["me@nodeb", "nodea"]  # one connection for each host
+        _, err = run("--hosts", hosts, *shell("[ $RANK = 3 ] && exit 4; exec sleep 1000"), env=env, code=4)
+        assert err == ["weft-run: rank 3 on me@nodeb exited with code 4: the other 3 workers are ended"], err
+        _, err = run("-n", "5", "--hosts", hosts, "true", env=env, code=2)
+        assert "have 4 slots" in err[0], err
+        for text, words in (("nodea slots=0\n", ":1: 'slots=0'"), ("\n-oProxyCommand=x\n", ":2: '-oProxyCommand=x' is no name"), ("#\n", "names no host")):
+            assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
+        gone = write(folder + "/gone", "nodea\ngone\n")
+        _, err = run("--hosts", gone, "true", env=env, code=1)
+        assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
+        # A connection that ends ends the workers, on both of its sides: here the ssh of nodeb is killed.
+        with Reports(folder) as reports:
+            script = f'trap "" TERM; exec 9>{reports.path}; echo $RANK $PPID >&9; sleep 1000 & wait'
+            process = start("--grace", "0.2", "--hosts", write(folder + "/two", "nodea\nnodeb\n"), *shell(script), env=env)
+            node = reports.lines(2)[1].split()[1]
+            os.kill(int(node), signal.SIGKILL)
+            assert reports.rest() == ""
+            assert "rank 1 on nodeb is lost: the connection ended (ssh was killed by SIGKILL)" in process.communicate()[1]
+            assert process.returncode == 1
+        with Reports(folder) as reports:
+            process = start("--grace", "0.2", "--hosts", folder + "/two", *shell(script), env=env)
+            reports.lines(2)
+            process.kill()
+            assert reports.rest() == ""
+            process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        fake(folder, "srun", FAKE_SRUN)
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", SLURM_JOB_ID=7, SLURM_JOB_NUM_NODES=3,
+                          SLURM_JOB_NODELIST="n[08-10]", SLURM_TASKS_PER_NODE="2(x2),1", SLURM_JOB_CPUS_PER_NODE="4(x3)")
+        out, _ = run(*shell("echo $LOCAL_RANK $FAKE_HOST $MASTER_ADDR $WORLD_SIZE"), env=env)
+        assert sorted(out) == ["[0] 0 n08 n08 5", "[1] 1 n08 n08 5", "[2] 0 n09 n08 5", "[3] 1 n09 n08 5", "[4] 0 n10 n08 5"], out
+
+
+# ---- With weft ---------------------------------------------------------------------------------------------------------------------
+
+
+def case_weft():
+    examples = sys.argv[3]
+    out, _ = run("-n", "4", examples + "/batch_parameter_server", "--digits", "320", "--held-out", "100", "--epochs", "1", "--death-timeout", "20000")
+    assert any("accuracy" in line for line in out), out
+    with tempfile.TemporaryDirectory() as folder:  # the same through ssh, with the secret on its standard input
+        fake(folder, "ssh", FAKE_SSH)
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log")
+        hosts = write(folder + "/hosts", "nodea\nnodeb\n")
+        out, _ = run("--hosts", hosts, "--master-addr", "127.0.0.1", examples + "/hello", env=env)
+        assert out == ["[1] rank 1: the sum of 1000000 numbers is 499999500000"], out
+
+
+def case_weft_elastic():
+    """A worker of a real elastic job is killed, and the one that is started in its place does the work."""
+    examples = sys.argv[3]
+    with tempfile.TemporaryDirectory() as folder:
+        script = f'if [ $RANK = 1 ] && mkdir {folder}/once; then timeout -s KILL 0.5 "$0" "$@"; kill -KILL $$; fi; exec "$0" "$@"'
+        out, err = run("-n", "2", "--elastic", "1:3", "--restarts", "1", *shell(script), examples + "/task_farm", "--tasks", "300")
+        assert "weft-run: rank 1 on localhost was killed by SIGKILL: it is started anew (1 of 1)" in err, err
+        assert any("primes" in line for line in out), out
+
+
+# ---- In a terminal -----------------------------------------------------------------------------------------------------------------
+
+
+def case_terminal():
+    """Ctrl-C ends everything, by one SIGINT for each worker."""
+    if not shutil.which("tmux"):
+        print("tmux is not installed")
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as folder:
+        tmux = ["tmux", "-S", folder + "/socket", "-f", "/dev/null"]
+        os.mkfifo(folder + "/code")
+        with Reports(folder) as reports:
+            worker = write(folder + "/worker", f'exec 9>{reports.path}; trap "echo $RANK int >&9; exit 0" INT; echo up >&9; while :; do sleep 1000 & wait; done')
+            line = f"trap : INT; {PROGRAM} -n 3 sh {worker}; echo $? >{folder}/code"
+            subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", line], env=environment(), check=True)
+            try:
+                assert reports.lines(3) == ["up"] * 3
+                subprocess.run([*tmux, "send-keys", "C-c"], env=environment(), check=True)
+                assert sorted(reports.rest().split("\n")) == ["", "0 int", "1 int", "2 int"]
+                with open(folder + "/code", encoding="utf-8") as code:
+                    assert code.read() == "130\n"
+            finally:
+                subprocess.run([*tmux, "kill-server"], env=environment(), check=False, stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    signal.alarm(LIMIT_S)
+    globals()["case_" + CASE]()
