@@ -1,13 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/trace-merge - merges the trace files of a job's workers (WEFT_TRACE=trace-%r.json) into one for Perfetto.
-
-Files of one host share a clock. Files of other hosts are shifted by the time of day in each file's anchor, so their alignment is
-as good as that of the hosts' clocks. Files without an end, because their writer died, are accepted.
-"""
-import argparse
+"""weft_trace.py - weft-trace: merges the trace files of a job's workers (WEFT_TRACE) into one (docs/weft-trace.md)."""
 import json
 import sys
+
+VERSION = "@PROJECT_VERSION@"  # the build puts it here
+HELP = """weft-trace - merges the trace files of a job's workers into one, for Perfetto
+
+usage: weft-trace [options] FILE...
+  --output FILE               the merged file; also -o (default: standard output)
+  --version                   the version of weft
+  --help                      this text
+
+Files of one host share a clock. Files of other hosts are shifted by the time of day in each
+file's anchor, so their alignment is as good as that of the hosts' clocks. A file without an
+end, because its writer died, is read up to its last whole line.
+
+Exit code: 0; 1 if a file cannot be read or written, or is no trace of weft; 2 for a wrong
+option.
+
+example: weft-trace --output all.json trace.0.json trace.1.json
+"""
 
 
 def load(path):
@@ -33,7 +46,7 @@ def merge(paths):
         try:
             events, anchor = load(path)
         except (OSError, ValueError, KeyError) as problem:
-            sys.exit(f"trace-merge: {path}: {problem}")
+            sys.exit(f"weft-trace: {path}: {problem}")
         first = first or anchor
         shift = 0 if anchor["host"] == first["host"] else (offset_ns(anchor) - offset_ns(first)) / 1000
         for event in events:
@@ -42,23 +55,52 @@ def merge(paths):
             dropped += event["args"].get("dropped", 0) if event["name"] == "weft_end" else 0
         merged += events
     if dropped:
-        print(f"trace-merge: the workers dropped {dropped} spans", file=sys.stderr)
+        print(f"weft-trace: the workers dropped {dropped} spans", file=sys.stderr)
     return merged
 
 
+def refuse(what):
+    print(f"weft-trace: {what} (--help lists the options)", file=sys.stderr)
+    sys.exit(2)
+
+
+def read_arguments(words):
+    """The files, and the name of the merged one; None: standard output."""
+    files, output, words = [], None, list(words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("--help", "-h", "--version"):
+            print(f"weft-trace {VERSION}" if word == "--version" else HELP, end="\n" if word == "--version" else "")
+            sys.exit(0)
+        if name in ("--output", "-o"):
+            if not equals and not words:
+                refuse(f"{name} needs a value: FILE")
+            output = value if equals else words.pop(0)
+        elif word.startswith("-"):
+            refuse(f"unknown option '{word}'")
+        else:
+            files.append(word)
+    if not files:
+        refuse("no file: weft-trace FILE...")
+    return files, output
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="trace-merge", description=__doc__.split("\n\n")[0],
-                                     epilog=__doc__.split("\n\n")[1])
-    parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("-o", "--output", help="the merged file; default: standard output")
-    options = parser.parse_args()
-    events = merge(options.files)
+    files, output = read_arguments(sys.argv[1:])
+    events = merge(files)
     lines = "[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in events) + "\n]\n"
-    if not options.output:
-        sys.stdout.write(lines)
-        return
-    with open(options.output, "w", encoding="utf-8") as file:
-        file.write(lines)
+    try:
+        if output:
+            with open(output, "w", encoding="utf-8") as file:
+                file.write(lines)
+        else:
+            sys.stdout.write(lines)
+            sys.stdout.flush()
+    except OSError as problem:
+        sys.stderr.write(f"weft-trace: {output or 'standard output'}: {problem.strerror}\n")
+        sys.stdout = None  # Python would try again
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ rm -rf "$prefix"
 
 fail=0
 patterns=('include/weft/base.h' 'lib*/libweft_rpc.so' 'lib*/libweft_rpc.a' 'lib*/pkgconfig/weft_rpc.pc'
-  'bin/weft-info' 'bin/weft-perf' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake'
+  'bin/weft-info' 'bin/weft-perf' 'bin/weft-run' 'bin/weft-trace' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake'
   share/doc/weft/{README.md,LICENSE,CHANGELOG.md,docs/README.md,docs/troubleshooting.md})
 [ -n "$component" ] || patterns+=('lib*/libweft.so' 'lib*/libweft.a' 'lib*/pkgconfig/weft.pc')
 for pattern in "${patterns[@]}"; do

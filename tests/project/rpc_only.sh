@@ -13,7 +13,7 @@ if grep -iE 'dnnl|openblas' "$work/CMakeCache.txt" "$work/build.ninja" | cut -c1
 fi
 built=$("$2" --build "$work" -- -n)
 grep -q 'libweft_rpc\.so' <<<"$built" || { echo "libweft_rpc.so is not built"; fail=1; }
-if grep -E 'libweft\.(so|a)|tests/|examples/|perf/' <<<"$built" | grep -v 'hello\|weft_perf\|weft_info'; then
+if grep -E 'libweft\.(so|a)|tests/|examples/|perf/' <<<"$built" | grep -v 'hello\|weft_perf\|weft_info\|weft_run'; then
   echo "the above is built with the component rpc alone"
   fail=1
 fi

@@ -197,11 +197,11 @@ static void a_call_to_oneself_has_both_spans(void **state)
     free(text);
 }
 
-/* ---- tools/trace-merge -------------------------------------------------------------------------------------------------- */
+/* ---- weft-trace --------------------------------------------------------------------------------------------------------- */
 
 static void merge(const char *arguments)
 {
-    char *output = script_run("../../tools/trace-merge", arguments, "", 0);
+    char *output = script_run("../../programs/weft_trace.py", arguments, "", 0);
     assert_non_null(output);
     free(output);
 }
@@ -248,7 +248,7 @@ static void hosts_are_put_in_line(void **state)
     assert_non_null(strstr(text, "\"pid\":4,\"tid\":1,\"ts\":3000005.0,"));
     free(text);
     snprintf(arguments, sizeof arguments, "%s/none.json 2> /dev/null", folder);
-    assert_null(script_run("../../tools/trace-merge", arguments, "", 0));
+    assert_null(script_run("../../programs/weft_trace.py", arguments, "", 0));
 }
 
 /* ---- Gaps ---------------------------------------------------------------------------------------------------------------- */

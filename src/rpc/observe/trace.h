@@ -4,7 +4,7 @@
  * viewers).
  *
  * Each worker writes one file. Times are of the agent's clock, CLOCK_MONOTONIC, which all processes of a host share.
- * The first event has an anchor (the same moment by CLOCK_REALTIME), with which tools/trace-merge aligns the files of
+ * The first event has an anchor (the same moment by CLOCK_REALTIME), with which weft-trace aligns the files of
  * several hosts. Calls overlap, but the slices of a track must not. So each call takes a track that is free when the
  * call begins. A flow, whose id is the caller's span, joins a call and its serving. Ids tell which span is within
  * which: the calls of a pass are within this worker's part of it. That part, except the root's, is within the call by
