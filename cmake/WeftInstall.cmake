@@ -18,9 +18,11 @@ write_basic_package_version_file(weftConfigVersion.cmake COMPATIBILITY SameMinor
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weftConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/weftConfigVersion.cmake
   DESTINATION ${weft_cmake_dir} COMPONENT rpc)
 
-# The pages, with the folder docs/ so that README.md's links to them work.
+# The pages, with the folders docs/ and examples/ so that links to them work.
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT rpc)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT rpc)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT rpc FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cpp"
+  PATTERN "*.py" PATTERN Makefile PATTERN build EXCLUDE PATTERN __pycache__ EXCLUDE)
 
 # A .pc file. What the static library needs stands in Libs.private and not in Requires.private: the latter would draw in the private
 # libraries of libfabric's own .pc (verbs, efa, psm2), whose development files weft does not need.
@@ -48,3 +50,12 @@ if("weft" IN_LIST weft_parts)
 endif()
 
 include(WeftMan)
+
+# After all files: the environment-module file, and the pages' links.
+configure_file(cmake/Installed.cmake.in Installed.cmake @ONLY)
+install(SCRIPT ${CMAKE_CURRENT_BINARY_DIR}/Installed.cmake COMPONENT rpc)
+
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -D BUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/Uninstall.cmake
+    VERBATIM)
+endif()

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # install.sh CMAKE BUILD PREFIX [COMPONENT] - installs the build, or one component of it, into a fresh prefix and looks whether the pieces
-# are there, and all headers that installed ones include; of the component rpc also, that nothing else is.
+# are there, all headers that installed ones include, and all files that pages link to; of the component rpc also, that nothing else is.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
 cmake=$1 build=$2 prefix=$3 component=${4:-}
 rm -rf "$prefix"
+. "$here/manifest.sh"
 "$cmake" --install "$build" --prefix "$prefix" ${component:+--component "$component"} >/dev/null
 
 fail=0
 patterns=('include/weft/base.h' 'lib*/libweft_rpc.so' 'lib*/libweft_rpc.a' 'lib*/pkgconfig/weft_rpc.pc'
   'bin/weft-info' 'bin/weft-perf' 'bin/weft-run' 'bin/weft-trace' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake'
-  share/doc/weft/{README.md,LICENSE,CHANGELOG.md,docs/README.md,docs/troubleshooting.md})
+  share/doc/weft/{README.md,LICENSE,CHANGELOG.md,docs/README.md,docs/troubleshooting.md}
+  share/doc/weft/examples/{Makefile,hello.c,common/digits.c} 'share/weft/modulefiles/weft/[0-9]*')
 [ -n "$component" ] || patterns+=('lib*/libweft.so' 'lib*/libweft.a' 'lib*/pkgconfig/weft.pc')
 for pattern in "${patterns[@]}"; do
   if [ -z "$(find "$prefix" -path "$prefix/$pattern")" ]; then
@@ -38,9 +41,8 @@ if [ -n "$component" ] && find "$prefix" -name 'libweft.*' -o -name weft.pc -o -
   echo "the above is no part of the component $component"
   fail=1
 fi
-for page in $(grep -oE '\]\(docs/[^)#]+' "$prefix/share/doc/weft/README.md" | cut -c3- | sort -u); do
-  [ -e "$prefix/share/doc/weft/$page" ] || { echo "README.md links to $page, which is not installed"; fail=1; }
-done
+"$here/links.py" "$prefix/share/doc/weft" || fail=1
+"$here/module.sh" "$prefix" || fail=1
 headers=$(find "$prefix" -path '*/include/weft' -type d)
 if [ -n "$component" ] && find "$headers" -name tape.h -o -name weft.h | grep .; then
   echo "the above is no header of the component $component"

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# installed_examples.sh PREFIX CC - the examples of an installed tree, copied elsewhere: their Makefile builds two against the library in
+# PREFIX, and these run. The Makefile names every program of the folder.
+set -euo pipefail
+prefix=$1 cc=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$prefix/share/doc/weft/examples" "$work/"
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft_rpc.pc)")
+export PKG_CONFIG_PATH
+cd "$work/examples"
+
+planned=$(make --no-print-directory -n MPICC=true)
+for source in *.c *.cpp; do
+  program=${source%.c}
+  program=${program/%.cpp/_cpp}
+  grep -q -- "-o build/$program " <<<"$planned" || { echo "make does not build $program"; exit 1; }
+done
+make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_parameter_server >log 2>&1 || { cat log; exit 1; }
+
+env -u LD_LIBRARY_PATH timeout 60 build/hello | grep -qx 'rank 1: the sum of 1000000 numbers is 499999500000'
+env -u LD_LIBRARY_PATH timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 --batch-size 8 --iterations 2 \
+  --death-timeout 20000 | grep -q 'held-out accuracy'
+ldd build/batch_parameter_server | grep -qF "$(realpath "$prefix")/" || { echo "the program uses no library of $prefix"; exit 1; }
