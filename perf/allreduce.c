@@ -282,9 +282,13 @@ int main(int argc, char **argv)
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
         {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "a quarter of it", NULL},
     };
-    const cli program = {"allreduce",
-                         "allreduce and barrier of a group of processes, against raw round trips and reads",
-                         "allreduce --processes 4", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "allreduce",
+        .purpose = "allreduce and barrier of a group of processes, against raw round trips and reads",
+        .example = "allreduce --processes 4",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -193,8 +193,13 @@ int main(int argc, char **argv)
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
         {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "up to 8 callers, slices of 80 ms, half as many", NULL},
     };
-    const cli program = {"batch_rate", "calls a second through the batcher, against a server that only answers",
-                         "batch_rate --callers 16", options, COUNT(options)};
+    const cli program = {
+        .program = "batch_rate",
+        .purpose = "calls a second through the batcher, against a server that only answers",
+        .example = "batch_rate --callers 16",
+        .options = options,
+        .count = COUNT(options),
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

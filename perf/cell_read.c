@@ -173,8 +173,13 @@ int main(int argc, char **argv)
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "0.3 seconds", NULL},
         {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there too", NULL},
     };
-    const cli program = {"cell_read", "what it costs that parameters of modules are cells", "cell_read --seconds 20",
-                         options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "cell_read",
+        .purpose = "what it costs that parameters of modules are cells",
+        .example = "cell_read --seconds 20",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -247,8 +247,13 @@ int main(int argc, char **argv)
         {"bfloat16", CLI_FLAG, &o.bfloat16, 0, 0, NULL, NULL, "gradients travel as bfloat16", NULL},
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
-    const cli program = {"data_parallel", "a step with averaged gradients, against computing alone and reducing alone",
-                         "OMP_NUM_THREADS=1 data_parallel --steps 50", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "data_parallel",
+        .purpose = "a step with averaged gradients, against computing alone and reducing alone",
+        .example = "OMP_NUM_THREADS=1 data_parallel --steps 50",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

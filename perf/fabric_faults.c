@@ -293,9 +293,13 @@ int main(int argc, char **argv)
          "0"},
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
-    const cli program = {"fabric_faults", "calls while their fabric fails, or their workers are killed",
-                         "fabric_faults --lanes verbs --cut \"ip link set ib0 down\" --lanes-after tcp", options,
-                         COUNT(options)};
+    const cli program = {
+        .program = "fabric_faults",
+        .purpose = "calls while their fabric fails, or their workers are killed",
+        .example = "fabric_faults --lanes verbs --cut \"ip link set ib0 down\" --lanes-after tcp",
+        .options = options,
+        .count = COUNT(options),
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -284,8 +284,12 @@ int main(int argc, char **argv)
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
     const cli program = {
-        "fabrics", "calls over one fabric beside another: first call, echoes, small calls beside large ones, a death",
-        "fabrics --fabric verbs --rounds 10", options, sizeof options / sizeof *options};
+        .program = "fabrics",
+        .purpose = "calls over one fabric beside another: first call, echoes, small calls beside large ones, a death",
+        .example = "fabrics --fabric verbs --rounds 10",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -254,8 +254,13 @@ int main(int argc, char **argv)
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
         {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "a quarter of it", NULL},
     };
-    const cli program = {"iteration", "training a model on another worker, against raw round trips and steps here",
-                         "iteration --slices 8", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "iteration",
+        .purpose = "training a model on another worker, against raw round trips and steps here",
+        .example = "iteration --slices 8",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -252,8 +252,13 @@ int main(int argc, char **argv)
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "5 rounds", NULL},
         {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there too", NULL},
     };
-    const cli program = {"optimizers", "time of one step of each optimizer, against the memory's bandwidth",
-                         "optimizers --threads 2", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "optimizers",
+        .purpose = "time of one step of each optimizer, against the memory's bandwidth",
+        .example = "optimizers --threads 2",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

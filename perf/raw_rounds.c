@@ -96,9 +96,13 @@ int main(int argc, char **argv)
         {"fabric-answer", CLI_INT, &o.answer_bytes, 1, RAW_MESSAGE_MAX, NULL, "N", "bytes of its answer", "90"},
         {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
-    const cli program = {"raw_rounds",
-                         "a round of clients with a server that only answers: TCP sockets, and libfabric alone",
-                         "raw_rounds --clients 8", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "raw_rounds",
+        .purpose = "a round of clients with a server that only answers: TCP sockets, and libfabric alone",
+        .example = "raw_rounds --clients 8",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     floors f;
     times raw = {0}, star = {0};
     report to;

@@ -359,8 +359,13 @@ int main(int argc, char **argv)
         {"csv", CLI_FLAG, &csv, 0, 0, NULL, NULL, "one line of numbers; perf/scale names the columns", NULL},
         {"check", CLI_FLAG, &check, 0, 0, NULL, NULL, "fail where something is over its aim", NULL},
     };
-    const cli program = {"scale_workers", "time to the first call and memory against the number of workers",
-                         "scale_workers --workers 64", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "scale_workers",
+        .purpose = "time to the first call and memory against the number of workers",
+        .example = "scale_workers --workers 64",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

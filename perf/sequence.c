@@ -144,9 +144,13 @@ int main(int argc, char **argv)
         {"passes", CLI_INT, &count, 1, 100000, NULL, "N", "passes that are timed", "20"},
         {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of passes, answer with seconds", NULL},
     };
-    const cli program = {"sequence",
-                         "time of an LSTM and an embedding bag, forward and backward, on this machine's processor",
-                         "OMP_NUM_THREADS=1 sequence --model bag", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "sequence",
+        .purpose = "time of an LSTM and an embedding bag, forward and backward, on this machine's processor",
+        .example = "OMP_NUM_THREADS=1 sequence --model bag",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

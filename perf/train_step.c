@@ -190,8 +190,13 @@ int main(int argc, char **argv)
         {"compare", CLI_FLAG, &compares, 0, 0, NULL, NULL, "compare steps by default with steps in place", NULL},
         {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of steps, answer with seconds", NULL},
     };
-    const cli program = {"train_step", "time of one training step on this machine's processor",
-                         "OMP_NUM_THREADS=1 train_step --model resnet50", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "train_step",
+        .purpose = "time of one training step on this machine's processor",
+        .example = "OMP_NUM_THREADS=1 train_step --model resnet50",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

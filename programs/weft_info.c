@@ -266,7 +266,7 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
 
 static void put_device(out *to, int device)
 {
-    char name[16], text[WFI_CUDA_NAME], address[WFI_CUDA_ADDRESS];
+    char name[24], text[WFI_CUDA_NAME], address[WFI_CUDA_ADDRESS];
     size_t room = 0, total = 0;
     weft_error *error = NULL;
     snprintf(name, sizeof name, "cuda:%d", device);

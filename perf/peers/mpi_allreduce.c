@@ -71,9 +71,13 @@ int main(int argc, char **argv)
         {"slices", CLI_INT, &slices, 1, MOST_SLICES, NULL, "N", "turns of all sizes", "4"},
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "a quarter of it", NULL},
     };
-    const cli program = {"mpi_allreduce", "allreduce and barrier of MPI",
-                         "mpirun -n 2 --mca pml ob1 --mca btl tcp,self mpi_allreduce", options,
-                         sizeof options / sizeof *options};
+    const cli program = {
+        .program = "mpi_allreduce",
+        .purpose = "allreduce and barrier of MPI",
+        .example = "mpirun -n 2 --mca pml ob1 --mca btl tcp,self mpi_allreduce",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

@@ -131,8 +131,8 @@ weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpa
 weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flags, weft_dlpack_unversioned **out,
                                               weft_error **error)
 {
-    static const char name[] = "weft_tensor_to_dlpack_unversioned";
     WFI_LIVE(tensor);
+    static const char name[] = "weft_tensor_to_dlpack_unversioned";
     lent *l = NULL;
     weft_dlpack_tensor described;
     weft_status status = check_lending(name, tensor, flags, out, error);

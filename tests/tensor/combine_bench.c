@@ -148,8 +148,13 @@ int main(int argc, char **argv)
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "3 rounds", NULL},
         {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there too", NULL},
     };
-    const cli program = {"combine_bench", "rates of the kernels that reductions use, against a plain loop",
-                         "combine_bench --rounds 30", options, sizeof options / sizeof *options};
+    const cli program = {
+        .program = "combine_bench",
+        .purpose = "rates of the kernels that reductions use, against a plain loop",
+        .example = "combine_bench --rounds 30",
+        .options = options,
+        .count = sizeof options / sizeof *options,
+    };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;
