@@ -105,14 +105,14 @@ class Header:
                      and i.names()[0] not in " ".join(doc)]
             first = next((n for n, i in enumerate(rest) if i.is_function()), len(rest))
             alone += [i for i in rest[first:] if i.is_type()]
-            self.pages.append(Page(self, section, [i for i in rest if i not in alone], doc, notes + [[" ".join(shared)]] if shared else notes))
+            self.pages.append(Page(self, section, [i for i in rest if i not in alone], doc, notes + [[" ".join(filter(None, shared))]] if shared else notes))
             rest = alone
         elif shared and all(i.is_function() for i in rest):  # of a section whose title explains them
             self.pages.append(Page(self, section, rest, shared, notes))
             return
         for item in rest:  # no comment before
             if item.kind != "macro":
-                self.pages.append(Page(self, section, [item], [], notes + [[" ".join(shared)]] if shared else notes))
+                self.pages.append(Page(self, section, [item], [], notes + [[" ".join(filter(None, shared))]] if shared else notes))
             else:
                 self.macros.append((item, []))
 
