@@ -10,6 +10,9 @@ from man.text import summary_of
 
 
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
 class Program:
     def __init__(self, path):
         self.name = re.sub(r"\.py$", "", os.path.basename(path))
@@ -68,7 +71,9 @@ class Program:
         out += [".SH EXIT STATUS", mark(" ".join(" ".join(exits).split()))] if exits else []
         out += [".SH EXAMPLES"] + code_lines([e.strip() for e in examples if e.strip()]) if examples else []
         others = ["\\fB%s\\fR(1)," % literal(p.name) for p in manual.programs if p is not self]
-        return out + [".SH SEE ALSO"] + others + ["\\fBweft\\fR(7)"]
+        page = "docs/%s.md" % self.name
+        pages = ["\\fIPREFIX/share/doc/weft/%s\\fR," % literal(page)] if os.path.exists(os.path.join(ROOT, page)) else []
+        return out + [".SH SEE ALSO"] + others + pages + ["\\fBweft\\fR(7)"]
 
 
 def option_list(lines, mark):
