@@ -53,6 +53,7 @@ typedef struct job {
     int killed;       /* workers that ignored SIGTERM */
     int signals;      /* signalfd */
     int stop;         /* the signal that ends the job; 0: none */
+    bool is_hurried;  /* a second one came */
     int code;         /* the exit code; 0: no failure so far */
     int64_t late_ms;  /* when nodes that have not ended their workers are given up; 0: not ending */
     buffer out[2];    /* to stdout and stderr */
@@ -406,6 +407,7 @@ static void take_signal(job *j, int number)
     }
     if (j->phase == ENDING) {
         j->stop = j->stop ? j->stop : j->code ? 0 : number;
+        j->is_hurried = true;
         end_workers(j, number, 0);
         return;
     }
@@ -560,7 +562,7 @@ static void close_all(job *j)
         link_reap(&j->links[i], REAP_MS);
         link_fini(&j->links[i]);
     }
-    if (j->killed > 0)
+    if (j->killed > 0 && !j->is_hurried)
         say(j, "%d of them did not end within %.3g s, and %s killed", j->killed, (double)j->o->grace_ms / 1000,
             j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */

@@ -78,8 +78,8 @@ static void build_ssh(command *made, const host *to, const settings *o)
 /* One task, which has all cores that the allocation has on the node. The workers are its children. */
 static void build_srun(command *made, const host *to, const settings *o)
 {
-    static const char *const options[] = {"srun",       "--nodes=1",       "--ntasks=1", "--overlap",
-                                          "--mpi=none", "--cpu-bind=none", "--quiet",    "--unbuffered"};
+    static const char *const options[] = {"srun",       "--nodes=1", "--ntasks=1",  "--overlap",
+                                          "--mpi=none", "--quiet",   "--unbuffered"};
     find_self(made, o);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         add_word(made, options[i]);

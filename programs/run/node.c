@@ -33,7 +33,9 @@ typedef struct node {
     int64_t grace_ms;
     int folder_trouble; /* errno of chdir */
     char **argv;
-    char **envp; /* for a worker; the first two are RANK and LOCAL_RANK */
+    char **given; /* variables from weft-run */
+    char **envp;  /* for a worker; the first two are RANK and LOCAL_RANK. The strings belong to others */
+    char secret_is[40];
     buffer inbox, outbox;
     worker *workers;
     size_t count;
@@ -183,35 +185,33 @@ static bool is_ours(const char *variable, char *const *given, size_t count)
     return false;
 }
 
-static char **read_list(frame *from, size_t before, size_t *count)
+static char **read_list(frame *from, size_t *count)
 {
     size_t wanted = (uint32_t)frame_read_number(from);
     char **list = NULL;
-    if (from->is_bad || wanted > (size_t)(from->end - from->at) / 4 ||
-        !(list = calloc(before + wanted + 1, sizeof *list)))
+    if (from->is_bad || wanted > (size_t)(from->end - from->at) / 4 || !(list = calloc(wanted + 1, sizeof *list)))
         from->is_bad = true;
     for (size_t i = 0; list && i < wanted; i++)
-        list[before + i] = frame_read_text(from);
+        list[i] = frame_read_text(from);
     *count = list ? wanted : 0;
     return list;
 }
 
 /* The environment of a worker: room for RANK and LOCAL_RANK, then what weft-run sends, then the node's own. */
-static bool build_environment(node *n, char **given, size_t count)
+static bool build_environment(node *n, size_t count)
 {
     size_t own = 0, at = 2 + count;
-    char secret_is[40];
     while (environ && environ[own])
         own++;
     n->envp = calloc(own + count + 4, sizeof *n->envp);
     if (!n->envp)
         return false;
     for (size_t i = 0; i < count; i++)
-        n->envp[2 + i] = given[i];
-    snprintf(secret_is, sizeof secret_is, "WEFT_SECRET_FD=%d", n->secret_fd);
-    n->envp[at++] = strdup(secret_is);
+        n->envp[2 + i] = n->given[i];
+    snprintf(n->secret_is, sizeof n->secret_is, "WEFT_SECRET_FD=%d", n->secret_fd);
+    n->envp[at++] = n->secret_is;
     for (size_t i = 0; i < own; i++)
-        if (!is_ours(environ[i], given, count))
+        if (!is_ours(environ[i], n->given, count))
             n->envp[at++] = environ[i];
     return true;
 }
@@ -224,14 +224,12 @@ static bool set_up(node *n, frame *from)
     const char *bytes = frame_read_bytes(from, &secret_size);
     n->secret_fd = secret_memory_file(bytes, secret_size);
     explicit_bzero((char *)(uintptr_t)bytes, secret_size); /* in this process's own buffer */
-    char **given = read_list(from, 0, &variables);
-    n->argv = read_list(from, 0, &words);
+    n->given = read_list(from, &variables);
+    n->argv = read_list(from, &words);
     if (*folder && chdir(folder) != 0)
         n->folder_trouble = errno;
     free(folder);
-    bool ok = n->secret_fd >= 0 && !from->is_bad && words > 0 && build_environment(n, given, variables);
-    free(given);
-    return ok;
+    return n->secret_fd >= 0 && !from->is_bad && words > 0 && build_environment(n, variables);
 }
 
 static void start_worker(node *n, int rank, int local_rank)
@@ -372,6 +370,24 @@ static void kill_orphans(void)
     } while (ended > 0 || (ended < 0 && errno == EINTR));
 }
 
+static void free_list(char **list)
+{
+    for (size_t i = 0; list && list[i]; i++)
+        free(list[i]);
+    free(list);
+}
+
+static void fini(node *n)
+{
+    free_list(n->argv);
+    free_list(n->given);
+    free(n->envp);
+    free(n->workers);
+    free(n->fds);
+    buffer_fini(&n->inbox);
+    buffer_fini(&n->outbox);
+}
+
 int node_run(int in, int out)
 {
     sigset_t caught;
@@ -393,5 +409,6 @@ int node_run(int in, int out)
     frame_end(&n.outbox, begun);
     loop(&n);
     kill_orphans();
+    fini(&n);
     return 0;
 }

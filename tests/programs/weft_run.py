@@ -18,6 +18,7 @@ PROGRAM, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_")
 SKIPPED = 77
 LIMIT_S = 100  # for all of a case
+STARTED = []
 
 
 class Reports:
@@ -51,8 +52,10 @@ def environment(**more):
 
 
 def start(*args, env=None):
-    return subprocess.Popen([PROGRAM, *args], env=env or environment(), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE)
+    process = subprocess.Popen([PROGRAM, *args], env=env or environment(), text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    STARTED.append(process)
+    return process
 
 
 def run(*args, code=0, env=None):
@@ -130,40 +133,27 @@ def case_output():
     assert process.wait() == 1
 
 
-def fails(reports, failing, code, words, *options, rest='trap "echo told >&9; exit 1" TERM; ready; sleep 1000 & wait'):
-    """Of three workers, rank 1 fails when the others are ready."""
-    script = f'exec 9>{reports.path}; ready() {{ echo ready >&9; }}; if [ $RANK = 1 ]; then read line; {failing}; else {rest}; fi'
-    # Rank 1's standard input is empty: "read" returns at once. The others may be told before they are ready.
-    with reports:
-        out, err = run("-n", "3", *options, *shell(script), code=code)
-        reports.rest()
-    assert words in err[0] and not out, (out, err)
-    return err
+def fails(failing, code, words, *options, rest="sleep 1000"):
+    """Of three workers, rank 1 fails when the others run, in a shell with a child each."""
+    with tempfile.TemporaryDirectory() as folder, Reports(folder) as reports:
+        os.mkfifo(folder + "/ready")
+        others = f"exec 9>{reports.path} 8>{folder}/ready; {rest} & echo >&8; wait"
+        out, err = run("-n", "3", *options, *shell(f"[ $RANK = 1 ] || {{ {others}; exit; }}; exec 8<>{folder}/ready; read a <&8; read b <&8; {failing}"),
+                       code=code)
+        assert reports.rest() == "" and not out
+        assert err[0] == f"weft-run: rank 1 on localhost {words}: the other 2 workers are ended", err
+        return err[1:]
 
 
 def case_failures():
-    with tempfile.TemporaryDirectory() as folder:
-        reports = Reports(folder)
-        err = fails(reports, "exit 7", 7, "rank 1 on localhost exited with code 7: the other 2 workers are ended")
-        assert len(err) == 1, err
-        reports = Reports(folder)
-        err = fails(reports, "kill -KILL $$", 128 + 9, "rank 1 on localhost was killed by SIGKILL: the other 2")
-        assert len(err) == 1, err
-        reports = Reports(folder)
-        # They ignore SIGTERM, and so do their children.
-        ignore = 'trap "" TERM; ready; sleep 1000 & wait'
-        err = fails(reports, f"head -n 2 {folder}/both >/dev/null; exit 5", 5, "rank 1 on localhost exited with code 5", "--grace", "0.2",
-                    rest=ignore.replace("ready", f"ready; echo >{folder}/both")) if make_fifo(folder) else []
-        assert err[1] == "weft-run: 2 of them did not end within 0.2 s, and were killed", err
+    assert not fails("exit 7", 7, "exited with code 7")
+    assert not fails("kill -KILL $$", 128 + 9, "was killed by SIGKILL")
+    stubborn = fails("exit 5", 5, "exited with code 5", "--grace", "0.2", rest='trap "" TERM; sleep 1000')
+    assert stubborn == ["weft-run: 2 of them did not end within 0.2 s, and were killed"], stubborn
     _, err = run("-n", "2", "./nosuch", code=127)
     assert re.match(r"weft-run: rank \d on localhost could not be started: ./nosuch: No such file or directory", err[0]), err
     _, err = run("-n", "2", "/", code=126)
     assert "/: Permission denied" in err[0], err
-
-
-def make_fifo(folder):
-    os.mkfifo(os.path.join(folder, "both"))
-    return True
 
 
 def case_signals():
@@ -184,7 +174,7 @@ def case_signals():
             assert sorted(reports.rest().split("\n")) == ["", "0 int", "1 int"]
             assert process.communicate()[1] == "weft-run: SIGINT ends the job\n" and process.returncode == 130
         with Reports(folder) as reports:  # the second signal does not wait
-            process = start("-n", "2", "--grace", "1000", *shell(f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait'))
+            process = start("-n", "2", "--grace", "1000", *shell(f'trap "" TERM; exec 9>{reports.path}; sleep 1000 & echo up >&9; wait'))
             assert reports.lines(2) == ["up", "up"]
             process.send_signal(signal.SIGTERM)
             assert process.stderr.readline() == "weft-run: SIGTERM ends the job\n"
@@ -192,18 +182,18 @@ def case_signals():
             assert reports.rest() == "" and process.wait() == 128 + 15
             process.communicate()
         with Reports(folder) as reports:
-            process = start("-n", "2", "--grace", "0.2", *shell(f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait'))
+            process = start("-n", "2", "--grace", "0.2", *shell(f'trap "" TERM; exec 9>{reports.path}; sleep 1000 & echo up >&9; wait'))
             assert reports.lines(2) == ["up", "up"]
             process.kill()
             assert reports.rest() == ""
             process.communicate()
         with Reports(folder) as reports:  # a child that left its worker's group
-            process = start("-n", "1", *shell(f'setsid sh -c "exec 9>{reports.path}; echo up >&9; sleep 1000" & cat {folder}/go'))
             os.mkfifo(folder + "/go")
+            process = start("-n", "1", *shell(f'setsid sh -c "exec 9>{reports.path}; echo up >&9; exec sleep 1000" & cat {folder}/go'))
             assert reports.lines(1) == ["up"]
             with open(folder + "/go", "w", encoding="utf-8"):
                 pass
-            assert reports.rest() == "" and process.wait() in (0, 1)
+            assert reports.rest() == "" and process.wait() == 0
             process.communicate()
 
 
@@ -300,16 +290,17 @@ def case_hosts():
         gone = write(folder + "/gone", "nodea\ngone\n")
         _, err = run("--hosts", gone, "true", env=env, code=1)
         assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
-        # A connection that ends ends the workers, on both of its sides: here the ssh of nodeb is killed.
+        # The node of nodeb is killed: its worker ends with it, and weft-run ends the other one.
         with Reports(folder) as reports:
-            script = f'trap "" TERM; exec 9>{reports.path}; echo $RANK $PPID >&9; sleep 1000 & wait'
-            process = start("--grace", "0.2", "--hosts", write(folder + "/two", "nodea\nnodeb\n"), *shell(script), env=env)
+            alone = f'exec 9>{reports.path}; echo $RANK $PPID >&9; exec sleep 1000'
+            process = start("--hosts", write(folder + "/two", "nodea\nnodeb\n"), *shell(alone), env=env)
             node = reports.lines(2)[1].split()[1]
             os.kill(int(node), signal.SIGKILL)
             assert reports.rest() == ""
             assert "rank 1 on nodeb is lost: the connection ended (ssh was killed by SIGKILL)" in process.communicate()[1]
             assert process.returncode == 1
-        with Reports(folder) as reports:
+        with Reports(folder) as reports:  # weft-run is killed: its connections end, and so do the workers
+            script = f'trap "" TERM; exec 9>{reports.path}; sleep 1000 & echo up >&9; wait'
             process = start("--grace", "0.2", "--hosts", folder + "/two", *shell(script), env=env)
             reports.lines(2)
             process.kill()
@@ -373,6 +364,15 @@ def case_terminal():
                 subprocess.run([*tmux, "kill-server"], env=environment(), check=False, stderr=subprocess.DEVNULL)
 
 
+def give_up(*_):
+    raise TimeoutError(f"not done in {LIMIT_S} s")
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, give_up)
     signal.alarm(LIMIT_S)
-    globals()["case_" + CASE]()
+    try:
+        globals()["case_" + CASE]()
+    finally:
+        for each in STARTED:  # one that a failed test has left; its workers end with it
+            each.kill()
