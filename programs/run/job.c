@@ -21,6 +21,7 @@
 #define OUT_MOST (256 << 10) /* of output that is not yet written: beyond it, none is read from the nodes */
 #define LATE_MS 5000         /* a node may need this long after the grace time */
 #define REAP_MS 3000         /* for ssh and srun to exit after their connection has ended */
+#define LAST_MS 1000         /* for the reader of stdout after a signal has ended the job */
 #define FIXED_FDS 3          /* in the list for poll, before those of the links */
 
 extern char **environ;
@@ -325,6 +326,7 @@ static void take_frame(job *j, size_t link, frame *from)
     int number = frame_read_number(from), second = from->type == FROM_NODE_PORT ? 0 : frame_read_number(from);
     bool is_rank = number >= 0 && number < j->count && j->members[number].link == link;
     if (from->type == FROM_NODE_PORT) {
+        j->links[link].is_ready = true;
         j->links[link].port = number;
     } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].runs) {
         size_t size, which = second == 1;
@@ -345,11 +347,12 @@ static void lose_link(job *j, size_t link)
     link_fini(lost);
     describe_status(lost->status, how, sizeof how);
     if (is_opening) {
-        snprintf(what, sizeof what, "%s cannot be reached: %s %s", lost->to->name,
+        bool lacks = WIFEXITED(lost->status) && WEXITSTATUS(lost->status) == 127;
+        snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name,
                  lost->to->way == HOST_SRUN  ? "srun"
                  : lost->to->way == HOST_SSH ? "ssh"
                                              : "the process that watches the workers",
-                 how);
+                 how, lacks ? " (is weft-run installed there? --node-program)" : "");
         fail(j, 1, what);
     }
     for (int rank = 0; rank < j->count; rank++)
@@ -376,8 +379,12 @@ static void begin_if_open(job *j)
     if (j->phase != OPENING)
         return;
     for (size_t i = 0; i < j->link_count; i++)
-        if (!j->links[i].port)
+        if (!j->links[i].is_ready)
             return;
+    if (!j->links[0].port && !j->o->master_port) {
+        fail(j, 1, "the host of rank 0 has no free port");
+        return;
+    }
     for (size_t i = 0; i < j->link_count; i++)
         set_up_link(j, i);
     start_all(j);
@@ -449,11 +456,11 @@ static void shut(job *j, int which)
     }
 }
 
-static void write_outputs(job *j, bool waits)
+static void write_outputs(job *j, int wait_ms)
 {
     for (int which = 0; which < 2; which++) {
         struct pollfd room = {.fd = which + 1, .events = POLLOUT};
-        while (!j->is_shut[which] && j->out[which].used > 0 && poll(&room, 1, waits ? -1 : 0) == 1)
+        while (!j->is_shut[which] && j->out[which].used > 0 && poll(&room, 1, wait_ms) == 1)
             if (buffer_write(&j->out[which], which + 1) == BUFFER_FAILED)
                 shut(j, which);
         if (j->is_shut[which])
@@ -483,6 +490,8 @@ static int time_left(const job *j)
 
 static void give_up(job *j)
 {
+    if (j->phase == RESTARTING)
+        j->code = 1;
     j->phase = ENDING;
     for (size_t i = 0; i < j->link_count; i++) {
         bool has_worker = false;
@@ -512,7 +521,7 @@ static void loop(job *j)
             continue;
         if (j->fds[0].revents)
             take_signals(j);
-        write_outputs(j, false);
+        write_outputs(j, 0);
         for (size_t i = 0; i < j->link_count; i++) {
             if (j->fds[FIXED_FDS + 2 * i + 1].revents && j->links[i].in >= 0)
                 (void)link_write(&j->links[i]); /* if that fails, its output ends too */
@@ -567,7 +576,7 @@ static void close_all(job *j)
             j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
         (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
-    write_outputs(j, !j->stop);
+    write_outputs(j, j->stop ? LAST_MS : -1);
     for (int which = 0; which < 2; which++)
         buffer_fini(&j->out[which]);
     close(j->signals);

@@ -13,8 +13,9 @@ typedef struct link_state {
     pid_t pid;   /* the node, ssh or srun; 0: reaped */
     int in, out; /* to the node, and from it; -1: closed */
     bool is_greeted;
-    int port;   /* that the node has reserved; 0: it has not said */
-    int status; /* of waitpid, once reaped */
+    bool is_ready; /* the node has reported a port */
+    int port;      /* that the node has reserved; 0: it found none */
+    int status;    /* of waitpid, once reaped */
     buffer outbox, inbox;
 } link_state;
 

@@ -290,6 +290,8 @@ def case_hosts():
         gone = write(folder + "/gone", "nodea\ngone\n")
         _, err = run("--hosts", gone, "true", env=env, code=1)
         assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
+        _, err = run("--hosts", hosts, "--node-program", "/nowhere/weft-run", "true", env=env, code=1)
+        assert "cannot be reached: ssh exited with code 127 (is weft-run installed there? --node-program)" in err[-1], err
         # The node of nodeb is killed: its worker ends with it, and weft-run ends the other one.
         with Reports(folder) as reports:
             alone = f'exec 9>{reports.path}; echo $RANK $PPID >&9; exec sleep 1000'
