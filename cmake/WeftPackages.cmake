@@ -1,0 +1,86 @@
+# Debian packages, by cpack in the build folder or by the target package:
+#
+#   libweft-rpc0  libweft_rpc.so    libweft0  libweft.so    libweft-dev  headers, static libraries, .pc, CMake    weft-tools  programs
+#   weft-doc      pages, examples
+#
+# A package takes files by their paths (Packages.cmake.in), not by the components of cmake --install, which also serve people who
+# install from source. So a new file needs no rule here, and no file is in two packages or in none. Configured with
+# CMAKE_INSTALL_PREFIX=/usr, the libraries lie in Debian's folder of the architecture, and programs have no rpath.
+find_program(WEFT_DPKG_SHLIBDEPS dpkg-shlibdeps)
+mark_as_advanced(WEFT_DPKG_SHLIBDEPS)
+if(NOT WEFT_DPKG_SHLIBDEPS)
+  return()
+endif()
+
+# Before the release of a version its packages are older than the release's.
+set(version ${PROJECT_VERSION})
+file(STRINGS CHANGELOG.md unreleased REGEX "^## ${PROJECT_VERSION} \\(not released yet\\)")
+if(unreleased)
+  string(APPEND version "~dev")
+endif()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME weft)
+set(CPACK_PACKAGE_VENDOR weft)
+set(CPACK_PACKAGE_CONTACT "${WEFT_MAINTAINER}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEBIAN_PACKAGE_VERSION ${version})
+set(CPACK_DEBIAN_PACKAGE_SOURCE weft)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+
+# Staged once, before the packages take their files.
+configure_file(cmake/Packages.cmake.in Packages.cmake @ONLY)
+set(CPACK_INSTALL_SCRIPTS ${CMAKE_CURRENT_BINARY_DIR}/Packages.cmake)
+
+# weft_package(NAME SECTION SUMMARY LINES... [LIBRARY name] [SHLIBS] [ALL] [DEPENDS d...] [SUGGESTS s...])
+#   LINES: the description, each at most 79 wide; LIBRARY: of this shared library; SHLIBS: dpkg-shlibdeps adds what it needs; ALL: for
+#   every architecture
+function(weft_package name section summary)
+  cmake_parse_arguments(P "SHLIBS;ALL" "LIBRARY" "DEPENDS;SUGGESTS" ${ARGN})
+  install(CODE "set(weft_package ${name})\ninclude(\"${CMAKE_CURRENT_BINARY_DIR}/Packages.cmake\")" COMPONENT ${name} EXCLUDE_FROM_ALL)
+  string(TOUPPER ${name} upper)
+  foreach(relation DEPENDS SUGGESTS)
+    list(JOIN P_${relation} ", " packages)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_${relation} "${packages}" PARENT_SCOPE)
+  endforeach()
+  set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION ${section} PARENT_SCOPE)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SHLIBDEPS ${P_SHLIBS} PARENT_SCOPE)
+  if(P_ALL)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_ARCHITECTURE all PARENT_SCOPE)
+  endif()
+  if(P_LIBRARY) # not by CPack, which runs `file` on each file of all packages for it. `=`: before 1.0 a new version may change the ABI
+    set(control ${CMAKE_CURRENT_BINARY_DIR}/packages_control/${name})
+    file(WRITE ${control}/shlibs "${P_LIBRARY} ${weft_soversion} ${name} (= ${version})\n")
+    file(WRITE ${control}/triggers "activate-noawait ldconfig\n")
+    set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${control}/shlibs ${control}/triggers PARENT_SCOPE)
+  endif()
+  list(JOIN P_UNPARSED_ARGUMENTS "\n" lines)
+  set(CPACK_DEBIAN_${upper}_DESCRIPTION "${summary}\n${lines}" PARENT_SCOPE)
+  set(CPACK_COMPONENTS_ALL ${CPACK_COMPONENTS_ALL} ${name} PARENT_SCOPE)
+endfunction()
+
+set(about "weft is a C library for programs that train or serve models across" "processes and nodes.")
+set(rpc libweft-rpc${weft_soversion})
+set(all libweft${weft_soversion})
+weft_package(${rpc} libs "remote calls that carry tensors, on libfabric" ${about}
+  "This package has libweft_rpc: calls, tensors, process groups and remote" "references." LIBRARY libweft_rpc SHLIBS
+  SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
+weft_package(${all} libs "distributed autograd and parameter servers in C" ${about}
+  "This package has libweft: autograd, modules, optimizers, data-parallel" "modules and parameter servers." LIBRARY libweft SHLIBS
+  DEPENDS "${rpc} (= ${version})") # it uses symbols of libweft_rpc that change without notice
+weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
+  "This package has the headers, the files for pkg-config and CMake, and static" "libraries. To link these, install the suggested packages too."
+  DEPENDS "${rpc} (= ${version})" "${all} (= ${version})" "libc6-dev | libc-dev"
+  SUGGESTS weft-doc pkgconf libfabric-dev libhwloc-dev libsodium-dev libdnnl-dev libopenblas-dev libcjson-dev)
+weft_package(weft-tools net "programs of the weft library" ${about}
+  "This package has its programs, such as weft-info (what weft finds on this" "machine) and weft-perf (latency and bandwidth)." SHLIBS
+  DEPENDS "${rpc} (= ${version})" python3 SUGGESTS python3-torch) # weft-trace is in Python; weft-perf --peers runs PyTorch
+weft_package(weft-doc doc "documentation and examples of the weft library" ${about}
+  "This package has the pages, and the examples as sources with a Makefile." ALL SUGGESTS libweft-dev zlib1g-dev libcjson-dev)
+
+include(CPack)
