@@ -9,6 +9,7 @@
 find_program(WEFT_DPKG_SHLIBDEPS dpkg-shlibdeps)
 mark_as_advanced(WEFT_DPKG_SHLIBDEPS)
 if(NOT WEFT_DPKG_SHLIBDEPS)
+  message(STATUS "There is no dpkg-shlibdeps (Debian's dpkg-dev): cpack makes no packages")
   return()
 endif()
 
