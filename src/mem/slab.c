@@ -7,7 +7,13 @@
  * a single peak is forgotten. If a size must be mapped again soon after it was returned to the system, that was too
  * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). Each kind of memory and each
  * device has an account of its own, so that traffic in one does not empty another. WEFT_SLAB_KEEP_MB sets a fixed
- * bound for each. With 0 no slab is used twice, and device memory has the exact size: tools that check accesses then
+ * bound for each.
+ *
+ * Idle host memory, page-locked or not, is at most a quarter of this process's share of the machine and its control
+ * group (topo/share.h). Slabs in use and idle slabs together are at most the share, as long as an idle one is left to
+ * unmap. The kernel kills a process whose group exceeds its limit, and idle memory must not be the reason.
+ *
+ * With WEFT_SLAB_KEEP_MB=0 no slab is used twice, and device memory has the exact size: tools that check accesses then
  * see each allocation of the program.
  */
 #include "mem/slab.h"
@@ -19,6 +25,7 @@
 #include "base/mutex.h"
 #include "mem/backend.h"
 #include "mem/cuda.h"
+#include "topo/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +54,8 @@ static struct slab_pool {
     wfi_mutex lock;
     wfi_list classes[CLASS_COUNT];              /* most recently used first: their pages are warm */
     account accounts[2 + WFI_CUDA_DEVICES_MAX]; /* of host memory, of page-locked memory, and of each device */
-    int64_t keep_mb;                            /* -1: the rule above applies */
+    int64_t keep_mb;                            /* -1: the rules above apply */
+    size_t share;                               /* of host memory, for this process; SIZE_MAX: not known */
 } pool;
 
 #define ACCOUNTS (sizeof(pool.accounts) / sizeof(pool.accounts[0]))
@@ -97,6 +105,26 @@ size_t wfi_slab_class_bytes(unsigned size_class)
     return (steps << doubling) * WFI_PAGE_BYTES;
 }
 
+/* Called without the lock, because the share may be computed now. */
+static size_t read_share(void)
+{
+    uint64_t share = wfi_share_memory();
+    return share ? (size_t)share : SIZE_MAX;
+}
+
+/* How many of `keep` bytes may stay idle within the share, after `more` bytes have been taken. */
+static size_t within_share(const account *a, size_t more, size_t keep)
+{
+    const account *host = &pool.accounts[WFI_MEMORY_HOST], *pinned = &pool.accounts[WFI_MEMORY_PINNED];
+    if (a != host && a != pinned)
+        return keep;
+    const account *other = a == host ? pinned : host;
+    size_t used = host->stats.bytes_live + pinned->stats.bytes_live + other->stats.bytes_idle + more;
+    size_t room = pool.share > used ? pool.share - used : 0;
+    size_t most = pool.share / 4 < room ? pool.share / 4 : room;
+    return keep < most ? keep : most;
+}
+
 /* How many bytes may stay idle after `more` bytes have been taken. */
 static size_t keep_bound(const account *a, size_t more)
 {
@@ -106,7 +134,7 @@ static size_t keep_bound(const account *a, size_t more)
     size_t recent = a->window_peak > a->last_window_peak ? a->window_peak : a->last_window_peak;
     size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = a->stats.bytes_live + more;
     size_t regretted = a->regretted < recent / 4 ? a->regretted : recent / 4;
-    return (recent > live ? recent - live : 0) + spare + regretted;
+    return within_share(a, more, (recent > live ? recent - live : 0) + spare + regretted);
 }
 
 static void idle_remove(wfi_slab *slab)
@@ -231,8 +259,10 @@ static weft_status map_fresh(wfi_slab *slab)
 {
     wfi_list doomed;
     account *a = account_of(slab->kind, slab->device);
+    size_t share = read_share();
     wfi_list_init(&doomed);
     wfi_mutex_lock(&pool.lock);
+    pool.share = share;
     note_regret(a, slab);
     doom_excess(a, slab->size, &doomed);
     wfi_mutex_unlock(&pool.lock);
@@ -295,7 +325,9 @@ void wfi_slab_give(wfi_slab *slab)
     wfi_list doomed;
     wfi_list_init(&doomed);
     account *a = account_of(slab->kind, slab->device);
+    size_t share = read_share();
     wfi_mutex_lock(&pool.lock);
+    pool.share = share;
     a->stats.bytes_live -= slab->size;
     a->stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);

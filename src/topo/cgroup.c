@@ -56,29 +56,38 @@ static bool is_mount_of(char *line, const char *controller, char **root, char **
 }
 
 /*
- * The part of the group's path below the mounted one; "" if it is elsewhere: then only the mounted group can be read.
+ * The part of the group's path below the mounted one; NULL if it is elsewhere: then only the mounted group can be read.
  */
 static const char *below(const char *path, const char *mounted)
 {
     size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
     bool is_below = strncmp(path, mounted, size) == 0 && (path[size] == '/' || path[size] == '\0');
-    if (!is_below || strncmp(path, "/..", 3) == 0 || strcmp(path + size, "/") == 0)
-        return "";
-    return path + size;
+    if (!is_below || strncmp(path, "/..", 3) == 0)
+        return NULL;
+    return strcmp(path + size, "/") == 0 ? "" : path + size;
 }
 
+/*
+ * Prefers a mount that contains the group. A process in a namespace of groups may also see the mounts from outside,
+ * which begin at groups ("/..") that have no name for it.
+ */
 static bool find_mount(const char *root, const char *controller, const char *path, hierarchy *out)
 {
     char name[PATH_MAX], line[LINE_MAX_BYTES], *mounted, *point;
     snprintf(name, sizeof name, "%s/proc/self/mountinfo", root);
     FILE *file = fopen(name, "re");
-    bool found = false;
-    while (file && !found && fgets(line, sizeof line, file)) {
+    bool found = false, is_inside = false;
+    while (file && !is_inside && fgets(line, sizeof line, file)) {
         if (!is_mount_of(line, controller, &mounted, &point))
             continue;
-        int size = snprintf(out->folder, sizeof out->folder, "%s%s%s", root, point, below(path, mounted));
+        const char *part = below(path, mounted);
+        size_t size = strlen(root) + strlen(point) + (part ? strlen(part) : 0);
+        if ((found && !part) || size >= sizeof out->folder)
+            continue;
+        snprintf(out->folder, sizeof out->folder, "%s%s%s", root, point, part ? part : "");
         out->top = strlen(root) + strlen(point);
-        found = size > 0 && (size_t)size < sizeof out->folder;
+        found = true;
+        is_inside = part != NULL;
     }
     if (file)
         fclose(file);

@@ -16,8 +16,9 @@
 #define PROCESSES_MAX 65536
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int table_says;          /* [lock] 0: nothing yet */
-static _Atomic int cores_found; /* written under the lock; 0: to be found */
+static int table_says;                /* [lock] 0: nothing yet */
+static _Atomic int cores_found;       /* written under the lock; 0: to be found */
+static _Atomic uint64_t memory_found; /* the same */
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT, said_once = PTHREAD_ONCE_INIT;
 
 static void renew_lock(void) /* in a child of fork(): the thread that held the lock does not exist here */
@@ -135,6 +136,7 @@ void wfi_share_tell(int processes)
     take_lock();
     table_says = processes;
     atomic_store(&cores_found, 0);
+    atomic_store(&memory_found, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -204,8 +206,13 @@ int wfi_share_cores(void)
 
 uint64_t wfi_share_memory(void)
 {
+    uint64_t memory = atomic_load(&memory_found);
+    if (memory)
+        return memory;
     take_lock();
     wfi_share_facts facts = facts_here();
+    memory = wfi_share_memory_of(&facts, "");
+    atomic_store(&memory_found, memory);
     pthread_mutex_unlock(&lock);
-    return wfi_share_memory_of(&facts, "");
+    return memory;
 }

@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Threads that compute, at least 1. */
+/* Threads that compute, at least 1. Found once, and again after wfi_share_tell. */
 int wfi_share_cores(void);
-/* Bytes of memory; 0: not known. */
+/* Bytes of memory; 0: not known. Found in the same way. */
 uint64_t wfi_share_memory(void);
 
 /* Sets the number of the job's processes on this machine, from the member table. Used from then on if the launcher's

@@ -117,6 +117,21 @@ static void a_container_sees_its_own_group(void **state)
     assert_int_equal(seen().memory, 200 * MB);
 }
 
+/* A namespace of groups: the mounts from outside begin at groups without a name; the one from within is the group. */
+static void a_mount_that_holds_the_group_is_preferred(void **state)
+{
+    put("/proc/self/cgroup", "5:memory:/\n");
+    put("/proc/self/mountinfo", "32 31 0:32 /../.. /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                                "33 31 0:32 /elsewhere /mnt rw - cgroup cgroup rw,memory\n"
+                                "34 31 0:32 / /inside rw - cgroup cgroup rw,memory\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "419430400\n");
+    put("/mnt/memory.limit_in_bytes", "314572800\n");
+    put("/inside/memory.limit_in_bytes", "209715200\n");
+    assert_int_equal(seen().memory, 200 * MB);
+    put("/proc/self/mountinfo", "32 31 0:32 /../.. /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+    assert_int_equal(seen().memory, 400 * MB); /* better than nothing */
+}
+
 static void what_cannot_be_read_limits_nothing(void **state)
 {
     static const char *const groups[] = {"", "nonsense\n", "0::\n", "0::/a", "5:memory:/x\n0:/y\n::\n"};
@@ -296,6 +311,7 @@ int main(void)
         cmocka_unit_test_teardown(version_2_counts_every_group_around, empty_root),
         cmocka_unit_test_teardown(version_1_has_a_tree_for_each_controller, empty_root),
         cmocka_unit_test_teardown(a_container_sees_its_own_group, empty_root),
+        cmocka_unit_test_teardown(a_mount_that_holds_the_group_is_preferred, empty_root),
         cmocka_unit_test_teardown(what_cannot_be_read_limits_nothing, empty_root),
         cmocka_unit_test_teardown(cores_are_divided_once, empty_root),
         cmocka_unit_test_teardown(memory_is_divided, empty_root),
