@@ -35,6 +35,7 @@
  */
 #include "net/net.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 static uint64_t later_of(uint64_t a, uint64_t b)
@@ -53,16 +54,29 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
     return now > since ? now - since : 0;
 }
 
-/* Prints "; the last attempt to connect to 10.0.0.2:4711: Connection refused", or nothing if no attempt failed since
- * the last connection. */
+/* Which settings decide whether a connection to the address opens; "" if it is no IP address. */
+static const char *hint_of(const char *address)
+{
+    bool is_ip = *address == '[' || isdigit((unsigned char)*address);
+    return is_ip ? "; a firewall must let this port pass (WEFT_PORTS; WEFT_IFACE names another network)" : "";
+}
+
+/* Prints "; the last attempt to connect to 10.0.0.2:4711: Connection refused" and what to do; "" if no attempt failed
+ * since the last connection. */
 static void put_connect_error(const wfi_channel *channel, char *out, size_t room)
 {
     char address[128];
     const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
+    *out = '\0';
     if (!why)
         return;
     wfi_channel_address_text(channel, address, sizeof(address));
-    snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
+    snprintf(out, room, "; the last attempt to connect to %s: %s%s", address, why, hint_of(address));
+}
+
+void wfi_peer_control_trouble(const wfi_peer *peer, char *out, size_t room)
+{
+    put_connect_error(peer->channels[WFI_CONTROL], out, room);
 }
 
 /* Attempts to connect continue: channel_needed checks only whether there is something to send. */
@@ -83,7 +97,7 @@ static void give_up_peer(wfi_peer *peer, const char *text)
 
 static void give_up_silent(wfi_peer *peer, uint64_t silent)
 {
-    char text[384];
+    char text[512];
     size_t length =
         (size_t)snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
                          (unsigned long long)(silent / 1000000));
@@ -158,13 +172,13 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     if (peer->unreachable)
         snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
     else
-        snprintf(out, room, "no bulk lane to worker %d at %s, from either side: %s", peer->rank, address,
-                 why ? why : "it broke");
+        snprintf(out, room, "no bulk lane to worker %d at %s, from either side: %s%s", peer->rank, address,
+                 why ? why : "it broke", why ? hint_of(address) : "");
 }
 
 static void give_up_bulk(wfi_peer *peer)
 {
-    char text[256];
+    char text[384];
     wfi_channel *channel = peer->channels[WFI_BULK];
     /* The next transfer tries again: this attempt's packets may have been lost in a cut that has ended since. */
     if (channel->conn) {

@@ -248,6 +248,9 @@ void wfi_peer_interest(wfi_peer *peer, int change);
  * While a caller waits and the peer is silent, the peer is pinged; if it stays silent, peer_unreachable is called.
  * [locked] */
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
+/* Text for an error of a call that waited for the peer: "; the last attempt to connect to 10.0.0.2:4711: REASON" and
+ * what to do; "" if the peer is connected. Cut off at `room`. [locked] */
+void wfi_peer_control_trouble(const wfi_peer *peer, char *out, size_t room);
 /* Text for an error after a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and why the last attempt
  * to connect the bulk channel failed. Cut off at `room`. [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link and one_way do): an agent,
- * and calls.
+ * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link, one_way and firewalls do):
+ * an agent, and calls. TEST_RENDEZVOUS_MS: how long it waits for the job to begin.
  *
  * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart | narrow |
  *        small | called]
@@ -62,6 +62,7 @@ static weft_agent *open_as(char **argv)
 {
     weft_error *error = NULL;
     weft_agent *agent;
+    const char *patience_ms = getenv("TEST_RENDEZVOUS_MS");
     weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
                                                            .function_count = 1,
                                                            .has_rank = true,
@@ -69,6 +70,7 @@ static weft_agent *open_as(char **argv)
                                                            .world_size = atoi(argv[2]),
                                                            .master_addr = argv[3],
                                                            .master_port = atoi(argv[4]),
+                                                           .rendezvous_timeout_ms = patience_ms ? atoi(patience_ms) : 0,
                                                            .death_timeout_ms = BOUND_MS * slow,
                                                            .on_membership = count_member},
                                      &agent, &error);

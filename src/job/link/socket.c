@@ -32,6 +32,7 @@
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
+#define CONNECT_NS (5000 * NS_PER_MS)      /* for one attempt to connect, if packets are dropped */
 #define ONE_OF_PORTS_NS (1000 * NS_PER_MS) /* for an answer of one of several ports, before the next is tried */
 #define ANSWER_GRACE_MS 2000      /* added to the timeout if the store answers: its refusal names the missing ranks */
 #define FAREWELL_MS 1000          /* to send the goodbye */
@@ -371,9 +372,12 @@ static bool socket_attempt(socket_link *link, attempt *at)
     const wfi_rendezvous_options *options = at->options;
     wfi_pipe *next = &link->pipes[WFI_NEXT];
     int fd = -1;
+    /* Between two attempts the log says what this worker waits for, and the next port has its turn. */
+    uint64_t by_ns = wfi_now(&wfi_clock_real) + (has_several_ports(at) ? ONE_OF_PORTS_NS : CONNECT_NS);
+    by_ns = by_ns < at->deadline_ns ? by_ns : at->deadline_ns;
     at->trouble = options->rank == 0
-                      ? wfi_connect_endpoint(&link->store, at->deadline_ns, &fd)
-                      : wfi_connect_to(options->master_addr, options->master_port + at->port, at->deadline_ns, &fd);
+                      ? wfi_connect_endpoint(&link->store, by_ns, &fd)
+                      : wfi_connect_to(options->master_addr, options->master_port + at->port, by_ns, &fd);
     if (at->trouble)
         return false;
     at->reached = true;
@@ -392,6 +396,23 @@ static bool socket_attempt(socket_link *link, attempt *at)
         return true;
     wfi_pipe_close(next);
     return false;
+}
+
+/* Names the likely causes and the settings that count, after connecting failed with this errno value. */
+static const char *hint_of(int trouble)
+{
+    if (trouble == ECONNREFUSED)
+        return "; rank 0 does not listen there, or a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
+    if (trouble == ETIMEDOUT)
+        return "; that host is down, or a firewall drops what is sent to the port (MASTER_ADDR, MASTER_PORT)";
+    if (trouble == EHOSTUNREACH || trouble == ENETUNREACH)
+        return "; the name does not resolve, no route leads there, or a firewall rejects the port (MASTER_ADDR, "
+               "MASTER_PORT)";
+    if (trouble == EACCES || trouble == EPERM)
+        return "; a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
+    if (trouble == EINVAL)
+        return "; a link-local address needs its interface: MASTER_ADDR=fe80::1%eth0";
+    return "";
 }
 
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
@@ -422,8 +443,8 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
                               "%lld ms",
                               host, port, waited_ms);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                          "rank 0's store on %s port %d could not be reached within %lld ms: %s", host, port, waited_ms,
-                          strerrordesc_np(at->trouble));
+                          "rank 0's store on %s port %d could not be reached within %lld ms: %s%s", host, port,
+                          waited_ms, strerrordesc_np(at->trouble), hint_of(at->trouble));
 }
 
 /*
@@ -438,9 +459,9 @@ static void say_what_we_await(attempt *at)
         return;
     if (at->say_at_ns)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
-                   "waiting for rank 0's store on %s port %d: %s",
+                   "waiting for rank 0's store on %s port %d: %s%s",
                    options->master_addr ? options->master_addr : "this machine", options->master_port,
-                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer");
+                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer", hint_of(at->trouble));
     /* half of a short timeout; with an even shorter one the error says it */
     int64_t first_ms = options->join_timeout_ms;
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
@@ -456,6 +477,7 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
 {
     const wfi_rendezvous_options *options = at->options;
     int64_t pause_ms = RETRY_FIRST_MS;
+    say_what_we_await(at); /* from now on */
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (left_ms == 0)

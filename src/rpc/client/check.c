@@ -100,7 +100,7 @@ static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
 /* Why the worker, or this one, is no longer in the job, or why no payload can be moved to it. */
 static void look_at_end(weft_agent *agent, weft_status why, int rank, wfi_finding *out)
 {
-    char text[256] = "";
+    char text[384] = "";
     wfi_net_lock(agent->net);
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
     bool lacks_bulk = peer && why == WEFT_ERR_UNREACHABLE && !wfi_peer_status(peer) && wfi_peer_has_fabric(peer) &&

@@ -167,9 +167,10 @@ static void timer_fired(wfi_timer *timer)
 {
     wfi_request *call = wfi_container_of(timer, wfi_request, timer);
     const wfi_member *member = wfi_net_member(call->agent->net, wfi_peer_rank(call->peer));
-    char who[WFI_NAME_MAX + 32], text[WFI_NAME_MAX + 128];
+    char who[WFI_NAME_MAX + 32], text[WFI_NAME_MAX + 512];
     snprintf(who, sizeof who, "rank %d (%s)", wfi_peer_rank(call->peer), member ? member->name : "unknown");
     wfi_late_text(text, sizeof text, who, call->is_attempt, call->limit_ns);
+    wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof text - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 

@@ -129,7 +129,7 @@ typedef struct wfi_inbound {
     wfi_landing *landing; /* the caller's landing places */
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
-    char problem[256];
+    char problem[384];
 
     /* Own. */
     wfi_ref_waiter waiter;

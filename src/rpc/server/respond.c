@@ -149,7 +149,7 @@ static void pin_pushes(weft_call *call, bool pin)
 
 static weft_error *push_error(weft_call *call, weft_status status)
 {
-    char trouble[256] = "";
+    char trouble[384] = "";
     if (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(call->peer))
         wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
     return wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
