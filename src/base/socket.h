@@ -37,8 +37,8 @@ bool wfi_host_is_loopback(const char *host);
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd);
 int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd);
 
-/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve, or there is no
- * route. Sends nothing (this may query a name server). */
+/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve, or there is
+ * no route. Sends nothing (this may query a name server). */
 bool wfi_endpoint_towards(const char *host, wfi_endpoint *out);
 bool wfi_address_towards(const char *host, char *out, size_t room);
 
