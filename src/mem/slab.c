@@ -11,7 +11,7 @@
  *
  * Idle host memory, page-locked or not, is at most a quarter of this process's share of the machine and its control
  * group (topo/share.h). Slabs in use and idle slabs together are at most the share, as long as an idle one is left to
- * unmap. The kernel kills a process whose group exceeds its limit, and idle memory must not be the reason.
+ * unmap. If a group exceeds its limit, the kernel kills one of its processes: idle memory must not be the reason.
  *
  * With WEFT_SLAB_KEEP_MB=0 no slab is used twice, and device memory has the exact size: tools that check accesses then
  * see each allocation of the program.

@@ -375,10 +375,12 @@ static bool socket_attempt(socket_link *link, attempt *at)
     /* Between two attempts the log says what this worker waits for, and the next port has its turn. */
     uint64_t by_ns = wfi_now(&wfi_clock_real) + (has_several_ports(at) ? ONE_OF_PORTS_NS : CONNECT_NS);
     by_ns = by_ns < at->deadline_ns ? by_ns : at->deadline_ns;
-    at->trouble = options->rank == 0
+    int trouble = options->rank == 0
                       ? wfi_connect_endpoint(&link->store, by_ns, &fd)
                       : wfi_connect_to(options->master_addr, options->master_port + at->port, by_ns, &fd);
-    if (at->trouble)
+    if (trouble != ETIMEDOUT || !at->trouble || by_ns < at->deadline_ns)
+        at->trouble = trouble; /* an attempt that the end of the time cut short says nothing new */
+    if (trouble)
         return false;
     at->reached = true;
     next->fd = fd;
