@@ -24,6 +24,18 @@ launched)
   done
   [ ! -s "$log.0" ] || fail "rank 0 prints something"
   ;;
+slurm_port) # two nodes, says Slurm: MASTER_PORT alone is enough, because Slurm knows the first node
+  port=$(free_port)
+  for rank in 0 1; do
+    env -u RANK -u WORLD_SIZE -u MASTER_ADDR SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 \
+      SLURM_STEP_NUM_NODES=2 SLURM_NODEID=$rank SLURM_STEP_NODELIST=localhost,weft-no-such-node MASTER_PORT="$port" WEFT_INSECURE=1 \
+      WEFT_LOG=info timeout 60 "$program" >"$log.$rank" 2>&1 &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do wait "$p" || { cat "$log".* >"$log"; fail "exit code $?"; }; done
+  grep -q "^rank 1: $answer\$" "$log.1" || fail "rank 1 prints something else"
+  grep -q "WEFT_INSECURE is set: any process that reaches the ports of this job's 2 nodes" "$log.0" || fail "Slurm was not asked"
+  ;;
 mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
   command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" || exit 77
   run=(env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT timeout 60 mpirun --oversubscribe)

@@ -284,8 +284,13 @@ static void what_slurm_does_not_say_is_named(void **state)
     setenv("SLURM_STEP_ID", "0", 1);
     setenv("SLURM_STEP_NUM_TASKS", "3", 1);
     setenv("SLURM_STEP_NUM_NODES", "2", 1);
-    setenv("MASTER_PORT", "29500", 1);
-    expect_refusal(&members[0], "MASTER_ADDR is not, and Slurm started this job on several nodes");
+    setenv("MASTER_PORT", "29500", 1); /* Slurm is asked for the address (hello_slurm_port has a whole job) */
+    setenv("SLURM_STEP_NODELIST", "n[1-2]", 1);
+    expect_refusal(&members[0], "has 2 nodes and no secret");
+    unsetenv("MASTER_PORT");
+    unsetenv("SLURM_STEP_NUM_NODES");
+    setenv("SLURM_STEP_NODELIST", "n1", 1);
+    expect_refusal(&members[0], "an unknown number of nodes and no secret");
     unset_slurm();
 }
 
@@ -295,7 +300,8 @@ static void workers_that_are_elsewhere_need_an_address(void **state)
     static const char *const says[][4] = {
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI"},
         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPICH"},
-        {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "MPICH"}};
+        {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "MPICH"},
+        {"PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MVAPICH"}};
     setenv("MASTER_PORT", "29500", 1);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
         char sentence[128];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bootstrap.h - how a worker finds rank 0's store if MASTER_PORT is not set.
+ * bootstrap.h - how a worker finds rank 0's store if MASTER_PORT is not set, or is set without MASTER_ADDR on several
+ * nodes.
  *
  * weft asks what started the workers: the program's own functions (weft/bootstrap.h), PMIx (mpirun, prterun, srun
  * --mpi=pmix), or Slurm (srun). PMIx and the program's functions carry a record from rank 0 to the others (record.h).
  * Slurm carries nothing: all workers derive the host and the port from its variables.
  *
- * THREADS. The thread that opens an agent calls. Nothing is shared but PMIx, which has a lock of its own.
+ * THREADS. Called on the thread that opens an agent. Agents share only the state of PMIx, which has a lock.
  */
 #ifndef WFI_BOOTSTRAP_H
 #define WFI_BOOTSTRAP_H
@@ -20,6 +21,7 @@ typedef struct wfi_bootstrap_ask {
     int world_size;
     const weft_bootstrap *functions; /* the program's; NULL: none */
     const char *master_addr;         /* the address of rank 0 that the user gave; NULL: none */
+    int port;                        /* of rank 0's store, that the user gave; 0: none */
     const char *iface;               /* a network interface of this worker: name or address; NULL: none */
     int64_t timeout_ms;              /* for everything; < 0: none */
 } wfi_bootstrap_ask;
@@ -34,19 +36,20 @@ typedef struct wfi_bootstrap_answer {
     wfi_secret *secret;
 } wfi_bootstrap_answer;
 
-/* One way. */
+/* One method of finding rank 0. */
 typedef struct wfi_bootstrap {
     const char *name;
     bool (*is_there)(const wfi_bootstrap_ask *ask);
-    int (*nodes)(void); /* number of nodes of the job; 0: unknown */
+    int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: always */
     weft_status (*meet)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
 } wfi_bootstrap;
 
 extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_bootstrap_slurm;
 
-/* The first way that is there; NULL: none. */
+/* Returns the first method that applies; NULL: none. */
 const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask);
-/* How many nodes the job has, says the launcher; 2 may be more, 0 is unknown. *launcher is its name. */
+/* The number of the job's nodes, from the launcher. Where it only shows that there are several: 2. 0: unknown. *launcher
+ * is the launcher's name. */
 int wfi_bootstrap_nodes(const char **launcher);
 /*
  * Asks `way`. answer->secret is the caller's; its size is 0 if the user gave none. Errors: WEFT_ERR_INVALID (the

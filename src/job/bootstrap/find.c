@@ -24,7 +24,8 @@ static int nodes_by_counts(const char **launcher)
 {
     static const char *const counts[][3] = {{"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                             {"MPICH", "PMI_SIZE", "MPI_LOCALNRANKS"},
-                                            {"MPICH", "PMI_SIZE", "PMI_LOCAL_SIZE"}};
+                                            {"MPICH", "PMI_SIZE", "PMI_LOCAL_SIZE"},
+                                            {"MVAPICH", "PMI_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const char *all = wfi_env_string(counts[i][1]), *here = wfi_env_string(counts[i][2]);
         long size = all ? strtol(all, NULL, 10) : 0, local = here ? strtol(here, NULL, 10) : 0;
@@ -40,7 +41,7 @@ int wfi_bootstrap_nodes(const char **launcher)
     const wfi_bootstrap_ask nothing = {0};
     int nodes = nodes_by_counts(launcher);
     for (size_t i = 0; i < sizeof ways / sizeof *ways && !nodes; i++)
-        if (ways[i]->is_there(&nothing)) {
+        if (ways[i]->nodes && ways[i]->is_there(&nothing)) {
             *launcher = ways[i]->name;
             nodes = ways[i]->nodes();
         }

@@ -13,11 +13,6 @@ static bool is_there(const wfi_bootstrap_ask *ask)
     return ask->functions != NULL;
 }
 
-static int unknown(void)
-{
-    return 0;
-}
-
 static weft_status failed(const char *function, const char *key, weft_status status, weft_error **error)
 {
     if (status > 0 || !weft_status_text(status))
@@ -53,5 +48,4 @@ static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     return status;
 }
 
-const wfi_bootstrap wfi_bootstrap_functions = {
-    .name = "weft_bootstrap", .is_there = is_there, .nodes = unknown, .meet = meet};
+const wfi_bootstrap wfi_bootstrap_functions = {.name = "weft_bootstrap", .is_there = is_there, .meet = meet};

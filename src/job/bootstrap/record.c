@@ -163,7 +163,7 @@ weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wf
         only_loopback = true;
     }
     if (!status)
-        status = wfi_bootstrap_listen(only_loopback && !ask->master_addr, 0, &answer->store_fd, error);
+        status = wfi_bootstrap_listen(only_loopback && !ask->master_addr, ask->port, &answer->store_fd, error);
     if (!status && makes_secret)
         status = wfi_secret_random(answer->secret);
     if (status)

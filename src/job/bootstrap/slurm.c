@@ -2,9 +2,9 @@
 /*
  * slurm.c - a step of Slurm without PMIx: all workers derive rank 0's host and port from its variables.
  *
- * Task 0 runs on the first node of the step. The port follows from the numbers of job and step. If another program
- * listens there, rank 0 takes the next port, and so do the others when what answers cannot prove that it belongs to the
- * job. Without a secret of the user's that proof rests on the job's name, which is no secret.
+ * Task 0 runs on the first node of the step. The port is MASTER_PORT, or follows from the numbers of job and step. If
+ * another program listens there, rank 0 takes the next port. The others go to the next port when what answers cannot
+ * prove that it belongs to the job (job/link/socket.c, has_several_ports). Without a secret of the user's that proof rests on the job's name, which is no secret.
  *
  * Variables: srun(1), OUTPUT ENVIRONMENT VARIABLES.
  */
@@ -72,15 +72,18 @@ static weft_status check_secret(const wfi_bootstrap_ask *ask, int nodes, wfi_boo
     weft_status status = wfi_env_bool("WEFT_INSECURE", &insecure, error);
     if (status)
         return status;
-    if (nodes > 1 && !insecure)
+    char count[32] = "an unknown number of";
+    if (nodes)
+        snprintf(count, sizeof count, "%d", nodes);
+    if (nodes != 1 && !insecure)
         return wfi_error_fail(error, WEFT_ERR_INVALID,
-                              "this job has %d nodes and no secret: name a file of one with WEFT_SECRET_FILE, start it "
+                              "this job has %s nodes and no secret: name a file of one with WEFT_SECRET_FILE, start it "
                               "with srun --mpi=pmix, or set WEFT_INSECURE=1 if nobody else can reach the nodes' ports",
-                              nodes);
-    if (nodes > 1 && ask->rank == 0)
+                              count);
+    if (nodes != 1 && ask->rank == 0)
         wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN,
-                   "WEFT_INSECURE is set: any process that reaches the ports of this job's %d nodes may join it",
-                   nodes);
+                   "WEFT_INSECURE is set: any process that reaches the ports of this job's %s nodes may join it",
+                   count);
     name_job(answer->secret);
     return WEFT_OK;
 }
@@ -88,8 +91,16 @@ static weft_status check_secret(const wfi_bootstrap_ask *ask, int nodes, wfi_boo
 static weft_status take_port(bool only_loopback, wfi_bootstrap_answer *answer, weft_error **error)
 {
     weft_status status = WEFT_ERR_EXISTS;
-    for (int i = 0; i < TRIED && status == WEFT_ERR_EXISTS; i++)
-        status = wfi_bootstrap_listen(only_loopback, answer->port + i, &answer->store_fd, i + 1 < TRIED ? NULL : error);
+    weft_error *refusal = NULL;
+    for (int i = 0; i < answer->ports && status == WEFT_ERR_EXISTS; i++) {
+        weft_error_unref(refusal);
+        refusal = NULL;
+        status = wfi_bootstrap_listen(only_loopback, answer->port + i, &answer->store_fd, &refusal);
+    }
+    if (error)
+        *error = refusal;
+    else
+        weft_error_unref(refusal);
     if (status == WEFT_OK)
         answer->port = wfi_listening_port(answer->store_fd);
     return status;
@@ -116,14 +127,14 @@ static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     weft_status status = check_secret(ask, nodes, answer, error);
     if (status)
         return status;
-    answer->port = derived_port();
-    answer->ports = TRIED;
+    answer->port = ask->port ? ask->port : derived_port();
+    answer->ports = ask->port ? 1 : TRIED;
     snprintf(answer->address, sizeof answer->address, "%s", ask->master_addr ? ask->master_addr : host);
     if (ask->rank != 0)
         return WEFT_OK;
     if (nodes != 1 && !ask->master_addr)
         own_address(list, host, answer->address, sizeof answer->address);
-    return take_port(nodes == 1, answer, error);
+    return take_port(nodes == 1 && !ask->master_addr, answer, error);
 }
 
 const wfi_bootstrap wfi_bootstrap_slurm = {.name = "Slurm", .is_there = is_there, .nodes = count_nodes, .meet = meet};

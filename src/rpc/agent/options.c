@@ -276,7 +276,7 @@ static const char *given_address(const weft_agent_options *given)
     return given && given->master_addr ? given->master_addr : wfi_env_string("MASTER_ADDR");
 }
 
-/* Neither the program nor the environment names rank 0's port: whatever started the workers is asked. */
+/* Neither the program nor the environment names rank 0's address and port: whatever started the workers is asked. */
 static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
@@ -284,6 +284,7 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
                                    .world_size = values->world_size,
                                    .functions = values->bootstrap,
                                    .master_addr = given_address(given) ? values->master_addr : NULL,
+                                   .port = values->master_port,
                                    .iface = values->iface,
                                    .timeout_ms = values->rendezvous_timeout_ms};
     wfi_bootstrap_answer answer = {.secret = out->secret};
@@ -306,9 +307,11 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
     return WEFT_OK;
 }
 
-/* Without MASTER_ADDR rank 0 is on this machine: not so if the launcher says that there are several. */
-static weft_status check_address(const weft_agent_options *given, const weft_agent_options *values, weft_error **error)
+/* There is a port. Without MASTER_ADDR rank 0 is on this machine. If the launcher says that there are several machines,
+ * it is asked for the address. */
+static weft_status find_address(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
+    const weft_agent_options *values = &out->values;
     const char *launcher;
     bool by_hand = (given && given->has_rank) || wfi_env_string("RANK");
     if (by_hand || given_address(given) || values->sim || values->job)
@@ -316,6 +319,8 @@ static weft_status check_address(const weft_agent_options *given, const weft_age
     int nodes = wfi_bootstrap_nodes(&launcher);
     if (nodes < 2)
         return WEFT_OK;
+    if (wfi_bootstrap_find(&(wfi_bootstrap_ask){.functions = values->bootstrap}))
+        return find_rank_0(given, out, error);
     return invalid(
         error,
         "MASTER_PORT is set (%d), MASTER_ADDR is not, and %s started this job on several nodes: set MASTER_ADDR to "
@@ -410,7 +415,7 @@ static weft_status resolve_meeting(const weft_agent_options *given, wfi_options 
     weft_agent_options *values = &out->values;
     bool insecure = false;
     weft_status st =
-        values->master_port || values->sim ? check_address(given, values, error) : find_rank_0(given, out, error);
+        values->master_port || values->sim ? find_address(given, out, error) : find_rank_0(given, out, error);
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
     if (!st)
