@@ -5,11 +5,11 @@
  *
  *   mpirun -n 2 --bind-to none mpi_groups
  *
- * Each process gets its rank from MPI. Process 0 runs weft's store, and sends its address and a secret to the others
- * with MPI_Bcast. Two groups contain all processes. weft carries the operations of one group; it hands those of the
- * other to MPI (mpi_groups/mpi_carrier.h), on a communicator of its own. All operations of both groups are started
- * before any is waited for, with MPI's own calls in between. Their results must have the same bits. Then each way is
- * timed alone. --help lists the options.
+ * Each process gets its rank from MPI. Process 0 runs weft's store. Functions of the program (weft/bootstrap.h) carry
+ * its addresses, port and secret to the others with MPI_Bcast. Two groups contain all processes. weft carries the
+ * operations of one group; it hands those of the other to MPI (mpi_groups/mpi_carrier.h), on a communicator of its
+ * own. All operations of both groups are started before any is waited for, with MPI's own calls in between. Their
+ * results must have the same bits. Then each way is timed alone. --help lists the options.
  *
  * The second group calls MPI from a thread of weft, while the main thread calls MPI too. So the program needs
  * MPI_THREAD_MULTIPLE, and ends if MPI does not provide it. A process that fails calls MPI_Abort, because other
@@ -25,20 +25,14 @@
 #include "mpi_groups/mpi_operations.h" /* each operation as weft's and as MPI's */
 #include "common/random_stream.h"
 
-#include <arpa/inet.h>
 #include <math.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#define TURNS 5                                             /* rounds of timing; the median counts */
-#define TYPED_COUNT 13                                      /* elements of a tensor of each type */
-#define NO_MATTER_ORDER 1e-5                                /* relative difference of sums of floats in another order */
-enum { LOW_PORT = 20000, PORTS = 12000, PORT_TRIES = 100 }; /* below the range of ephemeral ports */
+#define TURNS 5              /* rounds of timing; the median counts */
+#define TYPED_COUNT 13       /* elements of a tensor of each type */
+#define NO_MATTER_ORDER 1e-5 /* relative difference of sums of floats in another order */
 
 enum { BY_WEFT, CARRIED, BY_MPI, WAYS };
 
@@ -72,68 +66,34 @@ typedef struct program {
 
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
-/* Sent by process 0 to the others. */
-typedef struct meeting {
-    char addr[256];
-    int port;
-    unsigned char secret[32];
-} meeting;
-
-static bool is_free(int port)
+/* How the other processes learn where process 0 is: one MPI_Bcast, which both functions of weft/bootstrap.h are. */
+static weft_status broadcast(void *record, size_t size, void *comm)
 {
-    const struct sockaddr_in any = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool taken = fd < 0 || bind(fd, (const struct sockaddr *)&any, sizeof any) != 0;
-    if (fd >= 0)
-        close(fd);
-    return !taken;
+    return MPI_Bcast(record, (int)size, MPI_BYTE, 0, *(MPI_Comm *)comm) ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
-/* Chooses address, port and secret. If all processes are on one machine, they use loopback. */
-static weft_status arrange(const settings *set, bool one_machine, meeting *m)
+static weft_status publish(const char *key, const void *record, size_t size, void *comm)
 {
-    uint64_t key = 0;
-    if (getrandom(m->secret, sizeof m->secret, 0) != sizeof m->secret || getrandom(&key, sizeof key, 0) != sizeof key)
-        return WEFT_ERR_SYSTEM;
-    if (set->master_addr || one_machine)
-        snprintf(m->addr, sizeof m->addr, "%s", set->master_addr ? set->master_addr : "127.0.0.1");
-    else if (gethostname(m->addr, sizeof m->addr - 1))
-        return WEFT_ERR_SYSTEM;
-    random_stream random = {key};
-    for (int i = 0; i < PORT_TRIES && !m->port; i++) {
-        int port = LOW_PORT + (int)(random_u64(&random) % PORTS);
-        m->port = is_free(port) ? port : 0;
-    }
-    return m->port ? WEFT_OK : WEFT_ERR_SYSTEM;
+    (void)key;
+    return broadcast((void *)record, size, comm); /* the root of MPI_Bcast only reads */
 }
 
-static bool are_on_one_machine(int size)
+static weft_status lookup(const char *key, void *record, size_t size, int64_t timeout_ms, void *comm)
 {
-    int here = 0;
-    MPI_Comm machine;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    MPI_Comm_size(machine, &here);
-    MPI_Comm_free(&machine);
-    return here == size;
+    (void)key, (void)timeout_ms;
+    return broadcast(record, size, comm);
 }
 
 static weft_status join(program *p)
 {
-    meeting m = {.port = 0};
-    bool one_machine = are_on_one_machine(p->size);
-    weft_status st = p->rank ? WEFT_OK : arrange(p->set, one_machine, &m);
-    MPI_Bcast(&m, sizeof m, MPI_BYTE, 0, MPI_COMM_WORLD);
-    if (st || !m.port)
-        return st ? st : WEFT_ERR_SYSTEM;
+    MPI_Comm world = MPI_COMM_WORLD;
+    const weft_bootstrap by_mpi = {.publish = publish, .lookup = lookup, .arg = &world};
     const weft_agent_options options = {.has_rank = true,
                                         .rank = p->rank,
                                         .world_size = p->size,
-                                        .master_addr = m.addr,
-                                        .master_port = m.port,
-                                        .secret = m.secret,
-                                        .secret_size = sizeof m.secret};
-    st = weft_agent_open(&options, &p->agent, &p->error);
+                                        .master_addr = p->set->master_addr,
+                                        .bootstrap = &by_mpi};
+    weft_status st = weft_agent_open(&options, &p->agent, &p->error);
     if (!st)
         st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
     if (!st)
@@ -508,7 +468,7 @@ int main(int argc, char **argv)
         {"repeats", CLI_INT, &set.repeats, 1, 1000000, NULL, "N", "repetitions of each operation in each of 5 rounds",
          "20"},
         {"master-addr", CLI_TEXT, &set.master_addr, 0, 0, NULL, "HOST", "address of process 0 for the other processes",
-         "its host name; 127.0.0.1 if all are on one machine"},
+         "MASTER_ADDR, or its addresses"},
         {"report", CLI_TEXT, &set.report, 0, 0, NULL, "FILE", "write the table to FILE as JSON", NULL},
         {"quiet", CLI_FLAG, &set.quiet, 0, 0, NULL, NULL, "print no table", NULL},
     };

@@ -4,7 +4,7 @@
  *
  * Nothing is needed here if MASTER_ADDR and MASTER_PORT are set, or if the launcher is mpirun, prterun or srun: weft
  * uses PMIx and Slurm by itself (docs/environment.md). Another runtime serves by two or three functions. With MPI,
- * both `publish` and `lookup` are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0.
+ * both `publish` and `lookup` are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0 (examples/mpi_groups.c).
  */
 #ifndef WEFT_BOOTSTRAP_H
 #define WEFT_BOOTSTRAP_H

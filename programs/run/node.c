@@ -170,7 +170,7 @@ static bool has_prefix(const char *text, const char *prefix)
 }
 
 /* Variables that a launcher sets, or that name a secret: they belong to another job. */
-static bool is_ours(const char *variable, char *const *given, size_t count)
+static bool is_replaced(const char *variable, char *const *given, size_t count)
 {
     static const char *const names[] = {
         "RANK=",        "LOCAL_RANK=",  "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
@@ -211,7 +211,7 @@ static bool build_environment(node *n, size_t count)
     snprintf(n->secret_is, sizeof n->secret_is, "WEFT_SECRET_FD=%d", n->secret_fd);
     n->envp[at++] = n->secret_is;
     for (size_t i = 0; i < own; i++)
-        if (!is_ours(environ[i], n->given, count))
+        if (!is_replaced(environ[i], n->given, count))
             n->envp[at++] = environ[i];
     return true;
 }

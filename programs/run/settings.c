@@ -129,7 +129,9 @@ int settings_find_hosts(settings *o, host_list *hosts)
         wanted = strtoll(tasks, NULL, 10);
     if (!wanted && has_hosts)
         wanted = hosts_slots(hosts);
-    if (wanted < 1 || wanted > WORKERS_MOST)
+    if (wanted > WORKERS_MOST)
+        return cli_error(&program, "%lld workers: at most %d", (long long)wanted, WORKERS_MOST);
+    if (wanted < 1)
         return cli_error(&program, "-n is missing: how many workers are to start?");
     if (!has_hosts)
         hosts_here(hosts, (int)wanted);

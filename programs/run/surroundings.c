@@ -12,8 +12,8 @@ static int number_of(const char *name)
     return number > 0 && number <= 1 << 24 ? (int)number : 0;
 }
 
-/* A batch script has the variables of Slurm too, without SLURM_STEP_ID. srun comes first: with --mpi=pmi2 and pmix it
- * sets the variables of PMI and PMIx. */
+/* A batch script has the variables of Slurm too, without SLURM_STEP_ID. srun comes before PMI, because with --mpi=pmi2
+ * it sets PMI's variables too. */
 int surroundings_tasks(const char **launcher)
 {
     static const struct {

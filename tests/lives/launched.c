@@ -4,9 +4,9 @@
  * operations of a group, with every result checked, then what the command line says.
  *
  * usage: launched [fails RANK CODE | killed RANK | waits]
- * fails: that rank exits with CODE, without closing anything. killed: it ends itself with SIGKILL. waits: all workers stay
- * in a barrier that rank 0 never calls; rank 0 prints "launched: waits". With another end of the job than an orderly one,
- * the exit code is 1 and standard error has the reason.
+ * fails: that rank exits with CODE, without closing anything. killed: it ends itself with SIGKILL. waits: all workers
+ * stay in a barrier that rank 0 never calls; rank 0 prints "launched: waits". If the job fails, the exit code is 1 and
+ * standard error has the reason.
  */
 #include <weft/group.h>
 #include <weft/rpc.h>

@@ -47,11 +47,11 @@ class Manual:
 
     def summary(self, page):
         name = page.listed()[0]
+        if page in page.header.pair.values() and not page.doc:
+            return "take and drop references to a %s" % re.sub(r"_(un)?ref$", "", name)
         lines = page.text()
         if lines:
             return summary_of(" ".join(itertools.takewhile(bool, lines)))
-        if page in page.header.pair.values():
-            return "take and drop references to a %s" % re.sub(r"_(un)?ref$", "", name)
         users = self.users(name)
         if page.items[0].is_type() and not page.items[0].is_callback():
             if users:

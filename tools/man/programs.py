@@ -43,7 +43,7 @@ class Program:
                     usage.append(line[7:])
                     place = usage
                 elif place is usage and re.match(r" {6,}\S", line):
-                    usage.append(line.strip() if not re.match(r" +%s" % re.escape(self.name), line) else line.strip())
+                    usage.append(line.strip())
                 elif re.match(r" +-", line):
                     place = options
                     options.append(line)

@@ -48,8 +48,8 @@ extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_boot
 
 /* Returns the first method that applies; NULL: none. */
 const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask);
-/* The number of the job's nodes, from the launcher. Where it only shows that there are several: 2. 0: unknown. *launcher
- * is the launcher's name. */
+/* The number of the job's nodes, from the launcher. Where it only shows that there are several: 2. 0: unknown.
+ * *launcher is the launcher's name. */
 int wfi_bootstrap_nodes(const char **launcher);
 /*
  * Asks `way`. answer->secret is the caller's; its size is 0 if the user gave none. Errors: WEFT_ERR_INVALID (the

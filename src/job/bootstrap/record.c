@@ -222,7 +222,7 @@ static weft_status unreachable(const addresses *found, int port, int trouble, we
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", found->at[i].text);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                           "rank 0's store on port %d of %s could not be reached: %s; the last attempt ended so. A "
-                          "firewall between the nodes must let this port pass: MASTER_PORT names one, WEFT_IFACE the "
+                          "firewall between the nodes must let this port pass: MASTER_PORT sets one, WEFT_IFACE the "
                           "network",
                           port, list, strerrordesc_np(trouble));
 }

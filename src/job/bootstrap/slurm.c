@@ -4,7 +4,8 @@
  *
  * Task 0 runs on the first node of the step. The port is MASTER_PORT, or follows from the numbers of job and step. If
  * another program listens there, rank 0 takes the next port. The others go to the next port when what answers cannot
- * prove that it belongs to the job (job/link/socket.c, has_several_ports). Without a secret of the user's that proof rests on the job's name, which is no secret.
+ * prove that it belongs to the job (job/link/socket.c, has_several_ports). Without a secret of the user's that proof
+ * rests on the job's name, which is no secret.
  *
  * Variables: srun(1), OUTPUT ENVIRONMENT VARIABLES.
  */

@@ -25,6 +25,7 @@ class Weft(CMakePackage, CudaPackage):
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type="build")
+    depends_on("python@3:", type=("build", "run"))  # the manual pages; weft-trace
 
     depends_on("libfabric@1.17:")
     depends_on("hwloc@2.4:")
