@@ -65,7 +65,8 @@ WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *
  * no longer be changed; one thread makes that first call. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
-WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index); /* NULL past the end */
+/* The name of a parameter: its path from `module`, as "conv1.weight". NULL past the end. */
+WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index);
 WEFT_API const char *weft_module_buffer_name(const weft_module *module, size_t index);
 /* The parameter or buffer with that full name, such as "layer1.0.conv1.weight"; NULL if there is none. */
 WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *name);

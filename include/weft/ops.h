@@ -143,7 +143,7 @@ WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim,
 WEFT_API weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient is passed to x */
-WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient is passed to x */
+WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* a view of x through which no gradient passes */
 
 /* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID: an index outside [0, V). ---- */
 typedef struct weft_embedding_options {

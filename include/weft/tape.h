@@ -152,9 +152,9 @@ typedef struct weft_backward_options {
 } weft_backward_options;
 
 /*
- * Like weft_backward, for several outputs with given gradients. gradients[i] has the shape and dtype of outputs[i], and
- * must not change until the tape closes. For an output of one element, a NULL gradient means 1. `options` NULL takes
- * the defaults.
+ * Runs a backward pass from several outputs, with given gradients. gradients[i] has the shape and dtype of outputs[i],
+ * and must not change until the tape closes. For an output of one element, a NULL gradient means 1. `options` NULL
+ * takes the defaults.
  */
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                  const weft_backward_options *options);

@@ -52,7 +52,8 @@ class Manual:
         lines = page.text()
         if lines:
             return summary_of(" ".join(itertools.takewhile(bool, lines)))
-        users = self.users(name)
+        made_by = re.sub(r"_options$", "_create", name)
+        users = self.users(name) or [made_by] * (made_by in self.functions)
         if page.items[0].is_type() and not page.items[0].is_callback():
             if users:
                 return "%s of %s" % ("options" if name.endswith("_options") else "a type", users[0])
