@@ -9,9 +9,10 @@
  * device has an account of its own, so that traffic in one does not empty another. WEFT_SLAB_KEEP_MB sets a fixed
  * bound for each.
  *
- * Idle host memory, page-locked or not, is at most a quarter of this process's share of the machine and its control
- * group (topo/share.h). Slabs in use and idle slabs together are at most the share, as long as an idle one is left to
- * unmap. If a group exceeds its limit, the kernel kills one of its processes: idle memory must not be the reason.
+ * Idle host memory is at most a quarter of this process's share of the machine and its control group (topo/share.h),
+ * and so is idle page-locked memory, which has an account of its own. In each account, slabs in use and idle slabs
+ * together are at most the share, as long as an idle one is left to unmap. If a group exceeds its limit, the kernel
+ * kills one of its processes: idle memory must not be the reason.
  *
  * With WEFT_SLAB_KEEP_MB=0 no slab is used twice, and device memory has the exact size: tools that check accesses then
  * see each allocation of the program.
