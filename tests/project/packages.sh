@@ -6,9 +6,10 @@ cpack=$1 build=$2 cc=$3
 [ -e "$build/Packages.cmake" ] || { echo "no dpkg-shlibdeps was found when the build was configured"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-before=$(cat "$build"/install_manifest*.txt 2>/dev/null | cksum)
+manifests() { (cat "$build"/install_manifest*.txt 2>/dev/null || true) | cksum; }
+before=$(manifests)
 (cd "$build" && "$cpack" -B "$work/debs") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-[ "$before" = "$(cat "$build"/install_manifest*.txt 2>/dev/null | cksum)" ] || { echo "cpack changed what uninstall removes"; exit 1; }
+[ "$before" = "$(manifests)" ] || { echo "cpack changed what uninstall removes"; exit 1; }
 
 names="libweft-dev libweft-rpc0 libweft0 weft-doc weft-tools"
 [ "$(cd "$work/debs" && printf '%s\n' *.deb | sed 's/_.*//' | xargs)" = "$names" ] || { echo "other packages:"; ls "$work/debs"; exit 1; }
@@ -28,7 +29,7 @@ depends() { # depends PACKAGE PATTERN... - it depends on packages of these forms
   has=$(dpkg-deb -f "$(deb "$1")" Depends)
   for pattern in "${@:2}"; do
     if [[ $pattern = !* ]]; then
-      ! grep -qE "${pattern#!}" <<<"$has" || { echo "$1 depends on ${pattern#!}: $has"; exit 1; }
+      ! grep -qE -e "${pattern#!}" <<<"$has" || { echo "$1 depends on ${pattern#!}: $has"; exit 1; }
     else
       grep -qE "(^|, )$pattern(,|$| )" <<<"$has" || { echo "$1 does not depend on $pattern: $has"; exit 1; }
     fi
