@@ -517,8 +517,13 @@ static void loop(job *j)
 {
     while (j->phase == OPENING || j->running > 0) {
         watch(j);
-        if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0)
+        if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0) {
+            if (errno != EINTR) {
+                say(j, "poll of %zu hosts: %s", j->link_count, strerror(errno));
+                give_up(j);
+            }
             continue;
+        }
         if (j->fds[0].revents)
             take_signals(j);
         write_outputs(j, 0);

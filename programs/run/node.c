@@ -201,6 +201,7 @@ static char **read_list(frame *from, size_t *count)
 static bool build_environment(node *n, size_t count)
 {
     size_t own = 0, at = 2 + count;
+    (void)setenv("IPATH_NO_BACKTRACE", "1", 0); /* else libinfinipath turns a worker's signals into exit code 1 */
     while (environ && environ[own])
         own++;
     n->envp = calloc(own + count + 4, sizeof *n->envp);
@@ -256,8 +257,11 @@ static void start_worker(node *n, int rank, int local_rank)
     n->envp[1] = local_rank_is;
     const worker_recipe how = {.argv = n->argv, .envp = n->envp, .secret_fd = n->secret_fd};
     int trouble = n->folder_trouble ? n->folder_trouble : worker_start(slot, rank, &how);
-    if (trouble)
-        put_ended(n, rank, n->folder_trouble ? ENDED_NO_FOLDER : ENDED_NOT_STARTED, trouble);
+    if (!trouble)
+        return;
+    put_ended(n, rank, n->folder_trouble ? ENDED_NO_FOLDER : ENDED_NOT_STARTED, trouble);
+    if (slot->out[0] < 0 && slot->out[1] < 0)
+        *slot = n->workers[--n->count]; /* poll takes no more entries than this process may have descriptors */
 }
 
 static bool obey(node *n, frame *order)
@@ -339,8 +343,12 @@ static void loop(node *n)
         int64_t next_ms = kill_late(n), left_ms = next_ms ? next_ms - clock_ms() + 1 : -1;
         size_t count = n->count; /* an order may add workers */
         watch(n);
-        if (poll(n->fds, FIXED_FDS + 2 * count, next_ms && left_ms < 0 ? 0 : (int)left_ms) < 0)
-            continue;
+        if (poll(n->fds, FIXED_FDS + 2 * count, next_ms && left_ms < 0 ? 0 : (int)left_ms) < 0) {
+            if (errno == EINTR)
+                continue;
+            signal_all(n, SIGKILL);
+            break;
+        }
         for (size_t i = 0; i < 2 * count; i++)
             if (n->fds[FIXED_FDS + i].revents)
                 (void)pass_output(n, &n->workers[i / 2], (int)(i % 2));

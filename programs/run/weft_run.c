@@ -12,6 +12,7 @@
 #include "run/surroundings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,12 +34,24 @@ static int become_program(const settings *o, int tasks, const char *launcher)
     return trouble == ENOENT ? 127 : 126;
 }
 
+/* A pipe that is opened later must not become a standard descriptor. */
+static void open_standard_descriptors(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     settings o;
     host_list hosts = {0};
     secret key;
     const char *launcher;
+    open_standard_descriptors();
     if (argc == 2 && strcmp(argv[1], "--node") == 0)
         return node_run(0, 1);
     int code = settings_read(argc, argv, &o);

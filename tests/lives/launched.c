@@ -3,10 +3,10 @@
  * launched.c - one worker of a job that a launcher started, without any setting of weft (tools/long.d/launchers): all
  * operations of a group, with every result checked, then what the command line says.
  *
- * usage: launched [fails RANK CODE | killed RANK | waits]
- * fails: that rank exits with CODE, without closing anything. killed: it ends itself with SIGKILL. waits: all workers
- * stay in a barrier that rank 0 never calls; rank 0 prints "launched: waits". If the job fails, the exit code is 1 and
- * standard error has the reason.
+ * usage: launched [fails RANK CODE | killed RANK | aborts RANK | waits] fails: that rank exits with CODE, without
+ * closing anything. killed, aborts: it ends itself by SIGKILL or SIGABRT. waits: all workers stay in a barrier that
+ * rank 0 never calls; rank 0 prints "launched: waits". If the job fails, the exit code is 1 and standard error has the
+ * reason.
  */
 #include <weft/group.h>
 #include <weft/rpc.h>
@@ -162,6 +162,8 @@ static weft_status end(weft_group *group, int argc, char **argv)
         _exit(argc > 3 ? atoi(argv[3]) : 1);
     if (!strcmp(how, "killed") && is_this_one)
         raise(SIGKILL);
+    if (!strcmp(how, "aborts") && is_this_one)
+        abort();
     bool waits = !strcmp(how, "waits");
     if (waits && !me) {
         puts("launched: waits");

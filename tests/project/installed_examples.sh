@@ -16,7 +16,7 @@ for source in *.c *.cpp; do
   program=${program/%.cpp/_cpp}
   grep -q -- "-o build/$program " <<<"$planned" || { echo "make does not build $program"; exit 1; }
 done
-make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_parameter_server >log 2>&1 || { cat log; exit 1; }
+make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_parameter_server ddp_rpc_hybrid >log 2>&1 || { cat log; exit 1; }
 
 env -u LD_LIBRARY_PATH timeout 60 build/hello | grep -qx 'rank 1: the sum of 1000000 numbers is 499999500000'
 env -u LD_LIBRARY_PATH timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 --batch-size 8 --iterations 2 \
