@@ -40,7 +40,7 @@ static weft_status ask(weft_agent *agent)
 
 int main(void)
 {
-    bool launched = getenv("RANK") || getenv("SLURM_PROCID") || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
+    bool launched = getenv("RANK") || getenv("SLURM_PROCID") || getenv("PMIX_RANK") || getenv("PMI_RANK");
     weft_job *job = NULL;
     weft_agent *agent = NULL;
     weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);

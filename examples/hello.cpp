@@ -78,8 +78,7 @@ static void run(bool launched)
 
 int main()
 try {
-    run(std::getenv("RANK") || std::getenv("SLURM_PROCID") || std::getenv("OMPI_COMM_WORLD_RANK") ||
-        std::getenv("PMI_RANK"));
+    run(std::getenv("RANK") || std::getenv("SLURM_PROCID") || std::getenv("PMIX_RANK") || std::getenv("PMI_RANK"));
     return 0;
 } catch (const std::exception &failure) {
     std::fprintf(stderr, "hello: %s\n", failure.what());

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft_trace.py - weft-trace: merges the trace files of a job's workers (WEFT_TRACE) into one (docs/weft-trace.md)."""
 import json
+import os
 import sys
 
 VERSION = "@PROJECT_VERSION@"  # the build puts it here
@@ -27,11 +28,10 @@ def load(path):
     with open(path, encoding="utf-8") as file:
         text = file.read().rstrip()
     if not text.endswith("]"):  # the writer died: whole lines up to here
-        text = text[: text.rindex("\n") + 1].rstrip().rstrip(",") + "]"
+        text = text[: text.rfind("\n") + 1].rstrip().rstrip(",") + "]"
+        print(f"weft-trace: {path} has no end: its worker was killed, or still runs", file=sys.stderr)
     events = json.loads(text)
     anchors = [e["args"] for e in events if e.get("ph") == "M" and e.get("name") == "weft_anchor"]
-    if not anchors:
-        raise ValueError("it has no anchor: is it a trace of weft's?")
     return events, anchors[0]
 
 
@@ -45,8 +45,10 @@ def merge(paths):
     for path in paths:
         try:
             events, anchor = load(path)
-        except (OSError, ValueError, KeyError) as problem:
-            sys.exit(f"weft-trace: {path}: {problem}")
+        except OSError as problem:
+            sys.exit(f"weft-trace: {path}: {problem.strerror}")
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError):  # no UTF-8, no JSON, or other JSON
+            sys.exit(f"weft-trace: {path} is no trace of weft (WEFT_TRACE), or it is empty: leave it out")
         first = first or anchor
         shift = 0 if anchor["host"] == first["host"] else (offset_ns(anchor) - offset_ns(first)) / 1000
         for event in events:
@@ -83,6 +85,11 @@ def read_arguments(words):
             files.append(word)
     if not files:
         refuse("no file: weft-trace FILE...")
+    for file in files:
+        if files.count(file) > 1:
+            refuse(f"{file} is named twice")
+        if output and os.path.exists(output) and os.path.exists(file) and os.path.samefile(output, file):
+            refuse(f"--output is {output}, which is one of the traces")
     return files, output
 
 

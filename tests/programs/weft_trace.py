@@ -41,10 +41,14 @@ def check_files(folder):
         with open(folder + "/all", encoding="utf-8") as file:
             assert json.load(file) == merged
         os.unlink(folder + "/all")
-    assert "/nowhere: " in run(folder + "/nowhere", code=1).stderr
-    with open(folder + "/other", "w", encoding="utf-8") as file:
-        file.write("[]\n")
-    assert "is it a trace of weft's?" in run(folder + "/other", code=1).stderr
+    assert "b has no end: its worker was killed" in run(a, b).stderr
+    assert run(folder + "/nowhere", code=1).stderr == f"weft-trace: {folder}/nowhere: No such file or directory\n"
+    for text in (b"[]\n", b"", b"hello\n", b'{"a":1}', b"\xea\x00]", b"[1]"):
+        with open(folder + "/other", "wb") as file:
+            file.write(text)
+        assert "other is no trace of weft" in run(a, folder + "/other", code=1).stderr, text
+    assert "is named twice" in run(a, a, code=2).stderr
+    assert "is one of the traces" in run("-o", a, a, b, code=2).stderr
     assert "weft-trace: /dev/full: No space left on device" in run("-o", "/dev/full", a, code=1).stderr
     with open("/dev/full", "w", encoding="utf-8") as full:
         assert run(a, code=1, stdout=full).stderr == "weft-trace: standard output: No space left on device\n"

@@ -65,7 +65,7 @@ static weft_status no_rank(bool elastic, weft_error **error)
     return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
                                     "ranks the elastic job has"
                                   : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
-                                    "which worker this is");
+                                    "which worker this is: start it with weft-run -n N, mpirun or srun");
 }
 
 /* prterun sets no size: PMIx knows it. */
@@ -296,7 +296,7 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
     if (!way)
         return invalid(error,
                        "no MASTER_PORT: name the port on which rank 0 serves the store, or start the workers with "
-                       "srun, or with the mpirun of Open MPI");
+                       "weft-run, srun, or the mpirun of Open MPI");
     weft_status st = wfi_bootstrap_meet(way, &ask, &answer, error);
     if (st)
         return st;
