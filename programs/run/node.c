@@ -71,7 +71,7 @@ static void put_ended(node *n, int rank, int kind, int code)
     frame_end(&n->outbox, begun);
 }
 
-/* False: there is no more for now, or ever. */
+/* Returns false if there is nothing to read now, or the pipe is closed. */
 static bool pass_output(node *n, worker *from, int which)
 {
     buffer got = {0};

@@ -98,6 +98,13 @@ static weft_status take_port(bool only_loopback, wfi_bootstrap_answer *answer, w
         refusal = NULL;
         status = wfi_bootstrap_listen(only_loopback, answer->port + i, &answer->store_fd, &refusal);
     }
+    if (status == WEFT_ERR_EXISTS && answer->ports > 1) { /* the user set no MASTER_PORT, which the refusal names */
+        weft_error_unref(refusal);
+        return wfi_error_fail(error, status,
+                              "the ports %d to %d, which follow from the numbers of this job and step, are all in use "
+                              "on this node: set MASTER_PORT to a free one",
+                              answer->port, answer->port + answer->ports - 1);
+    }
     if (error)
         *error = refusal;
     else
