@@ -81,10 +81,10 @@ static bool find_mount(const char *root, const char *controller, const char *pat
         if (!is_mount_of(line, controller, &mounted, &point))
             continue;
         const char *part = below(path, mounted);
-        size_t size = strlen(root) + strlen(point) + (part ? strlen(part) : 0);
-        if ((found && !part) || size >= sizeof out->folder)
+        int size = snprintf(name, sizeof name, "%s%s%s", root, point, part ? part : "");
+        if ((found && !part) || size < 0 || (size_t)size >= sizeof out->folder)
             continue;
-        snprintf(out->folder, sizeof out->folder, "%s%s%s", root, point, part ? part : "");
+        memcpy(out->folder, name, (size_t)size + 1);
         out->top = strlen(root) + strlen(point);
         found = true;
         is_inside = part != NULL;
