@@ -8,7 +8,7 @@
  *   when all living workers have called it.
  *   Elastic job: it begins when rank 0 opens its agent; other workers join and leave at any time.
  *
- *     int run_worker(const weft_function *functions, size_t count) // RANK, WORLD_SIZE, MASTER_PORT: environment
+ *     int run_worker(const weft_function *functions, size_t count) // mpirun, srun or weft-run started this process
  *     {
  *         weft_agent *agent;
  *         weft_agent_options options = {.functions = functions, .function_count = count};
@@ -21,7 +21,7 @@
  *
  * One process may have several agents. They communicate through the network, as agents of different processes do.
  *
- * THREADS. Any thread may call any function, unless its comment says otherwise.
+ * THREADS. Any thread may call any function, unless its description says otherwise.
  *
  * docs/failures.md: workers that die, links that break. docs/budget.md: what calls cost in memory. docs/security.md:
  * how workers authenticate each other.
@@ -65,7 +65,7 @@ typedef enum weft_lane {
 typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);
 
 /*
- * Options of weft_agent_open. A zeroed struct takes all defaults. If a comment names an environment variable, the
+ * Options of weft_agent_open. A zeroed struct takes all defaults. If a field's text names an environment variable, the
  * variable is used when the field is zero or NULL. All pointers are borrowed until weft_agent_open returns, except
  * `sim`, `job` and membership_arg: these must live as long as the agent.
  */
@@ -75,7 +75,7 @@ typedef struct weft_agent_options {
     size_t function_count;
 
     /* Whether the fields rank and world_size count. If false, RANK and WORLD_SIZE give them, or the variables of Open
-     * MPI, PMI (MPICH, Hydra) or Slurm. `job` overrides both. */
+     * MPI, PMI (MPICH, Hydra) or Slurm, or PMIx (prterun). `job` overrides all of these. */
     bool has_rank;
     int rank;         /* 0..world_size - 1, or WEFT_ANY_RANK */
     int world_size;   /* 1..65,536 */
@@ -181,8 +181,21 @@ typedef struct weft_agent_options {
 } weft_agent_options;
 
 /*
- * Joins the job. *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
- * Errors:
+ * Opens an agent, with which this process joins the job as one of its workers. Rank 0 also starts the store. The other
+ * workers find rank 0 (weft_agent_options) and connect to the store; they may start before rank 0 does.
+ *   In a static job the function waits until all world_size workers have joined.
+ *   In an elastic job it waits until the store has accepted this worker.
+ *   A job of one worker begins at once.
+ *
+ * Finding rank 0 by `bootstrap` or PMIx, and joining, may each take rendezvous_timeout_ms. If that time passes, opening
+ * fails, and the error names the ranks that have not joined. Calls of other workers may arrive before the function
+ * returns, so a handler cannot rely on what the program does after it.
+ *
+ * *out receives the agent, on success only. End it with weft_agent_close, or weft_agent_stop. `options` may be NULL.
+ * *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
+ *
+ * Returns WEFT_OK when the worker belongs to the job, or a negative status. After a failure *out is unchanged,
+ * and only *error has to be released. Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
  *   0's.
  *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
@@ -305,8 +318,9 @@ WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 /* ---- Workers. In these functions a living worker is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and
  * was not declared dead. ---- */
 
-WEFT_API int weft_agent_rank(const weft_agent *agent);       /* this worker's rank */
-WEFT_API int weft_agent_world_size(const weft_agent *agent); /* the number of ranks in the job */
+/* This worker's rank, and the number of ranks in the job. */
+WEFT_API int weft_agent_rank(const weft_agent *agent);
+WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /*
  * Writes which fabric a lane to the worker `rank` uses. If the lane is not open, it is the fabric that it would use:
  * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did

@@ -65,7 +65,7 @@ typedef struct weft_context_id {
  * WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out);
-WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* all 0 for NULL */
+WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* the context's name; all 0 for NULL */
 
 /*
  * Ends the context on all workers that take part, and drops your reference. Returns at once. Call it only on the worker

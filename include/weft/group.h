@@ -30,7 +30,7 @@
  *
  * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does not
  * take part. The log has a warning with the function's name without _async. Any other failure ends the group, unless
- * the comment of the function says otherwise. All operations in flight then fail on every member, later ones are
+ * the description of the function says otherwise. All operations in flight then fail on every member, later ones are
  * rejected with the same error, and weft_group_error returns it.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   WEFT_ERR_TIMEOUT: the message names the members that are missing.
@@ -75,9 +75,12 @@ WEFT_BEGIN_C
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Opens a group on this worker. `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open group of
- * that name that has not ended. `ranks` lists the members, this worker included. NULL means all workers of a static
- * job, or all currently living workers of an elastic job, in the order of their ranks; `count` is then ignored.
+ * Opens a group on this worker: every member calls the function, with the same name and the same ranks. In a static job
+ * it does not wait for the other members. *out receives the group, on success only; close it with weft_group_close.
+ *
+ * `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open group of that name that has not ended.
+ * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
+ * workers of an elastic job, in the order of their ranks; `count` is then ignored.
  *
  * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent. If
  * this worker believes that the worker of a rank has died or left, the function asks the store, within the same limit,

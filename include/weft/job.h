@@ -40,10 +40,24 @@ typedef struct weft_job_options {
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
 } weft_job_options;
 
-/* Starts the children, the other workers of the job. Call it before you open an agent and before you start threads.
- * *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
- * WEFT_ERR_INVALID, WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an
- * agent yet. The check prevents a program that ignores RANK from starting children endlessly. */
+/*
+ * Starts the other workers of a job as children of this process. It returns when their processes exist, and does not
+ * wait for them: pass the job to weft_agent_open (weft_agent_options.job), which waits until they have joined. Each
+ * child runs the program from its beginning, so the program must not call this function in a child, where RANK is set.
+ * The same holds for a process that mpirun, srun or weft-run started. Call the function before you open an agent and
+ * before you start threads, on a thread that lives as long as the job.
+ *
+ * *out receives the job, on success only; end it with weft_job_close after the agent. *error receives the detail of a
+ * failure; you release it. If `error` is NULL, the log has the detail.
+ *
+ * Returns WEFT_OK, or a negative status. After a failure *out is unchanged, and no child is left. Errors:
+ *   WEFT_ERR_INVALID: `out` is NULL, or count is negative or too large.
+ *   WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check prevents a
+ *   program that ignores RANK from starting children endlessly.
+ *   WEFT_ERR_SYSTEM: a process, a port or the file of the secret could not be made.
+ *   WEFT_ERR_MEMORY.
+ * One thread.
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */

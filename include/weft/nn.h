@@ -87,7 +87,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_module_to_device(weft_module *module, w
 WEFT_API size_t weft_module_child_count(const weft_module *module);
 WEFT_API weft_module *weft_module_child(const weft_module *module, size_t index);
 WEFT_API const char *weft_module_child_name(const weft_module *module, size_t index);
-WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2d" ... */
+WEFT_API const char *weft_module_type_name(const weft_module *module); /* the name of its type, such as "Conv2d" */
 
 /* ---- Your own modules ------------------------------------------------------------------------------------ */
 

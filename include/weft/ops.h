@@ -17,7 +17,7 @@
  *
  * OPERANDS are float32 or float64, the same for all operands of one operator, with any strides, unless said otherwise.
  * Every floating operand gets a gradient. A negative dimension counts from the end. A zero field of an options struct
- * takes the default in its comment; `options` NULL takes all defaults.
+ * takes the default in its description; `options` NULL takes all defaults.
  *
  * LETTERS in shapes: N batch, C channels, O output channels, H height, W width, K kernel size.
  */

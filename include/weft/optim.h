@@ -21,8 +21,8 @@
  * NO GRADIENT. If the gradient of a parameter is NULL, the parameter, its state and its step count do not change.
  *
  * SPARSE GRADIENTS (weft_gradient.rows) are added by row, in order, and change only the rows that they name. The rows
- * may be in any order. The comment of each type says with which options it accepts sparse gradients; otherwise a step
- * fails with WEFT_ERR_UNSUPPORTED.
+ * may be in any order. The description of each type says with which options it accepts sparse gradients; otherwise a
+ * step fails with WEFT_ERR_UNSUPPORTED.
  *
  * CLIPPING. With max_norm > 0 all gradients of a step are multiplied by min(1, max_norm / (norm + 1e-6)), as by
  * PyTorch's clip_grad_norm_; `norm` is weft_gradients_norm. The caller's gradients are read twice and not changed. If
@@ -66,7 +66,7 @@ typedef enum weft_update {
 
 /*
  * OPTIONS of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the default
- * in its comment, so an option whose default is not 0 cannot be 0. The formulas are with the functions, such as
+ * in its description, so an option whose default is not 0 cannot be 0. The formulas are with the functions, such as
  * weft_sgd_create.
  */
 

@@ -207,7 +207,10 @@ typedef struct weft_rpc_options {
  */
 
 /*
- * Starts a call. *out receives its future; if `out` is NULL, the result is discarded.
+ * Starts a call of `function`, which the worker `to` has registered, and does not wait for it. *out receives the call's
+ * future, with a reference for you. The future completes when the call has ended: its payload is the results
+ * (weft_future_values), its error says why the call failed. If `out` is NULL, the results are discarded. weft_call and
+ * weft_handler_fn describe the other side. WEFT_VALUES makes `arguments`; `options` may be NULL.
  *
  * MEMORY. Strings and bytes are copied, and tensors are referenced, before the function returns. The contents of
  * tensors must not change until the future is complete. After that, no peer and no handler accesses the arguments or
@@ -239,9 +242,19 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
                                                    weft_future **out);
 
 /*
- * Makes a call and waits until it has ended. *out, if `out` is not NULL, receives the results; you release them. Errors
- * are those of weft_rpc_async and of its future, and WEFT_ERR_DEADLOCK if this thread cannot wait (weft_future_wait);
- * no call was started then.
+ * Makes a call of `function`, which the worker `to` has registered, and waits until the call has ended. The call's time
+ * limit is timeout_ms of the options, by default call_timeout_ms of the agent. *out, if `out` is not NULL, receives the
+ * results, on success only; release them with weft_values_unref. WEFT_VALUES makes `arguments`; `options` may be NULL.
+ * The rules for memory are those of weft_rpc_async. The field `error` of the options receives the detail of a failure.
+ *
+ * Returns WEFT_OK if the handler ran and succeeded. Any other status says why the call failed, and *out is unchanged.
+ * Errors are those of weft_rpc_async and of its future. The most frequent ones are:
+ *   WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
+ *   WEFT_ERR_NOT_FOUND: no such worker, or the worker has no such function.
+ *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
+ *   WEFT_ERR_TIMEOUT: the call took longer than its time limit. The handler may have run, or may still run.
+ *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE.
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait); no call was started.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
                                                   weft_args_in arguments, const weft_rpc_options *options,

@@ -38,7 +38,7 @@ WEFT_API weft_stream *weft_stream_create(weft_device device, weft_error **error)
  * stays the program's: it must exist until the last reference is dropped, and weft does not destroy it. */
 WEFT_API weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error);
 WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);
-/* Drops a reference. The last one waits until the stream's work is done. NULL does nothing. */
+/* The last weft_stream_unref waits until the stream's work is done. */
 WEFT_API void weft_stream_unref(weft_stream *stream);
 
 /* Waits until all work that is queued on the stream is done. WEFT_ERR_SYSTEM: the GPU has failed. */
