@@ -1,8 +1,8 @@
-# The manual pages, which tools/man-pages writes from the public headers and from the --help of the installed programs: man/ of the
-# build folder. Components: man (sections 3 and 7: the library) and man_programs (section 1).
+# The manual pages, which tools/man-pages writes from the public headers, from the --help of the installed programs, from
+# docs/environment.md and examples/: man/ of the build folder. Components: man (sections 3 and 7: the library) and
+# man_programs (section 1).
 #
-# A program needs no line here: each executable of programs/ whose name begins with weft- has a page. A script with such a name may lie in
-# programs/, or be put into bin/ of the build folder.
+# A program needs no line here: each executable in bin/ of the build folder whose name begins with weft- has a page.
 find_program(WEFT_PYTHON python3)
 if(NOT WEFT_PYTHON)
   message(STATUS "There is no python3: manual pages are not built")
@@ -28,15 +28,18 @@ endforeach()
 if(CMAKE_CROSSCOMPILING OR weft_programs_when) # they cannot run here, or are not built
   set(weft_man_programs)
 else()
-  list(APPEND weft_man_options --programs $<TARGET_FILE_DIR:weft_info> --programs ${PROJECT_SOURCE_DIR}/programs)
+  list(APPEND weft_man_options --programs $<TARGET_FILE_DIR:weft_info>)
 endif()
 
 file(GLOB weft_man_parts ${PROJECT_SOURCE_DIR}/tools/man/*.py)
+file(GLOB_RECURSE weft_man_examples ${PROJECT_SOURCE_DIR}/examples/*.[ch] ${PROJECT_SOURCE_DIR}/examples/*.cpp)
+file(GLOB weft_man_docs ${PROJECT_SOURCE_DIR}/docs/environment.md ${PROJECT_SOURCE_DIR}/docs/weft-*.md)
 file(MAKE_DIRECTORY ${weft_man}/man1 ${weft_man}/man3 ${weft_man}/man7)
 add_custom_command(OUTPUT ${weft_man}/written
   COMMAND ${WEFT_PYTHON} ${PROJECT_SOURCE_DIR}/tools/man-pages ${weft_man_options}
   COMMAND ${CMAKE_COMMAND} -E touch ${weft_man}/written
-  DEPENDS ${PROJECT_SOURCE_DIR}/tools/man-pages ${weft_man_parts} ${weft_man_headers} ${PROJECT_SOURCE_DIR}/README.md ${weft_man_programs}
+  DEPENDS ${PROJECT_SOURCE_DIR}/tools/man-pages ${weft_man_parts} ${weft_man_headers} ${PROJECT_SOURCE_DIR}/README.md
+    ${weft_man_docs} ${weft_man_examples} ${weft_man_programs}
   COMMENT "Writing the manual pages"
   VERBATIM)
 add_custom_target(weft_man ALL DEPENDS ${weft_man}/written)

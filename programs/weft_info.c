@@ -436,7 +436,9 @@ static int read_arguments(int argc, char **argv, arguments *given)
                    "  --json               one JSON object instead of text\n"
                    "  --topology FILE.xml  what would be chosen on that machine (hwloc's XML, by lstopo FILE.xml)\n"
                    "  --cpus LIST          as if the process were bound to these cores: 0-3,8\n"
-                   "  --version, --help\n"
+                   "  --version            the version of weft\n"
+                   "  --help               this text\n\n"
+                   "The environment counts as in a program: WEFT_FABRIC, WEFT_IFACE and the other variables.\n"
                    "Exit code: 0; 1 if weft_agent_open would fail here; 2 for a wrong option or file.\n");
             return 0;
         }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """man_pages.py ROOT NM PROGRAMS LIBRARY... - the manual pages that tools/man-pages writes.
 
-Each function that a library exports, each other public name and each program has a page. No page lacks a summary or a
-description, and what the pages refer to exists. groff, which man calls, formats them all without a warning. A header
+Each function that a library exports, each other public name, each variable of docs/environment.md and each program has a
+page. No page lacks a summary or a description, and what the pages refer to exists: other pages, and the examples that
+call a function. groff, which man calls, formats them all without a warning. A header
 without comments is refused. PROGRAMS is the folder of the programs. Exit code 77: groff is not here; the rest is checked.
 """
 import os
@@ -60,6 +61,31 @@ def check_pages(out, pages):
     if not any(pages):
         wrong.append("no page in %s" % out)
     return wrong
+
+
+def check_sections(root, pages):
+    """weft_environment(7) has each variable; pages name variables and examples; the examples call the functions."""
+    wrong = []
+    variables = set(re.findall(r"^\| `(WEFT_\w+)`", read(os.path.join(root, "docs", "environment.md")), re.M))
+    wrong += ["no variable in docs/environment.md"] if len(variables) < 15 else []
+    environment = section_of(pages["man7/weft_environment.7"], "DESCRIPTION")
+    wrong += ["weft_environment(7) lacks %s" % v for v in sorted(variables) if v not in environment]
+    wrong += ["man %s finds nothing" % v for v in sorted(variables) if "man7/%s.7" % v not in pages]
+    for path, title, text in (("man3/weft_agent_open.3", "ENVIRONMENT", "WEFT_FABRIC"), ("man3/weft_agent_open.3", "EXAMPLES", "hello.c"),
+                              ("man3/weft_agent_open.3", "RETURN VALUE", "*out is unchanged"), ("man1/weft-run.1", "SEVERAL HOSTS", "slots="),
+                              ("man1/weft-run.1", "ENVIRONMENT", "WEFT_SECRET_FILE"), ("man1/weft-info.1", "ENVIRONMENT", "WEFT_FABRIC"),
+                              ("man7/weft.7", "HEADERS", "weft_rpc.h")):
+        if text not in section_of(pages[path], title):
+            wrong.append("%s of %s lacks %s: '%s'" % (title, path, text, section_of(pages[path], title)[:300]))
+    named = 0
+    for path, text in sorted(pages.items()):
+        functions = re.findall(r"weft_\w+", section_of(text, "NAME").split(" \\- ")[0])
+        for file in re.findall(r"\b[\w/]+\.(?:c|cpp|h)\b", section_of(text, "EXAMPLES")) if path.startswith("man3/") else []:
+            place, named = os.path.join(root, "examples", file), named + 1
+            code = read(place) if os.path.exists(place) else ""
+            if not any(re.search(r"\b%s\(" % f, code) for f in functions):
+                wrong.append("%s names the example %s, which calls none of %s" % (path, file, ", ".join(functions)))
+    return wrong + (["only %d examples are named" % named] if named < 100 else [])
 
 
 def check_groff(out):
@@ -122,7 +148,7 @@ def main():
         if made.returncode:
             wrong.append("man-pages: " + made.stdout)
         pages = {os.path.join(s, n): read(os.path.join(out, s, n)) for s in os.listdir(out) for n in os.listdir(os.path.join(out, s))}
-        wrong += check_pages(out, pages)
+        wrong += check_pages(out, pages) + check_sections(root, pages)
         names = exported(nm, libraries)
         public = set()
         for header in os.listdir(os.path.join(root, "include", "weft")):
@@ -132,7 +158,7 @@ def main():
         public = {name for found in public for name in found if name}
         wrong += ["%s has no page" % name for name in sorted(names | public) if "man3/%s.3" % name not in pages]
         wrong += ["the program %s has no page" % name for name in sorted(os.listdir(programs))
-                  if name.startswith("weft-") and "man1/%s.1" % re.sub(r"\.py$", "", name) not in pages]
+                  if name.startswith("weft-") and "man1/%s.1" % name not in pages]
         if len(names) < 300 or len(public) < 500:
             wrong.append("only %d exported and %d public names are found" % (len(names), len(public)))
         groff = shutil.which("groff")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All pages of the manual. A part of tools/man-pages."""
+"""The manual: weft(7), a page for each header, function and type. A part of tools/man-pages."""
 import itertools
 import os
 import re
@@ -10,11 +10,14 @@ from man.roff import (code_lines, drop_first, escape, fields_of, literal, Marker
                       roff_blocks, roff_fields)
 from man.text import Block, blocks_of, summary_of, take_errors
 
-class Manual:
-    """All pages."""
+MANY = 12  # fields of a struct that the pages of functions name only
+USERS = 8  # a type that more functions use does not list them
 
-    def __init__(self, headers, programs, version):
+
+class Manual:
+    def __init__(self, headers, programs, version, environment, examples):
         self.headers, self.programs, self.version = headers, programs, version
+        self.environment, self.examples = environment, examples
         self.functions, self.where, self.types, self.pages = {}, {}, {}, {}
         self.wrong, self.statuses = [], {}
         for header in headers:
@@ -56,7 +59,7 @@ class Manual:
         users = self.users(name) or [made_by] * (made_by in self.functions)
         if page.items[0].is_type() and not page.items[0].is_callback():
             if users:
-                return "%s of %s" % ("options" if name.endswith("_options") else "a type", users[0])
+                return "%s of %s" % ("options" if name.endswith("_options") else "an argument", users[0])
             return "%s of weft/%s" % ("options" if name.endswith("_options") else "a type",
                                       os.path.basename(page.header.path))
         return ""
@@ -73,8 +76,11 @@ class Manual:
                     if (item.is_function() or item.is_callback()) and not shared and not item.trailing:
                         self.wrong.append("include/%s:%d: %s has no comment" %
                                           (header.path, item.line, item.names()[0]))
-                if not self.summary(page) and (page.doc or page.items[0].trailing):
+                summary = self.summary(page)
+                if not summary and (page.doc or page.items[0].trailing):
                     self.wrong_at(page, "%s: no summary can be made of its comment" % page.listed()[0])
+                elif re.match(r"NULL\b|all 0\b|[\"']", summary):
+                    self.wrong_at(page, "%s: '%s' is no summary" % (page.listed()[0], summary))
         return self.wrong
 
     # Section 3.
@@ -115,7 +121,8 @@ class Manual:
             out += [".SH ERRORS"] + drop_first(self.errors(errors, mark))
             out += [".PP", "\\fB%s\\fR(7) has the errors that the functions of this header have in common." %
                     header_page(page.header.path)] if common else []
-        out += self.argument_types(page)
+        out += self.argument_types(page) + self.environment.refers(self.raw_text(page))
+        out += self.examples.refers([n for n in page.names() if n in self.functions])
         for note in page.notes:
             blocks = blocks_of(note)
             if blocks and any(i.is_function() for i in page.items):
@@ -181,9 +188,9 @@ class Manual:
             out.append(mark(text + ("" if text.endswith(".") else ".")) if text else "\\&")
         return out
 
-    def argument_types(self, page):
-        """The callbacks and structs that the functions take: their comments and fields."""
-        own, out = page.names(), []
+    def arguments(self, page):
+        """The callbacks and structs that the functions take."""
+        own = page.names()
         for item in page.items:
             if not item.is_function():
                 continue
@@ -196,8 +203,16 @@ class Manual:
                     if not used.is_callback() and not pointed:
                         continue
                     own = own + [name]
-                    out += self.type_section(name, used)
+                    yield name, used
+
+    def argument_types(self, page):
+        out = [line for name, used in self.arguments(page) for line in self.type_section(name, used)]
         return ([".SH TYPES"] + out) if out else []
+
+    def raw_text(self, page):
+        """The comments of a page, and of the structs that its functions take."""
+        texts = page.doc + [line for i in page.items for line in i.trailing] + [i.text for i in page.items if i.is_type()]
+        return "\n".join(texts + [used.text for _, used in self.arguments(page)])
 
     def type_section(self, name, item):
         page = self.where[name]
@@ -207,9 +222,13 @@ class Manual:
             out += [".nf"] + prototype_lines(item) + [".fi"]
         if not any(i.is_function() for i in page.items):
             out += roff_blocks(blocks_of(page.doc), mark) + self.trailing_texts(page, mark)
-        if "{" in item.text:
-            out += roff_fields(item, mark)
-        return out
+        if "{" not in item.text:
+            return out
+        fields = [n for names, _ in fields_of(item) or [] for n in names or []]
+        if len(fields) > MANY:
+            listed = ", ".join("\\fI%s\\fR" % literal(parameter_name(field)) for field in fields)
+            return out + [".PP", "\\fB%s\\fR(3) describes its fields: %s." % (name, listed)]
+        return out + roff_fields(item, mark)
 
     def see_also(self, page):
         text = " ".join(page.doc) + " ".join(" ".join(i.trailing) for i in page.items)
@@ -218,7 +237,8 @@ class Manual:
         near = [p for p in page.header.pages if p.section == page.section]
         at = near.index(page)
         near = sorted(sorted(near, key=lambda p: abs(near.index(p) - at))[:11], key=near.index)
-        names += self.users(page.listed()[0]) if page.items[0].is_type() else []
+        users = self.users(page.listed()[0]) if page.items[0].is_type() else []
+        names += users if len(users) <= USERS else []
         names += [p.listed()[0] for p in near]
         found = []
         for name in names:
@@ -226,7 +246,9 @@ class Manual:
             if first not in found and self.where[name] is not page:
                 found.append(first)
         lines = ["\\fB%s\\fR(3)," % n for n in found[:24]]
-        return [".SH SEE ALSO"] + lines + ["\\fB%s\\fR(7)," % header_page(page.header.path), "\\fBweft\\fR(7)"]
+        lines += ["\\fB%s\\fR(7)," % header_page(page.header.path)]
+        lines += ["\\fBweft_environment\\fR(7),"] if self.environment.named_in(self.raw_text(page)) else []
+        return [".SH SEE ALSO"] + lines + ["\\fBweft\\fR(7)"]
 
     # Section 7.
 
@@ -268,7 +290,9 @@ class Manual:
                 "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft_rpc)\\fR    (calls, tensors and groups only)",
                 ".fi", ".SH DESCRIPTION", mark(" ".join(intro.group(1).split())) if intro else "\\&"]
         out += [".PP", "Each function, type, macro and enumerator has a page in section 3, each header a page in section 7. "
-                "\\fBweft_base.h\\fR(7) has the rules of the whole API: arguments, lifetimes, references, failures."]
+                "\\fBweft_base.h\\fR(7) has the rules of the whole API: arguments, lifetimes, references, failures. "
+                "\\fBweft_environment\\fR(7) has the environment variables, each of which is a page too: "
+                "\\fBman WEFT_FABRIC\\fR."]
         out.append(".SH HEADERS")
         for header in self.headers:
             out += [".TP", "\\fB%s\\fR(7)" % header_page(header.path), mark(header.summary())]
@@ -276,14 +300,14 @@ class Manual:
         for program in self.programs:
             out += [".TP", "\\fB%s\\fR(1)" % literal(program.name), mark(program.summary)]
         out += [".SH FILES", ".TP", "\\fIPREFIX/share/doc/weft/docs/\\fR",
-                "The pages to which other pages refer as \\fIdocs/NAME.md\\fR; \\fIdocs/README.md\\fR lists them. "
-                "\\fIdocs/environment.md\\fR has the environment variables."]
+                "The pages to which other pages refer as \\fIdocs/NAME.md\\fR; \\fIdocs/README.md\\fR lists them.",
+                ".TP", "\\fIPREFIX/share/doc/weft/examples/\\fR", "Programs, with a Makefile that builds them."]
         if hello:
             out += [".SH EXAMPLES", "Rank 1 sends a tensor to a function of rank 0, which returns the sum of its elements. "
                     "The program starts both:"] + code_lines(hello.group(1).rstrip().split("\n"))
         see = ["\\fB%s\\fR(1)," % literal(p.name) for p in self.programs]
-        return out + [".SH SEE ALSO"] + see + ["\\fBweft_base.h\\fR(7),", "\\fBweft_agent.h\\fR(7),",
-                                               "\\fBweft_rpc.h\\fR(7),", "\\fBfabric\\fR(7)"]
+        return out + [".SH SEE ALSO"] + see + ["\\fBweft_environment\\fR(7),", "\\fBweft_base.h\\fR(7),",
+                                               "\\fBweft_agent.h\\fR(7),", "\\fBweft_rpc.h\\fR(7),", "\\fBfabric\\fR(7)"]
 
     def files(self, readme):
         """All files: path below the folder of the manual -> text."""
@@ -305,6 +329,13 @@ class Manual:
                     if name != own:
                         files["man3/%s.3" % name] = [".so man3/%s.3" % own]
         files["man7/weft.7"] = self.overview(readme)
+        files["man7/weft_environment.7"] = self.environment.page(self, Marker(self))
+        for name in self.environment.names:
+            files["man7/%s.7" % name] = [".so man7/weft_environment.7"]
+        for header in self.headers:  # weft_rpc(7) is weft_rpc.h(7), unless a function has that name
+            page = header_page(header.path)
+            if "man3/%s.3" % page[:-2] not in files:
+                files.setdefault("man7/%s.7" % page[:-2], [".so man7/%s.7" % page])
         for program in self.programs:
             files["man1/%s.1" % program.name] = program.page(self)
         return {path: "\n".join(tidy(lines)) + "\n" for path, lines in files.items()}

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+from man.pages import Inline, roff_page, section
 from man.roff import code_lines, drop_first, escape, literal, Marker
 from man.text import summary_of
 
@@ -15,11 +16,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 class Program:
     def __init__(self, path):
-        self.name = re.sub(r"\.py$", "", os.path.basename(path))
+        self.name = os.path.basename(path)
         run = subprocess.run([os.path.abspath(path), "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              stdin=subprocess.DEVNULL, timeout=60, text=True, check=False)
         if run.returncode:
             sys.exit("man-pages: %s --help: exit code %d: %s" % (path, run.returncode, run.stdout[:300]))
+        self.text = run.stdout
         self.lines = [line.rstrip() for line in run.stdout.split("\n")]
         first = re.match(r"[\w-]+ - (.*)", self.lines[0])
         if first:
@@ -70,10 +72,21 @@ class Program:
         out += [".SH OPTIONS"] + option_list(options, mark) if options else []
         out += [".SH EXIT STATUS", mark(" ".join(" ".join(exits).split()))] if exits else []
         out += [".SH EXAMPLES"] + code_lines([e.strip() for e in examples if e.strip()]) if examples else []
+        out += self.more(manual, mark) + manual.environment.refers(self.text)
         others = ["\\fB%s\\fR(1)," % literal(p.name) for p in manual.programs if p is not self]
         page = "docs/%s.md" % self.name
         pages = ["\\fIPREFIX/share/doc/weft/%s\\fR," % literal(page)] if os.path.exists(os.path.join(ROOT, page)) else []
-        return out + [".SH SEE ALSO"] + others + pages + ["\\fBweft\\fR(7)"]
+        return out + [".SH SEE ALSO"] + others + pages + ["\\fBweft_environment\\fR(7),", "\\fBweft\\fR(7)"]
+
+    def more(self, manual, mark):
+        """Files that the program reads: the sections about hosts of its page."""
+        path = os.path.join(ROOT, "docs", self.name + ".md")
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            found = section(file.read(), r"\bhosts\b")
+        return [line for title, text in found
+                for line in [".SH " + literal(title.upper())] + roff_page(text, Inline(manual, mark))]
 
 
 def option_list(lines, mark):
@@ -81,13 +94,14 @@ def option_list(lines, mark):
     for line in lines:
         found = re.match(r" +(-.*?)(?:  +(.*))?$", line) if re.match(r" +-", line) else None
         if found:
-            out += [".TP", "\\fB%s\\fR" % literal(found.group(1))] + ([mark(found.group(2))] if found.group(2) else [])
+            text = "a summary of the usage" if found.group(2) == "this text" else found.group(2)
+            out += [".TP 12", "\\fB%s\\fR" % literal(found.group(1))] + ([mark(text)] if text else [])
         else:
             out.append(mark(line.strip()))
     fixed = []
     for number, line in enumerate(out):  # an option without a text of its own
         fixed.append(line)
-        if line.startswith("\\fB\\-") and (number + 1 == len(out) or out[number + 1] == ".TP"):
+        if line.startswith("\\fB\\-") and (number + 1 == len(out) or out[number + 1].startswith(".TP")):
             fixed.append("\\&")
     return fixed
 

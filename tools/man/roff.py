@@ -56,6 +56,8 @@ class Marker:
             if name in self.own:
                 return "\\fB%s\\fR%s" % (name, "()" if not after and name in self.manual.functions else escape(after))
             return "\\fB%s\\fR%s" % (name, "(3)" if not after and name in self.manual.functions else escape(after))
+        if text == "docs/environment.md":
+            return "\\fBweft_environment\\fR(7)"
         if kind == "path" or kind == "out" or text in self.words:
             return "\\fI%s\\fR" % literal(text)
         return escape(text)

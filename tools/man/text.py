@@ -135,6 +135,8 @@ def take_errors(blocks):
                 threads.append(sentence)
             elif moved or re.match(r"WEFT_ERR_\w+|Errors\b", sentence):
                 moved.append(sentence)
+            elif back and re.match(r"After a failure|Any other status", sentence):
+                back.append(sentence)
             elif re.match(r"(Returns (?!at once)|NULL (if|on|only|past)|NULL: )", sentence) and (kept or description):
                 back.append(sentence)
             else:
