@@ -10,6 +10,12 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft_rpc.pc)")
 export PKG_CONFIG_PATH
 cd "$work/examples"
 
+# The first command of the installed README.md builds hello.
+command=$(sed -n 's/^\$ \(cc .*hello\.c.*\)/\1/p' "$prefix/share/doc/weft/README.md" | head -n 1)
+[ -n "$command" ] || { echo "README.md has no command that compiles hello.c"; exit 1; }
+(cd "$work" && eval "${command/#cc/$cc}") || { echo "README.md's first command fails: $command"; exit 1; }
+[ -x "$work/hello" ] || { echo "README.md's first command makes no hello: $command"; exit 1; }
+
 planned=$(make --no-print-directory -n MPICC=true)
 for source in *.c *.cpp; do
   program=${source%.c}
