@@ -3,6 +3,8 @@
 #   libweft-rpc0  libweft_rpc.so    libweft0  libweft.so    libweft-dev  headers, static libraries, .pc, CMake    weft-tools  programs
 #   weft-doc      pages, examples
 #
+# With WEFT_RPC_ONLY there is no libweft0, and libweft-dev is the development package of libweft_rpc alone.
+#
 # A package takes files by their paths (Packages.cmake.in), not by the components of cmake --install, which also serve people who
 # install from source. So a new file needs no rule here, and no file is in two packages or in none. Configured with
 # CMAKE_INSTALL_PREFIX=/usr, the libraries lie in Debian's folder of the architecture, and programs have no rpath.
@@ -71,13 +73,20 @@ set(all libweft${weft_soversion})
 weft_package(${rpc} libs "remote calls that carry tensors, on libfabric" ${about}
   "This package has libweft_rpc: calls, tensors, process groups and remote" "references." LIBRARY libweft_rpc SHLIBS
   SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
-weft_package(${all} libs "distributed autograd and parameter servers in C" ${about}
-  "This package has libweft: autograd, modules, optimizers, data-parallel" "modules and parameter servers." LIBRARY libweft SHLIBS
-  DEPENDS "${rpc} (= ${version})") # it uses symbols of libweft_rpc that change without notice
+set(libraries "${rpc} (= ${version})")
+set(static libfabric-dev libhwloc-dev libsodium-dev) # what programs need that link the static libraries
+if("weft" IN_LIST weft_parts)
+  weft_package(${all} libs "distributed autograd and parameter servers in C" ${about}
+    "This package has libweft: autograd, modules, optimizers, data-parallel" "modules and parameter servers."
+    LIBRARY libweft SHLIBS
+    DEPENDS "${rpc} (= ${version})") # it uses symbols of libweft_rpc that change without notice
+  list(APPEND libraries "${all} (= ${version})")
+  list(APPEND static libdnnl-dev libopenblas-dev libcjson-dev)
+endif()
 weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
-  "This package has the headers, the files for pkg-config and CMake, and static" "libraries. To link these, install the suggested packages too."
-  DEPENDS "${rpc} (= ${version})" "${all} (= ${version})" "libc6-dev | libc-dev"
-  SUGGESTS weft-doc pkgconf libfabric-dev libhwloc-dev libsodium-dev libdnnl-dev libopenblas-dev libcjson-dev)
+  "This package has the headers, the files for pkg-config and CMake, and static"
+  "libraries. To link these, install the suggested packages too."
+  DEPENDS ${libraries} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
 weft_package(weft-tools net "programs of the weft library" ${about}
   "This package has its programs, such as weft-info (what weft finds on this" "machine) and weft-perf (latency and bandwidth)." SHLIBS
   DEPENDS "${rpc} (= ${version})" python3 SUGGESTS python3-torch) # weft-trace is in Python; weft-perf --peers runs PyTorch

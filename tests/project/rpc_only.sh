@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # rpc_only.sh ROOT CMAKE CC - WEFT_RPC_ONLY: a tree that looks for neither oneDNN nor OpenBLAS, has the component rpc and nothing
-# else, and in which no file of it needs a header of them. It compiles none, as that would take a minute.
+# else, and in which no file of it needs a header of them. Its Debian packages are those of the component. It compiles
+# none, because that would take a minute.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,5 +17,13 @@ grep -q 'libweft_rpc\.so' <<<"$built" || { echo "libweft_rpc.so is not built"; f
 if grep -E 'libweft\.(so|a)|tests/|examples/|perf/' <<<"$built" | grep -v 'hello\|weft_perf\|weft_info\|weft_run'; then
   echo "the above is built with the component rpc alone"
   fail=1
+fi
+if [ -e "$work/CPackConfig.cmake" ]; then # there is dpkg-shlibdeps
+  packages=$(sed -n 's/^set(CPACK_COMPONENTS_ALL "\(.*\)")$/\1/p' "$work/CPackConfig.cmake")
+  [ "$packages" = "libweft-rpc0;libweft-dev;weft-tools;weft-doc" ] || { echo "cpack makes other packages: $packages"; fail=1; }
+  if grep -E '(DEPENDS|SUGGESTS) ".*(libweft0|dnnl|openblas)' "$work/CPackConfig.cmake"; then
+    echo "the above depends on what the component rpc does without"
+    fail=1
+  fi
 fi
 exit $fail
