@@ -39,7 +39,8 @@ sed -i '0,/^## .*/s//## 0.1.0 (not released yet)/' "$repository/CHANGELOG.md"
 git_in add -A
 git_in commit -q --allow-empty -m "The tree of this test"
 before=$(git_in rev-parse HEAD)
-expect 0 "the commit would be: Release 98.7.65" 98.7.65 --dry-run
+expect 1 "pass --renumber" 98.7.65 --dry-run
+expect 0 "the commit would be: Release 98.7.65" 98.7.65 --dry-run --renumber
 unchanged "$before"
 [ -z "$(git_in tag)" ] || complain "--dry-run made a tag"
 archive=$work/out/weft-98.7.65.tar.xz
@@ -97,6 +98,24 @@ expect 1 "the tree is not clean" 0.1.0
 rm "$repository/new"
 unchanged "$before"
 
+expect 1 "and the release is to be 0.1.1" 0.1.1
+# Neither a signature nor a hook that fails leaves a commit, a tag or an archive.
+untouched() {
+  unchanged "$before"
+  [ -z "$(git_in tag)" ] || complain "a tag is left: $(git_in tag)"
+  [ -z "$(find "$work/out" -name 'weft-0.1.0*')" ] || complain "an archive is left"
+}
+git_in config tag.gpgSign true
+git_in config gpg.program false
+expect 1 "the tag v0.1.0 cannot be made" 0.1.0
+untouched
+git_in config --unset tag.gpgSign
+printf '#!/bin/sh\n[ "$1" != prepared ] || ! grep -q refs/tags/\n' >"$repository/.git/hooks/reference-transaction"
+chmod +x "$repository/.git/hooks/reference-transaction"
+expect 1 "git does not take the commit and the tag v0.1.0" 0.1.0
+untouched
+rm "$repository/.git/hooks/reference-transaction"
+
 expect 0 "no ABI to compare with" 0.1.0
 [ "$(git_in cat-file -t v0.1.0)" = tag ] || complain "v0.1.0 is no annotated tag"
 [ "$(git_in log -1 --format=%s)" = "Release 0.1.0" ] && [ "$(git_in rev-parse 'v0.1.0^{commit}')" = "$(git_in rev-parse HEAD)" ] ||
@@ -115,13 +134,21 @@ echo "int weft_one(int a) { return a; } int weft_two(int a) { return a; } int we
 sed -i 's/wfi_rpc_private/wfi_rpc_other/' "$repository/weft_rpc.c"
 changed "A function more, and another private one"
 expect 1 "not later than the last release" 0.0.9
+mkdir "$work/without" # a PATH without abidiff
+IFS=: read -ra folders <<<"$PATH"
+for ((i = ${#folders[@]} - 1; i >= 0; i--)); do
+  find "${folders[i]}/" -maxdepth 1 ! -type d -exec ln -sft "$work/without" {} + 2>/dev/null || true
+done
+rm -f "$work/without/abidiff"
+(cd "$repository" && PATH=$work/without tools/release 0.2.0 --output "$work/out") >"$work/said" 2>&1 </dev/null && complain "abidiff is missing"
+grep -q "abidiff is not installed" "$work/said" || complain "another error than that abidiff is missing"
 expect 0 "the tag v0.2.0" 0.2.0
 echo "int weft_one(int a) { return a; } int weft_two(int a) { return a; }" >"$repository/weft.c"
 changed "A function less"
 before=$(git_in rev-parse HEAD)
-expect 1 "libweft.so breaks the ABI of v0.2.0, and has its soname libweft.so.0" 0.3.0
+expect 1 "libweft.so breaks the ABI of v0.2.0, and has its soname libweft.so.0" 0.3.0 --renumber
 unchanged "$before"
 sed -i 's/weft_soversion 0/weft_soversion 1/' "$repository/CMakeLists.txt"
 git_in commit -qam "Another soname"
-expect 0 "has another soname" 0.3.0
+expect 0 "has another soname" 0.3.0 --renumber
 exit $fail
