@@ -1,5 +1,6 @@
-# cmake -D BUILD=FOLDER -P Uninstall.cmake: removes what the last cmake --install of that build folder installed, and folders of weft that are
-# empty then. The target uninstall runs it. Names may have any characters but a line's end: no list of CMake's and no pattern has them.
+# cmake -D BUILD=FOLDER -P Uninstall.cmake: removes what the last cmake --install of that build folder installed, and
+# folders of weft that are empty then. The target uninstall runs it. Names may have any characters but a line's end: no
+# list of CMake's and no pattern has them.
 set(manifests)
 foreach(component "" _rpc _weft _man _man_programs) # with --component, the manifest's name has the component
   if(EXISTS "${BUILD}/install_manifest${component}.txt")

@@ -1,5 +1,5 @@
-# The manual pages, which tools/man-pages writes from the public headers, from the --help of the installed programs, from
-# docs/environment.md and examples/: man/ of the build folder. Components: man (sections 3 and 7: the library) and
+# The manual pages, which tools/man-pages writes from the public headers, from the --help of the installed programs,
+# from docs/environment.md and examples/: man/ of the build folder. Components: man (sections 3 and 7: the library) and
 # man_programs (section 1).
 #
 # A program needs no line here: each executable in bin/ of the build folder whose name begins with weft- has a page.

@@ -1,13 +1,14 @@
 # Debian packages, by cpack in the build folder or by the target package:
 #
-#   libweft-rpc0  libweft_rpc.so    libweft0  libweft.so    libweft-dev  headers, static libraries, .pc, CMake    weft-tools  programs
-#   weft-doc      pages, examples
+#   libweft-rpc0  libweft_rpc.so    libweft0    libweft.so    libweft-dev  headers, static libraries, .pc, CMake
+#   weft-tools    programs          weft-doc    pages, examples
 #
 # With WEFT_RPC_ONLY there is no libweft0, and libweft-dev is the development package of libweft_rpc alone.
 #
-# A package takes files by their paths (Packages.cmake.in), not by the components of cmake --install, which also serve people who
-# install from source. So a new file needs no rule here, and no file is in two packages or in none. Configured with
-# CMAKE_INSTALL_PREFIX=/usr, the libraries lie in Debian's folder of the architecture, and programs have no rpath.
+# A package takes files by their paths (Packages.cmake.in), not by the components of cmake --install, which also serve
+# people who install from source. So a new file needs no rule here, and no file is in two packages or in none.
+# Configured with CMAKE_INSTALL_PREFIX=/usr, the libraries lie in Debian's folder of the architecture, and programs have
+# no rpath.
 find_program(WEFT_DPKG_SHLIBDEPS dpkg-shlibdeps)
 mark_as_advanced(WEFT_DPKG_SHLIBDEPS)
 if(NOT WEFT_DPKG_SHLIBDEPS)
@@ -40,11 +41,12 @@ configure_file(cmake/Packages.cmake.in Packages.cmake @ONLY)
 set(CPACK_INSTALL_SCRIPTS ${CMAKE_CURRENT_BINARY_DIR}/Packages.cmake)
 
 # weft_package(NAME SECTION SUMMARY LINES... [LIBRARY name] [SHLIBS] [ALL] [DEPENDS d...] [SUGGESTS s...])
-#   LINES: the description, each at most 79 wide; LIBRARY: of this shared library; SHLIBS: dpkg-shlibdeps adds what it needs; ALL: for
-#   every architecture
+#   LINES: the description, each at most 79 wide; LIBRARY: of this shared library; SHLIBS: dpkg-shlibdeps adds what it
+#   needs; ALL: for every architecture
 function(weft_package name section summary)
   cmake_parse_arguments(P "SHLIBS;ALL" "LIBRARY" "DEPENDS;SUGGESTS" ${ARGN})
-  install(CODE "set(weft_package ${name})\ninclude(\"${CMAKE_CURRENT_BINARY_DIR}/Packages.cmake\")" COMPONENT ${name} EXCLUDE_FROM_ALL)
+  install(CODE "set(weft_package ${name})\ninclude(\"${CMAKE_CURRENT_BINARY_DIR}/Packages.cmake\")"
+    COMPONENT ${name} EXCLUDE_FROM_ALL)
   string(TOUPPER ${name} upper)
   foreach(relation DEPENDS SUGGESTS)
     list(JOIN P_${relation} ", " packages)
@@ -56,7 +58,8 @@ function(weft_package name section summary)
   if(P_ALL)
     set(CPACK_DEBIAN_${upper}_PACKAGE_ARCHITECTURE all PARENT_SCOPE)
   endif()
-  if(P_LIBRARY) # not by CPack, which runs `file` on each file of all packages for it. `=`: before 1.0 a new version may change the ABI
+  # Not by CPack, which runs `file` on each file of all packages for it. `=`: before 1.0 a new version may change the ABI.
+  if(P_LIBRARY)
     set(control ${CMAKE_CURRENT_BINARY_DIR}/packages_control/${name})
     file(WRITE ${control}/shlibs "${P_LIBRARY} ${weft_soversion} ${name} (= ${version})\n")
     file(WRITE ${control}/triggers "activate-noawait ldconfig\n")
@@ -88,9 +91,12 @@ weft_package(libweft-dev libdevel "remote calls and parameter servers in C (deve
   "libraries. To link these, install the suggested packages too."
   DEPENDS ${libraries} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
 weft_package(weft-tools net "programs of the weft library" ${about}
-  "This package has its programs, such as weft-info (what weft finds on this" "machine) and weft-perf (latency and bandwidth)." SHLIBS
-  DEPENDS "${rpc} (= ${version})" python3 SUGGESTS python3-torch) # weft-trace is in Python; weft-perf --peers runs PyTorch
+  "This package has its programs, such as weft-info (what weft finds on this"
+  "machine) and weft-perf (latency and bandwidth)." SHLIBS
+  # weft-trace is in Python; weft-perf --peers runs PyTorch
+  DEPENDS "${rpc} (= ${version})" python3 SUGGESTS python3-torch)
 weft_package(weft-doc doc "documentation and examples of the weft library" ${about}
-  "This package has the pages, and the examples as sources with a Makefile." ALL SUGGESTS libweft-dev zlib1g-dev libcjson-dev)
+  "This package has the pages, and the examples as sources with a Makefile." ALL
+  SUGGESTS libweft-dev zlib1g-dev libcjson-dev)
 
 include(CPack)

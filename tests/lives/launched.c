@@ -19,7 +19,7 @@
 
 static int64_t size, me;
 
-/* Element `i` of the input of member `rank`. Sums of them are exact. */
+/* Element `i` of the input of member `rank`. It is a small integer, so a sum of elements has no rounding error. */
 static double element(int64_t rank, int64_t i)
 {
     return (double)((rank + 1) * (i % 1000 + 1));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# install.sh CMAKE BUILD PREFIX [COMPONENT] - installs the build, or one component of it, into a fresh prefix and looks whether the pieces
-# are there, all headers that installed ones include, and all files that pages link to; of the component rpc also, that nothing else is.
+# install.sh CMAKE BUILD PREFIX [COMPONENT] - installs the build, or one component of it, into a fresh prefix and looks
+# whether the pieces are there, all headers that installed ones include, and all files that pages link to; of the
+# component rpc also, that nothing else is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cmake=$1 build=$2 prefix=$3 component=${4:-}

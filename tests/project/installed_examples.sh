@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# installed_examples.sh PREFIX CC - the examples of an installed tree, copied elsewhere: their Makefile builds two against the library in
-# PREFIX, and these run. The Makefile names every program of the folder.
+# installed_examples.sh PREFIX CC - the examples of an installed tree, copied elsewhere: their Makefile builds two
+# against the library in PREFIX, and these run. The Makefile names every program of the folder.
 set -euo pipefail
 prefix=$1 cc=$2
 work=$(mktemp -d)
@@ -22,9 +22,12 @@ for source in *.c *.cpp; do
   program=${program/%.cpp/_cpp}
   grep -q -- "-o build/$program " <<<"$planned" || { echo "make does not build $program"; exit 1; }
 done
-make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_parameter_server ddp_rpc_hybrid >log 2>&1 || { cat log; exit 1; }
+make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_parameter_server ddp_rpc_hybrid \
+  >log 2>&1 || { cat log; exit 1; }
 
-env -u LD_LIBRARY_PATH timeout 60 build/hello | grep -x 'rank 1: the sum of 1000000 numbers is 499999500000' >/dev/null # not -q: it would close the pipe of a program that still writes
-env -u LD_LIBRARY_PATH timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 --batch-size 8 --iterations 2 \
-  --death-timeout 20000 | grep 'held-out accuracy' >/dev/null
-ldd build/batch_parameter_server | grep -F "$(realpath "$prefix")/" >/dev/null || { echo "the program uses no library of $prefix"; exit 1; }
+# Not grep -q: it would close the pipe of a program that still writes.
+env -u LD_LIBRARY_PATH timeout 60 build/hello | grep -x 'rank 1: the sum of 1000000 numbers is 499999500000' >/dev/null
+env -u LD_LIBRARY_PATH timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 --batch-size 8 \
+  --iterations 2 --death-timeout 20000 | grep 'held-out accuracy' >/dev/null
+ldd build/batch_parameter_server | grep -F "$(realpath "$prefix")/" >/dev/null ||
+  { echo "the program uses no library of $prefix"; exit 1; }

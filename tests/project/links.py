@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""links.py FOLDER - the installed pages in FOLDER: each relative link leads to a file in FOLDER, and the pages that users
-read first name no file that is only in the source tree. README.md begins with a program of FOLDER/examples."""
+"""links.py FOLDER - the installed pages in FOLDER: each relative link leads to a file in FOLDER, and the pages that
+users read first name no file that is only in the source tree. README.md begins with a program of FOLDER/examples."""
 import os
 import re
 import sys
 
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 # A path of the source tree, in the text or in a command.
-SOURCE = re.compile(r"(?<![\w./<>-])(?:(?:src|providers|tests|tools|perf|cmake|packaging|build)/[\w.*/-]+|CONTRIBUTING\.md)")
-FIRST = ("README.md", "docs/README.md", "docs/deployment.md", "docs/environment.md", "docs/from-mpi.md", "docs/weft-run.md",
-         "docs/weft-info.md", "docs/weft-perf.md", "docs/weft-trace.md", "docs/troubleshooting.md")
+FOLDERS = "src|providers|tests|tools|perf|cmake|packaging|build"
+SOURCE = re.compile(r"(?<![\w./<>-])(?:(?:%s)/[\w.*/-]+|CONTRIBUTING\.md)" % FOLDERS)
+FIRST = ("README.md", "docs/README.md", "docs/deployment.md", "docs/environment.md", "docs/from-mpi.md",
+         "docs/weft-run.md", "docs/weft-info.md", "docs/weft-perf.md", "docs/weft-trace.md", "docs/troubleshooting.md")
 
 
 def named_sources(root):
-    """Paths of the source tree on the first pages, except where the text says that they are there; and commands of it."""
+    """Paths of the source tree on the first pages, unless the paragraph, or the one before, says that they are there."""
     for page in FIRST:
         with open(os.path.join(root, page), encoding="utf-8") as file:
             paragraphs = file.read().split("\n\n")

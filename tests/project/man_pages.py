@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """man_pages.py ROOT NM PROGRAMS LIBRARY... - the manual pages that tools/man-pages writes.
 
-Each function that a library exports, each other public name, each variable of docs/environment.md and each program has a
-page. No page lacks a summary or a description, and what the pages refer to exists: other pages, and the examples that
+Each function that a library exports, each other public name, each variable of docs/environment.md and each program has
+a page. No page lacks a summary or a description, and what the pages refer to exists: other pages, and the examples that
 call a function. groff, which man calls, formats them all without a warning. A header
 without comments is refused. PROGRAMS is the folder of the programs. Exit code 77: groff is not here; the rest is checked.
 """
@@ -71,16 +71,19 @@ def check_sections(root, pages):
     environment = section_of(pages["man7/weft_environment.7"], "DESCRIPTION")
     wrong += ["weft_environment(7) lacks %s" % v for v in sorted(variables) if v not in environment]
     wrong += ["man %s finds nothing" % v for v in sorted(variables) if "man7/%s.7" % v not in pages]
-    for path, title, text in (("man3/weft_agent_open.3", "ENVIRONMENT", "WEFT_FABRIC"), ("man3/weft_agent_open.3", "EXAMPLES", "hello.c"),
-                              ("man3/weft_agent_open.3", "RETURN VALUE", "*out is unchanged"), ("man1/weft-run.1", "SEVERAL HOSTS", "slots="),
-                              ("man1/weft-run.1", "ENVIRONMENT", "WEFT_SECRET_FILE"), ("man1/weft-info.1", "ENVIRONMENT", "WEFT_FABRIC"),
+    opening = "man3/weft_agent_open.3"
+    for path, title, text in ((opening, "ENVIRONMENT", "WEFT_FABRIC"), (opening, "EXAMPLES", "hello.c"),
+                              (opening, "RETURN VALUE", "*out is unchanged"), ("man1/weft-run.1", "SEVERAL HOSTS", "slots="),
+                              ("man1/weft-run.1", "ENVIRONMENT", "WEFT_SECRET_FILE"),
+                              ("man1/weft-info.1", "ENVIRONMENT", "WEFT_FABRIC"),
                               ("man7/weft.7", "HEADERS", "weft_rpc.h")):
         if text not in section_of(pages[path], title):
             wrong.append("%s of %s lacks %s: '%s'" % (title, path, text, section_of(pages[path], title)[:300]))
     named = 0
     for path, text in sorted(pages.items()):
         functions = re.findall(r"weft_\w+", section_of(text, "NAME").split(" \\- ")[0])
-        for file in re.findall(r"\b[\w/]+\.(?:c|cpp|h)\b", section_of(text, "EXAMPLES")) if path.startswith("man3/") else []:
+        examples = section_of(text, "EXAMPLES") if path.startswith("man3/") else ""
+        for file in re.findall(r"\b[\w/]+\.(?:c|cpp|h)\b", examples):
             place, named = os.path.join(root, "examples", file), named + 1
             code = read(place) if os.path.exists(place) else ""
             if not any(re.search(r"\b%s\(" % f, code) for f in functions):

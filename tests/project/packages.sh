@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# packages.sh CPACK BUILD CC - the Debian packages of the build: each installed file is in exactly one, they need what they should, and
-# a program compiles against the unpacked files in one line and runs. tools/long.d/packages installs them. 77 where cpack cannot make them.
+# packages.sh CPACK BUILD CC - the Debian packages of the build: each installed file is in exactly one, they need what
+# they should, and a program compiles against the unpacked files in one line and runs. tools/long.d/packages installs
+# them. 77 where cpack cannot make them.
 set -euo pipefail
 cpack=$1 build=$2 cc=$3
 [ -e "$build/Packages.cmake" ] || { echo "no dpkg-shlibdeps was found when the build was configured"; exit 77; }

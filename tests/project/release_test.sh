@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# release_test.sh ROOT - tools/release: with --dry-run in a clone of the tree, and whole in a small repository made here. abidiff is
-# the installed one, or else a script that only notices missing functions.
+# release_test.sh ROOT - tools/release: with --dry-run in a clone of the tree, and whole in a small repository made
+# here. abidiff is the installed one, or else a script that only notices missing functions.
 set -euo pipefail
 root=$1
 command -v git >/dev/null && [ "$(git -C "$root" rev-parse --show-prefix 2>&1)" = "" ] || exit 77
@@ -27,7 +27,8 @@ unchanged() { # unchanged COMMIT
 }
 mkdir "$work/bin"
 
-# The tree itself: the archive has the version everywhere, and configures without a network. What is not committed yet is tried too.
+# The tree itself: the archive has the version everywhere, and configures without a network. What is not committed yet
+# is tried too.
 repository=$work/clone
 git clone -q --shared --no-tags --no-checkout "$root" "$repository" 2>"$work/said" || exit 77
 git_in sparse-checkout set --no-cone /tools/release /CHANGELOG.md # thousands of files fewer

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# rpc_only.sh ROOT CMAKE CC - WEFT_RPC_ONLY: a tree that looks for neither oneDNN nor OpenBLAS, has the component rpc and nothing
-# else, and in which no file of it needs a header of them. Its Debian packages are those of the component. It compiles
-# none, because that would take a minute.
+# rpc_only.sh ROOT CMAKE CC - WEFT_RPC_ONLY: a tree that looks for neither oneDNN nor OpenBLAS, has the component rpc
+# and nothing else, and in which no file of it needs a header of them. Its Debian packages are those of the component.
+# It compiles none, because that would take a minute.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

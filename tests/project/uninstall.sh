@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# uninstall.sh CMAKE BUILD SOURCE - the target uninstall's script: it removes all that an installation added, leaves what others put beside it,
-# and without a manifest it says so and changes nothing. DESTDIR counts.
+# uninstall.sh CMAKE BUILD SOURCE - the target uninstall's script: it removes all that an installation added, leaves
+# what others put beside it, and without a manifest it says so and changes nothing. DESTDIR counts.
 set -euo pipefail
 cmake=$1 build=$2 source=$3
 work=$(mktemp -d)

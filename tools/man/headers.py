@@ -6,6 +6,7 @@ import re
 from man.declarations import comment_lines, items_of
 from man.text import blocks_of, summary_of
 
+
 def header_page(path):
     return "weft_" + os.path.basename(path)
 
@@ -52,6 +53,8 @@ class Header:
         self.read(items)
 
     def read(self, items):
+        """Makes the pages. `notes` are comments that stand alone: they belong to all pages up to the next title.
+        `shared` is the text of the title itself."""
         items = [i for i in items if "SPDX-License" not in i.text]
         if items and items[0].kind == "comment":
             self.head = comment_lines(items.pop(0).text)
@@ -80,6 +83,10 @@ class Header:
             self.add_run(section, run, doc, shared, notes)
 
     def add_run(self, section, run, doc, shared, notes):
+        """Makes the pages of declarations without an empty line between them. `doc` is the comment before the first.
+        `counted` are functions _ref and _unref, which share a page; `rest` are the others. `alone` are those of `rest`
+        that have pages of their own."""
+        notes_here = notes + [[" ".join(filter(None, shared))]] if shared else notes
         self.opaque += [i for i in run if i.is_opaque()]
         run = [i for i in run if not i.is_opaque()]
         if run and all(i.kind == "macro" for i in run) and not (doc and re.match(r"#define \w+\(", run[0].text)):
@@ -105,14 +112,14 @@ class Header:
                      and i.names()[0] not in " ".join(doc)]
             first = next((n for n, i in enumerate(rest) if i.is_function()), len(rest))
             alone += [i for i in rest[first:] if i.is_type()]
-            self.pages.append(Page(self, section, [i for i in rest if i not in alone], doc, notes + [[" ".join(filter(None, shared))]] if shared else notes))
+            self.pages.append(Page(self, section, [i for i in rest if i not in alone], doc, notes_here))
             rest = alone
         elif shared and all(i.is_function() for i in rest):  # of a section whose title explains them
             self.pages.append(Page(self, section, rest, shared, notes))
             return
         for item in rest:  # no comment before
             if item.kind != "macro":
-                self.pages.append(Page(self, section, [item], [], notes + [[" ".join(filter(None, shared))]] if shared else notes))
+                self.pages.append(Page(self, section, [item], [], notes_here))
             else:
                 self.macros.append((item, []))
 

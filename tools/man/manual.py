@@ -6,8 +6,8 @@ import re
 
 from man.declarations import bare
 from man.headers import header_page
-from man.roff import (code_lines, drop_first, escape, fields_of, literal, Marker, parameter_name, parameters_of, prototype_lines,
-                      roff_blocks, roff_fields)
+from man.roff import (code_lines, drop_first, escape, fields_of, literal, Marker, parameter_name, parameters_of,
+                      prototype_lines, roff_blocks, roff_fields)
 from man.text import Block, blocks_of, summary_of, take_errors
 
 MANY = 12  # fields of a struct that the pages of functions name only
@@ -116,7 +116,8 @@ class Manual:
             if item.is_type() and "{" in item.text:
                 out += ([".SS %s" % literal(item.names()[0])] if len(page.items) > 1 else []) + roff_fields(item, mark)
         out += self.return_value(page, returned, errors, mark)
-        common = any(line.startswith("ERRORS") for line in page.header.head) and any(i.is_function() for i in page.items)
+        common = any(line.startswith("ERRORS") for line in page.header.head)
+        common = common and any(i.is_function() for i in page.items)
         if errors or common:
             out += [".SH ERRORS"] + drop_first(self.errors(errors, mark))
             out += [".PP", "\\fB%s\\fR(7) has the errors that the functions of this header have in common." %
@@ -153,7 +154,8 @@ class Manual:
         for item in page.items:
             name = item.names()[0]
             if name.endswith("_unref"):
-                out += [".PP", "\\fB%s\\fR() drops a reference. The last one frees the object. NULL does nothing." % name]
+                out += [".PP", "\\fB%s\\fR() drops a reference. The last one frees the object. NULL does nothing." %
+                        name]
             else:
                 out += [".PP", "\\fB%s\\fR() takes another reference, and returns its argument. Each reference needs "
                         "a call of \\fB%s\\fR()." % (name, re.sub(r"_ref$", "_unref", name))]
@@ -166,7 +168,8 @@ class Manual:
 
     def return_value(self, page, returned, errors, mark):
         out = drop_first(roff_blocks(returned, mark))
-        checked = [i for i in page.items if i.is_function() and "WEFT_NODISCARD weft_status" in " ".join(i.text.split())]
+        checked = [i for i in page.items
+                   if i.is_function() and "WEFT_NODISCARD weft_status" in " ".join(i.text.split())]
         if checked and not any("WEFT_OK" in b.text + " ".join(b.items) for b in returned):
             which = "" if all(i in checked for i in page.items if i.is_function()) else \
                 ", ".join("\\fB%s\\fR()" % i.names()[0] for i in checked) + ": "
@@ -211,7 +214,8 @@ class Manual:
 
     def raw_text(self, page):
         """The comments of a page, and of the structs that its functions take."""
-        texts = page.doc + [line for i in page.items for line in i.trailing] + [i.text for i in page.items if i.is_type()]
+        texts = page.doc + [line for i in page.items for line in i.trailing]
+        texts += [i.text for i in page.items if i.is_type()]
         return "\n".join(texts + [used.text for _, used in self.arguments(page)])
 
     def type_section(self, name, item):
@@ -274,8 +278,10 @@ class Manual:
         macros = [".SH MACROS"] if header.macros else []
         for item, doc in header.macros:
             text = re.sub(r"\\\n\s*", " ", item.text).replace("#define ", "").strip()
-            text = text if len(text) < 60 else text.split("(")[0] if "(" not in text.split(" ")[0] else text.split(")")[0] + ")"
-            macros += [".TP", "\\fB%s\\fR" % literal(re.sub(r"\s+", " ", text)), mark(" ".join(item.trailing or doc)) or "\\&"]
+            if len(text) >= 60:
+                text = text.split(")")[0] + ")" if "(" in text.split(" ")[0] else text.split("(")[0]
+            macros += [".TP", "\\fB%s\\fR" % literal(re.sub(r"\s+", " ", text)),
+                       mark(" ".join(item.trailing or doc)) or "\\&"]
         return out + macros + [".SH SEE ALSO"] + \
             ["\\fB%s\\fR(7)," % header_page(h.path) for h in self.headers if "<%s>" % h.path in header.includes] + \
             ["\\fBweft\\fR(7)"]
@@ -287,9 +293,11 @@ class Manual:
         out = [self.title("weft", 7), ".SH NAME", "weft \\- remote calls that carry tensors, on libfabric"]
         out += [".SH SYNOPSIS", ".nf", "\\fB#include <weft/weft.h>\\fR", "",
                 "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft)\\fR",
-                "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft_rpc)\\fR    (calls, tensors and groups only)",
+                "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft_rpc)\\fR"
+                "    (calls, tensors and groups only)",
                 ".fi", ".SH DESCRIPTION", mark(" ".join(intro.group(1).split())) if intro else "\\&"]
-        out += [".PP", "Each function, type, macro and enumerator has a page in section 3, each header a page in section 7. "
+        out += [".PP", "Each function, type, macro and enumerator has a page in section 3, each header a page in "
+                "section 7. "
                 "\\fBweft_base.h\\fR(7) has the rules of the whole API: arguments, lifetimes, references, failures. "
                 "\\fBweft_environment\\fR(7) has the environment variables, each of which is a page too: "
                 "\\fBman WEFT_FABRIC\\fR."]
@@ -303,11 +311,11 @@ class Manual:
                 "The pages to which other pages refer as \\fIdocs/NAME.md\\fR; \\fIdocs/README.md\\fR lists them.",
                 ".TP", "\\fIPREFIX/share/doc/weft/examples/\\fR", "Programs, with a Makefile that builds them."]
         if hello:
-            out += [".SH EXAMPLES", "Rank 1 sends a tensor to a function of rank 0, which returns the sum of its elements. "
-                    "The program starts both:"] + code_lines(hello.group(1).rstrip().split("\n"))
+            out += [".SH EXAMPLES", "Rank 1 sends a tensor to a function of rank 0, which returns the sum of its "
+                    "elements. The program starts both:"] + code_lines(hello.group(1).rstrip().split("\n"))
         see = ["\\fB%s\\fR(1)," % literal(p.name) for p in self.programs]
-        return out + [".SH SEE ALSO"] + see + ["\\fBweft_environment\\fR(7),", "\\fBweft_base.h\\fR(7),",
-                                               "\\fBweft_agent.h\\fR(7),", "\\fBweft_rpc.h\\fR(7),", "\\fBfabric\\fR(7)"]
+        see += ["\\fB%s\\fR(7)," % name for name in ("weft_environment", "weft_base.h", "weft_agent.h", "weft_rpc.h")]
+        return out + [".SH SEE ALSO"] + see + ["\\fBfabric\\fR(7)"]
 
     def files(self, readme):
         """All files: path below the folder of the manual -> text."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of docs/ as manual pages: weft_environment(7), and sections for the pages of programs. A part of tools/man-pages."""
+"""Pages of docs/ as manual pages: weft_environment(7), and sections for programs. A part of tools/man-pages."""
 import re
 
 from man.roff import code_lines, literal
@@ -49,7 +49,7 @@ def cells_of(row):
 
 
 def table(rows, inline):
-    """A row becomes an item of a list. A cell after the first one has the column's name, unless the column is the text."""
+    """A row becomes an item of a list. A cell after the first one has its column's name, except in columns of text."""
     heads, out = cells_of(rows[0]), []
     for row in rows[2:]:
         cells = cells_of(row)
@@ -57,7 +57,8 @@ def table(rows, inline):
         for head, cell in zip(heads[1:], cells[1:]):
             cell = inline(cell)
             if cell:
-                text.append((cell if head in PLAIN else "%s: %s" % (head[0].upper() + head[1:], cell)).rstrip(".") + ".")
+                cell = cell if head in PLAIN else "%s: %s" % (head[0].upper() + head[1:], cell)
+                text.append(cell.rstrip(".") + ".")
         out += [".TP 8", inline(cells[0]), " ".join(text) or "\\&"]
     return out
 
@@ -117,8 +118,8 @@ class Environment:
     def refers(self, text):
         """The section ENVIRONMENT of a page with this text."""
         names = ", ".join("\\fB%s\\fR" % name for name in self.named_in(text))
-        return [".SH ENVIRONMENT", names + ": see \\fBweft_environment\\fR(7), which also has the variables of launchers."] \
-            if names else []
+        see = ": see \\fBweft_environment\\fR(7), which also has the variables of launchers."
+        return [".SH ENVIRONMENT", names + see] if names else []
 
     def page(self, manual, mark):
         out = [manual.title("weft_environment", 7), ".SH NAME",

@@ -75,7 +75,8 @@ class Program:
         out += self.more(manual, mark) + manual.environment.refers(self.text)
         others = ["\\fB%s\\fR(1)," % literal(p.name) for p in manual.programs if p is not self]
         page = "docs/%s.md" % self.name
-        pages = ["\\fIPREFIX/share/doc/weft/%s\\fR," % literal(page)] if os.path.exists(os.path.join(ROOT, page)) else []
+        has_page = os.path.exists(os.path.join(ROOT, page))
+        pages = ["\\fIPREFIX/share/doc/weft/%s\\fR," % literal(page)] if has_page else []
         return out + [".SH SEE ALSO"] + others + pages + ["\\fBweft_environment\\fR(7),", "\\fBweft\\fR(7)"]
 
     def more(self, manual, mark):

@@ -20,7 +20,7 @@ class Weft(CMakePackage, CudaPackage):
     version("main", branch="main")
 
     variant("rpc_only", default=False, description="Only calls, tensors and groups: without oneDNN, OpenBLAS and cJSON")
-    variant("pmix", default=True, description="Find rank 0 by PMIx, under mpirun, prterun and srun --mpi=pmix")
+    variant("pmix", default=True, description="Build with Spack's PMIx (~pmix: with the system's, if there is one)")
 
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
