@@ -133,7 +133,7 @@ set(weft_deep_tests
   test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
   test_rdm_rxm_threads test_rdm_rxm_transfer test_rdm_shm_conformance_calls test_remote_many test_remote_state
   test_remote_training test_rendezvous_elastic test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults
-  test_rpc_trace test_spawn_job test_storm weft_info weft_perf weft_run_output weft_run_secret weft_run_success weft_run_surroundings
+  test_rpc_trace test_spawn_job test_storm weft_info weft_perf weft_run_output weft_run_secret weft_run_success weft_run_launchers
   weft_run_terminal weft_run_usage weft_run_weft weft_run_weft_elastic weft_trace)
 
 # The same with ThreadSanitizer alone.

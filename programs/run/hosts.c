@@ -15,7 +15,7 @@
 #define SLOTS_MOST 65536
 
 /* The host of that name, which is added if it is new. NULL: out of memory. */
-static host *host_named(host_list *list, const char *name, host_way way)
+static host *host_named(host_list *list, const char *name, host_method method)
 {
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->items[i].name, name) == 0)
@@ -24,7 +24,7 @@ static host *host_named(host_list *list, const char *name, host_way way)
     if (!larger)
         return NULL;
     list->items = larger;
-    larger[list->count] = (host){.name = strdup(name), .way = way};
+    larger[list->count] = (host){.name = strdup(name), .method = method};
     return larger[list->count].name ? &larger[list->count++] : NULL;
 }
 

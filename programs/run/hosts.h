@@ -6,15 +6,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef enum host_way {
+typedef enum host_method {
     HOST_HERE, /* this machine */
     HOST_SSH,
     HOST_SRUN, /* a node of the Slurm allocation that this process is in */
-} host_way;
+} host_method;
 
 typedef struct host {
     char *name; /* for ssh: perhaps with a user, "me@node1" */
-    host_way way;
+    host_method method;
     int slots; /* workers that it takes */
     int cpus;  /* of Slurm: of the allocation on this node; otherwise 0 */
 } host;

@@ -6,11 +6,12 @@
 #include "run/lines.h"
 #include "run/link.h"
 #include "run/node.h"
+#include "run/printer.h"
+#include "run/setup.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OUT_MOST (256 << 10) /* of output that is not yet written: beyond it, none is read from the nodes */
-#define LATE_MS 5000         /* a node may need this long after the grace time */
-#define REAP_MS 3000         /* for ssh and srun to exit after their connection has ended */
-#define LAST_MS 1000         /* for the reader of stdout after a signal has ended the job */
-#define FIXED_FDS 3          /* in the list for poll, before those of the links */
-
-extern char **environ;
+#define LATE_MS 5000 /* a node may need this long after the grace time */
+#define REAP_MS 3000 /* for ssh and srun to exit after their connection has ended */
+#define LAST_MS 1000 /* for the reader of stdout after a signal has ended the job */
+#define FIXED_FDS 3  /* in the list for poll, before those of the links */
 
 enum { LINK_LOST = 16 }; /* beside the kinds of node.h */
 
@@ -38,13 +36,13 @@ typedef enum phase {
 typedef struct member { /* one worker */
     size_t link;
     int local_rank;
-    bool runs, is_done; /* is_done: it has exited with 0 */
+    bool is_running, is_done; /* is_done: it has exited with 0 */
     lines out[2];
 } member;
 
 typedef struct job {
     const settings *o;
-    const secret *key;
+    const secret *job_secret;
     phase phase;
     link_state *links;
     size_t link_count;
@@ -57,24 +55,11 @@ typedef struct job {
     bool is_hurried;  /* a second one came */
     int code;         /* the exit code; 0: no failure so far */
     int64_t late_ms;  /* when nodes that have not ended their workers are given up; 0: not ending */
-    buffer out[2];    /* to stdout and stderr */
-    bool is_shut[2];  /* they cannot be written */
+    printer printed;
     struct pollfd *fds;
 } job;
 
 /* ---- What is printed -------------------------------------------------------------------------------------------- */
-
-__attribute__((format(printf, 2, 3))) static void say(job *j, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text - 1, format, args);
-    va_end(args);
-    buffer_add(&j->out[1], "weft-run: ", 10);
-    buffer_add(&j->out[1], text, strlen(text));
-    buffer_add(&j->out[1], "\n", 1);
-}
 
 static const char *host_of(const job *j, int rank)
 {
@@ -106,11 +91,11 @@ static void describe(const job *j, int rank, int kind, int code, char *out, size
     else if (kind == ENDED_NO_FOLDER)
         snprintf(out, room, "rank %d on %s could not be started: the folder of weft-run is not there: %s", rank, name,
                  strerror(code));
-    else if (link->to->way == HOST_HERE)
+    else if (link->to->method == HOST_HERE)
         snprintf(out, room, "rank %d is lost: the process that watched it %s", rank, how);
     else
         snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", rank, name,
-                 link->to->way == HOST_SRUN ? "srun" : "ssh", how);
+                 link->to->method == HOST_SRUN ? "srun" : "ssh", how);
 }
 
 /* ---- Orders to the nodes ---------------------------------------------------------------------------------------- */
@@ -143,89 +128,29 @@ static void start_worker(job *j, int rank)
     frame_number(to, rank);
     frame_number(to, one->local_rank);
     frame_end(to, begun);
-    one->runs = true;
+    one->is_running = true;
     one->is_done = false;
     for (int which = 0; which < 2; which++)
         lines_init(&one->out[which], rank, !j->o->no_prefix);
     j->running++;
 }
 
-/* Whether another host gets this variable of weft-run's. */
-static bool is_exported(const job *j, const char *variable)
+static void set_up_link(job *j, size_t link)
 {
-    static const char *const usual[] = {"WEFT_", "FI_", "OMP_", "OPENBLAS_", "PATH=", "LD_LIBRARY_PATH="};
-    if (strncmp(variable, "WEFT_SECRET", 11) == 0)
-        return false;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strncmp(variable, usual[i], strlen(usual[i])) == 0)
-            return true;
-    size_t length = strcspn(variable, "=");
-    for (const char *at = j->o->exported; at && *at;) {
-        size_t size = strcspn(at, ",");
-        if (size == length && strncmp(at, variable, size) == 0)
-            return true;
-        at += size + (at[size] ? 1 : 0);
-    }
-    return false;
-}
-
-static const char *master_address(const job *j, char *own, size_t room)
-{
-    const host *first = j->links[0].to;
-    bool is_alone = first->way == HOST_HERE && j->link_count == 1;
-    if (j->o->master_addr)
-        return j->o->master_addr;
-    if (is_alone)
-        return "127.0.0.1";
-    if (first->way != HOST_HERE)
-        return host_address(first);
-    (void)gethostname(own, room - 1); /* the file may call it localhost, which the others cannot reach */
-    return own;
-}
-
-static void add_variables(job *j, buffer *to, size_t link)
-{
-    char texts[6][320], own[300] = "";
-    size_t count = 0, exported = 0;
     int here = 0;
     for (int rank = 0; rank < j->count; rank++)
         here += j->members[rank].link == link;
-    if (j->o->least && j->link_count == 1) /* a worker that joins later is here too */
-        here = (int)j->o->most;
-    int64_t port = j->o->master_port ? j->o->master_port : j->links[0].port;
-    snprintf(texts[count++], sizeof *texts, "WORLD_SIZE=%lld", (long long)(j->o->least ? j->o->most : j->count));
-    snprintf(texts[count++], sizeof *texts, "LOCAL_WORLD_SIZE=%d", here);
-    snprintf(texts[count++], sizeof *texts, "MASTER_ADDR=%.300s", master_address(j, own, sizeof own));
-    snprintf(texts[count++], sizeof *texts, "MASTER_PORT=%lld", (long long)port);
-    if (j->o->least)
-        snprintf(texts[count++], sizeof *texts, "WEFT_ELASTIC=1");
-    bool is_elsewhere = j->links[link].to->way == HOST_SSH;
-    for (char **each = environ; is_elsewhere && *each; each++)
-        exported += is_exported(j, *each);
-    frame_number(to, (int64_t)(count + exported));
-    for (size_t i = 0; i < count; i++)
-        frame_text(to, texts[i]);
-    for (char **each = environ; is_elsewhere && *each; each++)
-        if (is_exported(j, *each))
-            frame_text(to, *each);
-}
-
-static void set_up_link(job *j, size_t link)
-{
-    buffer *to = &j->links[link].outbox;
-    char *folder = getcwd(NULL, 0);
-    size_t begun = frame_begin(to, TO_NODE_SETUP), words = 0;
-    frame_number(to, j->o->grace_ms);
-    frame_text(to, folder && j->links[link].to->way != HOST_HERE ? folder : "");
-    frame_bytes(to, j->key->bytes, j->key->size);
-    add_variables(j, to, link);
-    while (j->o->argv[words])
-        words++;
-    frame_number(to, (int64_t)words);
-    for (size_t i = 0; i < words; i++)
-        frame_text(to, j->o->argv[i]);
-    frame_end(to, begun);
-    free(folder);
+    const setup given = {
+        .o = j->o,
+        .job_secret = j->job_secret,
+        .world_size = j->o->least ? j->o->most : j->count,
+        /* in an elastic job on one host, a worker that joins later is here too */
+        .local_world_size = j->o->least && j->link_count == 1 ? j->o->most : here,
+        .first = j->links[0].to,
+        .is_alone = j->link_count == 1,
+        .master_port = j->o->master_port ? j->o->master_port : j->links[0].port,
+    };
+    setup_send(&given, j->links[link].to, &j->links[link].outbox);
 }
 
 /* ---- What follows from an end ----------------------------------------------------------------------------------- */
@@ -251,7 +176,7 @@ static int healthy(const job *j)
 {
     int count = 0;
     for (int rank = 0; rank < j->count; rank++)
-        count += j->members[rank].runs || j->members[rank].is_done;
+        count += j->members[rank].is_running || j->members[rank].is_done;
     return count;
 }
 
@@ -260,9 +185,9 @@ static void fail(job *j, int code, const char *what)
     j->phase = ENDING;
     j->code = j->code ? j->code : code;
     if (j->running > 1)
-        say(j, "%s: the other %d workers are ended", what, j->running);
+        printer_say(&j->printed, "%s: the other %d workers are ended", what, j->running);
     else
-        say(j, "%s%s", what, j->running ? ": the other worker is ended" : "");
+        printer_say(&j->printed, "%s%s", what, j->running ? ": the other worker is ended" : "");
     end_workers(j, SIGTERM, j->o->grace_ms);
 }
 
@@ -287,13 +212,14 @@ static void take_failure(job *j, int rank, int kind, int code)
     bool is_alone = j->o->least && rank > 0; /* the others can go on without it */
     describe(j, rank, kind, code, what, sizeof what);
     if (is_alone && may_run && is_left && !j->members[0].is_done) {
-        say(j, "%s: it is started anew (%lld of %lld)", what, (long long)++j->restarts, (long long)j->o->restarts);
+        printer_say(&j->printed, "%s: it is started anew (%lld of %lld)", what, (long long)++j->restarts,
+                    (long long)j->o->restarts);
         start_worker(j, rank);
     } else if (is_alone && (may_run || kind == LINK_LOST) && healthy(j) >= j->o->least) {
-        say(j, "%s: the job goes on with %d workers", what, healthy(j));
+        printer_say(&j->printed, "%s: the job goes on with %d workers", what, healthy(j));
     } else if (!is_alone && may_run && is_left) {
-        say(j, "%s: all workers are started anew (%lld of %lld)", what, (long long)++j->restarts,
-            (long long)j->o->restarts);
+        printer_say(&j->printed, "%s: all workers are started anew (%lld of %lld)", what, (long long)++j->restarts,
+                    (long long)j->o->restarts);
         j->phase = RESTARTING;
         end_workers(j, SIGTERM, j->o->grace_ms);
     } else {
@@ -304,11 +230,11 @@ static void take_failure(job *j, int rank, int kind, int code)
 static void worker_ended(job *j, int rank, int kind, int code)
 {
     member *one = &j->members[rank];
-    if (!one->runs)
+    if (!one->is_running)
         return;
     for (int which = 0; which < 2; which++)
-        lines_end(&one->out[which], &j->out[which]);
-    one->runs = false;
+        lines_end(&one->out[which], &j->printed.out[which]);
+    one->is_running = false;
     one->is_done = kind == ENDED_EXIT && code == 0;
     j->running--;
     if (j->phase == RUNNING && !one->is_done)
@@ -328,10 +254,10 @@ static void take_frame(job *j, size_t link, frame *from)
     if (from->type == FROM_NODE_PORT) {
         j->links[link].is_ready = true;
         j->links[link].port = number;
-    } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].runs) {
+    } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
         size_t size, which = second == 1;
         const char *bytes = frame_read_bytes(from, &size);
-        lines_take(&j->members[number].out[which], bytes, size, &j->out[which]);
+        lines_take(&j->members[number].out[which], bytes, size, &j->printed.out[which]);
     } else if (from->type == FROM_NODE_ENDED && is_rank) {
         worker_ended(j, number, second, frame_read_number(from));
     }
@@ -349,9 +275,9 @@ static void lose_link(job *j, size_t link)
     if (is_opening) {
         bool lacks = WIFEXITED(lost->status) && WEXITSTATUS(lost->status) == 127;
         snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name,
-                 lost->to->way == HOST_SRUN  ? "srun"
-                 : lost->to->way == HOST_SSH ? "ssh"
-                                             : "the process that watches the workers",
+                 lost->to->method == HOST_SRUN  ? "srun"
+                 : lost->to->method == HOST_SSH ? "ssh"
+                                                : "the process that watches the workers",
                  how, lacks ? " (is weft-run installed there? --node-program)" : "");
         fail(j, 1, what);
     }
@@ -420,7 +346,7 @@ static void take_signal(job *j, int number)
     }
     j->phase = ENDING;
     j->stop = number;
-    say(j, "SIG%s ends the job", sigabbrev_np(number));
+    printer_say(&j->printed, "SIG%s ends the job", sigabbrev_np(number));
     end_workers(j, number, j->o->grace_ms);
 }
 
@@ -444,36 +370,23 @@ static bool catch_signals(job *j)
 
 /* ---- The loop --------------------------------------------------------------------------------------------------- */
 
-/* weft-run's own output is gone: stdout ends the job, stderr does not. */
-static void shut(job *j, int which)
+/* If stdout cannot be written any more, the job ends. Without stderr it goes on. */
+static void print(job *j)
 {
-    int trouble = errno;
-    j->is_shut[which] = true;
-    if (which == 0 && j->phase != ENDING) {
-        char what[200];
-        snprintf(what, sizeof what, "standard output cannot be written: %s", strerror(trouble));
-        fail(j, 1, what);
-    }
-}
-
-static void write_outputs(job *j, int wait_ms)
-{
-    for (int which = 0; which < 2; which++) {
-        struct pollfd room = {.fd = which + 1, .events = POLLOUT};
-        while (!j->is_shut[which] && j->out[which].used > 0 && poll(&room, 1, wait_ms) == 1)
-            if (buffer_write(&j->out[which], which + 1) == BUFFER_FAILED)
-                shut(j, which);
-        if (j->is_shut[which])
-            buffer_drop(&j->out[which], j->out[which].used);
-    }
+    char what[200];
+    printer_write(&j->printed, 0);
+    if (!j->printed.is_shut[0] || j->phase == ENDING)
+        return;
+    snprintf(what, sizeof what, "standard output cannot be written: %s", strerror(j->printed.trouble[0]));
+    fail(j, 1, what);
 }
 
 static void watch(job *j)
 {
-    bool has_room = j->out[0].used < OUT_MOST && j->out[1].used < OUT_MOST;
+    bool has_room = printer_has_room(&j->printed);
     j->fds[0] = (struct pollfd){.fd = j->signals, .events = POLLIN};
     for (int which = 0; which < 2; which++)
-        j->fds[1 + which] = (struct pollfd){.fd = j->out[which].used > 0 ? which + 1 : -1, .events = POLLOUT};
+        j->fds[1 + which] = (struct pollfd){.fd = j->printed.out[which].used > 0 ? which + 1 : -1, .events = POLLOUT};
     for (size_t i = 0; i < j->link_count; i++) {
         struct pollfd *fds = &j->fds[FIXED_FDS + 2 * i];
         fds[0] = (struct pollfd){.fd = has_room ? j->links[i].out : -1, .events = POLLIN};
@@ -496,10 +409,10 @@ static void give_up(job *j)
     for (size_t i = 0; i < j->link_count; i++) {
         bool has_worker = false;
         for (int rank = 0; rank < j->count; rank++)
-            has_worker = has_worker || (j->members[rank].link == i && j->members[rank].runs);
+            has_worker = has_worker || (j->members[rank].link == i && j->members[rank].is_running);
         if (!has_worker || j->links[i].pid <= 0)
             continue;
-        say(j, "%s does not answer: its workers may still run", j->links[i].to->name);
+        printer_say(&j->printed, "%s does not answer: its workers may still run", j->links[i].to->name);
         (void)kill(j->links[i].pid, SIGKILL);
         lose_link(j, i);
     }
@@ -519,14 +432,14 @@ static void loop(job *j)
         watch(j);
         if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0) {
             if (errno != EINTR) {
-                say(j, "poll of %zu hosts: %s", j->link_count, strerror(errno));
+                printer_say(&j->printed, "poll of %zu hosts: %s", j->link_count, strerror(errno));
                 give_up(j);
             }
             continue;
         }
         if (j->fds[0].revents)
             take_signals(j);
-        write_outputs(j, 0);
+        print(j);
         for (size_t i = 0; i < j->link_count; i++) {
             if (j->fds[FIXED_FDS + 2 * i + 1].revents && j->links[i].in >= 0)
                 (void)link_write(&j->links[i]); /* if that fails, its output ends too */
@@ -563,7 +476,7 @@ static bool open_links(job *j)
 {
     for (int turn = 0; turn < 2; turn++) /* this machine first: link.h says why */
         for (size_t i = 0; i < j->link_count; i++)
-            if ((j->links[i].to->way == HOST_HERE) == (turn == 0) && !link_open(&j->links[i], j->links[i].to, j->o))
+            if ((j->links[i].to->method == HOST_HERE) == (turn == 0) && !link_open(&j->links[i], j->links[i].to, j->o))
                 return false;
     return true;
 }
@@ -577,22 +490,21 @@ static void close_all(job *j)
         link_fini(&j->links[i]);
     }
     if (j->killed > 0 && !j->is_hurried)
-        say(j, "%d of them did not end within %.3g s, and %s killed", j->killed, (double)j->o->grace_ms / 1000,
-            j->killed > 1 ? "were" : "was");
+        printer_say(&j->printed, "%d of them did not end within %.3g s, and %s killed", j->killed,
+                    (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
         (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
-    write_outputs(j, j->stop ? LAST_MS : -1);
-    for (int which = 0; which < 2; which++)
-        buffer_fini(&j->out[which]);
+    printer_write(&j->printed, j->stop ? LAST_MS : -1);
+    printer_fini(&j->printed);
     close(j->signals);
     free(j->members);
     free(j->links);
     free(j->fds);
 }
 
-int job_run(const settings *o, const host_list *hosts, const secret *key)
+int job_run(const settings *o, const host_list *hosts, const secret *job_secret)
 {
-    job j = {.o = o, .key = key, .count = (int)o->workers};
+    job j = {.o = o, .job_secret = job_secret, .count = (int)o->workers};
     if (!place(&j, hosts) || !catch_signals(&j) || !open_links(&j)) {
         fprintf(stderr, "weft-run: the job cannot be started: %s\n", strerror(errno));
         return 1;

@@ -116,9 +116,9 @@ bool link_open(link_state *made, const host *to, const settings *o)
     int down[2], up[2];
     command remote = {0};
     *made = (link_state){.to = to, .in = -1, .out = -1};
-    if (to->way == HOST_SSH)
+    if (to->method == HOST_SSH)
         build_ssh(&remote, to, o);
-    else if (to->way == HOST_SRUN)
+    else if (to->method == HOST_SRUN)
         build_srun(&remote, to, o);
     if (pipe2(down, O_CLOEXEC) != 0)
         return false;

@@ -35,7 +35,7 @@ typedef struct node {
     char **argv;
     char **given; /* variables from weft-run */
     char **envp;  /* for a worker; the first two are RANK and LOCAL_RANK. The strings belong to others */
-    char secret_is[40];
+    char secret_variable[40];
     buffer inbox, outbox;
     worker *workers;
     size_t count;
@@ -75,9 +75,9 @@ static void put_ended(node *n, int rank, int kind, int code)
 static bool pass_output(node *n, worker *from, int which)
 {
     buffer got = {0};
-    if (from->out[which] < 0)
+    if (from->pipes[which] < 0)
         return false;
-    buffer_end end = buffer_read(&got, from->out[which]);
+    buffer_end end = buffer_read(&got, from->pipes[which]);
     bool has_more = got.used > 0;
     if (has_more && !n->is_cut) {
         size_t begun = frame_begin(&n->outbox, FROM_NODE_OUTPUT);
@@ -88,8 +88,8 @@ static bool pass_output(node *n, worker *from, int which)
     }
     buffer_fini(&got);
     if (end != BUFFER_OPEN) {
-        close(from->out[which]);
-        from->out[which] = -1;
+        close(from->pipes[which]);
+        from->pipes[which] = -1;
     }
     return has_more;
 }
@@ -100,9 +100,9 @@ static void worker_ended(node *n, worker *ended)
     for (int which = 0; which < 2; which++) {
         while (pass_output(n, ended, which))
             ;
-        if (ended->out[which] >= 0) /* a process outside of the group has it */
-            close(ended->out[which]);
-        ended->out[which] = -1;
+        if (ended->pipes[which] >= 0) /* a process outside of the group has it */
+            close(ended->pipes[which]);
+        ended->pipes[which] = -1;
     }
     bool by_signal = WIFSIGNALED(status);
     put_ended(n, ended->rank, by_signal ? ENDED_SIGNAL : ENDED_EXIT,
@@ -209,8 +209,8 @@ static bool build_environment(node *n, size_t count)
         return false;
     for (size_t i = 0; i < count; i++)
         n->envp[2 + i] = n->given[i];
-    snprintf(n->secret_is, sizeof n->secret_is, "WEFT_SECRET_FD=%d", n->secret_fd);
-    n->envp[at++] = n->secret_is;
+    snprintf(n->secret_variable, sizeof n->secret_variable, "WEFT_SECRET_FD=%d", n->secret_fd);
+    n->envp[at++] = n->secret_variable;
     for (size_t i = 0; i < own; i++)
         if (!is_replaced(environ[i], n->given, count))
             n->envp[at++] = environ[i];
@@ -235,7 +235,7 @@ static bool set_up(node *n, frame *from)
 
 static void start_worker(node *n, int rank, int local_rank)
 {
-    char rank_is[24], local_rank_is[32];
+    char rank_variable[24], local_rank_variable[32];
     worker *slot = NULL;
     for (size_t i = 0; i < n->count && !slot; i++)
         slot = n->workers[i].rank == rank ? &n->workers[i] : NULL;
@@ -249,18 +249,18 @@ static void start_worker(node *n, int rank, int local_rank)
             return;
         }
         slot = &n->workers[n->count++];
-        *slot = (worker){.rank = rank, .out = {-1, -1}};
+        *slot = (worker){.rank = rank, .pipes = {-1, -1}};
     }
-    snprintf(rank_is, sizeof rank_is, "RANK=%d", rank);
-    snprintf(local_rank_is, sizeof local_rank_is, "LOCAL_RANK=%d", local_rank);
-    n->envp[0] = rank_is;
-    n->envp[1] = local_rank_is;
+    snprintf(rank_variable, sizeof rank_variable, "RANK=%d", rank);
+    snprintf(local_rank_variable, sizeof local_rank_variable, "LOCAL_RANK=%d", local_rank);
+    n->envp[0] = rank_variable;
+    n->envp[1] = local_rank_variable;
     const worker_recipe how = {.argv = n->argv, .envp = n->envp, .secret_fd = n->secret_fd};
     int trouble = n->folder_trouble ? n->folder_trouble : worker_start(slot, rank, &how);
     if (!trouble)
         return;
     put_ended(n, rank, n->folder_trouble ? ENDED_NO_FOLDER : ENDED_NOT_STARTED, trouble);
-    if (slot->out[0] < 0 && slot->out[1] < 0)
+    if (slot->pipes[0] < 0 && slot->pipes[1] < 0)
         *slot = n->workers[--n->count]; /* poll takes no more entries than this process may have descriptors */
 }
 
@@ -334,7 +334,7 @@ static void watch(node *n)
     for (size_t i = 0; i < n->count; i++)
         for (size_t which = 0; which < 2; which++)
             n->fds[FIXED_FDS + 2 * i + which] =
-                (struct pollfd){.fd = has_room ? n->workers[i].out[which] : -1, .events = POLLIN};
+                (struct pollfd){.fd = has_room ? n->workers[i].pipes[which] : -1, .events = POLLIN};
 }
 
 static void loop(node *n)

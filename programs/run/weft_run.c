@@ -9,7 +9,7 @@
 #include "run/node.h"
 #include "run/secret.h"
 #include "run/settings.h"
-#include "run/surroundings.h"
+#include "run/launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 {
     settings o;
     host_list hosts = {0};
-    secret key;
+    secret job_secret;
     const char *launcher;
     open_standard_descriptors();
     if (argc == 2 && strcmp(argv[1], "--node") == 0)
@@ -57,13 +57,13 @@ int main(int argc, char **argv)
     int code = settings_read(argc, argv, &o);
     if (code >= 0)
         return code;
-    int tasks = o.hosts ? 0 : surroundings_tasks(&launcher);
+    int tasks = o.hosts ? 0 : launcher_tasks(&launcher);
     if (tasks)
         return become_program(&o, tasks, launcher);
     code = settings_find_hosts(&o, &hosts);
     if (code < 0)
-        code = secret_find(&key) ? job_run(&o, &hosts, &key) : 2;
-    explicit_bzero(&key, sizeof key);
+        code = secret_find(&job_secret) ? job_run(&o, &hosts, &job_secret) : 2;
+    explicit_bzero(&job_secret, sizeof job_secret);
     hosts_free(&hosts);
     return code;
 }

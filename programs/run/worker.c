@@ -79,7 +79,7 @@ int worker_start(worker *made, int rank, const worker_recipe *how)
     close(err[1]);
     (void)fcntl(out[0], F_SETFL, O_NONBLOCK);
     (void)fcntl(err[0], F_SETFL, O_NONBLOCK);
-    *made = (worker){.rank = rank, .pid = pid, .out = {out[0], err[0]}};
+    *made = (worker){.rank = rank, .pid = pid, .pipes = {out[0], err[0]}};
     return 0;
 
 fail:

@@ -15,7 +15,7 @@
 typedef struct worker {
     int rank;
     pid_t pid;          /* 0: it does not run */
-    int out[2];         /* the ends from which its stdout and stderr are read; -1: closed */
+    int pipes[2];       /* the ends from which its stdout and stderr are read; -1: closed */
     int64_t kill_at_ms; /* when SIGKILL follows SIGTERM; 0: not yet told to end */
 } worker;
 

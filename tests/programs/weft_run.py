@@ -222,7 +222,7 @@ def case_restarts():
     assert "exited with code 3" in err[0], err
 
 
-def case_surroundings():
+def case_launchers():
     """As one task of several of a launcher it becomes the program."""
     for env in (environment(SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=0), environment(OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=4),
                 environment(PMIX_RANK=1)):

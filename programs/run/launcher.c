@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* surroundings.c - see surroundings.h. */
-#include "run/surroundings.h"
+/* launcher.c - see launcher.h. */
+#include "run/launcher.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int number_of(const char *name)
 
 /* A batch script has the variables of Slurm too, without SLURM_STEP_ID. srun comes before PMI, because with --mpi=pmi2
  * it sets PMI's variables too. */
-int surroundings_tasks(const char **launcher)
+int launcher_tasks(const char **launcher)
 {
     static const struct {
         const char *rank, *size, *step, *name;
