@@ -66,7 +66,7 @@ static void print_help(const cli *program)
            program->operands ? " " : "", program->operands ? program->operands : "");
     for (size_t i = 0; i < program->count; i++)
         print_option(&program->options[i]);
-    printf("%-*s%s\n\n", HELP_COLUMN, "  --help", "this text");
+    printf("%-*s%s\n\n", HELP_COLUMN, "  -h, --help", "this text");
     if (program->notes)
         printf("%s\n", program->notes);
     printf("example: %s\n", program->example);
@@ -146,19 +146,38 @@ static const cli_option *find(const cli *program, const char *name, size_t lengt
     return NULL;
 }
 
+/* The option that the first `length` bytes of a word name. NULL: none. */
+static const cli_option *find_word(const cli *program, const char *word, size_t length)
+{
+    size_t dash_count = strncmp(word, "--", 2) == 0 ? 2 : 1;
+    const cli_option *option = find(program, word + dash_count, length - dash_count);
+    if (option && strlen(dashes(option)) == dash_count)
+        return option;
+    for (const char *const *each = program->aliases; each && *each; each += 2)
+        if (strlen(each[0]) == length && strncmp(each[0], word, length) == 0)
+            return find(program, each[1], strlen(each[1]));
+    return NULL;
+}
+
+/* "-n4": the option of one letter whose value stands in the same word. */
+static const cli_option *find_letter(const cli *program, const char *word)
+{
+    const cli_option *option = word[1] && word[2] >= '0' && word[2] <= '9' ? find(program, word + 1, 1) : NULL;
+    return option && option->kind != CLI_FLAG ? option : NULL;
+}
+
 /* Takes argv[*at], and the next word if that is its value. */
 static int take(const cli *program, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *equals = strchr(word, '=');
-    size_t dash_count = strncmp(word, "--", 2) == 0 ? 2 : 1;
     if (*word != '-')
         return cli_error(program, "'%s' is no option", word);
-    const char *name = word + dash_count;
-    size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const cli_option *option = find(program, name, length);
-    if (!option || strlen(dashes(option)) != dash_count)
-        return cli_error(program, dash_count == 2 ? "unknown option '--%.*s'" : "'-%.*s' is no option", (int)length,
-                         name);
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const cli_option *option = find_word(program, word, length);
+    if (!option && word[1] != '-' && (option = find_letter(program, word)))
+        return set_value(program, option, word + 2);
+    if (!option)
+        return cli_error(program, word[1] == '-' ? "unknown option '%.*s'" : "'%.*s' is no option", (int)length, word);
     if (option->kind == CLI_FLAG)
         return equals
                    ? cli_error(program, "%s%s takes no value, and '%s' gives one", dashes(option), option->name, word)

@@ -35,12 +35,15 @@ typedef struct cli {
     const char *notes;    /* lines that --help prints after the options; NULL: none */
     const char *operands; /* what follows the options: "PROGRAM [ARGUMENTS...]"; NULL: nothing */
     int *first;           /* with operands: receives the index in argv of the first one, argc if there is none */
+    /* Pairs: a word with its dashes, as other programs call an option, and the name of that option. Ends with NULL;
+     * NULL: none. --help does not list them. */
+    const char *const *aliases;
 } cli;
 
 /*
- * Reads "--name value" and "--name=value". With operands, the options end at "--" or at the first word that does not
- * begin with a dash. Returns -1 to continue, or the exit code to end with: 0 after --help; 2
- * after an error, whose message names the option and the value.
+ * Reads "--name value" and "--name=value", and "-n4" where the name is one letter. With operands, the options end at
+ * "--" or at the first word that does not begin with a dash. Returns -1 to continue, or the exit code to end with: 0
+ * after --help; 2 after an error, whose message names the option and the value.
  */
 int cli_parse(const cli *program, int argc, char **argv);
 

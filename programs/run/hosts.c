@@ -6,20 +6,20 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define SLOTS_MOST 65536
 
-/* The host of that name, which is added if it is new. NULL: out of memory. */
-static host *host_named(host_list *list, const char *name, host_method method)
+/* NULL: out of memory. */
+static host *add_host(host_list *list, const char *name, host_method method)
 {
-    for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->items[i].name, name) == 0)
-            return &list->items[i];
     host *larger = realloc(list->items, (list->count + 1) * sizeof *larger);
     if (!larger)
         return NULL;
@@ -28,10 +28,19 @@ static host *host_named(host_list *list, const char *name, host_method method)
     return larger[list->count].name ? &larger[list->count++] : NULL;
 }
 
+/* The host of that name, which is added if it is new. NULL: out of memory. */
+static host *host_named(host_list *list, const char *name, host_method method)
+{
+    for (size_t i = list->count; i-- > 0;) /* equal names often follow one another */
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    return add_host(list, name, method);
+}
+
 void hosts_here(host_list *made, int slots)
 {
     *made = (host_list){0};
-    host *one = host_named(made, "localhost", HOST_HERE);
+    host *one = add_host(made, "localhost", HOST_HERE);
     if (one)
         one->slots = slots;
 }
@@ -42,7 +51,19 @@ const char *host_address(const host *one)
     return at ? at + 1 : one->name;
 }
 
-/* Also by the part before the first dot. */
+/* Whether the resolver, usually /etc/hosts, has this full name for this machine, whose own name lacks a domain. */
+static bool is_full_name(const char *name, const char *own)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
+    struct addrinfo *found = NULL;
+    bool is_same = getaddrinfo(own, NULL, &hints, &found) == 0 && found->ai_canonname &&
+                   strcasecmp(found->ai_canonname, name) == 0;
+    if (found)
+        freeaddrinfo(found);
+    return is_same;
+}
+
+/* Also "node1" for "node1.some.domain", and the reverse. Another domain is another machine. */
 static bool is_this_machine(const char *name)
 {
     static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
@@ -52,13 +73,26 @@ static bool is_this_machine(const char *name)
             return true;
     (void)gethostname(own, sizeof own - 1);
     size_t short_own = strcspn(own, "."), short_name = strcspn(name, ".");
-    bool is_short = !own[short_own] || !name[short_name];
-    return strcmp(name, own) == 0 || (is_short && short_own == short_name && strncmp(name, own, short_own) == 0);
+    if (short_own != short_name || strncmp(name, own, short_own) != 0)
+        return false;
+    return strcmp(name, own) == 0 || !name[short_name] || (!own[short_own] && is_full_name(name, own));
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
-/* "slots=4"; max_slots, which Open MPI has too, says nothing here. Returns 0 if it is neither. */
+/* A word of a file that may be no text: other bytes as \xNN, and at most 60 characters. */
+static const char *shown(const char *word, char out[64])
+{
+    size_t used = 0;
+    for (; *word && used < 56; word++) {
+        bool is_plain = (unsigned char)*word >= ' ' && (unsigned char)*word < 0x7f;
+        used += (size_t)snprintf(out + used, 64 - used, is_plain ? "%c" : "\\x%02x", (unsigned char)*word);
+    }
+    snprintf(out + used, 64 - used, "%s", *word ? "..." : "");
+    return out;
+}
+
+/* Returns K of slots=K, -1 for max_slots (ignored), 0 for anything else. */
 static int slots_of(const char *word)
 {
     char *end;
@@ -70,6 +104,31 @@ static int slots_of(const char *word)
     return end != word + 6 && !*end && slots > 0 && slots <= SLOTS_MOST ? (int)slots : 0;
 }
 
+/* Other launchers write "node1:4". An IPv6 address has more colons. */
+static bool has_count(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    return colon && colon != name && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1);
+}
+
+static bool check_name(const char *name, const char *path, int number)
+{
+    char text[64];
+    if (has_count(name)) {
+        size_t length = strcspn(name, ":");
+        fprintf(stderr, "weft-run: %s:%d: '%s': write '%.*s slots=%s'\n", path, number, shown(name, text),
+                (int)(length < 200 ? length : 200), name, name + length + 1);
+        return false;
+    }
+    bool is_text = true;
+    for (const char *at = name; *at; at++)
+        is_text = is_text && (unsigned char)*at > ' ' && *at != 0x7f;
+    if (is_text && *name != '-' && !strchr(name, '='))
+        return true;
+    fprintf(stderr, "weft-run: %s:%d: '%s' is no name of a host\n", path, number, shown(name, text));
+    return false;
+}
+
 static bool read_line(host_list *list, char *line, const char *path, int number)
 {
     char *rest = NULL;
@@ -78,15 +137,14 @@ static bool read_line(host_list *list, char *line, const char *path, int number)
     int slots = 1;
     if (!name)
         return true;
-    if (*name == '-' || strchr(name, '=')) {
-        fprintf(stderr, "weft-run: %s:%d: '%s' is no name of a host\n", path, number, name);
+    if (!check_name(name, path, number))
         return false;
-    }
     for (const char *word; (word = strtok_r(NULL, " \t\r", &rest));) {
         int given = slots_of(word);
         if (!given) {
-            fprintf(stderr, "weft-run: %s:%d: '%s': expected slots=K, with K from 1 to %d\n", path, number, word,
-                    SLOTS_MOST);
+            char text[64];
+            fprintf(stderr, "weft-run: %s:%d: '%s': expected slots=K, with K from 1 to %d\n", path, number,
+                    shown(word, text), SLOTS_MOST);
             return false;
         }
         slots = given > 0 ? given : slots;
@@ -150,16 +208,19 @@ bool hosts_of_slurm(host_list *made)
     char name[256];
     *made = (host_list){0};
     if (!names || !nodes || strtol(nodes, NULL, 10) < 2)
-        return false;
+        return true;
     for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof name); i++) {
         int slots = slurm_number(getenv("SLURM_TASKS_PER_NODE"), i);
-        host *one = host_named(made, name, HOST_SRUN);
-        if (!one)
-            break;
+        host *one = i < SLOTS_MOST ? add_host(made, name, HOST_SRUN) : NULL; /* Slurm names a node once */
+        if (!one) {
+            fprintf(stderr, "weft-run: SLURM_JOB_NODELIST names more than %zu nodes: at most %d\n", i, SLOTS_MOST);
+            hosts_free(made);
+            return false;
+        }
         one->slots = slots > 0 ? slots : 1;
         one->cpus = slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i);
     }
-    return made->count > 0;
+    return true;
 }
 
 int hosts_slots(const host_list *list)

@@ -8,6 +8,7 @@
 #include "run/node.h"
 #include "run/printer.h"
 #include "run/setup.h"
+#include "run/worker.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +30,7 @@ enum { LINK_LOST = 16 }; /* beside the kinds of node.h */
 typedef enum phase {
     OPENING,    /* not all nodes have answered */
     RUNNING,    /* the workers run */
-    RESTARTING, /* one has failed; all are ended, and then started anew */
+    RESTARTING, /* one has failed; all are ended, and then restarted */
     ENDING,     /* the job is over; the workers are ended */
 } phase;
 
@@ -66,10 +67,21 @@ static const char *host_of(const job *j, int rank)
     return j->links[j->members[rank].link].to->name;
 }
 
+static void describe_signal(int number, char *out, size_t room)
+{
+    const char *name = sigabbrev_np(number);
+    if (name)
+        snprintf(out, room, "SIG%s", name);
+    else
+        snprintf(out, room, "signal %d", number);
+}
+
 static void describe_status(int status, char *out, size_t room)
 {
+    char name[32];
+    describe_signal(WTERMSIG(status), name, sizeof name);
     if (WIFSIGNALED(status))
-        snprintf(out, room, "was killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+        snprintf(out, room, "was killed by %s", name);
     else
         snprintf(out, room, "exited with code %d", WEXITSTATUS(status));
 }
@@ -79,23 +91,28 @@ static void describe(const job *j, int rank, int kind, int code, char *out, size
 {
     const char *name = host_of(j, rank);
     const link_state *link = &j->links[j->members[rank].link];
-    char how[64];
-    describe_status(link->status, how, sizeof how);
-    if (kind == ENDED_EXIT)
+    char how[512];
+    if (kind == ENDED_EXIT) {
         snprintf(out, room, "rank %d on %s exited with code %d", rank, name, code);
-    else if (kind == ENDED_SIGNAL)
-        snprintf(out, room, "rank %d on %s was killed by SIG%s", rank, name,
-                 sigabbrev_np(code) ? sigabbrev_np(code) : "?");
-    else if (kind == ENDED_NOT_STARTED)
-        snprintf(out, room, "rank %d on %s could not be started: %s: %s", rank, name, j->o->argv[0], strerror(code));
-    else if (kind == ENDED_NO_FOLDER)
+    } else if (kind == ENDED_SIGNAL) {
+        describe_signal(code, how, sizeof how);
+        snprintf(out, room, "rank %d on %s was killed by %s", rank, name, how);
+    } else if (kind == ENDED_KILLED) { /* weft-run has not asked for it, so somebody has sent a signal to the node */
+        snprintf(out, room, "rank %d on %s was killed, because weft-run's process there got a signal", rank, name);
+    } else if (kind == ENDED_NOT_STARTED) {
+        worker_describe_trouble(j->o->argv[0], code, how, sizeof how);
+        snprintf(out, room, "rank %d on %s could not be started: %s", rank, name, how);
+    } else if (kind == ENDED_NO_FOLDER) {
         snprintf(out, room, "rank %d on %s could not be started: the folder of weft-run is not there: %s", rank, name,
                  strerror(code));
-    else if (link->to->method == HOST_HERE)
+    } else if (link->to->method == HOST_HERE) {
+        describe_status(link->status, how, sizeof how);
         snprintf(out, room, "rank %d is lost: the process that watched it %s", rank, how);
-    else
+    } else {
+        describe_status(link->status, how, sizeof how);
         snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", rank, name,
                  link->to->method == HOST_SRUN ? "srun" : "ssh", how);
+    }
 }
 
 /* ---- Orders to the nodes ---------------------------------------------------------------------------------------- */
@@ -155,13 +172,15 @@ static void set_up_link(job *j, size_t link)
 
 /* ---- What follows from an end ----------------------------------------------------------------------------------- */
 
+/* A failure never becomes 0, whatever another host reports. */
 static int code_of(int kind, int code)
 {
     switch (kind) {
     case ENDED_EXIT:
-        return code;
+        return code > 0 && code < 256 ? code : 1;
     case ENDED_SIGNAL:
-        return 128 + code;
+    case ENDED_KILLED:
+        return code > 0 && code < 128 ? 128 + code : 1;
     case ENDED_NOT_STARTED:
         return code == ENOENT ? 127 : 126;
     case ENDED_NO_FOLDER:
@@ -185,9 +204,9 @@ static void fail(job *j, int code, const char *what)
     j->phase = ENDING;
     j->code = j->code ? j->code : code;
     if (j->running > 1)
-        printer_say(&j->printed, "%s: the other %d workers are ended", what, j->running);
+        printer_say(&j->printed, "%s: ending the other %d workers", what, j->running);
     else
-        printer_say(&j->printed, "%s%s", what, j->running ? ": the other worker is ended" : "");
+        printer_say(&j->printed, "%s%s", what, j->running ? ": ending the other worker" : "");
     end_workers(j, SIGTERM, j->o->grace_ms);
 }
 
@@ -197,7 +216,7 @@ static void start_all(job *j)
     j->late_ms = 0;
     for (size_t i = 0; i < j->link_count; i++) {
         if (j->links[i].out < 0) {
-            fail(j, 1, "a host is lost, so the workers cannot be started anew");
+            fail(j, 1, "a host is lost, so the workers cannot be restarted");
             return;
         }
     }
@@ -208,17 +227,18 @@ static void start_all(job *j)
 static void take_failure(job *j, int rank, int kind, int code)
 {
     char what[600];
-    bool may_run = kind == ENDED_EXIT || kind == ENDED_SIGNAL, is_left = j->restarts < j->o->restarts;
+    bool may_run = kind == ENDED_EXIT || kind == ENDED_SIGNAL || kind == ENDED_KILLED,
+         is_left = j->restarts < j->o->restarts;
     bool is_alone = j->o->least && rank > 0; /* the others can go on without it */
     describe(j, rank, kind, code, what, sizeof what);
     if (is_alone && may_run && is_left && !j->members[0].is_done) {
-        printer_say(&j->printed, "%s: it is started anew (%lld of %lld)", what, (long long)++j->restarts,
+        printer_say(&j->printed, "%s: restarting it (%lld of %lld)", what, (long long)++j->restarts,
                     (long long)j->o->restarts);
         start_worker(j, rank);
     } else if (is_alone && (may_run || kind == LINK_LOST) && healthy(j) >= j->o->least) {
-        printer_say(&j->printed, "%s: the job goes on with %d workers", what, healthy(j));
+        printer_say(&j->printed, "%s: the job continues with %d workers", what, healthy(j));
     } else if (!is_alone && may_run && is_left) {
-        printer_say(&j->printed, "%s: all workers are started anew (%lld of %lld)", what, (long long)++j->restarts,
+        printer_say(&j->printed, "%s: restarting all workers (%lld of %lld)", what, (long long)++j->restarts,
                     (long long)j->o->restarts);
         j->phase = RESTARTING;
         end_workers(j, SIGTERM, j->o->grace_ms);
@@ -239,7 +259,7 @@ static void worker_ended(job *j, int rank, int kind, int code)
     j->running--;
     if (j->phase == RUNNING && !one->is_done)
         take_failure(j, rank, kind, code);
-    else if (j->phase == ENDING && kind == ENDED_SIGNAL && code == SIGKILL)
+    else if (j->phase == ENDING && kind == ENDED_KILLED)
         j->killed++;
     if (j->phase == RESTARTING && j->running == 0)
         start_all(j);
@@ -253,7 +273,7 @@ static void take_frame(job *j, size_t link, frame *from)
     bool is_rank = number >= 0 && number < j->count && j->members[number].link == link;
     if (from->type == FROM_NODE_PORT) {
         j->links[link].is_ready = true;
-        j->links[link].port = number;
+        j->links[link].port = number > 0 && number <= 65535 ? number : 0;
     } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
         size_t size, which = second == 1;
         const char *bytes = frame_read_bytes(from, &size);

@@ -28,11 +28,11 @@ void lines_take(lines *from, const char *bytes, size_t size, buffer *to)
         return;
     }
     while (size > 0) {
-        size_t most = LINE_MAX_BYTES - from->rest.used, look = size < most ? size : most;
-        const char *end = memchr(bytes, '\n', look);
-        size_t length = end ? (size_t)(end - bytes) : look;
-        if (!end && length < most) {
-            buffer_add(&from->rest, bytes, length);
+        size_t most = LINE_MAX_BYTES - from->rest.used; /* the line may still end behind them */
+        const char *end = memchr(bytes, '\n', size > most ? most + 1 : size);
+        size_t length = end ? (size_t)(end - bytes) : most;
+        if (!end && size <= most) {
+            buffer_add(&from->rest, bytes, size);
             return;
         }
         put_line(from, bytes, length, to);

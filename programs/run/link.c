@@ -17,12 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORDS_MOST 64 /* of a command */
+#define WORDS_MOST (SSH_WORDS_MOST + 16) /* of a command: --ssh, and what is added */
 
 typedef struct command {
     const char *words[WORDS_MOST + 1];
     size_t count;
-    char split[1024];               /* of --ssh */
+    char split[SSH_BYTES_MOST + 1]; /* of --ssh */
     char nodes[300], cpus[40];      /* options of srun */
     char self[PATH_MAX];            /* weft-run */
     char remote[2 * PATH_MAX + 64]; /* the line for the remote shell */
@@ -57,7 +57,8 @@ static void find_self(command *made, const settings *o)
         snprintf(made->self, sizeof made->self, "%s", o->node_program);
 }
 
-/* Keys, not passwords: several ssh cannot ask at one terminal. A host that no longer answers is noticed in a minute. */
+/* BatchMode, because several ssh processes cannot share one terminal for passwords. ServerAliveInterval: ssh notices
+ * within a minute that a host no longer answers. */
 static void build_ssh(command *made, const host *to, const settings *o)
 {
     static const char *const options[] = {

@@ -104,9 +104,12 @@ static void worker_ended(node *n, worker *ended)
             close(ended->pipes[which]);
         ended->pipes[which] = -1;
     }
-    bool by_signal = WIFSIGNALED(status);
-    put_ended(n, ended->rank, by_signal ? ENDED_SIGNAL : ENDED_EXIT,
-              by_signal ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (!WIFSIGNALED(status))
+        put_ended(n, ended->rank, ENDED_EXIT, WEXITSTATUS(status));
+    else if (ended->is_killed && WTERMSIG(status) == SIGKILL)
+        put_ended(n, ended->rank, ENDED_KILLED, SIGKILL);
+    else
+        put_ended(n, ended->rank, ENDED_SIGNAL, WTERMSIG(status));
 }
 
 /* This process inherits the orphans of its workers, so a child need not be a worker. */
@@ -156,10 +159,12 @@ static int64_t kill_late(node *n)
         worker *each = &n->workers[i];
         if (each->pid <= 0 || !each->kill_at_ms)
             continue;
-        if (each->kill_at_ms <= now_ms)
+        if (each->kill_at_ms <= now_ms) {
+            each->is_killed = true;
             worker_signal(each, SIGKILL);
-        else if (!next_ms || each->kill_at_ms < next_ms)
+        } else if (!next_ms || each->kill_at_ms < next_ms) {
             next_ms = each->kill_at_ms;
+        }
     }
     return next_ms;
 }

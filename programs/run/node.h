@@ -30,8 +30,8 @@ enum {
     FROM_NODE_ENDED = 18,  /* rank, kind, code; it comes after all output of the worker */
 };
 
-/* The kinds. The code is an exit code, a signal, or an errno. */
-enum { ENDED_EXIT, ENDED_SIGNAL, ENDED_NOT_STARTED, ENDED_NO_FOLDER };
+/* The kinds. The code is an exit code, a signal, or an errno. ENDED_KILLED: by the node, after the grace time. */
+enum { ENDED_EXIT, ENDED_SIGNAL, ENDED_NOT_STARTED, ENDED_NO_FOLDER, ENDED_KILLED };
 
 /* Runs until the connection ends. Returns the exit code of the process. */
 int node_run(int in, int out);

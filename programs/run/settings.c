@@ -13,18 +13,24 @@
 #define WORKERS_MOST 65536
 
 static const char notes[] =
+    "FILE of --hosts has one host a line: its name, perhaps with a user (me@node1), and how many\n"
+    "workers it takes (slots=4; 1 if it is not given). \"#\" begins a comment. max_slots=K, which\n"
+    "Open MPI knows, is ignored. The first host is filled first. A name that means this machine\n"
+    "needs no ssh. The hosts need weft-run, PROGRAM and the present folder at the same paths.\n"
+    "\n"
     "Each worker gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT\n"
     "and the job's secret (WEFT_SECRET_FILE or WEFT_SECRET if set, otherwise a random one). Its\n"
     "standard input is empty. Its output is printed line by line, with its rank in front.\n"
     "\n"
-    "If a worker fails, one line says which and how, and the other workers are ended: SIGTERM,\n"
-    "then SIGKILL after --grace. With --restarts all workers are then started anew, because the\n"
-    "ranks of such a job begin together. In an elastic job only the failed worker is started\n"
-    "anew, except rank 0, which holds the job together. Without restarts left, an elastic job\n"
-    "goes on while MIN of its workers have not failed.\n"
+    "If a worker fails, one line says which and how, and weft-run ends the other workers: SIGTERM,\n"
+    "then SIGKILL after --grace. With --restarts it then restarts all workers, because a job of\n"
+    "fixed size cannot replace one worker. In an elastic job it restarts only the failed worker,\n"
+    "except rank 0, which serves the store. Without restarts left, an elastic job continues while\n"
+    "MIN of its workers have not failed.\n"
     "\n"
     "INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are passed on. The first four end the job;\n"
     "a second one kills the workers at once. If weft-run or a connection dies, the workers end.\n"
+    "If nobody reads weft-run's output any more (| head), it ends the job without a word.\n"
     "\n"
     "Within a Slurm allocation of several nodes (sbatch, salloc), srun reaches the nodes in\n"
     "place of ssh. As one task of several of srun or mpirun, weft-run becomes PROGRAM: those\n"
@@ -32,7 +38,23 @@ static const char notes[] =
     "\n"
     "Exit code: 0 if all workers exited with 0; otherwise that of the worker that failed first,\n"
     "128 + its signal; 126 or 127 if PROGRAM cannot be started; 128 + the signal that ended\n"
-    "weft-run; 1 if a host cannot be reached; 2 for a wrong option or file.\n";
+    "weft-run (141 if nobody reads its output); 1 if a host cannot be reached; 2 for a wrong\n"
+    "option or file.\n";
+
+/* As mpirun and its relatives call these options. */
+static const char *const aliases[] = {"-np",          "n",     "--np",      "n",     "--n",           "n",
+                                      "--hostfile",   "hosts", "-hostfile", "hosts", "--machinefile", "hosts",
+                                      "-machinefile", "hosts", NULL};
+
+static size_t words_of(const char *text)
+{
+    size_t words = 0;
+    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
+        at += strcspn(at, " ");
+        words++;
+    }
+    return words;
+}
 
 /* "2:8" */
 static bool read_elastic(const char *text, settings *o)
@@ -56,8 +78,11 @@ static int check(const cli *program, settings *o, const char *elastic)
                          (long long)o->least, (long long)o->most);
     if (!o->hosts && strcmp(o->ssh, "ssh") != 0)
         return cli_error(program, "--ssh has no effect here: it is for --hosts");
-    if (strspn(o->ssh, " ") == strlen(o->ssh))
+    if (words_of(o->ssh) == 0)
         return cli_error(program, "--ssh is '%s': expected a command", o->ssh);
+    if (words_of(o->ssh) > SSH_WORDS_MOST || strlen(o->ssh) > SSH_BYTES_MOST)
+        return cli_error(program, "--ssh has %zu words and %zu bytes: at most %d and %d", words_of(o->ssh),
+                         strlen(o->ssh), SSH_WORDS_MOST, SSH_BYTES_MOST);
     if (!*o->argv)
         return cli_error(program, "no program: weft-run -n N PROGRAM [ARGUMENTS...]");
     if (!**o->argv)
@@ -75,11 +100,10 @@ int settings_read(int argc, char **argv, settings *out)
     const cli_option options[] = {
         {"n", CLI_INT, &o.workers, 1, WORKERS_MOST, NULL, "N", "workers to start",
          "MAX of --elastic, the slots of the hosts, or the tasks of Slurm"},
-        {"hosts", CLI_TEXT, &o.hosts, 0, 0, NULL, "FILE",
-         "start them over ssh on the hosts of FILE: one a line, perhaps with slots=K", NULL},
+        {"hosts", CLI_TEXT, &o.hosts, 0, 0, NULL, "FILE", "start them over ssh on the hosts of FILE", NULL},
         {"elastic", CLI_TEXT, &elastic, 0, 0, NULL, "MIN:MAX",
          "the job is elastic (WEFT_ELASTIC): it needs MIN workers, and has room for MAX", NULL},
-        {"restarts", CLI_INT, &o.restarts, 0, INT32_MAX, NULL, "K", "start failed workers anew, K times in all", "0"},
+        {"restarts", CLI_INT, &o.restarts, 0, INT32_MAX, NULL, "K", "restart failed workers, K times in all", "0"},
         {"grace", CLI_NUMBER, &grace_s, 0, 86400, NULL, "SECONDS", "from SIGTERM to SIGKILL", "5"},
         {"master-addr", CLI_TEXT, &o.master_addr, 0, 0, NULL, "ADDRESS", "where the others reach rank 0",
          "the first host; 127.0.0.1 if there is no other"},
@@ -101,7 +125,8 @@ int settings_read(int argc, char **argv, settings *out)
                          .count = sizeof options / sizeof *options,
                          .notes = notes,
                          .operands = "PROGRAM [ARGUMENTS...]",
-                         .first = &first};
+                         .first = &first,
+                         .aliases = aliases};
     int code = cli_parse(&program, argc, argv);
     if (code >= 0)
         return cli_flush("weft-run", code);
@@ -124,7 +149,9 @@ int settings_find_hosts(settings *o, host_list *hosts)
     int64_t wanted = o->has_workers ? o->workers : o->most;
     if (o->hosts && !hosts_read(hosts, o->hosts))
         return 2;
-    bool has_hosts = o->hosts || hosts_of_slurm(hosts);
+    if (!o->hosts && !hosts_of_slurm(hosts))
+        return 2;
+    bool has_hosts = hosts->count > 0;
     if (!wanted && !has_hosts && getenv("SLURM_JOB_ID") && tasks)
         wanted = strtoll(tasks, NULL, 10);
     if (!wanted && has_hosts)

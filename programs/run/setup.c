@@ -15,8 +15,8 @@ extern char **environ;
 static bool is_exported(const setup *of, const char *variable)
 {
     static const char *const usual[] = {"WEFT_", "FI_", "OMP_", "OPENBLAS_", "PATH=", "LD_LIBRARY_PATH="};
-    if (strncmp(variable, "WEFT_SECRET", 11) == 0)
-        return false;
+    if (strncmp(variable, "WEFT_SECRET", 11) == 0 || strncmp(variable, "WEFT_SPAWNED=", 13) == 0)
+        return false; /* WEFT_SPAWNED is about this process alone */
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (strncmp(variable, usual[i], strlen(usual[i])) == 0)
             return true;

@@ -6,10 +6,11 @@
  * host. This process talks to them (link.h), prints, and decides (job.h).
  */
 #include "run/job.h"
+#include "run/launcher.h"
 #include "run/node.h"
 #include "run/secret.h"
 #include "run/settings.h"
-#include "run/launcher.h"
+#include "run/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,16 +22,18 @@
 /* srun or mpirun has started the workers already, and tells them where rank 0 is. */
 static int become_program(const settings *o, int tasks, const char *launcher)
 {
+    char why[600];
     if (o->has_workers && tasks > 0 && o->workers != tasks) {
         fprintf(stderr,
-                "weft-run: %s started %d of these, each of which is to be one worker, and -n is %lld: start weft-run "
-                "once, or give %s the number\n",
-                launcher, tasks, (long long)o->workers, launcher);
+                "weft-run: -n is %lld, but %s started %d copies of weft-run: start weft-run without %s, or pass %s -n "
+                "%lld\n",
+                (long long)o->workers, launcher, tasks, launcher, launcher, (long long)o->workers);
         return 2;
     }
     execvp(o->argv[0], o->argv);
     int trouble = errno;
-    fprintf(stderr, "weft-run: %s: %s\n", o->argv[0], strerror(trouble));
+    worker_describe_trouble(o->argv[0], trouble, why, sizeof why);
+    fprintf(stderr, "weft-run: %s\n", why);
     return trouble == ENOENT ? 127 : 126;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -89,6 +90,17 @@ close_pipes:
     close_both(err);
     close_both(report);
     return trouble;
+}
+
+void worker_describe_trouble(const char *program, int trouble, char *out, size_t room)
+{
+    char here[300];
+    snprintf(here, sizeof here, "./%s", program);
+    bool is_searched = trouble == ENOENT && !strchr(program, '/');
+    if (is_searched && strlen(program) < sizeof here - 2 && access(here, X_OK) == 0)
+        snprintf(out, room, "%.256s: not found on PATH: to start the program of this folder, write %s", program, here);
+    else
+        snprintf(out, room, "%.256s: %s", program, is_searched ? "not found on PATH" : strerror(trouble));
 }
 
 void worker_signal(const worker *to, int number)

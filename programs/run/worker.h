@@ -9,6 +9,7 @@
 #define WEFT_RUN_WORKER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -17,6 +18,7 @@ typedef struct worker {
     pid_t pid;          /* 0: it does not run */
     int pipes[2];       /* the ends from which its stdout and stderr are read; -1: closed */
     int64_t kill_at_ms; /* when SIGKILL follows SIGTERM; 0: not yet told to end */
+    bool is_killed;     /* that time has come before the worker's end */
 } worker;
 
 typedef struct worker_recipe {
@@ -27,6 +29,8 @@ typedef struct worker_recipe {
 
 /* Returns 0, or the errno of the step that failed. Its standard input is /dev/null. */
 int worker_start(worker *made, int rank, const worker_recipe *how);
+/* Why a program could not be started, as errno `trouble` says: "hello: not found on PATH". It looks at this machine. */
+void worker_describe_trouble(const char *program, int trouble, char *out, size_t room);
 /* Sends a signal to the group of a worker that runs. */
 void worker_signal(const worker *to, int number);
 /* For a worker that has ended: kills the rest of its group and reaps it. Returns the status of waitpid. */

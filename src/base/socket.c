@@ -92,7 +92,10 @@ weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **erro
     if (!found && wfi_descriptors_lack(1)) /* to read /etc/hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (!found)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_ADDR %s does not resolve", host);
+        return wfi_error_fail(
+            error, WEFT_ERR_INVALID,
+            "MASTER_ADDR %s does not resolve: set it (weft-run: --master-addr) to an address of rank 0's machine",
+            host);
     int trouble = EADDRNOTAVAIL;
     for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
         trouble = listen_on(where, fd);

@@ -75,20 +75,24 @@ def shell(script):
 
 def case_usage():
     text = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
-    for option in ("-n N", "--hosts FILE", "--elastic MIN:MAX", "--restarts K", "--grace SECONDS", "--version", "--help"):
+    for option in ("-n N", "--hosts FILE", "--elastic MIN:MAX", "--restarts K", "--grace SECONDS", "--version", "-h, --help"):
         assert "\n  " + option in text, option
     assert "usage: weft-run [options] PROGRAM [ARGUMENTS...]\n" in text and "\nexample: weft-run " in text
     assert subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout.startswith("weft-run ")
     for args, words in ((["true"], "-n is missing"), (["-n", "0", "true"], "-n is '0'"), (["-n", "2"], "no program"),
                         (["-n", "2", "--elastic", "3:2", "true"], "--elastic is '3:2'"),
                         (["-n", "9", "--elastic", "1:8", "true"], "-n is 9: --elastic 1:8 allows 1 to 8"),
-                        (["--np", "2", "true"], "unknown option '--np'"), (["-x", "true"], "'-x' is no option"),
+                        (["--many", "2", "true"], "unknown option '--many'"), (["-x2", "true"], "'-x2' is no option"),
+                        (["--hosts", "h", "--ssh", "x " * 49, "true"], "--ssh has 49 words"), (["--hosts", "h", "--ssh", "x" * 1001, "true"], "1001 bytes"),
                         (["--hosts", "/nowhere", "true"], "/nowhere: No such file"),
                         (["-n", "2", "--ssh", "rsh", "true"], "--ssh has no effect here")):
         out, err = run(*args, code=2)
         assert not out and len(err) == 1 and words in err[0], (args, err)
-    short = environment(WEFT_SECRET="short")
-    assert "16 to 4,096" in run("-n", "1", "true", code=2, env=short)[1][0]
+    for env, words in (({"WEFT_SECRET": "short"}, "(WEFT_SECRET) has 5 bytes"), ({"WEFT_SECRET": ""}, "(WEFT_SECRET) is empty"),
+                       ({"WEFT_SECRET_FILE": "/dev/null"}, '(WEFT_SECRET_FILE="/dev/null") is empty')):
+        assert words in run("-n", "1", "true", code=2, env=environment(**env))[1][0], words
+    for number in (["-n2"], ["-np", "2"], ["--np=2"]):  # as mpirun has them
+        assert len(run(*number, "echo", "hi")[0]) == 2, number
 
 
 def case_success():
@@ -111,9 +115,12 @@ def case_secret():
         file.write(given.encode() + b"\n")
         file.flush()
         for env in (environment(WEFT_SECRET=given), environment(WEFT_SECRET_FILE=file.name)):
-            out = run("-n", "1", "--no-prefix", *show, env=env)[0]
+            out, err = run("-n", "1", "--no-prefix", *show, env=env)
             assert bytes.fromhex(out[-1]).decode() == given, out
+            assert not err, err  # the file is its owner's alone
             assert not any(given in line or "WEFT_SECRET=" in line or "WEFT_SECRET_FILE=" in line for line in out), out
+        os.chmod(file.name, 0o640)
+        assert "can be read by others than its owner: chmod 600" in run("-n", "1", "true", env=environment(WEFT_SECRET_FILE=file.name))[1][0]
 
 
 def case_output():
@@ -126,6 +133,8 @@ def case_output():
     out, _ = run("-n", "2", *shell("seq -f $RANK-%g 20000"))
     for rank in range(2):
         assert [line for line in out if line.startswith(f"[{rank}]")] == [f"[{rank}] {rank}-{i}" for i in range(1, 20001)]
+    out, _ = run("-n", "1", *shell("head -c 65536 /dev/zero | tr '\\0' x; echo; echo y"))  # this one ends within its piece
+    assert [len(line) for line in out] == [4 + 65536, 5], [len(line) for line in out]
     process = start("-n", "2", "yes")
     process.stdout.readline()
     process.stdout.close()
@@ -141,7 +150,7 @@ def fails(failing, code, words, *options, rest="sleep 1000"):
         out, err = run("-n", "3", *options, *shell(f"[ $RANK = 1 ] || {{ {others}; exit; }}; exec 8<>{folder}/ready; read a <&8; read b <&8; {failing}"),
                        code=code)
         assert reports.rest() == "" and not out
-        assert err[0] == f"weft-run: rank 1 on localhost {words}: the other 2 workers are ended", err
+        assert err[0] == f"weft-run: rank 1 on localhost {words}: ending the other 2 workers", err
         return err[1:]
 
 
@@ -150,6 +159,12 @@ def case_failures():
     assert not fails("kill -KILL $$", 128 + 9, "was killed by SIGKILL")
     stubborn = fails("exit 5", 5, "exited with code 5", "--grace", "0.2", rest='trap "" TERM; sleep 1000')
     assert stubborn == ["weft-run: 2 of them did not end within 0.2 s, and were killed"], stubborn
+    killed = fails("exit 5", 5, "exited with code 5", rest='trap "kill -KILL $$" TERM; sleep 1000')
+    assert not killed, killed  # they killed themselves
+    with tempfile.TemporaryDirectory() as folder:
+        fake(folder, "here", "#!/bin/sh\n")
+        process = subprocess.run([PROGRAM, "-n", "1", "here"], cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+        assert process.returncode == 127 and "here: not found on PATH: " in process.stderr and " write ./here\n" in process.stderr, process
     _, err = run("-n", "2", "./nosuch", code=127)
     assert re.match(r"weft-run: rank \d on localhost could not be started: ./nosuch: No such file or directory", err[0]), err
     _, err = run("-n", "2", "/", code=126)
@@ -200,13 +215,13 @@ def case_signals():
 def case_restarts():
     with tempfile.TemporaryDirectory() as folder:
         once = f"mkdir {folder}/$RANK 2>/dev/null"
-        # A job of fixed size is started anew as a whole.
+        # A job of fixed size is restarted as a whole.
         out, err = run("-n", "2", "--restarts", "1", *shell(f"if {once} && [ $RANK = 1 ]; then exit 3; fi; echo done $WEFT_ELASTIC"))
         assert sorted(out)[-2:] == ["[0] done", "[1] done"] or sorted(set(out)) == ["[0] done", "[1] done"], out
-        assert err == ["weft-run: rank 1 on localhost exited with code 3: all workers are started anew (1 of 1)"], err
+        assert err == ["weft-run: rank 1 on localhost exited with code 3: restarting all workers (1 of 1)"], err
         out, err = run("-n", "2", "--restarts", "2", *shell("[ $RANK = 0 ] && exec sleep 1000; exit 3"), code=3)
-        assert [line.split(": ", 2)[2] for line in err] == ["all workers are started anew (1 of 2)",
-                                                           "all workers are started anew (2 of 2)", "the other worker is ended"], err
+        assert [line.split(": ", 2)[2] for line in err] == ["restarting all workers (1 of 2)",
+                                                           "restarting all workers (2 of 2)", "ending the other worker"], err
     with tempfile.TemporaryDirectory() as folder:
         # In an elastic job only the one that failed is.
         os.mkfifo(folder + "/go")
@@ -214,10 +229,10 @@ def case_restarts():
                   f' [ $RANK = 0 ] && cat {folder}/go >/dev/null; echo $RANK of $WORLD_SIZE $WEFT_ELASTIC')
         out, err = run("-n", "2", "--elastic", "1:4", "--restarts", "1", *shell(script))
         assert sorted(out) == ["[0] 0 of 4 1", "[1] 1 of 4 1"], out
-        assert err == ["weft-run: rank 1 on localhost exited with code 3: it is started anew (1 of 1)"], err
+        assert err == ["weft-run: rank 1 on localhost exited with code 3: restarting it (1 of 1)"], err
     # It goes on while enough are left.
     _, err = run("--elastic", "2:3", *shell("[ $RANK = 2 ] && exit 3; exit 0"))
-    assert err == ["weft-run: rank 2 on localhost exited with code 3: the job goes on with 2 workers"], err
+    assert err == ["weft-run: rank 2 on localhost exited with code 3: the job continues with 2 workers"], err
     _, err = run("--elastic", "3:3", *shell("[ $RANK = 2 ] && exit 3; exit 0"), code=3)
     assert "exited with code 3" in err[0], err
 
@@ -227,9 +242,9 @@ def case_launchers():
     for env in (environment(SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=0), environment(OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=4),
                 environment(PMIX_RANK=1)):
         assert run(*shell("echo one $RANK"), env=env)[0] == ["one"], env
-        assert run("nosuch", env=env, code=127)[1] == ["weft-run: nosuch: No such file or directory"]
+        assert run("nosuch", env=env, code=127)[1] == ["weft-run: nosuch: not found on PATH"]
     _, err = run("-n", "2", "true", env=environment(SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=4, SLURM_STEP_ID=0), code=2)
-    assert "srun started 4 of these" in err[0], err
+    assert "-n is 2, but srun started 4 copies" in err[0], err
     # A batch script has some of Slurm's variables, and is no task.
     batch = environment(SLURM_PROCID=0, SLURM_JOB_ID=1, SLURM_NTASKS=2, SLURM_JOB_NUM_NODES=1, SLURM_JOB_NODELIST="n1")
     assert sorted(run(*shell("echo $RANK"), env=batch)[0]) == ["[0] 0", "[1] 1"]
@@ -273,19 +288,21 @@ def write(path, text):
 def case_hosts():
     with tempfile.TemporaryDirectory() as folder:
         fake(folder, "ssh", FAKE_SSH)
-        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", WEFT_WORKERS=3, MINE="it's", OTHER=1)
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", WEFT_WORKERS=3, WEFT_SPAWNED=1, MINE="it's",
+                          OTHER=1)
         hosts = write(folder + "/hosts", "# two nodes\nnodea slots=2\n\nme@nodeb   # the other\nnodea slots=1 max_slots=9\n")
-        show = shell('echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $FAKE_HOST $MASTER_ADDR $WEFT_WORKERS $MINE $OTHER $PWD')
+        show = shell('echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $FAKE_HOST $MASTER_ADDR $WEFT_WORKERS$WEFT_SPAWNED $MINE $OTHER $PWD')
         out, err = run("--hosts", hosts, "--export", "MINE,NONE", *show, env=env)
         places = ("0/3 nodea", "1/3 nodea", "2/3 nodea", "0/1 me@nodeb")
         assert sorted(out) == [f"[{i}] {i} {place} nodea 3 it's {os.getcwd()}" for i, place in enumerate(places)] and not err, (out, err)
         with open(folder + "/log", encoding="utf-8") as log:
             assert sorted(log.read().split()) == ["me@nodeb", "nodea"]  # one connection for each host
         _, err = run("--hosts", hosts, *shell("[ $RANK = 3 ] && exit 4; exec sleep 1000"), env=env, code=4)
-        assert err == ["weft-run: rank 3 on me@nodeb exited with code 4: the other 3 workers are ended"], err
+        assert err == ["weft-run: rank 3 on me@nodeb exited with code 4: ending the other 3 workers"], err
         _, err = run("-n", "5", "--hosts", hosts, "true", env=env, code=2)
         assert "have 4 slots" in err[0], err
-        for text, words in (("nodea slots=0\n", ":1: 'slots=0'"), ("\n-oProxyCommand=x\n", ":2: '-oProxyCommand=x' is no name"), ("#\n", "names no host")):
+        for text, words in (("nodea slots=0\n", ":1: 'slots=0'"), ("node1:4\n", ":1: 'node1:4': write 'node1 slots=4'"),
+                            ("a\x1bb\n", r"'a\x1bb' is no name"), ("\n-oProxyCommand=x\n", ":2: '-oProxyCommand=x' is no name"), ("#\n", "names no host")):
             assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
         gone = write(folder + "/gone", "nodea\ngone\n")
         _, err = run("--hosts", gone, "true", env=env, code=1)
@@ -313,6 +330,7 @@ def case_hosts():
         env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", SLURM_JOB_ID=7, SLURM_JOB_NUM_NODES=3,
                           SLURM_JOB_NODELIST="n[08-10]", SLURM_TASKS_PER_NODE="2(x2),1", SLURM_JOB_CPUS_PER_NODE="4(x3)")
         out, _ = run(*shell("echo $LOCAL_RANK $FAKE_HOST $MASTER_ADDR $WORLD_SIZE"), env=env)
+        assert "more than 65536 nodes" in run("true", env={**env, "SLURM_JOB_NODELIST": "n[1-999999999]"}, code=2)[1][0]
         assert sorted(out) == ["[0] 0 n08 n08 5", "[1] 1 n08 n08 5", "[2] 0 n09 n08 5", "[3] 1 n09 n08 5", "[4] 0 n10 n08 5"], out
 
 
@@ -337,7 +355,7 @@ def case_weft_elastic():
     with tempfile.TemporaryDirectory() as folder:
         script = f'if [ $RANK = 1 ] && mkdir {folder}/once; then timeout -s KILL 0.5 "$0" "$@"; kill -KILL $$; fi; exec "$0" "$@"'
         out, err = run("-n", "2", "--elastic", "1:3", "--restarts", "1", *shell(script), examples + "/task_farm", "--tasks", "300")
-        assert "weft-run: rank 1 on localhost was killed by SIGKILL: it is started anew (1 of 1)" in err, err
+        assert "weft-run: rank 1 on localhost was killed by SIGKILL: restarting it (1 of 1)" in err, err
         assert any("primes" in line for line in out), out
 
 
