@@ -20,10 +20,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LATE_MS 5000 /* a node may need this long after the grace time */
-#define REAP_MS 3000 /* for ssh and srun to exit after their connection has ended */
-#define LAST_MS 1000 /* for the reader of stdout after a signal has ended the job */
-#define FIXED_FDS 3  /* in the list for poll, before those of the links */
+#define LATE_MS 5000        /* a node may need this long after the grace time */
+#define REAP_MS 3000        /* for nodes, ssh and srun to exit after their connection has ended */
+#define HURRIED_MS 500      /* the same after a second signal */
+#define LAST_MS 1000        /* for the reader of stdout after a signal has ended the job */
+#define ALIVE_MS 10000      /* between two signs of life for the nodes of other hosts */
+#define SILENCE_MS 60000    /* without one for so long, such a node ends its workers */
+#define TELL_FIRST_MS 10000 /* when the hosts that do not answer are named */
+#define TELL_NEXT_MS 30000  /* and again */
+#define FIXED_FDS 3         /* in the list for poll, before those of the links */
 
 enum { LINK_LOST = 16 }; /* beside the kinds of node.h */
 
@@ -53,9 +58,13 @@ typedef struct job {
     int killed;       /* workers that ignored SIGTERM */
     int signals;      /* signalfd */
     int stop;         /* the signal that ends the job; 0: none */
-    bool is_hurried;  /* a second one came */
+    bool is_hurried;  /* a second signal that ends the job has arrived */
+    bool is_closing;  /* no worker runs any more, and the connections are closed */
     int code;         /* the exit code; 0: no failure so far */
     int64_t late_ms;  /* when nodes that have not ended their workers are given up; 0: not ending */
+    int64_t heard_ms; /* OPENING: when the last host answered */
+    int64_t tell_ms;  /* OPENING: when the hosts that have not answered are named */
+    int64_t alive_ms; /* when the next sign of life is due; 0: all nodes are on this machine */
     printer printed;
     struct pollfd *fds;
 } job;
@@ -110,8 +119,7 @@ static void describe(const job *j, int rank, int kind, int code, char *out, size
         snprintf(out, room, "rank %d is lost: the process that watched it %s", rank, how);
     } else {
         describe_status(link->status, how, sizeof how);
-        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", rank, name,
-                 link->to->method == HOST_SRUN ? "srun" : "ssh", how);
+        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", rank, name, link_command(link), how);
     }
 }
 
@@ -135,6 +143,33 @@ static void end_workers(job *j, int number, int64_t grace_ms)
         frame_end(&j->links[i].outbox, begun);
     }
     j->late_ms = clock_ms() + grace_ms + LATE_MS;
+}
+
+/* To the nodes of other hosts. One whose connection takes nothing now needs no more. */
+static void send_alive(job *j, int limit_ms)
+{
+    for (size_t i = 0; i < j->link_count; i++) {
+        link_state *to = &j->links[i];
+        if (to->to->method == HOST_HERE || !to->is_ready || (limit_ms && to->outbox.used > 0))
+            continue;
+        size_t begun = frame_begin(&to->outbox, TO_NODE_ALIVE);
+        frame_number(&to->outbox, limit_ms);
+        frame_end(&to->outbox, begun);
+    }
+}
+
+/* What was printed, or will be soon, is no longer on the way. Few frames: an eighth of the window has no credit yet. */
+static void send_credit(job *j)
+{
+    for (size_t i = 0; i < j->link_count && printer_has_room(&j->printed); i++) {
+        link_state *to = &j->links[i];
+        if (to->unpaid < NODE_WINDOW / 8)
+            continue;
+        size_t begun = frame_begin(&to->outbox, TO_NODE_CREDIT);
+        frame_number(&to->outbox, (int64_t)to->unpaid);
+        frame_end(&to->outbox, begun);
+        to->unpaid = 0;
+    }
 }
 
 static void start_worker(job *j, int rank)
@@ -216,7 +251,7 @@ static void start_all(job *j)
     j->late_ms = 0;
     for (size_t i = 0; i < j->link_count; i++) {
         if (j->links[i].out < 0) {
-            fail(j, 1, "a host is lost, so the workers cannot be restarted");
+            fail(j, 1, "a host is lost, so the workers cannot be started");
             return;
         }
     }
@@ -270,35 +305,38 @@ static void worker_ended(job *j, int rank, int kind, int code)
 static void take_frame(job *j, size_t link, frame *from)
 {
     int number = frame_read_number(from), second = from->type == FROM_NODE_PORT ? 0 : frame_read_number(from);
+    size_t size = 0;
+    const char *bytes = from->type == FROM_NODE_OUTPUT ? frame_read_bytes(from, &size) : NULL;
     bool is_rank = number >= 0 && number < j->count && j->members[number].link == link;
+    j->links[link].unpaid += size;
     if (from->type == FROM_NODE_PORT) {
         j->links[link].is_ready = true;
+        j->heard_ms = clock_ms();
         j->links[link].port = number > 0 && number <= 65535 ? number : 0;
     } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
-        size_t size, which = second == 1;
-        const char *bytes = frame_read_bytes(from, &size);
+        size_t which = second == 1;
         lines_take(&j->members[number].out[which], bytes, size, &j->printed.out[which]);
     } else if (from->type == FROM_NODE_ENDED && is_rank) {
         worker_ended(j, number, second, frame_read_number(from));
     }
 }
 
+/* The connection to a host has ended, and its process was reaped. */
 static void lose_link(job *j, size_t link)
 {
     link_state *lost = &j->links[link];
     char how[64], what[600];
     bool is_opening = j->phase == OPENING;
-    link_close(lost);
-    link_reap(lost, REAP_MS);
     link_fini(lost);
     describe_status(lost->status, how, sizeof how);
-    if (is_opening) {
+    if (is_opening && lost->is_other) {
+        snprintf(what, sizeof what, "%s has a weft-run of another version: --node-program names the right one",
+                 lost->to->name);
+        fail(j, 1, what);
+    } else if (is_opening) {
         bool lacks = WIFEXITED(lost->status) && WEXITSTATUS(lost->status) == 127;
-        snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name,
-                 lost->to->method == HOST_SRUN  ? "srun"
-                 : lost->to->method == HOST_SSH ? "ssh"
-                                                : "the process that watches the workers",
-                 how, lacks ? " (is weft-run installed there? --node-program)" : "");
+        snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name, link_command(lost), how,
+                 lacks ? " (is weft-run installed there? --node-program)" : "");
         fail(j, 1, what);
     }
     for (int rank = 0; rank < j->count; rank++)
@@ -316,8 +354,8 @@ static void take_link(job *j, size_t link)
         take_frame(j, link, &one);
         buffer_drop(&from->inbox, one.size);
     }
-    if (!is_open || found < 0)
-        lose_link(j, link);
+    if (!is_open || found < 0 || from->is_other)
+        link_end(from, clock_ms() + REAP_MS);
 }
 
 static void begin_if_open(job *j)
@@ -336,17 +374,73 @@ static void begin_if_open(job *j)
     start_all(j);
 }
 
+/* "node3, node7 and 14 others" */
+static void name_awaited(const job *j, char *out, size_t room)
+{
+    size_t used = 0, named = 0, others = 0;
+    for (size_t i = 0; i < j->link_count; i++) {
+        if (j->links[i].is_ready)
+            continue;
+        if (named == 5)
+            others++;
+        else
+            used += (size_t)snprintf(out + used, room - used, "%s%.60s", named++ ? ", " : "", j->links[i].to->name);
+    }
+    if (others)
+        snprintf(out + used, room - used, " and %zu other%s", others, others > 1 ? "s" : "");
+}
+
+/* A login script that waits for something is no error of ssh's. */
+static void look_at_awaited(job *j)
+{
+    char names[400], what[600];
+    int64_t now_ms = clock_ms();
+    if (j->phase != OPENING)
+        return;
+    name_awaited(j, names, sizeof names);
+    if (now_ms >= j->heard_ms + j->o->connect_ms) {
+        snprintf(what, sizeof what, "no answer from %s within %.3g s (--connect-timeout)", names,
+                 (double)j->o->connect_ms / 1000);
+        fail(j, 1, what);
+    } else if (now_ms >= j->tell_ms) {
+        j->tell_ms = now_ms + TELL_NEXT_MS;
+        printer_say(&j->printed, "still waiting for %s", names);
+    }
+}
+
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
 
-/* The orders that wait are sent first: a stopped process sends nothing. */
+/*
+ * The orders that wait are sent first, because a stopped process sends nothing. The nodes then wait for it without
+ * limit. Times in which it was stopped do not count.
+ */
 static void stop_here(job *j)
 {
+    int64_t until_ms = clock_ms() + LAST_MS, left_ms;
+    send_alive(j, 0);
     for (size_t i = 0; i < j->link_count; i++)
-        while (j->links[i].in >= 0 && j->links[i].outbox.used > 0 && link_write(&j->links[i])) {
+        while (j->links[i].in >= 0 && j->links[i].outbox.used > 0 && link_write(&j->links[i]) &&
+               (left_ms = until_ms - clock_ms()) > 0) {
             struct pollfd room = {.fd = j->links[i].in, .events = POLLOUT};
-            (void)poll(&room, 1, 1000);
+            (void)poll(&room, 1, (int)left_ms);
         }
     (void)raise(SIGSTOP);
+    j->heard_ms = clock_ms();
+    j->alive_ms = j->alive_ms ? j->heard_ms : 0;
+    if (j->late_ms && j->late_ms < j->heard_ms + LATE_MS)
+        j->late_ms = j->heard_ms + LATE_MS;
+}
+
+/* A signal has come while the job ends. */
+static void hurry(job *j, int number)
+{
+    int64_t until_ms = clock_ms() + (j->is_hurried ? 0 : HURRIED_MS);
+    j->is_hurried = true;
+    if (!j->stop && !j->code)
+        j->stop = number;
+    end_workers(j, number, 0);
+    for (size_t i = 0; i < j->link_count && j->is_closing; i++)
+        link_end(&j->links[i], until_ms);
 }
 
 static void take_signal(job *j, int number)
@@ -359,9 +453,7 @@ static void take_signal(job *j, int number)
         return;
     }
     if (j->phase == ENDING) {
-        j->stop = j->stop ? j->stop : j->code ? 0 : number;
-        j->is_hurried = true;
-        end_workers(j, number, 0);
+        hurry(j, number);
         return;
     }
     j->phase = ENDING;
@@ -390,37 +482,61 @@ static bool catch_signals(job *j)
 
 /* ---- The loop --------------------------------------------------------------------------------------------------- */
 
-/* If stdout cannot be written any more, the job ends. Without stderr it goes on. */
+/* If stdout cannot be written any more, the job ends: without a word if its reader has gone, as in "| head -1". Without
+ * stderr it goes on. */
 static void print(job *j)
 {
     char what[200];
-    printer_write(&j->printed, 0);
+    printer_write(&j->printed);
     if (!j->printed.is_shut[0] || j->phase == ENDING)
         return;
+    if (j->printed.trouble[0] == EPIPE) {
+        j->phase = ENDING;
+        j->code = 128 + SIGPIPE;
+        end_workers(j, SIGTERM, j->o->grace_ms);
+        return;
+    }
     snprintf(what, sizeof what, "standard output cannot be written: %s", strerror(j->printed.trouble[0]));
     fail(j, 1, what);
 }
 
+/* The links are always read: credit (node.h) bounds what comes. */
 static void watch(job *j)
 {
-    bool has_room = printer_has_room(&j->printed);
     j->fds[0] = (struct pollfd){.fd = j->signals, .events = POLLIN};
     for (int which = 0; which < 2; which++)
-        j->fds[1 + which] = (struct pollfd){.fd = j->printed.out[which].used > 0 ? which + 1 : -1, .events = POLLOUT};
+        j->fds[1 + which] =
+            (struct pollfd){.fd = j->printed.out[which].used > 0 ? j->printed.fds[which] : -1, .events = POLLOUT};
     for (size_t i = 0; i < j->link_count; i++) {
         struct pollfd *fds = &j->fds[FIXED_FDS + 2 * i];
-        fds[0] = (struct pollfd){.fd = has_room ? j->links[i].out : -1, .events = POLLIN};
-        fds[1] = (struct pollfd){.fd = j->links[i].outbox.used > 0 ? j->links[i].in : -1, .events = POLLOUT};
+        const link_state *of = &j->links[i];
+        fds[0] = (struct pollfd){.fd = of->until_ms ? of->process : of->out, .events = POLLIN};
+        fds[1] = (struct pollfd){.fd = of->outbox.used > 0 ? of->in : -1, .events = POLLOUT};
     }
 }
 
-/* In time, because a link may not answer: its host is gone, or its connection hangs. */
-static int time_left(const job *j)
+static void sooner(int64_t *next_ms, int64_t other_ms)
 {
-    int64_t left_ms = j->late_ms - clock_ms();
-    return !j->late_ms ? -1 : left_ms < 0 ? 0 : (int)left_ms;
+    if (other_ms && (!*next_ms || other_ms < *next_ms))
+        *next_ms = other_ms;
 }
 
+/* Milliseconds until something is due, for poll; -1: no limit. */
+static int time_left(const job *j)
+{
+    int64_t next_ms = j->late_ms;
+    sooner(&next_ms, j->alive_ms);
+    if (j->phase == OPENING) {
+        sooner(&next_ms, j->tell_ms);
+        sooner(&next_ms, j->heard_ms + j->o->connect_ms);
+    }
+    for (size_t i = 0; i < j->link_count; i++)
+        sooner(&next_ms, j->links[i].pid > 0 ? j->links[i].until_ms : 0);
+    int64_t left_ms = next_ms - clock_ms();
+    return !next_ms ? -1 : left_ms < 0 ? 0 : (int)left_ms;
+}
+
+/* Nodes do not answer: their hosts are gone, or their connections hang. */
 static void give_up(job *j)
 {
     if (j->phase == RESTARTING)
@@ -433,10 +549,30 @@ static void give_up(job *j)
         if (!has_worker || j->links[i].pid <= 0)
             continue;
         printer_say(&j->printed, "%s does not answer: its workers may still run", j->links[i].to->name);
-        (void)kill(j->links[i].pid, SIGKILL);
-        lose_link(j, i);
+        link_end(&j->links[i], clock_ms());
     }
     j->late_ms = 0;
+}
+
+/* The nodes have no workers any more, so they exit. One deadline for all. */
+static void close_links(job *j)
+{
+    int64_t until_ms = clock_ms() + (j->is_hurried ? HURRIED_MS : REAP_MS);
+    j->is_closing = true;
+    j->phase = ENDING;
+    j->late_ms = j->alive_ms = 0;
+    for (size_t i = 0; i < j->link_count; i++) {
+        link_stop_connecting(&j->links[i]);
+        link_end(&j->links[i], until_ms);
+    }
+}
+
+static bool is_over(const job *j)
+{
+    for (size_t i = 0; i < j->link_count; i++)
+        if (j->links[i].pid > 0)
+            return false;
+    return j->is_closing;
 }
 
 static void take_signals(job *j)
@@ -446,29 +582,42 @@ static void take_signals(job *j)
         take_signal(j, (int)one.ssi_signo);
 }
 
+static void serve_link(job *j, size_t link)
+{
+    link_state *one = &j->links[link];
+    const struct pollfd *fds = &j->fds[FIXED_FDS + 2 * link];
+    if (fds[1].revents && one->in >= 0)
+        (void)link_write(one); /* if that fails, its output ends too */
+    if (fds[0].revents && one->out >= 0)
+        take_link(j, link);
+    if (one->until_ms && one->pid > 0 && link_reap(one))
+        lose_link(j, link);
+}
+
 static void loop(job *j)
 {
-    while (j->phase == OPENING || j->running > 0) {
+    while (!is_over(j)) {
         watch(j);
-        if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0) {
-            if (errno != EINTR) {
-                printer_say(&j->printed, "poll of %zu hosts: %s", j->link_count, strerror(errno));
-                give_up(j);
-            }
-            continue;
+        if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0 && errno != EINTR) {
+            printer_say(&j->printed, "poll of %zu hosts: %s", j->link_count, strerror(errno));
+            give_up(j);
         }
         if (j->fds[0].revents)
             take_signals(j);
+        for (size_t i = 0; i < j->link_count; i++)
+            serve_link(j, i);
         print(j);
-        for (size_t i = 0; i < j->link_count; i++) {
-            if (j->fds[FIXED_FDS + 2 * i + 1].revents && j->links[i].in >= 0)
-                (void)link_write(&j->links[i]); /* if that fails, its output ends too */
-            if (j->fds[FIXED_FDS + 2 * i].revents && j->links[i].out >= 0)
-                take_link(j, i);
-        }
+        send_credit(j);
         begin_if_open(j);
-        if (j->late_ms && time_left(j) == 0)
+        look_at_awaited(j);
+        if (j->late_ms && clock_ms() >= j->late_ms)
             give_up(j);
+        if (j->alive_ms && clock_ms() >= j->alive_ms) {
+            j->alive_ms = clock_ms() + ALIVE_MS;
+            send_alive(j, SILENCE_MS);
+        }
+        if (!j->is_closing && j->phase != OPENING && j->running == 0)
+            close_links(j);
     }
 }
 
@@ -484,7 +633,8 @@ static bool place(job *j, const host_list *hosts)
     if (!j->members || !j->links || !j->fds)
         return false;
     for (size_t i = 0; i < hosts->count && rank < j->count; i++) {
-        j->links[i] = (link_state){.to = &hosts->items[i], .in = -1, .out = -1};
+        j->links[i] = (link_state){.to = &hosts->items[i], .in = -1, .out = -1, .process = -1};
+        j->alive_ms = hosts->items[i].method == HOST_HERE ? j->alive_ms : clock_ms();
         j->link_count++;
         for (int local = 0; local < hosts->items[i].slots && rank < j->count; local++)
             j->members[rank++] = (member){.link = i, .local_rank = local};
@@ -501,21 +651,16 @@ static bool open_links(job *j)
     return true;
 }
 
-static void close_all(job *j)
+static void finish(job *j)
 {
     for (size_t i = 0; i < j->link_count; i++)
-        link_close(&j->links[i]);
-    for (size_t i = 0; i < j->link_count; i++) {
-        link_reap(&j->links[i], REAP_MS);
         link_fini(&j->links[i]);
-    }
     if (j->killed > 0 && !j->is_hurried)
         printer_say(&j->printed, "%d of them did not end within %.3g s, and %s killed", j->killed,
                     (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
         (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
-    printer_write(&j->printed, j->stop ? LAST_MS : -1);
-    printer_fini(&j->printed);
+    printer_finish(&j->printed, j->stop ? LAST_MS : -1);
     close(j->signals);
     free(j->members);
     free(j->links);
@@ -529,7 +674,10 @@ int job_run(const settings *o, const host_list *hosts, const secret *job_secret)
         fprintf(stderr, "weft-run: the job cannot be started: %s\n", strerror(errno));
         return 1;
     }
+    j.heard_ms = clock_ms();
+    j.tell_ms = j.heard_ms + TELL_FIRST_MS;
+    printer_init(&j.printed);
     loop(&j);
-    close_all(&j);
+    finish(&j);
     return j.stop ? 128 + j.stop : j.code;
 }

@@ -2,6 +2,7 @@
 /* link.c - see link.h. */
 #include "run/link.h"
 
+#include "run/clock.h"
 #include "run/node.h"
 
 #include <errno.h>
@@ -116,7 +117,7 @@ bool link_open(link_state *made, const host *to, const settings *o)
 {
     int down[2], up[2];
     command remote = {0};
-    *made = (link_state){.to = to, .in = -1, .out = -1};
+    *made = (link_state){.to = to, .in = -1, .out = -1, .process = -1};
     if (to->method == HOST_SSH)
         build_ssh(&remote, to, o);
     else if (to->method == HOST_SRUN)
@@ -140,16 +141,21 @@ bool link_open(link_state *made, const host *to, const settings *o)
     return made->pid > 0;
 }
 
-/* Drops what comes before the greeting. */
+/* Drops what comes before the greeting, for example the output of a login shell. */
 static void find_greeting(link_state *from)
 {
-    size_t size = strlen(NODE_GREETING);
-    const char *found = from->inbox.used ? memmem(from->inbox.data, from->inbox.used, NODE_GREETING, size) : NULL;
+    size_t size = strlen(NODE_GREETING), begin = strlen(NODE_GREETING_BEGIN);
+    buffer *in = &from->inbox;
+    const char *found = in->used ? memmem(in->data, in->used, NODE_GREETING_BEGIN, begin) : NULL;
     if (found)
-        buffer_drop(&from->inbox, (size_t)(found - from->inbox.data) + size);
-    else if (from->inbox.used > size)
-        buffer_drop(&from->inbox, from->inbox.used - size);
-    from->is_greeted = found;
+        buffer_drop(in, (size_t)(found - in->data));
+    else if (in->used > size)
+        buffer_drop(in, in->used - size);
+    if (!found || in->used < size)
+        return;
+    from->is_greeted = memcmp(in->data, NODE_GREETING, size) == 0;
+    from->is_other = !from->is_greeted;
+    buffer_drop(in, size);
 }
 
 bool link_read(link_state *from)
@@ -172,29 +178,52 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-void link_close(link_state *done)
+void link_end(link_state *done, int64_t until_ms)
 {
     close_fd(&done->in);
+    close_fd(&done->out);
+    if (done->pid > 0 && done->process < 0)
+        done->process = (int)syscall(SYS_pidfd_open, done->pid, 0);
+    if (!done->until_ms || until_ms < done->until_ms)
+        done->until_ms = until_ms;
 }
 
-void link_reap(link_state *done, int64_t wait_ms)
+void link_stop_connecting(link_state *of)
+{
+    if (of->pid > 0 && !of->is_greeted && of->to->method != HOST_HERE)
+        (void)kill(of->pid, SIGTERM);
+}
+
+bool link_reap(link_state *done)
 {
     if (done->pid <= 0)
-        return;
-    int ended = (int)syscall(SYS_pidfd_open, done->pid, 0);
-    struct pollfd wait = {.fd = ended, .events = POLLIN};
-    if (ended < 0 || poll(&wait, 1, (int)wait_ms) != 1)
+        return true;
+    bool is_late = clock_ms() >= done->until_ms;
+    if (is_late)
         (void)kill(done->pid, SIGKILL);
-    close_fd(&ended);
-    while (waitpid(done->pid, &done->status, 0) < 0 && errno == EINTR)
-        ;
+    pid_t got;
+    do
+        got = waitpid(done->pid, &done->status, is_late ? 0 : WNOHANG);
+    while (got < 0 && errno == EINTR);
+    if (got == 0)
+        return false;
     done->pid = 0;
+    return true;
 }
 
 void link_fini(link_state *done)
 {
     close_fd(&done->in);
     close_fd(&done->out);
+    close_fd(&done->process);
     buffer_fini(&done->outbox);
     buffer_fini(&done->inbox);
+    done->unpaid = 0;
+}
+
+const char *link_command(const link_state *of)
+{
+    return of->to->method == HOST_SRUN  ? "srun"
+           : of->to->method == HOST_SSH ? "ssh"
+                                        : "the process that watches the workers";
 }

@@ -13,9 +13,13 @@ typedef struct link_state {
     pid_t pid;   /* the node, ssh or srun; 0: reaped */
     int in, out; /* to the node, and from it; -1: closed */
     bool is_greeted;
-    bool is_ready; /* the node has reported a port */
-    int port;      /* that the node has reserved; 0: it found none */
-    int status;    /* of waitpid, once reaped */
+    bool is_ready;    /* the node has reported a port */
+    int port;         /* that the node has reserved; 0: it found none */
+    bool is_other;    /* the node is of another version, which has other frames */
+    int process;      /* after link_end: a descriptor that is readable when the process has exited; -1: none */
+    int64_t until_ms; /* after link_end: when the process is killed; 0: it is not yet to exit */
+    int status;       /* of waitpid, once reaped */
+    size_t unpaid;    /* bytes of output without credit for the node (node.h) */
     buffer outbox, inbox;
 } link_state;
 
@@ -24,10 +28,14 @@ bool link_open(link_state *made, const host *to, const settings *o);
 /* Reads what has come, without waiting. False: the connection has ended. frame_first then finds the frames. */
 bool link_read(link_state *from);
 bool link_write(link_state *to);
-/* Tells the node to end: it ends its workers first. */
-void link_close(link_state *done);
-/* Waits at most wait_ms for the process, then kills it. */
-void link_reap(link_state *done, int64_t wait_ms);
+/* Closes the connection: the node ends its workers, and the process exits. until_ms: when it is killed if it has not. */
+void link_end(link_state *done, int64_t until_ms);
+/* Ends an ssh or srun that is still connecting. No node runs there yet, which would have to end workers. */
+void link_stop_connecting(link_state *of);
+/* After link_end: reaps the process if it has exited or its time is up. True: it is reaped. */
+bool link_reap(link_state *done);
 void link_fini(link_state *done);
+/* "ssh": what connects weft-run to the node. */
+const char *link_command(const link_state *of);
 
 #endif

@@ -15,21 +15,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define OUTBOX_MOST (256 << 10) /* beyond it, no output of workers is read */
-#define GRACE_MS 5000           /* until weft-run says another */
-#define FIXED_FDS 3             /* in the list for poll, before those of the workers */
+#define GRACE_MS 5000 /* until weft-run says another */
+#define FIXED_FDS 3   /* in the list for poll, before those of the workers */
 
 extern char **environ;
 
 typedef struct node {
     int in, out, signals, secret_fd;
-    bool is_cut; /* nobody is at the other end */
+    bool is_cut;                  /* nobody is at the other end */
+    bool is_silent;               /* because nothing came from weft-run */
+    int64_t heard_ms, silence_ms; /* when something came; how long nothing may come, 0: no limit */
+    size_t unpaid;                /* bytes of output that were sent and have no credit yet */
+    size_t turn;                  /* the pipe that is read first: another one each time */
     int64_t grace_ms;
     int folder_trouble; /* errno of chdir */
     char **argv;
@@ -71,39 +75,50 @@ static void put_ended(node *n, int rank, int kind, int code)
     frame_end(&n->outbox, begun);
 }
 
-/* Returns false if there is nothing to read now, or the pipe is closed. */
-static bool pass_output(node *n, worker *from, int which)
+/* Returns the bytes; 0 if there is nothing to read now, or the pipe is closed. */
+static size_t pass_output(node *n, worker *from, int which)
 {
     buffer got = {0};
     if (from->pipes[which] < 0)
-        return false;
+        return 0;
     buffer_end end = buffer_read(&got, from->pipes[which]);
-    bool has_more = got.used > 0;
-    if (has_more && !n->is_cut) {
+    size_t size = got.used;
+    if (size > 0 && !n->is_cut) {
         size_t begun = frame_begin(&n->outbox, FROM_NODE_OUTPUT);
         frame_number(&n->outbox, from->rank);
         frame_number(&n->outbox, which);
-        frame_bytes(&n->outbox, got.data, got.used);
+        frame_bytes(&n->outbox, got.data, size);
         frame_end(&n->outbox, begun);
+        n->unpaid += size;
     }
     buffer_fini(&got);
     if (end != BUFFER_OPEN) {
         close(from->pipes[which]);
         from->pipes[which] = -1;
     }
-    return has_more;
+    return size;
+}
+
+/* What the pipe holds now: a process that outlives the worker may fill it forever. */
+static void drain(node *n, worker *ended, int which)
+{
+    int left = 0;
+    if (ended->pipes[which] < 0 || ioctl(ended->pipes[which], FIONREAD, &left) != 0)
+        left = 0;
+    while (left > 0) {
+        size_t size = pass_output(n, ended, which);
+        left = size > 0 ? left - (int)size : 0;
+    }
+    if (ended->pipes[which] >= 0)
+        close(ended->pipes[which]);
+    ended->pipes[which] = -1;
 }
 
 static void worker_ended(node *n, worker *ended)
 {
     int status = worker_reap(ended);
-    for (int which = 0; which < 2; which++) {
-        while (pass_output(n, ended, which))
-            ;
-        if (ended->pipes[which] >= 0) /* a process outside of the group has it */
-            close(ended->pipes[which]);
-        ended->pipes[which] = -1;
-    }
+    for (int which = 0; which < 2; which++)
+        drain(n, ended, which);
     if (!WIFSIGNALED(status))
         put_ended(n, ended->rank, ENDED_EXIT, WEXITSTATUS(status));
     else if (ended->is_killed && WTERMSIG(status) == SIGKILL)
@@ -285,6 +300,12 @@ static bool obey(node *n, frame *order)
     case TO_NODE_END:
         end_all(n, number, frame_read_number(order));
         return !order->is_bad;
+    case TO_NODE_CREDIT:
+        n->unpaid -= n->unpaid < (uint32_t)number ? n->unpaid : (uint32_t)number;
+        return !order->is_bad;
+    case TO_NODE_ALIVE:
+        n->silence_ms = number > 0 ? number : 0;
+        return !order->is_bad;
     default:
         return false;
     }
@@ -302,12 +323,29 @@ static void take_orders(node *n)
     frame order;
     int found = 0;
     bool is_closed = buffer_read(&n->inbox, n->in) != BUFFER_OPEN, ok = true;
+    n->heard_ms = clock_ms();
     while (ok && (found = frame_first(&n->inbox, &order)) > 0) {
         ok = obey(n, &order);
         buffer_drop(&n->inbox, order.size);
     }
     if (is_closed || !ok || found < 0)
         cut(n);
+}
+
+/* The network is cut, or weft-run is stopped. In the latter case ssh prints the line. */
+static void notice_silence(node *n)
+{
+    char name[256] = "";
+    struct pollfd more = {.fd = n->in, .events = POLLIN};
+    if (!n->silence_ms || n->is_cut || clock_ms() - n->heard_ms < n->silence_ms)
+        return;
+    if (poll(&more, 1, 0) != 0) /* it came while this process was stopped */
+        return;
+    (void)gethostname(name, sizeof name - 1);
+    dprintf(2, "weft-run on %s: nothing came for %.3g s from the weft-run that started it: ending the workers\n", name,
+            (double)n->silence_ms / 1000);
+    n->is_silent = true;
+    cut(n);
 }
 
 /* ---- The loop --------------------------------------------------------------------------------------------------- */
@@ -332,7 +370,7 @@ static bool has_running(const node *n)
 /* poll ignores entries below 0. */
 static void watch(node *n)
 {
-    bool has_room = n->outbox.used < OUTBOX_MOST;
+    bool has_room = n->unpaid < NODE_WINDOW || n->is_cut;
     n->fds[0] = (struct pollfd){.fd = n->is_cut ? -1 : n->in, .events = POLLIN};
     n->fds[1] = (struct pollfd){.fd = n->signals, .events = POLLIN};
     n->fds[2] = (struct pollfd){.fd = n->outbox.used > 0 ? n->out : -1, .events = POLLOUT};
@@ -342,21 +380,40 @@ static void watch(node *n)
                 (struct pollfd){.fd = has_room ? n->workers[i].pipes[which] : -1, .events = POLLIN};
 }
 
+/* Milliseconds, for poll; -1: no limit. */
+static int time_left(node *n)
+{
+    int64_t next_ms = kill_late(n), silent_ms = n->silence_ms && !n->is_cut ? n->heard_ms + n->silence_ms : 0;
+    if (silent_ms && (!next_ms || silent_ms < next_ms))
+        next_ms = silent_ms;
+    int64_t left_ms = next_ms - clock_ms() + 1;
+    return !next_ms ? -1 : left_ms < 0 ? 0 : (int)left_ms;
+}
+
+/* In turn, so that one worker that writes much does not take the whole window. */
+static void pass_outputs(node *n, size_t pipes)
+{
+    size_t first = n->turn++;
+    for (size_t i = 0; i < pipes; i++) {
+        size_t at = (first + i) % pipes;
+        if (n->fds[FIXED_FDS + at].revents && (n->unpaid < NODE_WINDOW || n->is_cut))
+            (void)pass_output(n, &n->workers[at / 2], (int)(at % 2));
+    }
+}
+
 static void loop(node *n)
 {
     while (!n->is_cut || has_running(n)) {
-        int64_t next_ms = kill_late(n), left_ms = next_ms ? next_ms - clock_ms() + 1 : -1;
-        size_t count = n->count; /* an order may add workers */
+        int left_ms = time_left(n);
+        size_t pipes = 2 * n->count; /* an order may add workers */
         watch(n);
-        if (poll(n->fds, FIXED_FDS + 2 * count, next_ms && left_ms < 0 ? 0 : (int)left_ms) < 0) {
+        if (poll(n->fds, FIXED_FDS + pipes, left_ms) < 0) {
             if (errno == EINTR)
                 continue;
             signal_all(n, SIGKILL);
             break;
         }
-        for (size_t i = 0; i < 2 * count; i++)
-            if (n->fds[FIXED_FDS + i].revents)
-                (void)pass_output(n, &n->workers[i / 2], (int)(i % 2));
+        pass_outputs(n, pipes);
         short in = n->fds[0].revents, signals = n->fds[1].revents, out = n->fds[2].revents;
         if (out && buffer_write(&n->outbox, n->out) == BUFFER_FAILED)
             cut(n);
@@ -364,6 +421,7 @@ static void loop(node *n)
             take_signals(n);
         if (in && !n->is_cut)
             take_orders(n);
+        notice_silence(n);
     }
 }
 
@@ -423,5 +481,5 @@ int node_run(int in, int out)
     loop(&n);
     kill_orphans();
     fini(&n);
-    return 0;
+    return n.is_silent ? 1 : 0;
 }

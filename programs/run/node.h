@@ -3,14 +3,24 @@
  * node.h - the process that starts the workers of one machine, and ends them.
  *
  * weft-run starts one node for each host: a child on its own machine, `weft-run --node` through ssh or srun elsewhere.
- * The two talk in frames (buffer.h). If the connection ends, because weft-run died or the network did, the node ends
- * its workers: SIGTERM, then SIGKILL after the grace time. If the node itself is killed, the kernel kills the workers.
+ * The two talk in frames (buffer.h). If the connection ends, because weft-run died or the network did, or if weft-run
+ * is silent for too long, the node ends its workers: SIGTERM, then SIGKILL after the grace time. If the node itself is
+ * killed, the kernel kills the workers.
  */
 #ifndef WEFT_RUN_NODE_H
 #define WEFT_RUN_NODE_H
 
 /* The first bytes that a node writes. Output of a login shell before it is skipped. */
-#define NODE_GREETING "\nweft-run node 1\n"
+#define NODE_GREETING_BEGIN "\nweft-run node "
+#define NODE_VERSION "2" /* of the frames */
+#define NODE_GREETING NODE_GREETING_BEGIN NODE_VERSION "\n"
+
+/*
+ * Flow control. A node has at most so many bytes of output on the way: it reads no more output of workers until
+ * weft-run, which always reads, gives credit for what it has printed. So an end is reported at once, even if nobody
+ * reads weft-run's output. When a worker ends, what its pipes hold is sent beyond the window.
+ */
+#define NODE_WINDOW (128 << 10)
 
 /*
  * Frames from weft-run to a node. TO_NODE_SETUP has the grace time in ms, a folder ("": the present one), the secret,
@@ -21,6 +31,8 @@ enum {
     TO_NODE_START = 2,  /* rank, local rank */
     TO_NODE_SIGNAL = 3, /* number: to all workers */
     TO_NODE_END = 4,    /* number, grace_ms: this signal to all workers, and after the grace time SIGKILL */
+    TO_NODE_CREDIT = 5, /* bytes of output that weft-run has printed */
+    TO_NODE_ALIVE = 6,  /* limit_ms: if nothing comes for so long, weft-run cannot be reached; 0: no limit */
 };
 
 /* Frames from a node to weft-run. */

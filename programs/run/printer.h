@@ -9,17 +9,21 @@
 
 /* Index 0 is stdout, 1 is stderr. */
 typedef struct printer {
+    int fds[2];
     buffer out[2];
     bool is_shut[2]; /* writing has failed: what is added is dropped */
     int trouble[2];  /* errno of that */
 } printer;
 
+void printer_init(printer *made);
 /* Adds "weft-run: TEXT" to stderr. */
 __attribute__((format(printf, 2, 3))) void printer_say(printer *to, const char *format, ...);
 /* Whether so little waits to be written that more may be read from the nodes. */
 bool printer_has_room(const printer *of);
-/* Writes what can be written. wait_ms: how long to wait for the readers each time, -1 for no limit. */
-void printer_write(printer *from, int wait_ms);
-void printer_fini(printer *done);
+/* Writes what can be written without waiting. */
+void printer_write(printer *from);
+/* Writes the rest, and waits for the readers, at most wait_ms, -1: without limit. What is left then is dropped, with a
+ * line that says so. The printer is empty then. */
+void printer_finish(printer *done, int64_t wait_ms);
 
 #endif

@@ -93,7 +93,7 @@ static int check(const cli *program, settings *o, const char *elastic)
 int settings_read(int argc, char **argv, settings *out)
 {
     settings o = {.ssh = "ssh", .restarts = 0};
-    double grace_s = 5;
+    double grace_s = 5, connect_s = 60;
     const char *elastic = NULL;
     bool version = false;
     int first = argc;
@@ -105,6 +105,8 @@ int settings_read(int argc, char **argv, settings *out)
          "the job is elastic (WEFT_ELASTIC): it needs MIN workers, and has room for MAX", NULL},
         {"restarts", CLI_INT, &o.restarts, 0, INT32_MAX, NULL, "K", "restart failed workers, K times in all", "0"},
         {"grace", CLI_NUMBER, &grace_s, 0, 86400, NULL, "SECONDS", "from SIGTERM to SIGKILL", "5"},
+        {"connect-timeout", CLI_NUMBER, &connect_s, 0.1, 86400, NULL, "SECONDS",
+         "give up if none of the hosts that are awaited answers for so long", "60"},
         {"master-addr", CLI_TEXT, &o.master_addr, 0, 0, NULL, "ADDRESS", "where the others reach rank 0",
          "the first host; 127.0.0.1 if there is no other"},
         {"master-port", CLI_INT, &o.master_port, 1, 65535, NULL, "PORT", "the port of rank 0's store", "a free one"},
@@ -136,6 +138,7 @@ int settings_read(int argc, char **argv, settings *out)
     }
     o.has_workers = o.workers > 0;
     o.grace_ms = (int64_t)(grace_s * 1000);
+    o.connect_ms = (int64_t)(connect_s * 1000);
     o.argv = argv + first;
     code = check(&program, &o, elastic);
     *out = o;

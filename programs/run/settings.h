@@ -16,7 +16,7 @@ typedef struct settings {
     int64_t workers; /* that start */
     bool has_workers;
     int64_t least, most; /* --elastic; least 0: the job is not elastic */
-    int64_t restarts, grace_ms;
+    int64_t restarts, grace_ms, connect_ms;
     const char *hosts, *master_addr, *exported, *ssh, *node_program;
     int64_t master_port; /* 0: any free one */
     bool no_prefix;

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -138,8 +139,7 @@ def case_output():
     process = start("-n", "2", "yes")
     process.stdout.readline()
     process.stdout.close()
-    assert "standard output cannot be written: Broken pipe" in process.stderr.read()
-    assert process.wait() == 1
+    assert process.stderr.read() == "" and process.wait() == 128 + signal.SIGPIPE
 
 
 def fails(failing, code, words, *options, rest="sleep 1000"):
@@ -210,6 +210,26 @@ def case_signals():
                 pass
             assert reports.rest() == "" and process.wait() == 0
             process.communicate()
+
+
+def case_unread():
+    """Nobody reads weft-run's output: a failure is noticed nevertheless, and a signal ends the job."""
+    process = start("-n", "2", *shell("[ $RANK = 1 ] || exec yes; seq 300000 >/dev/null; exit 7"))
+    assert process.stderr.readline() == "weft-run: rank 1 on localhost exited with code 7: ending the other worker\n"
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() == 7
+    process = start("-n", "1", "yes")
+    assert process.stdout.readline() == "[0] y\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    said = process.stderr.read().splitlines()
+    assert said[0] == "weft-run: SIGTERM ends the job" and "does not answer" not in str(said), said
+    assert len(said) == 1 or re.fullmatch(r"weft-run: nobody read the last \d+ bytes of the output: they are dropped", said[1]), said
+    process.stdout.close()
+    # A reader that is only slow gets everything.
+    process = start("-n", "2", "seq", "100000")
+    out = process.stdout.read(1) + process.stdout.read()
+    assert process.wait() == 0 and process.stderr.read() == "" and out.count("\n") == 200000
 
 
 def case_restarts():
@@ -332,6 +352,62 @@ def case_hosts():
         out, _ = run(*shell("echo $LOCAL_RANK $FAKE_HOST $MASTER_ADDR $WORLD_SIZE"), env=env)
         assert "more than 65536 nodes" in run("true", env={**env, "SLURM_JOB_NODELIST": "n[1-999999999]"}, code=2)[1][0]
         assert sorted(out) == ["[0] 0 n08 n08 5", "[1] 1 n08 n08 5", "[2] 0 n09 n08 5", "[3] 1 n09 n08 5", "[4] 0 n10 n08 5"], out
+
+
+def frame(kind, *fields):
+    """As programs/run/node.h has them."""
+    body = b"".join(struct.pack("<i", f) if isinstance(f, int) else struct.pack("<I", len(f)) + f for f in fields)
+    return struct.pack("<IB", 5 + len(body), kind) + body
+
+
+GREETING, PORT, ENDED = b"\nweft-run node 2\n", 16, 18
+SETUP, START, ALIVE = 1, 2, 6
+
+
+def case_links():
+    """Hosts that do not answer, answer wrongly, or no longer hear weft-run."""
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = write(folder + "/hosts", "".join(f"n{i}\n" for i in range(7)))
+        one = write(folder + "/one", "n0\n")
+        fake(folder, "deaf", "#!/bin/sh\nexec sleep 1000\n")
+        _, err = run("--hosts", hosts, "--ssh", folder + "/deaf", "--connect-timeout", "0.2", "true", code=1)
+        assert err == ["weft-run: no answer from n0, n1, n2, n3, n4 and 2 others within 0.2 s (--connect-timeout)"], err
+        with Reports(folder) as reports:  # not one after the other, and the second signal shortens it
+            fake(folder, "stubborn", f'#!/bin/sh\ntrap "" TERM; exec 9>{reports.path}; echo up >&9; exec sleep 1000\n')
+            process = start("--hosts", hosts, "--ssh", folder + "/stubborn", "true")
+            reports.lines(7)
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr.readline() == "weft-run: SIGTERM ends the job\n"
+            process.send_signal(signal.SIGTERM)
+            assert reports.rest() == "" and process.wait() == 128 + signal.SIGTERM
+            process.communicate()
+        for text, words in ((b"\nweft-run node 9\n", "n0 has a weft-run of another version"),
+                            (GREETING + frame(PORT, -7), "the host of rank 0 has no free port")):
+            with open(folder + "/said", "wb") as file:
+                file.write(text)
+            fake(folder, "liar", f"#!/bin/sh\ncat {folder}/said; exec cat >/dev/null\n")
+            _, err = run("--hosts", one, "--ssh", folder + "/liar", "true", code=1)
+            assert words in err[0], err
+        for code, kind in ((256, 0), (0, 1)):  # no failure becomes 0
+            with open(folder + "/said", "wb") as file:
+                file.write(frame(ENDED, 0, kind, code))
+            with open(folder + "/first", "wb") as file:
+                file.write(GREETING + frame(PORT, 7))
+            fake(folder, "liar", f"#!/bin/sh\ncat {folder}/first; head -c 5 >/dev/null; cat {folder}/said; exec cat >/dev/null\n")
+            run("--hosts", one, "--ssh", folder + "/liar", "--grace", "0", "true", code=1)
+        with Reports(folder) as reports:  # the connection stays, and nothing comes
+            script = f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait; wait'.encode()
+            node = subprocess.Popen([PROGRAM, "--node"], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            STARTED.append(node)
+            node.stdin.write(frame(SETUP, 100, b"", b"s" * 32, 0, 3, b"sh", b"-c", script) + frame(START, 0, 0))
+            node.stdin.flush()
+            assert reports.lines(1) == ["up"]
+            node.stdin.write(frame(ALIVE, 100))
+            node.stdin.flush()
+            assert reports.rest() == "" and node.wait() == 1
+            assert b": nothing came for 0.1 s from the weft-run that started it: ending the workers\n" in node.stderr.read()
+            node.stdin.close()
+            node.stderr.close()
 
 
 # ---- With weft ---------------------------------------------------------------------------------------------------------------------
