@@ -98,7 +98,7 @@ def check_groff(out):
         folder = os.path.join(out, section)
         files = [os.path.join(folder, n) for n in sorted(os.listdir(folder))]
         files = [f for f in files if not read(f).startswith(".so ")]
-        said = run("groff", "-Kutf8", "-man", "-ww", "-Tutf8", "-Z", "-P-c", "-rF0", "-I", out, "-z", *files).stdout
+        said = run("groff", "-Kutf8", "-man", "-ww", "-Tutf8", "-Z", "-P-c", "-rF0", "-z", *files).stdout
         wrong += said.splitlines()[:20]
     if shutil.which("man"):
         page = os.path.join(out, "man3", "weft_rpc_async.3")
