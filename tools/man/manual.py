@@ -86,7 +86,7 @@ class Manual:
     # Section 3.
 
     def title(self, name, section):
-        return '.TH "%s" "%s" "" "weft %s" "weft"\n.ad l' % (name, section, self.version)
+        return '.TH "%s" "%s" "" "weft %s" "weft"' % (name, section, self.version)
 
     def function_page(self, page):
         words = [parameter_name(p) for i in page.items for p in parameters_of(i.text)] + ["timeout_ms", "wait_ms"]
@@ -365,7 +365,7 @@ def tidy(lines):
             out.pop()
         out.append(line)
         if line.startswith((".SH", ".SS", ".EE")) and line != ".SH NAME":
-            out.append(".nh")  # names are not hyphenated; headings and examples switch hyphenation on again
+            out += [".nh", ".ad l"]  # names are not hyphenated; headings and examples switch both on again (groff 1.23)
     return out
 
 
