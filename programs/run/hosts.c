@@ -17,15 +17,19 @@
 
 #define SLOTS_MOST 65536
 
-/* NULL: out of memory. */
+/* The room doubles when the count is a power of two. NULL: out of memory. */
 static host *add_host(host_list *list, const char *name, host_method method)
 {
-    host *larger = realloc(list->items, (list->count + 1) * sizeof *larger);
-    if (!larger)
-        return NULL;
-    list->items = larger;
-    larger[list->count] = (host){.name = strdup(name), .method = method};
-    return larger[list->count].name ? &larger[list->count++] : NULL;
+    if ((list->count & (list->count - 1)) == 0) {
+        host *larger = realloc(list->items, (list->count ? 2 * list->count : 1) * sizeof *larger);
+        if (!larger)
+            return NULL;
+        list->items = larger;
+    }
+    host *added = &list->items[list->count];
+    *added = (host){.name = strdup(name), .method = method};
+    list->count += added->name ? 1 : 0;
+    return added->name ? added : NULL;
 }
 
 /* The host of that name, which is added if it is new. NULL: out of memory. */

@@ -145,17 +145,20 @@ static void end_workers(job *j, int number, int64_t grace_ms)
     j->late_ms = clock_ms() + grace_ms + LATE_MS;
 }
 
-/* To the nodes of other hosts. One whose connection takes nothing now needs no more. */
-static void send_alive(job *j, int limit_ms)
+/* A sign of life for the node of another host. If its connection takes nothing now, it needs no other one. */
+static void send_alive(link_state *to, int limit_ms)
 {
-    for (size_t i = 0; i < j->link_count; i++) {
-        link_state *to = &j->links[i];
-        if (to->to->method == HOST_HERE || !to->is_ready || (limit_ms && to->outbox.used > 0))
-            continue;
-        size_t begun = frame_begin(&to->outbox, TO_NODE_ALIVE);
-        frame_number(&to->outbox, limit_ms);
-        frame_end(&to->outbox, begun);
-    }
+    if (to->to->method == HOST_HERE || !to->is_ready || (limit_ms && to->outbox.used > 0))
+        return;
+    size_t begun = frame_begin(&to->outbox, TO_NODE_ALIVE);
+    frame_number(&to->outbox, limit_ms);
+    frame_end(&to->outbox, begun);
+}
+
+static void send_alive_to_all(job *j, int limit_ms)
+{
+    for (size_t i = 0; i < j->link_count; i++)
+        send_alive(&j->links[i], limit_ms);
 }
 
 /* What was printed, or will be soon, is no longer on the way. Few frames: an eighth of the window has no credit yet. */
@@ -312,6 +315,7 @@ static void take_frame(job *j, size_t link, frame *from)
     if (from->type == FROM_NODE_PORT) {
         j->links[link].is_ready = true;
         j->heard_ms = clock_ms();
+        send_alive(&j->links[link], SILENCE_MS);
         j->links[link].port = number > 0 && number <= 65535 ? number : 0;
     } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
         size_t which = second == 1;
@@ -417,7 +421,7 @@ static void look_at_awaited(job *j)
 static void stop_here(job *j)
 {
     int64_t until_ms = clock_ms() + LAST_MS, left_ms;
-    send_alive(j, 0);
+    send_alive_to_all(j, 0);
     for (size_t i = 0; i < j->link_count; i++)
         while (j->links[i].in >= 0 && j->links[i].outbox.used > 0 && link_write(&j->links[i]) &&
                (left_ms = until_ms - clock_ms()) > 0) {
@@ -614,7 +618,7 @@ static void loop(job *j)
             give_up(j);
         if (j->alive_ms && clock_ms() >= j->alive_ms) {
             j->alive_ms = clock_ms() + ALIVE_MS;
-            send_alive(j, SILENCE_MS);
+            send_alive_to_all(j, SILENCE_MS);
         }
         if (!j->is_closing && j->phase != OPENING && j->running == 0)
             close_links(j);
