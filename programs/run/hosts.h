@@ -29,8 +29,8 @@ void hosts_here(host_list *made, int slots);
 /* A file in the form of Open MPI's host files: a name a line, perhaps with slots=K (1 without); "#" begins a comment;
  * max_slots=K is ignored. The slots of repeated names are added up. False: the error was printed. */
 bool hosts_read(host_list *made, const char *path);
-/* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without one, the list is empty.
- * False: the error was printed. */
+/* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without an allocation the list
+ * is empty. False: the error was printed. */
 bool hosts_of_slurm(host_list *made);
 int hosts_slots(const host_list *list);
 void hosts_free(host_list *list);

@@ -59,7 +59,7 @@ typedef struct job {
     int signals;      /* signalfd */
     int stop;         /* the signal that ends the job; 0: none */
     bool is_hurried;  /* a second signal that ends the job has arrived */
-    bool is_closing;  /* no worker runs any more, and the connections are closed */
+    bool is_closing;  /* all workers have ended, and the connections are closed */
     int code;         /* the exit code; 0: no failure so far */
     int64_t late_ms;  /* when nodes that have not ended their workers are given up; 0: not ending */
     int64_t heard_ms; /* OPENING: when the last host answered */
@@ -161,7 +161,8 @@ static void send_alive_to_all(job *j, int limit_ms)
         send_alive(&j->links[i], limit_ms);
 }
 
-/* What was printed, or will be soon, is no longer on the way. Few frames: an eighth of the window has no credit yet. */
+/* Gives credit for what was received, while the printer has room for more. A frame is for an eighth of the window at
+ * least, so that there are few. */
 static void send_credit(job *j)
 {
     for (size_t i = 0; i < j->link_count && printer_has_room(&j->printed); i++) {
@@ -486,8 +487,8 @@ static bool catch_signals(job *j)
 
 /* ---- The loop --------------------------------------------------------------------------------------------------- */
 
-/* If stdout cannot be written any more, the job ends: without a word if its reader has gone, as in "| head -1". Without
- * stderr it goes on. */
+/* If stdout cannot be written, the job ends: without a word if the reader has gone, as in "| head -1". Without stderr
+ * the job continues. */
 static void print(job *j)
 {
     char what[200];
@@ -558,7 +559,7 @@ static void give_up(job *j)
     j->late_ms = 0;
 }
 
-/* The nodes have no workers any more, so they exit. One deadline for all. */
+/* All workers have ended, so the nodes exit. One deadline for all of them. */
 static void close_links(job *j)
 {
     int64_t until_ms = clock_ms() + (j->is_hurried ? HURRIED_MS : REAP_MS);

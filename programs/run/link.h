@@ -28,7 +28,7 @@ bool link_open(link_state *made, const host *to, const settings *o);
 /* Reads what has come, without waiting. False: the connection has ended. frame_first then finds the frames. */
 bool link_read(link_state *from);
 bool link_write(link_state *to);
-/* Closes the connection: the node ends its workers, and the process exits. until_ms: when it is killed if it has not. */
+/* Closes the connection: the node ends its workers, and the process exits. At until_ms link_reap kills it. */
 void link_end(link_state *done, int64_t until_ms);
 /* Ends an ssh or srun that is still connecting. No node runs there yet, which would have to end workers. */
 void link_stop_connecting(link_state *of);

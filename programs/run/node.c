@@ -99,7 +99,7 @@ static size_t pass_output(node *n, worker *from, int which)
     return size;
 }
 
-/* What the pipe holds now: a process that outlives the worker may fill it forever. */
+/* Passes only what the pipe holds now, because a process that outlives the worker may fill it forever. */
 static void drain(node *n, worker *ended, int which)
 {
     int left = 0;

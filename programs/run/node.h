@@ -16,9 +16,9 @@
 #define NODE_GREETING NODE_GREETING_BEGIN NODE_VERSION "\n"
 
 /*
- * Flow control. A node has at most so many bytes of output on the way: it reads no more output of workers until
+ * Flow control: the bytes of output that a node may have on the way. Then it reads no more output of workers until
  * weft-run, which always reads, gives credit for what it has printed. So an end is reported at once, even if nobody
- * reads weft-run's output. When a worker ends, what its pipes hold is sent beyond the window.
+ * reads weft-run's output. When a worker ends, the contents of its pipes are sent beyond the window.
  */
 #define NODE_WINDOW (128 << 10)
 
@@ -32,7 +32,7 @@ enum {
     TO_NODE_SIGNAL = 3, /* number: to all workers */
     TO_NODE_END = 4,    /* number, grace_ms: this signal to all workers, and after the grace time SIGKILL */
     TO_NODE_CREDIT = 5, /* bytes of output that weft-run has printed */
-    TO_NODE_ALIVE = 6,  /* limit_ms: if nothing comes for so long, weft-run cannot be reached; 0: no limit */
+    TO_NODE_ALIVE = 6,  /* limit_ms: the silence after which weft-run is taken for gone; 0: no limit */
 };
 
 /* Frames from a node to weft-run. */

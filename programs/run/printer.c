@@ -32,8 +32,8 @@ bool printer_has_room(const printer *of)
 }
 
 /*
- * A pipe or file takes what buffer_write writes without waiting. A terminal that the user has stopped does not, so it is
- * opened again: to make the inherited descriptor O_NONBLOCK would change it for other programs, too.
+ * buffer_write does not wait for a pipe or file. It would wait for a terminal that the user has stopped (Ctrl-S), so a
+ * terminal is opened again with O_NONBLOCK. On the inherited descriptor, that would change other programs too.
  */
 void printer_init(printer *made)
 {

@@ -22,8 +22,8 @@ __attribute__((format(printf, 2, 3))) void printer_say(printer *to, const char *
 bool printer_has_room(const printer *of);
 /* Writes what can be written without waiting. */
 void printer_write(printer *from);
-/* Writes the rest, and waits for the readers, at most wait_ms, -1: without limit. What is left then is dropped, with a
- * line that says so. The printer is empty then. */
+/* Writes the rest, and waits for the readers, at most wait_ms, -1: without limit. The rest is then
+ * dropped, and a line says so. */
 void printer_finish(printer *done, int64_t wait_ms);
 
 #endif
