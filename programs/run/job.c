@@ -3,12 +3,13 @@
 #include "run/job.h"
 
 #include "run/clock.h"
+#include "run/failure.h"
 #include "run/lines.h"
 #include "run/link.h"
 #include "run/node.h"
+#include "run/orders.h"
 #include "run/printer.h"
 #include "run/setup.h"
-#include "run/worker.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -29,8 +30,6 @@
 #define TELL_FIRST_MS 10000 /* when the hosts that do not answer are named */
 #define TELL_NEXT_MS 30000  /* and again */
 #define FIXED_FDS 3         /* in the list for poll, before those of the links */
-
-enum { LINK_LOST = 16 }; /* beside the kinds of node.h */
 
 typedef enum phase {
     OPENING,    /* not all nodes have answered */
@@ -69,121 +68,37 @@ typedef struct job {
     struct pollfd *fds;
 } job;
 
-/* ---- What is printed -------------------------------------------------------------------------------------------- */
-
-static const char *host_of(const job *j, int rank)
-{
-    return j->links[j->members[rank].link].to->name;
-}
-
-static void describe_signal(int number, char *out, size_t room)
-{
-    const char *name = sigabbrev_np(number);
-    if (name)
-        snprintf(out, room, "SIG%s", name);
-    else
-        snprintf(out, room, "signal %d", number);
-}
-
-static void describe_status(int status, char *out, size_t room)
-{
-    char name[32];
-    describe_signal(WTERMSIG(status), name, sizeof name);
-    if (WIFSIGNALED(status))
-        snprintf(out, room, "was killed by %s", name);
-    else
-        snprintf(out, room, "exited with code %d", WEXITSTATUS(status));
-}
-
-/* "rank 2 on node1 exited with code 7" */
-static void describe(const job *j, int rank, int kind, int code, char *out, size_t room)
-{
-    const char *name = host_of(j, rank);
-    const link_state *link = &j->links[j->members[rank].link];
-    char how[512];
-    if (kind == ENDED_EXIT) {
-        snprintf(out, room, "rank %d on %s exited with code %d", rank, name, code);
-    } else if (kind == ENDED_SIGNAL) {
-        describe_signal(code, how, sizeof how);
-        snprintf(out, room, "rank %d on %s was killed by %s", rank, name, how);
-    } else if (kind == ENDED_KILLED) { /* weft-run has not asked for it, so somebody has sent a signal to the node */
-        snprintf(out, room, "rank %d on %s was killed, because weft-run's process there got a signal", rank, name);
-    } else if (kind == ENDED_NOT_STARTED) {
-        worker_describe_trouble(j->o->argv[0], code, how, sizeof how);
-        snprintf(out, room, "rank %d on %s could not be started: %s", rank, name, how);
-    } else if (kind == ENDED_NO_FOLDER) {
-        snprintf(out, room, "rank %d on %s could not be started: the folder of weft-run is not there: %s", rank, name,
-                 strerror(code));
-    } else if (link->to->method == HOST_HERE) {
-        describe_status(link->status, how, sizeof how);
-        snprintf(out, room, "rank %d is lost: the process that watched it %s", rank, how);
-    } else {
-        describe_status(link->status, how, sizeof how);
-        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", rank, name, link_command(link), how);
-    }
-}
-
 /* ---- Orders to the nodes ---------------------------------------------------------------------------------------- */
 
 static void pass_signal(job *j, int number)
 {
-    for (size_t i = 0; i < j->link_count; i++) {
-        size_t begun = frame_begin(&j->links[i].outbox, TO_NODE_SIGNAL);
-        frame_number(&j->links[i].outbox, number);
-        frame_end(&j->links[i].outbox, begun);
-    }
+    for (size_t i = 0; i < j->link_count; i++)
+        order_signal(&j->links[i], number);
 }
 
 static void end_workers(job *j, int number, int64_t grace_ms)
 {
-    for (size_t i = 0; i < j->link_count; i++) {
-        size_t begun = frame_begin(&j->links[i].outbox, TO_NODE_END);
-        frame_number(&j->links[i].outbox, number);
-        frame_number(&j->links[i].outbox, grace_ms);
-        frame_end(&j->links[i].outbox, begun);
-    }
+    for (size_t i = 0; i < j->link_count; i++)
+        order_end(&j->links[i], number, grace_ms);
     j->late_ms = clock_ms() + grace_ms + LATE_MS;
 }
 
-/* A sign of life for the node of another host. If its connection takes nothing now, it needs no other one. */
-static void send_alive(link_state *to, int limit_ms)
-{
-    if (to->to->method == HOST_HERE || !to->is_ready || (limit_ms && to->outbox.used > 0))
-        return;
-    size_t begun = frame_begin(&to->outbox, TO_NODE_ALIVE);
-    frame_number(&to->outbox, limit_ms);
-    frame_end(&to->outbox, begun);
-}
-
-static void send_alive_to_all(job *j, int limit_ms)
+static void send_alive(job *j, int limit_ms)
 {
     for (size_t i = 0; i < j->link_count; i++)
-        send_alive(&j->links[i], limit_ms);
+        order_alive(&j->links[i], limit_ms);
 }
 
-/* Gives credit for what was received, while the printer has room for more. A frame is for an eighth of the window at
- * least, so that there are few. */
 static void send_credit(job *j)
 {
-    for (size_t i = 0; i < j->link_count && printer_has_room(&j->printed); i++) {
-        link_state *to = &j->links[i];
-        if (to->unpaid < NODE_WINDOW / 8)
-            continue;
-        size_t begun = frame_begin(&to->outbox, TO_NODE_CREDIT);
-        frame_number(&to->outbox, (int64_t)to->unpaid);
-        frame_end(&to->outbox, begun);
-        to->unpaid = 0;
-    }
+    for (size_t i = 0; i < j->link_count && printer_has_room(&j->printed); i++)
+        order_credit(&j->links[i]);
 }
 
 static void start_worker(job *j, int rank)
 {
     member *one = &j->members[rank];
-    buffer *to = &j->links[one->link].outbox;
-    size_t begun = frame_begin(to, TO_NODE_START);
-    frame_number(to, rank);
-    frame_number(to, one->local_rank);
-    frame_end(to, begun);
+    order_start(&j->links[one->link], rank, one->local_rank);
     one->is_running = true;
     one->is_done = false;
     for (int which = 0; which < 2; which++)
@@ -210,24 +125,6 @@ static void set_up_link(job *j, size_t link)
 }
 
 /* ---- What follows from an end ----------------------------------------------------------------------------------- */
-
-/* A failure never becomes 0, whatever another host reports. */
-static int code_of(int kind, int code)
-{
-    switch (kind) {
-    case ENDED_EXIT:
-        return code > 0 && code < 256 ? code : 1;
-    case ENDED_SIGNAL:
-    case ENDED_KILLED:
-        return code > 0 && code < 128 ? 128 + code : 1;
-    case ENDED_NOT_STARTED:
-        return code == ENOENT ? 127 : 126;
-    case ENDED_NO_FOLDER:
-        return 126;
-    default:
-        return 1;
-    }
-}
 
 /* The workers that run or have done their work. */
 static int healthy(const job *j)
@@ -263,13 +160,14 @@ static void start_all(job *j)
         start_worker(j, rank);
 }
 
-static void take_failure(job *j, int rank, int kind, int code)
+static void take_failure(job *j, const failure *what_failed)
 {
     char what[600];
+    int rank = what_failed->rank, kind = what_failed->kind;
     bool may_run = kind == ENDED_EXIT || kind == ENDED_SIGNAL || kind == ENDED_KILLED,
          is_left = j->restarts < j->o->restarts;
     bool is_alone = j->o->least && rank > 0; /* the others can go on without it */
-    describe(j, rank, kind, code, what, sizeof what);
+    failure_describe(what_failed, &j->links[j->members[rank].link], j->o->argv[0], what, sizeof what);
     if (is_alone && may_run && is_left && !j->members[0].is_done) {
         printer_say(&j->printed, "%s: restarting it (%lld of %lld)", what, (long long)++j->restarts,
                     (long long)j->o->restarts);
@@ -282,7 +180,7 @@ static void take_failure(job *j, int rank, int kind, int code)
         j->phase = RESTARTING;
         end_workers(j, SIGTERM, j->o->grace_ms);
     } else {
-        fail(j, code_of(kind, code), what);
+        fail(j, failure_code(what_failed), what);
     }
 }
 
@@ -297,7 +195,7 @@ static void worker_ended(job *j, int rank, int kind, int code)
     one->is_done = kind == ENDED_EXIT && code == 0;
     j->running--;
     if (j->phase == RUNNING && !one->is_done)
-        take_failure(j, rank, kind, code);
+        take_failure(j, &(failure){rank, kind, code});
     else if (j->phase == ENDING && kind == ENDED_KILLED)
         j->killed++;
     if (j->phase == RESTARTING && j->running == 0)
@@ -316,7 +214,7 @@ static void take_frame(job *j, size_t link, frame *from)
     if (from->type == FROM_NODE_PORT) {
         j->links[link].is_ready = true;
         j->heard_ms = clock_ms();
-        send_alive(&j->links[link], SILENCE_MS);
+        order_alive(&j->links[link], SILENCE_MS);
         j->links[link].port = number > 0 && number <= 65535 ? number : 0;
     } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
         size_t which = second == 1;
@@ -333,7 +231,7 @@ static void lose_link(job *j, size_t link)
     char how[64], what[600];
     bool is_opening = j->phase == OPENING;
     link_fini(lost);
-    describe_status(lost->status, how, sizeof how);
+    failure_describe_status(lost->status, how, sizeof how);
     if (is_opening && lost->is_other) {
         snprintf(what, sizeof what, "%s has a weft-run of another version: --node-program names the right one",
                  lost->to->name);
@@ -422,7 +320,7 @@ static void look_at_awaited(job *j)
 static void stop_here(job *j)
 {
     int64_t until_ms = clock_ms() + LAST_MS, left_ms;
-    send_alive_to_all(j, 0);
+    send_alive(j, 0);
     for (size_t i = 0; i < j->link_count; i++)
         while (j->links[i].in >= 0 && j->links[i].outbox.used > 0 && link_write(&j->links[i]) &&
                (left_ms = until_ms - clock_ms()) > 0) {
@@ -619,7 +517,7 @@ static void loop(job *j)
             give_up(j);
         if (j->alive_ms && clock_ms() >= j->alive_ms) {
             j->alive_ms = clock_ms() + ALIVE_MS;
-            send_alive_to_all(j, SILENCE_MS);
+            send_alive(j, SILENCE_MS);
         }
         if (!j->is_closing && j->phase != OPENING && j->running == 0)
             close_links(j);
