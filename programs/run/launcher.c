@@ -2,6 +2,8 @@
 /* launcher.c - see launcher.h. */
 #include "run/launcher.h"
 
+#include "base/launchers.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -12,21 +14,28 @@ static int number_of(const char *name)
     return number > 0 && number <= 1 << 24 ? (int)number : 0;
 }
 
-/* A batch script has the variables of Slurm too, without SLURM_STEP_ID. srun comes before PMI, because with --mpi=pmi2
- * it sets PMI's variables too. */
+/* The number of tasks that the launcher has started; 0: it did not start this process; -1: not known. */
+static int tasks_of(const wfi_launcher *one)
+{
+    int size = 0;
+    if (!getenv(one->rank) || (one->started && !getenv(one->started)))
+        return 0;
+    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && one->size[i] && !size; i++)
+        size = number_of(one->size[i]);
+    return one->size[0] ? size : -1;
+}
+
+/* RANK and WORLD_SIZE do not count, because a worker may start weft-run. With --mpi=pmi2, srun sets PMI's variables
+ * too. So the last launcher that has started as many tasks is the one that is named. */
 int launcher_tasks(const char **launcher)
 {
-    static const struct {
-        const char *rank, *size, *step, *name;
-    } known[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "mpirun"},
-                 {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "srun"},
-                 {"PMI_RANK", "PMI_SIZE", NULL, "mpirun"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        int size = number_of(known[i].size);
-        *launcher = known[i].name;
-        if (getenv(known[i].rank) && size > 0 && (!known[i].step || getenv(known[i].step)))
-            return size > 1 ? size : 0;
+    int tasks = 0;
+    for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
+        int these = tasks_of(one);
+        if (these && (!tasks || these == tasks)) {
+            tasks = these;
+            *launcher = one->command;
+        }
     }
-    *launcher = "prterun";
-    return getenv("PMIX_RANK") ? -1 : 0;
+    return tasks != 1 ? tasks : 0;
 }

@@ -3,6 +3,7 @@
 #include "topo/share.h"
 
 #include "base/env.h"
+#include "base/launchers.h"
 #include "base/text/log.h"
 #include "topo/cgroup.h"
 
@@ -46,34 +47,14 @@ static int to_count(const char *text)
     return count >= 1 && count <= PROCESSES_MAX ? (int)count : 0;
 }
 
-/* Slurm's "2(x3),1": two on each of the first three nodes, one on the fourth. 0 if it does not say. */
-static int tasks_of_node(const char *list, long node)
-{
-    char *end;
-    for (const char *at = list; at && *at; at = *end == ',' ? end + 1 : end) {
-        long tasks = strtol(at, &end, 10), nodes = 1;
-        if (end == at || tasks < 1)
-            return 0;
-        if (end[0] == '(' && end[1] == 'x')
-            nodes = strtol(end + 2, &end, 10);
-        if (*end == ')')
-            end++;
-        if (*end != ',' && *end != '\0')
-            return 0;
-        if (node < nodes)
-            return tasks <= PROCESSES_MAX ? (int)tasks : 0;
-        node -= nodes;
-    }
-    return 0;
-}
-
 static int slurm_says(void)
 {
     static const char *const lists[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"};
     const char *node = wfi_env_string("SLURM_NODEID");
+    long at = node ? strtol(node, NULL, 10) : 0;
     int tasks = 0;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists && !tasks; i++)
-        tasks = tasks_of_node(wfi_env_string(lists[i]), node ? strtol(node, NULL, 10) : 0);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && !tasks && at >= 0; i++)
+        tasks = (int)wfi_launcher_slurm_number(wfi_env_string(lists[i]), (size_t)at, PROCESSES_MAX);
     return tasks ? tasks : to_count(wfi_env_string("SLURM_NTASKS_PER_NODE")); /* one number for all nodes */
 }
 
@@ -85,18 +66,16 @@ weft_status wfi_share_setting(int64_t *processes, weft_error **error)
 
 int wfi_share_launched(bool *is_unbound)
 {
-    /* Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. LOCAL_WORLD_SIZE, weft_job_open's and torchrun's, comes before
-     * them. */
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE",
-                                        "MV2_COMM_WORLD_LOCAL_SIZE"};
     int64_t told;
     *is_unbound = wfi_share_setting(&told, NULL) == WEFT_OK && told > 0;
     if (*is_unbound)
         return (int)told;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int count = to_count(wfi_env_string(names[i]));
-        if (count)
-            return count;
+    for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
+        for (size_t i = 0; i < WFI_LAUNCHER_NAMES && one->local_size[i]; i++) {
+            int count = to_count(wfi_env_string(one->local_size[i]));
+            if (count)
+                return count;
+        }
     }
     return slurm_says();
 }
@@ -108,16 +87,14 @@ static int to_rank(const char *text)
     return rank >= 0 && rank < PROCESSES_MAX && end != text && *end == '\0' ? (int)rank : -1;
 }
 
-/* torchrun's, Open MPI's, MPICH's and Intel's, MVAPICH's, Slurm's. If the whole job is here, RANK is this rank too. */
+/* If the whole job is here, RANK is this rank too. */
 int wfi_share_local_rank(void)
 {
-    static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                        "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
     int here = to_count(wfi_env_string("LOCAL_WORLD_SIZE")), rank = -1;
     if (here > 0 && here == to_count(wfi_env_string("WORLD_SIZE")))
         rank = to_rank(wfi_env_string("RANK"));
-    for (size_t i = 0; i < sizeof names / sizeof *names && rank < 0; i++)
-        rank = to_rank(wfi_env_string(names[i]));
+    for (const wfi_launcher *one = wfi_launchers; one->name && rank < 0; one++)
+        rank = one->local_rank ? to_rank(wfi_env_string(one->local_rank)) : -1;
     return rank > 0 ? rank : 0;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """variables.py ROOT - the variables WEFT_... that weft knows (src/base/text/variables.c), that docs/environment.md lists, and that
-the library and the programs read are the same."""
+the library and the programs read are the same. So are the variables of launchers (src/base/launchers.c) and the table of that page."""
 import os
 import re
 import sys
@@ -41,6 +41,22 @@ def used(root):
                         yield found, path
 
 
+def launchers(root):
+    """For each launcher the variables of the page's columns: rank, size, local_size, local_rank."""
+    table = re.search(r"wfi_launchers\[\] = \{(.*?)\{0\}\};", read(root, "src/base/launchers.c"), re.S).group(1)
+    for row in table.split(".name = ")[1:]:
+        fields = [re.search(r"\.%s = (\{.*?\}|\".*?\")" % field, row, re.S) for field in ("rank", "size", "local_size", "local_rank")]
+        found = [set(re.findall(r"[A-Z0-9]+_?[A-Z0-9_]+", field.group(1))) if field else set() for field in fields]
+        if "SLURM_PROCID" in found[0]:  # lists of numbers, which have a function of their own
+            found[2] = set(re.findall(r'"(SLURM_\w+)"', read(root, "src/topo/share.c")))
+        yield found
+
+
+def listed_launchers(root):
+    lines = read(root, "docs/environment.md").split("| launcher |")[1].split("\n\n")[0].splitlines()[2:]
+    return [[set(re.findall(r"`([A-Z0-9_]+)`", cell)) for cell in line.split("|")[2:6]] for line in lines]
+
+
 def main():
     root = sys.argv[1]
     names, pages, declared = known(root), listed(root), enumerators(root)
@@ -49,6 +65,10 @@ def main():
     uses = {name: path for name, path in used(root) if name not in declared}
     wrong += ["%s: %s is not known" % (uses[name], name) for name in sorted(set(uses) - names)]
     wrong += ["%s is known, and nothing reads it" % name for name in sorted(names - set(uses))]
+    known_launchers, page = list(launchers(root)), listed_launchers(root)
+    wrong += ["launchers.c has %s, and docs/environment.md has %s in that row" % pair for pair in zip(known_launchers, page) if pair[0] != pair[1]]
+    if len(known_launchers) != len(page) or len(page) < 5:
+        wrong.append("launchers.c has %d launchers, and docs/environment.md has %d" % (len(known_launchers), len(page)))
     print("\n".join(wrong + ["%d variables, %d of which are read" % (len(names), len(set(uses) & names))]))
     return 1 if wrong or len(names) < 15 else 0
 

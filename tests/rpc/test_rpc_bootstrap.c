@@ -143,6 +143,16 @@ static void failing_functions_fail_the_opening(void **state)
     assert_int_equal(members[0].status, WEFT_ERR_IO);
     assert_non_null(strstr(members[0].message, "publish"));
 
+    /* Rank 0 cannot open its store: the others get its reason. */
+    fill(members, &by_shelf);
+    members[0].options.iface = "nosuch0";
+    open_member(&members[0]);
+    assert_int_equal(members[0].status, WEFT_ERR_INVALID);
+    open_member(&members[1]);
+    assert_int_equal(members[1].status, WEFT_ERR_RENDEZVOUS);
+    assert_non_null(
+        strstr(members[1].message, "rank 0 failed before the job began: iface (WEFT_IFACE) is \"nosuch0\""));
+
     static const char *const records[] = {"",
                                           "weft 2\nport 5\naddress 127.0.0.1\n",
                                           "weft 1\nport 0\naddress 127.0.0.1\n",

@@ -22,8 +22,8 @@ typedef struct wfi_bootstrap_ask {
     const weft_bootstrap *functions; /* the program's; NULL: none */
     const char *master_addr;         /* the address of rank 0 that the user gave; NULL: none */
     int port;                        /* of rank 0's store, that the user gave; 0: none */
-    const char *iface;               /* a network interface of this worker: name or address; NULL: none */
-    int64_t timeout_ms;              /* for everything; < 0: none */
+    const char *iface;  /* a network interface of this worker: name or address; NULL: none. Slurm: unused */
+    int64_t timeout_ms; /* for everything; < 0: none */
 } wfi_bootstrap_ask;
 
 typedef struct wfi_bootstrap_answer {
@@ -41,22 +41,23 @@ typedef struct wfi_bootstrap {
     const char *name;
     bool (*is_there)(const wfi_bootstrap_ask *ask);
     int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: always */
-    weft_status (*meet)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
+    weft_status (*find)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
 } wfi_bootstrap;
 
 extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_bootstrap_slurm;
 
 /* Returns the first method that applies; NULL: none. */
-const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask);
+const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask);
 /* The number of the job's nodes, from the launcher. Where it only shows that there are several: 2. 0: unknown.
  * *launcher is the launcher's name. */
 int wfi_bootstrap_nodes(const char **launcher);
 /*
- * Asks `way`. answer->secret is the caller's; its size is 0 if the user gave none. Errors: WEFT_ERR_INVALID (the
- * launcher's variables, no secret for several nodes), WEFT_ERR_RENDEZVOUS (rank 0 cannot be reached, or published
- * nothing in time), WEFT_ERR_EXISTS, WEFT_ERR_SYSTEM, and what the program's functions return; with *error.
+ * Finds rank 0 by `method`. answer->secret is the caller's; its size is 0 if the user gave none. Errors:
+ * WEFT_ERR_INVALID (the launcher's variables, no secret for several nodes), WEFT_ERR_RENDEZVOUS (rank 0 has failed,
+ * cannot be reached, or published nothing in time), WEFT_ERR_EXISTS, WEFT_ERR_SYSTEM, and what the program's functions
+ * return; with *error.
  */
-weft_status wfi_bootstrap_meet(const wfi_bootstrap *way, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
+weft_status wfi_bootstrap_find(const wfi_bootstrap *method, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
                                weft_error **error);
 
 /* PMIx: the size of the job of this process. False: there is no PMIx, or it does not say; *why (borrowed) has the

@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find.c - chooses the way of bootstrap.h, and counts nodes. */
+/* find.c - chooses the method of bootstrap.h, and counts nodes. */
 #include "job/bootstrap/bootstrap.h"
 
 #include "base/env.h"
+#include "base/launchers.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
-static const wfi_bootstrap *const ways[] = {&wfi_bootstrap_functions, &wfi_bootstrap_pmix, &wfi_bootstrap_slurm};
+static const wfi_bootstrap *const methods[] = {&wfi_bootstrap_functions, &wfi_bootstrap_pmix, &wfi_bootstrap_slurm};
 
-const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask)
+const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask)
 {
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (ways[i]->is_there(ask))
-            return ways[i];
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (methods[i]->is_there(ask))
+            return methods[i];
     return NULL;
+}
+
+/* The value of the first of these variables that is set; 0: none, or no number. */
+static long first_number(const char *const *names)
+{
+    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && names[i]; i++) {
+        const char *text = wfi_env_string(names[i]);
+        if (text)
+            return strtol(text, NULL, 10);
+    }
+    return 0;
 }
 
 /*
@@ -22,14 +35,9 @@ const wfi_bootstrap *wfi_bootstrap_find(const wfi_bootstrap_ask *ask)
  */
 static int nodes_by_counts(const char **launcher)
 {
-    static const char *const counts[][3] = {{"Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                            {"MPICH", "PMI_SIZE", "MPI_LOCALNRANKS"},
-                                            {"MPICH", "PMI_SIZE", "PMI_LOCAL_SIZE"},
-                                            {"MVAPICH", "PMI_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        const char *all = wfi_env_string(counts[i][1]), *here = wfi_env_string(counts[i][2]);
-        long size = all ? strtol(all, NULL, 10) : 0, local = here ? strtol(here, NULL, 10) : 0;
-        *launcher = counts[i][0];
+    for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
+        long size = first_number(one->size), local = first_number(one->local_size);
+        *launcher = one->name;
         if (size >= 1 && local >= 1 && local <= size)
             return local < size ? 2 : 1;
     }
@@ -40,18 +48,23 @@ int wfi_bootstrap_nodes(const char **launcher)
 {
     const wfi_bootstrap_ask nothing = {0};
     int nodes = nodes_by_counts(launcher);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && !nodes; i++)
-        if (ways[i]->nodes && ways[i]->is_there(&nothing)) {
-            *launcher = ways[i]->name;
-            nodes = ways[i]->nodes();
+    for (size_t i = 0; i < sizeof methods / sizeof *methods && !nodes; i++)
+        if (methods[i]->nodes && methods[i]->is_there(&nothing)) {
+            *launcher = methods[i]->name;
+            nodes = methods[i]->nodes();
         }
     return nodes;
 }
 
-weft_status wfi_bootstrap_meet(const wfi_bootstrap *way, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
+weft_status wfi_bootstrap_find(const wfi_bootstrap *method, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
                                weft_error **error)
 {
     answer->store_fd = -1;
     answer->ports = 1;
-    return way->meet(ask, answer, error);
+    weft_status status = method->find(ask, answer, error);
+    if (status && answer->store_fd >= 0) {
+        close(answer->store_fd);
+        answer->store_fd = -1;
+    }
+    return status;
 }

@@ -5,8 +5,6 @@
 #include "base/error.h"
 
 #include <sodium.h>
-#include <stdatomic.h>
-#include <stdio.h>
 
 static bool is_there(const wfi_bootstrap_ask *ask)
 {
@@ -21,18 +19,18 @@ static weft_status failed(const char *function, const char *key, weft_status sta
                           weft_status_text(status));
 }
 
-static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
+static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
 {
     static _Atomic unsigned agents;
     const weft_bootstrap *with = ask->functions;
-    char record[WEFT_BOOTSTRAP_BYTES] = "", key[32];
-    snprintf(key, sizeof key, "weft/%u", atomic_fetch_add(&agents, 1));
+    char record[WEFT_BOOTSTRAP_BYTES] = "", key[WFI_RECORD_KEY];
+    wfi_record_key(&agents, key);
     if (!with->publish || !with->lookup)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_bootstrap needs publish and lookup: %s is NULL",
                               with->publish ? "lookup" : "publish");
     weft_status status = WEFT_OK, st = WEFT_OK;
     if (ask->rank == 0) {
-        /* The others wait for a record in any case: an empty one tells them that there is no job. */
+        /* The others wait for a record in any case: if there is no store, it has the reason. */
         status = wfi_record_make(ask, false, answer, record, error);
         st = with->publish(key, record, sizeof record, with->arg);
         if (!status && st)
@@ -48,4 +46,4 @@ static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     return status;
 }
 
-const wfi_bootstrap wfi_bootstrap_functions = {.name = "weft_bootstrap", .is_there = is_there, .meet = meet};
+const wfi_bootstrap wfi_bootstrap_functions = {.name = "weft_bootstrap", .is_there = is_there, .find = find};

@@ -3,7 +3,7 @@
  * pmix.c - PMIx carries the record: under mpirun and prterun, and under srun --mpi=pmix.
  *
  * The library is loaded when it is needed, and only if a launcher of PMIx started this process. It stays initialised
- * until the process ends: a launcher takes a process that ends before PMIx_Finalize for a failed one, and MPI cannot
+ * until the process ends: a launcher reports a process that exits without PMIx_Finalize as failed, and MPI cannot
  * initialise PMIx a second time.
  *
  * Rank 0 puts the record and commits it. The others ask for it until it is there. A fence would need all processes of
@@ -25,7 +25,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,11 +201,11 @@ static weft_status lookup(const char *key, char *record, int64_t timeout_ms, wef
                 : wfi_error_fail(error, WEFT_ERR_PROTOCOL, "rank 0 published a record of another version of weft");
 }
 
-static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
+static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
 {
     static _Atomic unsigned agents;
-    char record[WEFT_BOOTSTRAP_BYTES], key[32];
-    snprintf(key, sizeof key, "weft/%u", atomic_fetch_add(&agents, 1));
+    char record[WEFT_BOOTSTRAP_BYTES], key[WFI_RECORD_KEY];
+    wfi_record_key(&agents, key);
     pthread_once(&pmix.once, load);
     if (!pmix.works)
         return wfi_error_fail(error, WEFT_ERR_SYSTEM,
@@ -222,8 +221,8 @@ static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     weft_status status;
     if (ask->rank == 0) {
         status = wfi_record_make(ask, count_nodes() == 1, answer, record, error);
-        if (!status)
-            status = publish(key, record, error);
+        weft_status published = publish(key, record, status ? NULL : error); /* of a failure, too */
+        status = status ? status : published;
     } else {
         status = lookup(key, record, ask->timeout_ms, error);
         if (!status)
@@ -246,7 +245,7 @@ static int count_nodes(void)
     return 0;
 }
 
-static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
+static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
 {
     (void)ask, (void)answer;
     return wfi_error_fail(error, WEFT_ERR_NOT_FOUND, "this build of weft has no PMIx");
@@ -261,4 +260,4 @@ bool wfi_pmix_world_size(int *size, const char **why)
 
 #endif
 
-const wfi_bootstrap wfi_bootstrap_pmix = {.name = "PMIx", .is_there = is_there, .nodes = count_nodes, .meet = meet};
+const wfi_bootstrap wfi_bootstrap_pmix = {.name = "PMIx", .is_there = is_there, .nodes = count_nodes, .find = find};

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record.c - see record.h. A record is text, filled up with zeros:
+ * record.c - see record.h. A record is text, filled up with zeros.
+ *
  *     weft 1
  *     port 34567
  *     secret 00ff...     in hex; missing if the user gave the workers one
  *     address 10.0.0.1   in the order of preference
  *     address fd00::1
+ *
+ * If rank 0 failed before the store could listen, it is:
+ *
+ *     weft 1
+ *     failed WEFT_IFACE is "eth7": ...
  */
 #include "job/bootstrap/record.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/socket.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -26,23 +33,30 @@
 #include <unistd.h>
 
 #define ADDRESSES_MAX 16
+#define REASON_MAX 1024   /* bytes of rank 0's reason, the NUL included */
 #define FIRST_TRY_MS 2000 /* for one address, in the first round; a firewall may drop what is sent to it */
 #define LAST_TRY_MS 16000
 #define PAUSE_NS 20000000l
 
+/* In the order of preference. */
 typedef struct addresses {
     int count;
     struct {
-        int order; /* smaller ones first */
+        int order;
         char text[256];
     } at[ADDRESSES_MAX];
 } addresses;
+
+void wfi_record_key(_Atomic unsigned *count, char key[WFI_RECORD_KEY])
+{
+    snprintf(key, WFI_RECORD_KEY, "weft/%u", atomic_fetch_add(count, 1));
+}
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------------------------- */
 
 enum { OWN_NAME, IPV4, IPV6, LINK_LOCAL, NO_USE };
 
-/* How much another machine can do with the address. */
+/* Which addresses other machines should try first. NO_USE: they cannot connect to it. */
 static int order_of(const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET) {
@@ -78,12 +92,22 @@ static bool resolve_own_name(char *text, size_t room)
     return ok;
 }
 
-static int by_order(const void *a, const void *b)
+/* Inserts the address behind those of the same order. If there is no room, the last one is dropped. */
+static void add_address(addresses *found, int order, const char *text)
 {
-    return *(const int *)a - *(const int *)b; /* the first member */
+    int place = found->count;
+    while (place > 0 && found->at[place - 1].order > order)
+        place--;
+    if (place == ADDRESSES_MAX)
+        return;
+    found->count += found->count < ADDRESSES_MAX;
+    memmove(&found->at[place + 1], &found->at[place], (size_t)(found->count - 1 - place) * sizeof found->at[0]);
+    found->at[place].order = order;
+    snprintf(found->at[place].text, sizeof found->at[place].text, "%s", text);
 }
 
-/* This machine's addresses: that of the interface, or all, first that of the machine's name. */
+/* This machine's addresses: that of the interface, or the best 16 of all. The address of the machine's name is the
+ * first. */
 static weft_status find_addresses(const char *iface, addresses *out, weft_error **error)
 {
     struct ifaddrs *all;
@@ -92,7 +116,7 @@ static weft_status find_addresses(const char *iface, addresses *out, weft_error 
         return wfi_error_fail(error, WEFT_ERR_SYSTEM, "the addresses of this machine cannot be listed: %s",
                               strerrordesc_np(errno));
     bool has_own = !iface && resolve_own_name(own, sizeof own);
-    for (const struct ifaddrs *one = all; one && out->count < ADDRESSES_MAX; one = one->ifa_next) {
+    for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
         int order = one->ifa_addr && one->ifa_flags & IFF_UP ? order_of(one->ifa_addr) : NO_USE;
         if (order == NO_USE || !text_of(one->ifa_addr, text, sizeof text))
             continue;
@@ -101,11 +125,9 @@ static weft_status find_addresses(const char *iface, addresses *out, weft_error 
             continue;
         if (is_chosen || (has_own && strcmp(own, text) == 0))
             order = OWN_NAME;
-        memcpy(out->at[out->count].text, text, sizeof text);
-        out->at[out->count++].order = order;
+        add_address(out, order, text);
     }
     freeifaddrs(all);
-    qsort(out->at, (size_t)out->count, sizeof out->at[0], by_order);
     return WEFT_OK;
 }
 
@@ -135,17 +157,17 @@ static void write_record(const addresses *found, const wfi_bootstrap_answer *ans
         used += 2 * answer->secret->size;
         record[used++] = '\n';
     }
-    for (int i = 0; i < found->count; i++) /* 16 lines of 72 bytes at most: they fit */
+    for (int i = 0; i < found->count; i++) /* 16 lines of at most 72 bytes, or one of MASTER_ADDR's: they fit */
         used += (size_t)snprintf(record + used, WEFT_BOOTSTRAP_BYTES - used, "address %s\n", found->at[i].text);
 }
 
-weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
-                            char record[WEFT_BOOTSTRAP_BYTES], weft_error **error)
+/* Opens the store's socket and fills the answer and the record. */
+static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
+                              char *record, weft_error **error)
 {
     addresses found = {0};
     bool makes_secret = answer->secret->size == 0;
     weft_status status = WEFT_OK;
-    memset(record, 0, WEFT_BOOTSTRAP_BYTES);
     if (ask->master_addr) {
         found.count = 1;
         snprintf(found.at[0].text, sizeof found.at[0].text, "%s", ask->master_addr);
@@ -172,6 +194,29 @@ weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wf
     snprintf(answer->address, sizeof answer->address, "%s", found.at[0].text);
     write_record(&found, answer, makes_secret, record);
     return WEFT_OK;
+}
+
+static void write_failure(const char *reason, char *record)
+{
+    char line[REASON_MAX];
+    wfi_utf8_print(line, sizeof line, "%s", reason);
+    for (char *at = line; *at; at++)
+        if ((unsigned char)*at < ' ')
+            *at = ' ';
+    snprintf(record, WEFT_BOOTSTRAP_BYTES, "weft 1\nfailed %s\n", line);
+}
+
+weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
+                            char record[WEFT_BOOTSTRAP_BYTES], weft_error **error)
+{
+    weft_error *reason = NULL;
+    memset(record, 0, WEFT_BOOTSTRAP_BYTES);
+    weft_status status = open_store(ask, only_loopback, answer, record, &reason);
+    if (!status)
+        return WEFT_OK;
+    write_failure(reason ? weft_error_message(reason) : weft_status_text(status), record);
+    wfi_error_give(error, reason);
+    return status;
 }
 
 /* ---- The others ------------------------------------------------------------------------------------------------- */
@@ -203,6 +248,9 @@ static weft_status read_record(const char *record, addresses *found, wfi_bootstr
     char text[WEFT_BOOTSTRAP_BYTES], *rest = NULL;
     bool takes_secret = answer->secret->size == 0;
     bool ok = memchr(record, 0, WEFT_BOOTSTRAP_BYTES) && strncmp(record, "weft 1\n", 7) == 0;
+    if (ok && strncmp(record + 7, "failed ", 7) == 0)
+        return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "rank 0 failed before the job began: %.*s",
+                              (int)strcspn(record + 14, "\n"), record + 14);
     if (ok)
         snprintf(text, sizeof text, "%s", record + 7);
     for (char *line = ok ? strtok_r(text, "\n", &rest) : NULL; line && ok; line = strtok_r(NULL, "\n", &rest))
@@ -221,7 +269,7 @@ static weft_status unreachable(const addresses *found, int port, int trouble, we
     for (int i = 0; i < found->count && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", found->at[i].text);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                          "rank 0's store on port %d of %s could not be reached: %s; the last attempt ended so. A "
+                          "rank 0's store on port %d of %s could not be reached; the last attempt: %s. A "
                           "firewall between the nodes must let this port pass: MASTER_PORT sets one, WEFT_IFACE the "
                           "network",
                           port, list, strerrordesc_np(trouble));

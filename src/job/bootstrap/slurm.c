@@ -114,7 +114,7 @@ static weft_status take_port(bool only_loopback, wfi_bootstrap_answer *answer, w
     return status;
 }
 
-static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
+static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
 {
     const char *list = wfi_env_string("SLURM_STEP_NODELIST"), *node = wfi_env_string("SLURM_NODEID");
     list = list ? list : wfi_env_string("SLURM_JOB_NODELIST");
@@ -145,4 +145,4 @@ static weft_status meet(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     return take_port(nodes == 1 && !ask->master_addr, answer, error);
 }
 
-const wfi_bootstrap wfi_bootstrap_slurm = {.name = "Slurm", .is_there = is_there, .nodes = count_nodes, .meet = meet};
+const wfi_bootstrap wfi_bootstrap_slurm = {.name = "Slurm", .is_there = is_there, .nodes = count_nodes, .find = find};

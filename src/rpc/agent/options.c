@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
+#include "base/launchers.h"
 #include "base/socket.h"
 #include "base/text/log.h"
 #include "base/text/variables.h"
@@ -26,19 +27,9 @@
 /* A worker sends four heartbeats in a bound and dials a lost store every 10 ms. With a shorter bound, a worker whose
  * thread waited for a core would be declared dead. */
 #define LEAST_DEATH_MS 100
+/* The advice if the environment of a worker is incomplete. */
+#define START_IT "start the program with weft-run -n N, mpirun or srun"
 #define OWN_DESCRIPTORS 64 /* descriptors of weft and the program, without those for peers */
-
-enum { SLURM_STEP = 3 };
-
-/* Variables for the rank and size, the first row first: weft's own, Open MPI, PMI (MPICH, Hydra), Slurm. */
-static const char *const launchers[][2] = {
-    {"RANK", "WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    [SLURM_STEP] = {"SLURM_PROCID",
-                    "SLURM_STEP_NUM_TASKS"}, /* of this step: SLURM_NTASKS may be of the whole allocation */
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-};
 
 WEFT_PRINTF(2, 3)
 static weft_status invalid(weft_error **error, const char *format, ...)
@@ -54,18 +45,23 @@ static weft_status invalid(weft_error **error, const char *format, ...)
 /* No launcher has set both variables. If one of them is set, the error names the other. */
 static weft_status no_rank(bool elastic, weft_error **error)
 {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
-        if (!rank == !size || i == SLURM_STEP) /* the next row is also for Slurm */
+    for (const wfi_launcher *one = wfi_launchers; one->name; one++) {
+        const char *last = one->size[1] ? one->size[1] : one->size[0];
+        const char *rank = wfi_env_string(one->rank), *size = last ? wfi_env_string(last) : NULL;
+        if (!last || !rank == !size)
             continue;
-        return invalid(error, "%s is set (\"%.*s\"), but %s is not: a worker needs %s", launchers[i][!rank],
-                       wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size, launchers[i][rank != NULL],
-                       "both (RANK and WORLD_SIZE, or a launcher's variables), or has_rank in the options");
+        return invalid(error,
+                       "%s is set (\"%.*s\"), but %s is not: a worker needs both (RANK and WORLD_SIZE, or a "
+                       "launcher's variables): " START_IT ", or set has_rank "
+                       "in the options",
+                       rank ? one->rank : last, wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size,
+                       rank ? last : one->rank);
     }
     return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
-                                    "ranks the elastic job has"
+                                    "ranks the elastic job has: start it with weft-run --elastic MIN:MAX, or set "
+                                    "WORLD_SIZE"
                                   : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
-                                    "which worker this is: start it with weft-run -n N, mpirun or srun");
+                                    "which worker this is: " START_IT);
 }
 
 /* prterun sets no size: PMIx knows it. */
@@ -79,35 +75,50 @@ static weft_status rank_from_pmix(weft_agent_options *values, weft_error **error
     if (rank < 0)
         return no_rank(values->elastic, error);
     if (!wfi_pmix_world_size(&values->world_size, &why))
-        return invalid(error, "PMIX_RANK is %lld, and the size of the job is not known (%s): set RANK and WORLD_SIZE",
+        return invalid(error,
+                       "PMIX_RANK is %lld, and the size of the job is not known (%s): " START_IT ", or set RANK "
+                       "and WORLD_SIZE",
                        (long long)rank, why);
     values->rank = (int)rank;
     return WEFT_OK;
 }
 
+/* Reads the rank and the size of the job, if this launcher has set both; *from is the variable of the size. Otherwise
+ * *size is -1. */
+static weft_status read_launcher(const wfi_launcher *launcher, bool elastic, int64_t *rank, int64_t *size,
+                                 const char **from, weft_error **error)
+{
+    *rank = WEFT_ANY_RANK;
+    *size = -1;
+    weft_status st = wfi_env_i64(launcher->rank, elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
+    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && launcher->size[i] && *size < 1 && !st; i++) {
+        *from = launcher->size[i];
+        st = wfi_env_i64(*from, 1, 65536, size, error);
+    }
+    if (*rank < 0 && !elastic)
+        *size = -1;
+    return st;
+}
+
 static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
 {
-    int64_t rank = WEFT_ANY_RANK, size = -1;
-    size_t from = 0;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        rank = size = WEFT_ANY_RANK;
-        weft_status st = wfi_env_i64(launchers[i][0], values->elastic ? WEFT_ANY_RANK : 0, 65535, &rank, error);
-        if (!st)
-            st = wfi_env_i64(launchers[i][1], 1, 65536, &size, error);
+    int64_t rank, size = -1;
+    const char *from = NULL;
+    const wfi_launcher *one = wfi_launchers;
+    for (; one->name && one->size[0]; one++) {
+        weft_status st = read_launcher(one, values->elastic, &rank, &size, &from, error);
         if (st)
             return st;
-        from = i;
-        if (size >= 1 && (rank >= 0 || values->elastic))
+        if (size >= 1)
             break;
-        size = -1;
     }
     if (size < 1)
         return rank_from_pmix(values, error);
-    if (from >= SLURM_STEP && rank == 0 && size > 1 && !wfi_env_string("SLURM_STEP_ID")) /* as in a batch script */
+    if (one->started && !wfi_env_string(one->started) && rank == 0 && size > 1) /* as in a batch script */
         return invalid(error,
-                       "world size %lld comes from %s, but srun did not start this process (SLURM_STEP_ID is not set): "
-                       "start the program with srun or mpirun, or set RANK and WORLD_SIZE",
-                       (long long)size, launchers[from][1]);
+                       "world size %lld comes from %s, but %s did not start this process (%s is not set): " START_IT
+                       ", or set RANK and WORLD_SIZE",
+                       (long long)size, from, one->command, one->started);
     values->rank = (int)rank;
     values->world_size = (int)size;
     return WEFT_OK;
@@ -276,6 +287,17 @@ static const char *given_address(const weft_agent_options *given)
     return given && given->master_addr ? given->master_addr : wfi_env_string("MASTER_ADDR");
 }
 
+static weft_status no_store(weft_error **error)
+{
+    const char *why;
+    int size;
+    (void)wfi_pmix_world_size(&size, &why); /* only for the reason */
+    return invalid(error,
+                   "no MASTER_PORT, and %s: start the program with weft-run -n N, srun, or the mpirun of Open MPI, or "
+                   "set MASTER_ADDR and MASTER_PORT to the address of rank 0 and a free port there",
+                   why);
+}
+
 /* Neither the program nor the environment names rank 0's address and port: whatever started the workers is asked. */
 static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
@@ -288,16 +310,14 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
                                    .iface = values->iface,
                                    .timeout_ms = values->rendezvous_timeout_ms};
     wfi_bootstrap_answer answer = {.secret = out->secret};
-    const wfi_bootstrap *way = wfi_bootstrap_find(&ask);
+    const wfi_bootstrap *method = wfi_bootstrap_choose(&ask);
     if (values->world_size == 1 && !values->elastic && !values->bootstrap) {
         values->master_port = WEFT_ANY_PORT; /* nobody looks for it */
         return WEFT_OK;
     }
-    if (!way)
-        return invalid(error,
-                       "no MASTER_PORT: name the port on which rank 0 serves the store, or start the workers with "
-                       "weft-run, srun, or the mpirun of Open MPI");
-    weft_status st = wfi_bootstrap_meet(way, &ask, &answer, error);
+    if (!method)
+        return no_store(error);
+    weft_status st = wfi_bootstrap_find(method, &ask, &answer, error);
     if (st)
         return st;
     out->store_fd = answer.store_fd;
@@ -319,7 +339,7 @@ static weft_status find_address(const weft_agent_options *given, wfi_options *ou
     int nodes = wfi_bootstrap_nodes(&launcher);
     if (nodes < 2)
         return WEFT_OK;
-    if (wfi_bootstrap_find(&(wfi_bootstrap_ask){.functions = values->bootstrap}))
+    if (wfi_bootstrap_choose(&(wfi_bootstrap_ask){.functions = values->bootstrap}))
         return find_rank_0(given, out, error);
     return invalid(
         error,
@@ -410,7 +430,7 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
 }
 
 /* Where rank 0 is: its address and port, which may come with a secret. */
-static weft_status resolve_meeting(const weft_agent_options *given, wfi_options *out, weft_error **error)
+static weft_status resolve_store(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
     bool insecure = false;
@@ -505,7 +525,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     if (!st)
         st = resolve_secret(out, error);
     if (!st)
-        st = resolve_meeting(given, out, error);
+        st = resolve_store(given, out, error);
     if (!st)
         st = resolve_descriptors(&out->values, error);
     if (!st)
