@@ -20,8 +20,9 @@
  * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED, which
  * their first agent removes. The store's port is a free port that is bound before they start.
  *
- * SECRET. The job has a random secret, which appears neither in command lines nor in environments. The children inherit
- * it through a descriptor, whose number is in WEFT_SECRET_FD; their first agent closes it.
+ * SECRET. The job has a random secret. If WEFT_SECRET_FILE or WEFT_SECRET is set, the job uses that secret. It appears
+ * neither in command lines nor in the children's environments: they inherit it through a descriptor, whose number is in
+ * WEFT_SECRET_FD. Their first agent closes it.
  *
  * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_job_open ends, so call it
  * from a thread that lives as long as the job.
@@ -55,6 +56,7 @@ typedef struct weft_job_options {
  *   WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check prevents a
  *   program that ignores RANK from starting children endlessly.
  *   WEFT_ERR_SYSTEM: a process, a port or the file of the secret could not be made.
+ *   WEFT_ERR_IO: the file that WEFT_SECRET_FILE names cannot be read.
  *   WEFT_ERR_MEMORY.
  * One thread.
  */

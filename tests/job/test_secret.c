@@ -75,6 +75,7 @@ static void a_files_content_is_read_each_time(void **state)
     find(NULL, 0);
     assert_int_equal(found, WEFT_ERR_IO);
     assert_non_null(strstr(message, path));
+    assert_non_null(strstr(message, "\"): No such file or directory"));
     unsetenv("WEFT_SECRET_FILE");
 }
 

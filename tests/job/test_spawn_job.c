@@ -205,6 +205,10 @@ static int be_child(char **argv)
         return join_without_the_first(role);
     if (strcmp(role, "joining") == 0)
         die_while_joining();
+    if (strcmp(role, "lost") == 0 && env_number("RANK") == 1)
+        (void)raise(SIGSTOP);
+    if (strcmp(role, "lost") == 0)
+        return execlp("sleep", "sleep", "60", NULL);
     if (strcmp(role, "deaf") == 0)
         signal(SIGTERM, SIG_IGN);
     for (;;)
@@ -333,11 +337,44 @@ static void only_the_secrets_descriptor_reaches_a_child(void **state)
 
 static void children_find_the_secret_once_and_leave_no_trace(void **state)
 {
-    setenv("WEFT_SECRET", "of another job, not of ours", 1);
     weft_job *job = spawn(2, "secret", NULL);
-    unsetenv("WEFT_SECRET");
     assert_int_equal(wfi_job_secret(job)->size, WFI_SECRET_RANDOM);
     expect(job, 20000, WEFT_OK, 0);
+}
+
+static void fail_to_spawn(weft_status status, const char *says)
+{
+    weft_error *error = NULL;
+    weft_job *job;
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1}, &job, &error), status);
+    if (!strstr(weft_error_message(error), says))
+        fail_msg("\"%s\" does not say \"%s\"", weft_error_message(error), says);
+    weft_error_unref(error);
+}
+
+/* The children get it as they get a random one: they see a descriptor, and no other variable. */
+static void a_secret_of_the_users_is_the_jobs(void **state)
+{
+    static const char given[] = "thirty-two bytes, as of a random";
+    char path[] = "/tmp/weft-test-spawn-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, given, WFI_SECRET_RANDOM) == WFI_SECRET_RANDOM);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        setenv(i ? "WEFT_SECRET_FILE" : "WEFT_SECRET", i ? path : given, 1);
+        weft_job *job = spawn(2, "secret", NULL);
+        assert_null(getenv("WEFT_SECRET"));
+        assert_int_equal(wfi_job_secret(job)->size, WFI_SECRET_RANDOM);
+        assert_memory_equal(wfi_job_secret(job)->bytes, given, WFI_SECRET_RANDOM);
+        expect(job, 20000, WEFT_OK, 0);
+    }
+    assert_int_equal(unlink(path), 0);
+    fail_to_spawn(WEFT_ERR_IO, "\"): No such file or directory");
+    setenv("WEFT_SECRET_FILE", "", 1);
+    fail_to_spawn(WEFT_ERR_INVALID, "(WEFT_SECRET_FILE) is empty");
+    unsetenv("WEFT_SECRET_FILE");
+    setenv("WEFT_SECRET", "short", 1);
+    fail_to_spawn(WEFT_ERR_INVALID, "has 5 bytes: give 16 to 4,096");
 }
 
 static void a_childs_own_children_do_not_inherit_its_secret(void **state)
@@ -527,6 +564,22 @@ static void a_child_that_is_killed_while_it_joins_is_named(void **state)
     expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGALRM);
 }
 
+/* One that is stopped, as in a debugger, and one that became another program. */
+static void a_child_that_does_not_come_is_described(void **state)
+{
+    char says[128];
+    siginfo_t about;
+    weft_job *job = spawn(2, "lost", NULL);
+    int stopped = weft_job_pid(job, 1), other = weft_job_pid(job, 2);
+    assert_int_equal(waitid(P_PID, (id_t)stopped, &about, WSTOPPED | WNOWAIT), 0);
+    snprintf(says, sizeof says, "is process %d (test_spawn_job), which is stopped by a signal, rank 2 is process %d (",
+             stopped, other);
+    assert_true(is_refused(&(weft_agent_options){.job = job, .rendezvous_timeout_ms = 200}, says));
+    kill(stopped, SIGKILL);
+    kill(other, SIGKILL);
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+}
+
 /* An elastic job begins without them. */
 static void an_elastic_job_begins_without_its_children(void **state)
 {
@@ -644,6 +697,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_signal_mask_is_reset),
         cmocka_unit_test(only_the_secrets_descriptor_reaches_a_child),
         cmocka_unit_test(children_find_the_secret_once_and_leave_no_trace),
+        cmocka_unit_test(a_secret_of_the_users_is_the_jobs),
         cmocka_unit_test(a_childs_own_children_do_not_inherit_its_secret),
         cmocka_unit_test(a_child_that_did_not_look_at_its_rank_spawns_nothing),
         cmocka_unit_test(the_secret_shows_in_no_environment_and_on_no_command_line),
@@ -658,6 +712,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_agent_whose_children_have_ended_does_not_wait),
         cmocka_unit_test(a_child_that_ends_before_the_job_begins_is_named_to_all),
         cmocka_unit_test(a_child_that_is_killed_while_it_joins_is_named),
+        cmocka_unit_test(a_child_that_does_not_come_is_described),
         cmocka_unit_test(an_elastic_job_begins_without_its_children),
         cmocka_unit_test(at_most_four_ends_are_named),
         cmocka_unit_test(a_store_whose_workers_have_ended_does_not_wait),

@@ -59,6 +59,11 @@ bool wfi_processes_have_ended(wfi_processes *processes);
 int wfi_processes_name(const wfi_processes *processes, bool (*counts)(const void *arg, int rank), const void *arg,
                        char *out, size_t room);
 
+/* Describes the processes that have not ended and that `counts` says true for: "; rank 2 is process 4711 (sleep), which
+ * is stopped". "": there are none. */
+void wfi_processes_describe(const wfi_processes *processes, bool (*counts)(const void *arg, int rank), const void *arg,
+                            char *out, size_t room);
+
 int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);
 /* The store's listening socket, which the caller then owns. -1 if it was taken before. Any thread. */

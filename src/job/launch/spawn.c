@@ -5,9 +5,9 @@
  * Everything that a child needs is built before the fork, because only async-signal-safe functions may run between
  * fork and exec. If the exec fails, the child writes errno into a pipe; if it succeeds, the exec closes the pipe.
  *
- * The job's secret is random. It is stored in a sealed file in memory, and the children inherit its descriptor; their
- * environment holds only the number of that descriptor. A child's first agent reads it and closes it
- * (job/protocol/secret.c).
+ * The job's secret is random, unless the user gave one. It is stored in a sealed file in memory, and the children
+ * inherit its descriptor; their environment holds only the number of that descriptor. A child's first agent reads it
+ * and closes it (job/protocol/secret.c).
  */
 #include "job/launch/launch.h"
 
@@ -300,14 +300,18 @@ static weft_status bind_store(weft_job *job, weft_error **error)
     return WEFT_OK;
 }
 
-/* A job that this process starts has its own secret; an inherited secret belongs to the job of this process. */
+/* The secret that the user gave by a variable, or a random one. An inherited descriptor's secret belongs to the job of
+ * this process, and is not used. */
 static weft_status make_secret(weft_job *job, weft_error **error)
 {
     wfi_secret_guard_inherited();
     job->secret = wfi_guarded_calloc(sizeof *job->secret);
     if (!job->secret)
         return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make the job's secret", ENOMEM);
-    weft_status status = wfi_secret_random(job->secret);
+    weft_status status = wfi_secret_given(job->secret, error);
+    if (status || job->secret->size)
+        return status;
+    status = wfi_secret_random(job->secret);
     return status ? spawn_fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
 }
 

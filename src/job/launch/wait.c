@@ -17,6 +17,7 @@
 #include "base/text/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -155,6 +156,51 @@ int wfi_processes_name(const wfi_processes *processes, bool (*counts)(const void
     return named;
 }
 
+/* The name of the process's program, printable, and its state: a letter of proc(5). False: it is not known. */
+static bool read_state(pid_t pid, char name[32], char *letter)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid); /* "4711 (sleep) S 4700 ..." */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[size > 0 ? size : 0] = '\0';
+    const char *from = strchr(text, '('), *to = strrchr(text, ')');
+    if (!from || !to || to <= from || to[1] != ' ' || !to[2])
+        return false;
+    snprintf(name, 32, "%.*s", (int)(to - from - 1), from + 1);
+    for (char *at = name; *at; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?';
+    *letter = to[2];
+    return true;
+}
+
+static void put_process(const wfi_process *child, int rank, char *out, size_t room)
+{
+    char name[32], letter;
+    size_t used = strlen(out);
+    used +=
+        (size_t)snprintf(out + used, room - used, "%s rank %d is process %d", used ? "," : ";", rank, (int)child->pid);
+    if (used < room && read_state(child->pid, name, &letter))
+        snprintf(out + used, room - used, " (%s)%s", name,
+                 letter == 'T'   ? ", which is stopped by a signal"
+                 : letter == 't' ? ", which is stopped by a debugger"
+                                 : "");
+}
+
+void wfi_processes_describe(const wfi_processes *processes, bool (*counts)(const void *arg, int rank), const void *arg,
+                            char *out, size_t room)
+{
+    int named = 0;
+    out[0] = '\0';
+    for (int i = 0; i < processes->count; i++)
+        if (!processes->at[i].ended && counts(arg, i + 1) && ++named <= NAMED_MOST)
+            put_process(&processes->at[i], i + 1, out, room);
+    put_more(named, out, room);
+}
+
 /* Waits until the child may have changed, for at most SLICE_NS. */
 static void doze(int pidfd, uint64_t deadline_ns)
 {
@@ -232,7 +278,8 @@ static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s%s", colon, failures);
     else if (status)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: this program reaped a child itself, so its exit code is not known");
-    wfi_status_said(status);
+    if (status)
+        wfi_status_said(status);
     return status;
 }
 

@@ -427,7 +427,7 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
         return wfi_error_fail(
             error, WEFT_ERR_RENDEZVOUS,
             "rank 0's store on %s was on none of the ports %d to %d within %lld ms; the last attempt: "
-            "%s. A firewall must let these ports pass; MASTER_ADDR and MASTER_PORT name others",
+            "%s. A firewall must let these ports pass; set MASTER_PORT to use one fixed port",
             host, port, port + options->port_count - 1, waited_ms,
             at->trouble ? strerrordesc_np(at->trouble) : "what answers belongs to another job");
     if (link->base.greeted)
@@ -457,12 +457,15 @@ static void say_what_we_await(attempt *at)
 {
     const wfi_rendezvous_options *options = at->options;
     uint64_t now_ns = wfi_now(&wfi_clock_real);
+    char others[32] = "";
     if (now_ns < at->say_at_ns)
         return;
+    if (has_several_ports(at))
+        snprintf(others, sizeof others, " to %d", options->master_port + options->port_count - 1);
     if (at->say_at_ns)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
-                   "waiting for rank 0's store on %s port %d: %s%s",
-                   options->master_addr ? options->master_addr : "this machine", options->master_port,
+                   "waiting for rank 0's store on %s port %d%s: %s%s",
+                   options->master_addr ? options->master_addr : "this machine", options->master_port, others,
                    at->trouble ? strerrordesc_np(at->trouble) : "it does not answer", hint_of(at->trouble));
     /* half of a short timeout; with an even shorter one the error says it */
     int64_t first_ms = options->join_timeout_ms;
@@ -519,6 +522,11 @@ static bool has_lost_child(void *processes, const wfi_store *store, char *why, s
     return *missing > 0;
 }
 
+static void describe_awaited(void *processes, const wfi_store *store, char *out, size_t room)
+{
+    wfi_processes_describe(processes, is_awaited, store, out, room);
+}
+
 static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_options *options, weft_error **error)
 {
     wfi_store_server_options server = {.listen_fd = options->store_fd,
@@ -529,6 +537,7 @@ static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_op
                                        .death_timeout_ms = options->death_timeout_ms,
                                        .is_alone = options->processes ? have_ended : NULL,
                                        .is_lost = options->processes ? has_lost_child : NULL,
+                                       .describe_awaited = options->processes ? describe_awaited : NULL,
                                        .processes_arg = options->processes};
     weft_status status = WEFT_OK;
     if (options->store_fd < 0)

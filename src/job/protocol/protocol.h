@@ -26,11 +26,11 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 7
+#define WFI_STORE_VERSION 8
 #define WFI_STORE_HEAD 8
-#define WFI_STORE_TEXT_MAX 256 /* the NUL included */
+#define WFI_STORE_TEXT_MAX 512 /* the NUL included */
 #define WFI_STORE_ADDRESSES_MAX 192
-#define WFI_STORE_SMALL_MAX 640 /* size of the largest frame, sealed or not, except the table */
+#define WFI_STORE_SMALL_MAX 832 /* size of the largest frame, sealed or not, except the table */
 #define WFI_STORE_TOKEN_BYTES 16
 /* kept messages after which an acknowledgement is sent, if no heartbeat carries it earlier */
 #define WFI_STORE_ACK_EVERY 8

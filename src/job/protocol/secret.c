@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/guarded.h"
+#include "base/sealed.h"
 #include "base/text/log.h"
 #include "base/utf8.h"
 
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +34,11 @@ static weft_status secret_fail(weft_error **error, weft_status code, const char 
     return wfi_error_fail(error, code, "the job's secret (%s) %s", source, what);
 }
 
+static weft_status fail_read(const char *source, int trouble, weft_error **error)
+{
+    return wfi_error_fail(error, WEFT_ERR_IO, "the job's secret (%s): %s", source, strerrordesc_np(trouble));
+}
+
 static weft_status fail_empty(const char *source, weft_error **error)
 {
     return secret_fail(error, WEFT_ERR_INVALID, source, "is empty: give 16 to 4,096 bytes, or unset the variable");
@@ -42,7 +47,9 @@ static weft_status fail_empty(const char *source, weft_error **error)
 static weft_status take_bytes(const void *bytes, size_t size, const char *source, wfi_secret *out, weft_error **error)
 {
     if (size < WFI_SECRET_MIN || size > WFI_SECRET_MAX)
-        return secret_fail(error, WEFT_ERR_INVALID, source, "is not of 16 to 4,096 bytes");
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the job's secret (%s) has %s%zu bytes: give 16 to 4,096",
+                              source, size > WFI_SECRET_MAX ? "more than " : "",
+                              size > WFI_SECRET_MAX ? (size_t)WFI_SECRET_MAX : size);
     memcpy(out->bytes, bytes, size);
     out->size = size;
     return WEFT_OK;
@@ -65,7 +72,7 @@ static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi
             continue;
         if (got < 0) {
             sodium_memzero(bytes, sizeof bytes);
-            return secret_fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
+            return fail_read(source, errno, error);
         }
         have += (size_t)got;
     }
@@ -84,7 +91,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
     snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", wfi_utf8_fit(path, SHOWN_PATH), path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
-        return secret_fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));
+        return fail_read(source, errno, error);
     if (fstat(fd, &about) == 0 && (about.st_mode & 077) != 0)
         wfi_log(WEFT_LOG_WARN, "the job's secret (%s) can be read by others than its owner: chmod 600", source);
     weft_status status = read_descriptor(fd, true, source, out, error);
@@ -135,25 +142,41 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
 }
 
 /*
- * An empty variable was meant to give a secret, perhaps from a launcher's variable that was not set. So it is an
- * error: no job opens without the secret.
+ * WEFT_SECRET_FILE, then WEFT_SECRET; out->size stays 0 if neither is set. An empty variable was meant to give a
+ * secret, perhaps from a launcher's variable that was not set. So it is an error: no job opens without the secret.
  */
-static weft_status find_around(wfi_secret *out, weft_error **error)
+static weft_status from_variables(wfi_secret *out, weft_error **error)
 {
-    int fd = inherited_fd();
     const char *path = getenv("WEFT_SECRET_FILE");
     char *value = getenv("WEFT_SECRET");
-    if (fd != -1)
-        return take_inherited(fd, out, error);
     if (path && *path)
         return read_path(path, out, error);
     if (value && *value)
         return take_variable(value, out, error);
-    if (path || value)
-        return fail_empty(path ? "WEFT_SECRET_FILE" : "WEFT_SECRET", error);
-    if (kept)
+    return path || value ? fail_empty(path ? "WEFT_SECRET_FILE" : "WEFT_SECRET", error) : WEFT_OK;
+}
+
+/* In the order of secret.h, without what the program passed. */
+static weft_status find_around(wfi_secret *out, weft_error **error)
+{
+    int fd = inherited_fd();
+    if (fd != -1)
+        return take_inherited(fd, out, error);
+    weft_status status = from_variables(out, error);
+    if (!status && !out->size && kept)
         *out = *kept;
-    return WEFT_OK;
+    return status;
+}
+
+weft_status wfi_secret_given(wfi_secret *out, weft_error **error)
+{
+    out->size = 0;
+    pthread_mutex_lock(&kept_lock);
+    weft_status status = from_variables(out, error);
+    pthread_mutex_unlock(&kept_lock);
+    if (status)
+        wfi_secret_wipe(out);
+    return status;
 }
 
 weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error)
@@ -201,19 +224,7 @@ weft_status wfi_secret_random(wfi_secret *out)
 
 int wfi_secret_memory_file(const wfi_secret *secret)
 {
-    int made = memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* 0 to 2 become a child's standard streams */
-    if (made >= 0)
-        close(made);
-    if (fd < 0)
-        return -1;
-    if (pwrite(fd, secret->bytes, secret->size, 0) == (ssize_t)secret->size &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        return fd;
-    int trouble = errno;
-    close(fd);
-    errno = trouble;
-    return -1;
+    return wfi_sealed_file("weft-secret", secret->bytes, secret->size);
 }
 
 void wfi_secret_guard_inherited(void)

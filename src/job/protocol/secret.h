@@ -35,6 +35,8 @@ typedef struct wfi_secret {
  * descriptor; WEFT_ERR_IO: a file that cannot be read. The detail names the source and the file, never the secret.
  */
 weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error);
+/* The same, only from WEFT_SECRET_FILE or WEFT_SECRET: for a job that this process starts. */
+weft_status wfi_secret_given(wfi_secret *out, weft_error **error);
 /* Removes WEFT_SECRET from the environment, if it is set, and keeps it for the next agent. Threads as above. */
 void wfi_secret_hide(void);
 void wfi_secret_wipe(wfi_secret *secret); /* when done; NULL is a no-op */

@@ -13,6 +13,7 @@
 #define AWAITED_FIRST_MS 5000ull  /* from the first join to the first log line about missing ranks */
 #define AWAITED_LAST_MS 120000ull /* the longest pause between two such lines */
 #define NAMED_MISSING_MAX 8       /* ranks named in the text of a timeout */
+#define AWAITED_TEXT 280          /* bytes of the text about their processes */
 
 static bool is_free(const wfi_store_slot *slot)
 {
@@ -67,16 +68,24 @@ void wfi_store_turned_away(wfi_store *store)
     store->turned_away = true;
 }
 
+static void describe_awaited(const wfi_store *store, char *out, size_t room)
+{
+    out[0] = '\0';
+    if (store->options.describe_awaited)
+        store->options.describe_awaited(store->options.describe_arg, store, out, room);
+}
+
 static void expire_patience(wfi_store *store, int rank)
 {
-    char missing[160] = "rank 0", why[WFI_STORE_TEXT_MAX];
+    char missing[160] = "rank 0", awaited[AWAITED_TEXT], why[WFI_STORE_TEXT_MAX];
     long long patience_ms = store->slots[rank].patience_ms;
     if (!store->options.elastic)
         name_missing(store, missing, sizeof missing);
     bool whole = patience_ms % 1000 == 0;
     const char *cause = store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
-    snprintf(why, sizeof why, "%s did not come within %lld %s%s", missing, whole ? patience_ms / 1000 : patience_ms,
-             whole ? "s" : "ms", cause);
+    describe_awaited(store, awaited, sizeof awaited);
+    snprintf(why, sizeof why, "%s did not come within %lld %s%s%s", missing, whole ? patience_ms / 1000 : patience_ms,
+             whole ? "s" : "ms", cause, awaited);
     if (!store->options.elastic) {
         wfi_store_fail_gathering(store, why);
         return;
@@ -99,7 +108,7 @@ static void expire_silence(wfi_store *store, int rank)
 /* Logs which ranks are missing before the first worker's patience ends, so that the user sees them in time. */
 static void name_awaited(wfi_store *store, uint64_t now_ns)
 {
-    char missing[160];
+    char missing[160], awaited[AWAITED_TEXT];
     if (store->options.elastic || store->waiting == 0 || store->phase != WFI_STORE_GATHERING) {
         store->name_awaited_ns = WFI_NEVER;
         return;
@@ -111,8 +120,9 @@ static void name_awaited(wfi_store *store, uint64_t now_ns)
         return;
     } else {
         name_missing(store, missing, sizeof missing);
-        wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN, "store: waiting for %s: %d of %d workers are here",
-                   missing, store->waiting, store->options.world_size);
+        describe_awaited(store, awaited, sizeof awaited);
+        wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN, "store: waiting for %s: %d of %d workers are here%s",
+                   missing, store->waiting, store->options.world_size, awaited);
         store->name_awaited_pause_ns *= 2;
         if (store->name_awaited_pause_ns > AWAITED_LAST_MS * NS_PER_MS)
             store->name_awaited_pause_ns = AWAITED_LAST_MS * NS_PER_MS;

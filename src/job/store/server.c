@@ -227,7 +227,9 @@ static weft_status server_create_store(wfi_store_server *server, const wfi_store
                                .death_timeout_ms = options->death_timeout_ms,
                                .failure = options->failure,
                                .now_ns = wfi_now(&wfi_clock_real),
-                               .outputs = wfi_store_peer_outputs(server)};
+                               .outputs = wfi_store_peer_outputs(server),
+                               .describe_awaited = options->describe_awaited,
+                               .describe_arg = options->processes_arg};
     if (sodium_init() < 0)
         return WEFT_ERR_SYSTEM;
     uint8_t job_key[WFI_JOB_KEY_BYTES];

@@ -31,7 +31,9 @@ typedef struct wfi_store_server_options {
     bool (*is_lost)(void *arg, const wfi_store *store, char *why, size_t room, int *missing);
     /* Asked while the server ends, if the job failed to begin: nobody is left who could connect. NULL: not known. */
     bool (*is_alone)(void *arg);
-    void *processes_arg; /* of is_lost and is_alone, which the server's thread calls */
+    /* see wfi_store_options */
+    void (*describe_awaited)(void *arg, const wfi_store *store, char *out, size_t room);
+    void *processes_arg; /* of these functions, which the server's thread calls */
 } wfi_store_server_options;
 
 typedef struct wfi_store_server wfi_store_server;

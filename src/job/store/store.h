@@ -78,6 +78,8 @@ typedef struct wfi_store_outputs {
     void *arg;
 } wfi_store_outputs;
 
+typedef struct wfi_store wfi_store;
+
 typedef struct wfi_store_options {
     int world_size;
     bool elastic;
@@ -89,14 +91,16 @@ typedef struct wfi_store_options {
     const char *failure;
     uint64_t now_ns;
     wfi_store_outputs outputs;
+    /* Describes the processes of ranks that the store awaits (wfi_store_awaits), for a log line and an error: "" or
+     * "; rank 2 is ...". NULL: they are not known. */
+    void (*describe_awaited)(void *arg, const wfi_store *store, char *out, size_t room);
+    void *describe_arg;
 } wfi_store_options;
 
 typedef struct wfi_store_counts {
     uint64_t refused;  /* unauthenticated peers: wrong proofs, malformed frames */
     uint64_t messages; /* received and sent, without heartbeats */
 } wfi_store_counts;
-
-typedef struct wfi_store wfi_store;
 
 weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out); /* WEFT_ERR_INVALID, WEFT_ERR_MEMORY */
 void wfi_store_destroy(wfi_store *store);                                        /* sends nothing */
