@@ -119,15 +119,17 @@ typedef struct weft_agent_options {
     /* Name or address of the network interface; WEFT_IFACE. Default: tcp takes the interface on the route to
      * master_addr, verbs takes the nearest RDMA device that has an address. */
     const char *iface;
-    const char *ports; /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */
-    weft_sim *sim;     /* the simulated world (weft/sim.h); with simulated fabrics only */
+    /* Ports to listen on for peers: a range "low-high", each 1 to 65535, or one port from 1024 on. Each rank of a host
+     * needs one for each fabric that has ports. WEFT_PORTS; default: any. */
+    const char *ports;
+    weft_sim *sim; /* the simulated world (weft/sim.h); with simulated fabrics only */
 
     /*
      * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
      * is NULL, the secret is the content of the file that WEFT_SECRET_FILE names, or the value of WEFT_SECRET, which
      * weft then removes from the environment. If there is none, `bootstrap` and PMIx pass a random one. With `job` the
-     * field must be NULL, because weft_job_open makes a secret that its children inherit. Without a secret every
-     * process that reaches the ports may join, and the log has a warning.
+     * field must be NULL, because the job has a secret that the children of weft_job_open inherit. Without a secret
+     * every process that reaches the ports may join, and the log has a warning.
      */
     const void *secret;
     size_t secret_size;
@@ -198,7 +200,8 @@ typedef struct weft_agent_options {
  * and only *error has to be released. Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
  *   0's.
- *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
+ *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, all ports of a range, or the name of a function is
+ *   taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).

@@ -36,6 +36,16 @@ static bool is_taken(int ret)
     return ret == -FI_EADDRINUSE || ret == -FI_EADDRNOTAVAIL || ret == -EACCES;
 }
 
+weft_status wfofi_no_port(const wfi_fabric_options *options, const char *last, int ret, weft_error **error)
+{
+    int count = options->port_high - options->port_low + 1;
+    return wfi_error_fail(error, WEFT_ERR_EXISTS,
+                          "WEFT_PORTS, from %d to %d: %d port%s, and none can be had (the last: %s: %s): widen the "
+                          "range; a host with N ranks needs N ports for each fabric, and one more if MASTER_PORT is "
+                          "among them",
+                          options->port_low, options->port_high, count, count > 1 ? "s" : "", last, fi_strerror(-ret));
+}
+
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error)
 {
     int low = options->port_low, high = options->port_high;
@@ -53,11 +63,7 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
     char text[WFOFI_ADDRESS_TEXT];
     wfofi_address_text(&fabric->local, text);
     if (low > 0 && is_taken(ret))
-        return wfofi_fail(
-            error, ret,
-            "WEFT_PORTS, from %d to %d: %d port%s, and none can be had (the last: %s); a host with N ranks "
-            "needs N, or N + 1 where MASTER_PORT is among them: widen the range",
-            low, high, high - low + 1, high > low ? "s" : "", text);
+        return wfofi_no_port(options, text, ret, error);
     if (ret != 0)
         return wfofi_fail(error, ret, "cannot listen on %s", text);
     if (fabric->hooks->listening)

@@ -74,6 +74,8 @@ void wfofi_tune(void); /* before the first call of libfabric */
 /* status.c */
 weft_status wfofi_status(int ret); /* for a negative libfabric return value */
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
+/* No port of the range was free: WEFT_ERR_EXISTS. `last` is the last address that was tried, `ret` its error. */
+weft_status wfofi_no_port(const wfi_fabric_options *options, const char *last, int ret, weft_error **error);
 
 /* The functions that all providers share, for their tables. */
 #define WFOFI_FUNCTIONS                                                                                                \

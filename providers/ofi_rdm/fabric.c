@@ -173,11 +173,7 @@ static weft_status open_on_ports(wfrdm *rdm, const wfi_fabric_options *options, 
     if (ret == 0)
         return WEFT_OK;
     if (low > 0 && is_taken(ret))
-        return wfofi_fail(
-            error, ret,
-            "WEFT_PORTS, from %d to %d: %d port%s, and none can be had; a host with N ranks needs N, or N + "
-            "1 where MASTER_PORT is among them: widen the range",
-            low, high, high - low + 1, high > low ? "s" : "");
+        return wfofi_no_port(options, rdm->kind->provider, ret, error);
     return wfofi_fail(error, ret, "the endpoint of provider '%s'", rdm->kind->provider);
 }
 

@@ -58,7 +58,9 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
 static const char *hint_of(const char *address)
 {
     bool is_ip = *address == '[' || isdigit((unsigned char)*address);
-    return is_ip ? "; a firewall must let this port pass (WEFT_PORTS; WEFT_IFACE names another network)" : "";
+    return is_ip ? "; if a firewall drops or rejects it, open the port (WEFT_PORTS sets the ports, WEFT_IFACE the "
+                   "network)"
+                 : "";
 }
 
 /* Prints "; the last attempt to connect to 10.0.0.2:4711: Connection refused" and what to do; "" if no attempt failed

@@ -124,9 +124,10 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
             return status;
         }
         if (list.count == 1) {
-            (void)wfi_error_fail(error, status,
-                                 "fabric (WEFT_FABRIC) is \"%s\": it does not open: %s; \"auto\" takes one that opens",
-                                 text, why ? weft_error_message(why) : weft_status_text(status));
+            bool has_advice = status == WEFT_ERR_EXISTS; /* the fabric works, and the ports must change */
+            (void)wfi_error_fail(error, status, "fabric (WEFT_FABRIC) is \"%s\": it does not open: %s%s", text,
+                                 why ? weft_error_message(why) : weft_status_text(status),
+                                 has_advice ? "" : "; \"auto\" takes one that opens");
             weft_error_unref(why);
             return status;
         }
