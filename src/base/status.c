@@ -70,19 +70,27 @@ const char *weft_status_text(weft_status status)
     return i < TABLE_SIZE ? table[i].text : "a code that weft does not define";
 }
 
-static _Thread_local weft_status said; /* the last failure whose detail was logged */
+_Static_assert(TABLE_SIZE <= 64, "`said` has a bit for each status");
+/* The failures whose detail was logged since the last report: a bit for each place in the table. A program may report a
+ * failure after it has closed other things, which may fail too. */
+static _Thread_local uint64_t said;
 
 void wfi_status_said(weft_status status)
 {
-    said = status;
+    size_t place = find(status);
+    if (status == WEFT_OK)
+        said = 0;
+    else if (place < TABLE_SIZE)
+        said |= UINT64_C(1) << place;
 }
 
 int weft_report(weft_status status)
 {
     if (status >= 0)
         return 0;
-    bool was_said = status == said;
-    said = WEFT_OK;
+    size_t place = find(status);
+    bool was_said = place < TABLE_SIZE && said >> place & 1;
+    said = 0;
     if (was_said)
         return 1;
     wfi_quiet quiet;

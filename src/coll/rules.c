@@ -15,7 +15,9 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
     if (st == WEFT_ERR_INVALID && error)
         return wfi_error_fail(error, st, "weft_group_open: %s: %s", where, problem);
     if (st == WEFT_ERR_INVALID)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%s: %s", where, problem);
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "%s: %s", where, problem);
+    if (st == WEFT_ERR_INVALID)
+        wfi_status_said(st);
     return st;
 }
 

@@ -27,12 +27,14 @@ _Atomic int wfi_log_level_now = LEVEL_UNREAD;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL}; /* from WEFT_LOG_ERROR on */
 
+static atomic_bool fault_is_told; /* a caller got an error for the value of WEFT_LOG: the log does not repeat it */
+
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static pthread_rwlock_t sink_lock = PTHREAD_RWLOCK_INITIALIZER;
 static weft_log_sink current_sink;
 static void *current_arg;
 
-weft_status wfi_log_setting(int *level, weft_error **error)
+static weft_status read_setting(int *level, weft_error **error)
 {
     int place = WEFT_LOG_WARN - WEFT_LOG_ERROR;
     weft_status status = wfi_env_word("WEFT_LOG", level_names, &place, error);
@@ -40,11 +42,20 @@ weft_status wfi_log_setting(int *level, weft_error **error)
     return status;
 }
 
+weft_status wfi_log_setting(int *level, weft_error **error)
+{
+    weft_status status = read_setting(level, error);
+    if (status)
+        atomic_store(&fault_is_told, true);
+    return status;
+}
+
 static void read_level(void)
 {
     weft_error *error = NULL;
     int level;
-    if (wfi_log_setting(&level, &error) != WEFT_OK) { /* a program that only logs learns it only here */
+    /* a program that only logs learns it only here */
+    if (read_setting(&level, &error) != WEFT_OK && !atomic_load(&fault_is_told)) {
         wfi_quiet quiet;
         wfi_quiet_begin(&quiet);
         fprintf(stderr, "weft: warn %s\n", weft_error_message(error));
