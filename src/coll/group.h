@@ -188,7 +188,8 @@ struct weft_group {
     wfi_done ended;                  /* processes the end of the group: operation.c */
     wfi_task let_go;                 /* drops the reference of `ended` */
 
-    struct wfi_operation *asking; /* the operation whose time limit has passed: the members are being asked */
+    struct wfi_operation *asking; /* the operation that is late: the members are being asked */
+    const wfi_group_member *left; /* has closed the group, and `asking` waits for it; NULL: its time limit has passed */
     size_t unanswered;
     wfi_timer ask_timer;
 
@@ -470,12 +471,18 @@ void wfi_share_end(weft_group *group);         /* the group is over or closed */
 /* Whether it waits for that member. */
 bool wfi_share_waits(const wfi_operation *operation, size_t member);
 
+/* The advice for a group that some members have given up. */
+#define WFI_GROUP_AGAIN ": close the group and open it again, on all members"
+
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
 void wfi_missing_watch(weft_group *group);   /* an operation has begun: checks its progress from time to time */
 void wfi_missing_unwatch(weft_group *group); /* the group is over or closed */
 /* Whether an operation that has begun still has to receive from that member. */
 bool wfi_missing_waits(const wfi_operation *operation, size_t member);
+/* The operation waits for a member that has closed the group, so it cannot end: asks the others whether they have
+ * called the same operation. Then the group is over. */
+void wfi_missing_left(wfi_operation *operation, const wfi_group_member *member);
 void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: asks which members are missing */
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: answers are not needed */

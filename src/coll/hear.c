@@ -201,25 +201,22 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     return true;
 }
 
-#define AGAIN ": close the group and open it again, on all members"
-
 /*
- * Checks a member's report on an operation in progress. Ends the group and returns false if the operations differ, or
- * if that member has closed the group while this one waits for it.
+ * Checks a member's report on an operation in progress. Ends the group and returns false if the operations differ. If
+ * that member has closed the group while this one waits for it, asks the others before it ends the group.
  */
 static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_progress_report *report)
 {
     size_t index = (size_t)(from - group->members);
-    const wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
+    wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
     if (!operation || report->space != WFI_TOGETHER || operation->is_undecided)
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;
     if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
-    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank, "operation %llu, %s: rank %d has closed the group" AGAIN,
-                        (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
-    return false;
+    wfi_missing_left(operation, from);
+    return !group->over;
 }
 
 /* Returns false if the report is malformed. */
@@ -279,7 +276,7 @@ static weft_error *over_before(const weft_group *group, weft_error *error)
         why += size;
     weft_error *other = wfi_group_problem(group, weft_error_code(error), weft_error_worker(error),
                                           "it was over before rank %d made it: %s%s", wfi_agent_rank(group->agent), why,
-                                          strstr(why, AGAIN) ? "" : AGAIN);
+                                          strstr(why, WFI_GROUP_AGAIN) ? "" : WFI_GROUP_AGAIN);
     weft_error_unref(error);
     return other;
 }

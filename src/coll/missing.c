@@ -10,7 +10,8 @@
  * Members that called different operations (for example with another root) could wait for each other forever if there
  * is no time limit. So a member checks its oldest collective operation from time to time. If it is the same operation
  * as at the last check, the member asks the members from which it still has to receive. Each answer has the signature
- * of their operation, which must be the same (hear.c).
+ * of their operation, which must be the same (hear.c). A member that has closed the group has forgotten its
+ * operations. So it is blamed only when the answers of the others have shown no difference.
  */
 #include "coll/group.h"
 
@@ -53,9 +54,16 @@ static void name_missing(const weft_group *group, bool destroyed, char *out, siz
 /* All members have answered, or the time for answers is over. */
 static void conclude(weft_group *group)
 {
-    wfi_operation *operation = group->asking;
+    const wfi_operation *operation = group->asking;
     char missing[560] = "", which[80];
     int first = -1;
+    if (group->left) {
+        wfi_group_break_for(group, WEFT_ERR_CANCELLED, group->left->rank,
+                            "operation %llu, %s: rank %d has closed the group" WFI_GROUP_AGAIN,
+                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
+                            group->left->rank);
+        return;
+    }
     if (operation->space == WFI_TOGETHER)
         snprintf(which, sizeof which, "operation %llu, %s,", (unsigned long long)operation->number,
                  wfi_operation_names[operation->what.kind]);
@@ -72,7 +80,7 @@ static void conclude(weft_group *group)
                         "rank %d: %s was not complete within %lld ms: %s%s%s", wfi_agent_rank(group->agent), which,
                         (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
-                        missing, is_unmade ? ": close the group and open it again, on all members" : "");
+                        missing, is_unmade ? WFI_GROUP_AGAIN : "");
 }
 
 static void answers_due(wfi_timer *timer)
@@ -86,6 +94,7 @@ void wfi_missing_forget(wfi_operation *operation)
     if (group->asking != operation)
         return;
     group->asking = NULL;
+    group->left = NULL;
     wfi_net_timer_clear(group->agent->net, &group->ask_timer);
     for (size_t i = 0; i < group->size; i++)
         group->members[i].is_asked = false;
@@ -108,7 +117,7 @@ void wfi_missing_ask(wfi_operation *operation)
     for (size_t i = 0; i < group->size && !group->over; i++) {
         wfi_group_member *member = &group->members[i];
         member->missing = NULL;
-        if (!member->peer || (operation->space == WFI_BETWEEN && operation->peer != i))
+        if (!member->peer || member == group->left || (operation->space == WFI_BETWEEN && operation->peer != i))
             continue;
         member->is_asked = true;
         group->unanswered++;
@@ -119,6 +128,12 @@ void wfi_missing_ask(wfi_operation *operation)
     group->ask_timer.fire = answers_due;
     if (!group->unanswered || wfi_net_timer_set(agent->net, &group->ask_timer, until))
         conclude(group);
+}
+
+void wfi_missing_left(wfi_operation *operation, const wfi_group_member *member)
+{
+    operation->group->left = member;
+    wfi_missing_ask(operation);
 }
 
 /* ---- Looking at what waits --------------------------------------------------------------------------------------- */
@@ -215,6 +230,6 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
         return;
     if (report->state != WFI_STATE_HERE || report->called < operation->number)
         member->missing = reasons[report->state];
-    if (--group->unanswered == 0 && is_anybody_missing(group))
+    if (--group->unanswered == 0 && (group->left || is_anybody_missing(group)))
         conclude(group); /* otherwise all have called it: it may still end before the answers are due */
 }

@@ -285,6 +285,29 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
+/* A third member has given its part to one of the roots, and has closed the group: the other root waits for it too. */
+static void roots_differ_and_one_has_left(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    if (me == 2) {
+        MUST_OK(weft_group_reduce(all, x, WEFT_OP_SUM, 0, WEFT_FOREVER));
+        weft_group_close(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me < 2) {
+        MUST_BE(weft_group_reduce(all, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER), WEFT_ERR_STATE);
+        MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
+             strstr(weft_error_message(weft_group_error(all)), "root 1"));
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me < 2)
+        weft_group_close(all);
+    weft_tensor_unref(x);
+    weft_group_close(meet);
+}
+
 /* A root that waits for a member which has closed the group hears that, without a time limit. What such a member
  * gave before counts. */
 static void root_waits_for_destroyed(weft_agent *agent, void *arg)
@@ -656,6 +679,7 @@ WORLD_TEST(gave_and_left, 2, 1, SCENE)
 WORLD_TEST(sizes_differ, 2, 1, SCENE)
 WORLD_TEST(roots_differ, 2, 1, SCENE)
 WORLD_TEST(roots_differ_for_ever, 4, 1, SCENE)
+WORLD_TEST(roots_differ_and_one_has_left, 4, 1, SCENE)
 WORLD_TEST(root_waits_for_destroyed, 4, 1, SCENE)
 WORLD_TEST(one_gives_too_much, 2, 1, SCENE)
 WORLD_TEST(no_elements, 2, 1, SCENE)
@@ -664,6 +688,6 @@ WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_roots_differ_for_ever,
-          test_root_waits_for_destroyed, test_one_gives_too_much, test_no_elements, test_waits_its_turn,
-          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words,
-          test_overlaps, test_one_has_a_carrier, test_values_over_budget, test_end_replaces)
+          test_roots_differ_and_one_has_left, test_root_waits_for_destroyed, test_one_gives_too_much, test_no_elements,
+          test_waits_its_turn, test_late_and_small, test_early_flood, test_refusals, test_print_when_closed,
+          test_refused_words, test_overlaps, test_one_has_a_carrier, test_values_over_budget, test_end_replaces)
