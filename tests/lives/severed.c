@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * severed.c - one worker of a job on several hosts, whose links somebody cuts (tools/long.d/severed_link, one_way and firewalls do):
- * an agent, and calls. TEST_RENDEZVOUS_MS: how long it waits for the job to begin.
+ * an agent, and calls. TEST_RENDEZVOUS_MS: how long it waits for the job to begin; TEST_BOUND_MS: the death bound.
  *
  * usage: severed RANK WORLD_SIZE MASTER_ADDR MASTER_PORT SECONDS [stays | sees | out | lost | apart | narrow |
  *        small | called]
@@ -62,18 +62,19 @@ static weft_agent *open_as(char **argv)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    const char *patience_ms = getenv("TEST_RENDEZVOUS_MS");
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = 1,
-                                                           .has_rank = true,
-                                                           .rank = atoi(argv[1]),
-                                                           .world_size = atoi(argv[2]),
-                                                           .master_addr = argv[3],
-                                                           .master_port = atoi(argv[4]),
-                                                           .rendezvous_timeout_ms = patience_ms ? atoi(patience_ms) : 0,
-                                                           .death_timeout_ms = BOUND_MS * slow,
-                                                           .on_membership = count_member},
-                                     &agent, &error);
+    const char *patience_ms = getenv("TEST_RENDEZVOUS_MS"), *bound_ms = getenv("TEST_BOUND_MS");
+    weft_status st =
+        weft_agent_open(&(weft_agent_options){.functions = functions,
+                                              .function_count = 1,
+                                              .has_rank = true,
+                                              .rank = atoi(argv[1]),
+                                              .world_size = atoi(argv[2]),
+                                              .master_addr = argv[3],
+                                              .master_port = atoi(argv[4]),
+                                              .rendezvous_timeout_ms = patience_ms ? atoi(patience_ms) : 0,
+                                              .death_timeout_ms = bound_ms ? atoi(bound_ms) : BOUND_MS * slow,
+                                              .on_membership = count_member},
+                        &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;
