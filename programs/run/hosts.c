@@ -2,6 +2,7 @@
 /* hosts.c - see hosts.h. */
 #include "run/hosts.h"
 
+#include "base/launchers.h"
 #include "job/bootstrap/nodelist.h"
 
 #include <errno.h>
@@ -186,26 +187,6 @@ bool hosts_read(host_list *made, const char *path)
 
 /* ---- Slurm ------------------------------------------------------------------------------------------------------ */
 
-/* Item `index` of a list such as "4(x3),2": three times 4, then 2. Returns 0 if there is none. */
-static int slurm_number(const char *list, size_t index)
-{
-    while (list && *list) {
-        char *end;
-        long number = strtol(list, &end, 10), times = 1;
-        if (end == list || number < 1 || number > SLOTS_MOST)
-            return 0;
-        if (strncmp(end, "(x", 2) == 0)
-            times = strtol(end + 2, &end, 10);
-        if (*end == ')')
-            end++;
-        if (times > 0 && index < (size_t)times)
-            return (int)number;
-        index -= times > 0 ? (size_t)times : 0;
-        list = *end == ',' ? end + 1 : NULL;
-    }
-    return 0;
-}
-
 bool hosts_of_slurm(host_list *made)
 {
     const char *names = getenv("SLURM_JOB_NODELIST"), *nodes = getenv("SLURM_JOB_NUM_NODES");
@@ -214,15 +195,15 @@ bool hosts_of_slurm(host_list *made)
     if (!names || !nodes || strtol(nodes, NULL, 10) < 2)
         return true;
     for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof name); i++) {
-        int slots = slurm_number(getenv("SLURM_TASKS_PER_NODE"), i);
+        long slots = wfi_launcher_slurm_number(getenv("SLURM_TASKS_PER_NODE"), i, SLOTS_MOST);
         host *one = i < SLOTS_MOST ? add_host(made, name, HOST_SRUN) : NULL; /* Slurm names a node once */
         if (!one) {
             fprintf(stderr, "weft-run: SLURM_JOB_NODELIST names more than %zu nodes: at most %d\n", i, SLOTS_MOST);
             hosts_free(made);
             return false;
         }
-        one->slots = slots > 0 ? slots : 1;
-        one->cpus = slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i);
+        one->slots = slots > 0 ? (int)slots : 1;
+        one->cpus = (int)wfi_launcher_slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i, SLOTS_MOST);
     }
     return true;
 }

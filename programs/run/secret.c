@@ -2,12 +2,13 @@
 /* secret.c - see secret.h. */
 #include "run/secret.h"
 
+#include "base/sealed.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,14 +89,5 @@ bool secret_find(secret *out)
 
 int secret_memory_file(const void *bytes, size_t size)
 {
-    int made = memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* 0 to 2 become the workers' standard streams */
-    if (made >= 0)
-        close(made);
-    if (fd >= 0 && (pwrite(fd, bytes, size, 0) != (ssize_t)size ||
-                    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    return wfi_sealed_file("weft-secret", bytes, size);
 }

@@ -8,11 +8,13 @@
 #ifndef WEFT_RUN_SECRET_H
 #define WEFT_RUN_SECRET_H
 
+#include "job/protocol/secret.h" /* only its limits */
+
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SECRET_MIN 16
-#define SECRET_MAX 4096
+#define SECRET_MIN WFI_SECRET_MIN
+#define SECRET_MAX WFI_SECRET_MAX
 
 typedef struct secret {
     char bytes[SECRET_MAX + 2];
