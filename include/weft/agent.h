@@ -98,9 +98,9 @@ typedef struct weft_agent_options {
 
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
-    /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix) or Slurm
-     * (srun) tell the workers where rank 0 is. A job of one worker takes a free port. On rank 0 WEFT_ANY_PORT takes a
-     * free port, which the program must pass to the other workers: see on_store_port. */
+    /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), Slurm
+     * (srun) or PMI 1 (MPICH) tell the workers where rank 0 is. A job of one worker takes a free port. On rank 0
+     * WEFT_ANY_PORT takes a free port, which the program must pass to the other workers: see on_store_port. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
     /* On rank 0: weft_agent_open calls it as soon as the store's port can be reached, before it waits for the other

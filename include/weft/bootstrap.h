@@ -3,8 +3,9 @@
  * weft/bootstrap.h - how the workers of a job find rank 0, if the program brings its own way.
  *
  * Nothing is needed here if MASTER_ADDR and MASTER_PORT are set, or if the launcher is mpirun, prterun or srun: weft
- * uses PMIx and Slurm by itself (docs/environment.md). Another runtime serves by two or three functions. With MPI,
- * both `publish` and `lookup` are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0 (examples/mpi_groups.c).
+ * uses PMIx, Slurm and PMI 1 by itself (docs/environment.md). Another runtime serves by two or three functions. MPI
+ * serves too, in a program that uses it and that mpiexec of MPICH or of its relatives starts: `publish` and `lookup`
+ * both are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0 (examples/mpi_groups.c).
  */
 #ifndef WEFT_BOOTSTRAP_H
 #define WEFT_BOOTSTRAP_H

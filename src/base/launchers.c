@@ -42,6 +42,28 @@ const wfi_launcher wfi_launchers[] = {[WFI_LAUNCHER_BY_HAND] = {.name = "weft-ru
                                       {.name = "PMIx", .command = "prterun", .rank = "PMIX_RANK"},
                                       {0}};
 
+/* The value of the first of these variables that is set; 0: none, or no number. */
+static long first_number(const char *const *names)
+{
+    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && names[i]; i++) {
+        const char *text = getenv(names[i]);
+        if (text && *text)
+            return strtol(text, NULL, 10);
+    }
+    return 0;
+}
+
+int wfi_launcher_nodes(const char **launcher)
+{
+    for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
+        long size = first_number(one->size), local = first_number(one->local_size);
+        *launcher = one->name;
+        if (size >= 1 && local >= 1 && local <= size)
+            return local < size ? 2 : 1;
+    }
+    return 0;
+}
+
 long wfi_launcher_slurm_number(const char *list, size_t node, long most)
 {
     char *end;

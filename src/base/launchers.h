@@ -29,6 +29,12 @@ enum { WFI_LAUNCHER_BY_HAND }; /* the first one: RANK and WORLD_SIZE */
 extern const wfi_launcher wfi_launchers[];
 
 /*
+ * Asks the launchers that tell how many workers the job has, and how many of them are on this node. 1: one node, 2:
+ * several, 0: none of them started this process. *launcher is the name of the one that told it.
+ */
+int wfi_launcher_nodes(const char **launcher);
+
+/*
  * The number of node `node`, from 0, in a list of Slurm such as "4(x3),2": 4 for each of the first three nodes, 2 for
  * the fourth. 0: the list has no such node, is malformed, or NULL, or the number is not in 1 to `most`.
  */

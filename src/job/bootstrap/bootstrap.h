@@ -4,10 +4,11 @@
  * nodes.
  *
  * weft asks what started the workers: the program's own functions (weft/bootstrap.h), PMIx (mpirun, prterun, srun
- * --mpi=pmix), or Slurm (srun). PMIx and the program's functions carry a record from rank 0 to the others (record.h).
- * Slurm carries nothing: all workers derive the host and the port from its variables.
+ * --mpi=pmix), PMI 1 (mpiexec of MPICH and its relatives), or Slurm (srun). All but Slurm carry a record from rank 0
+ * to the others (record.h). Slurm carries nothing: all workers derive the host and the port from its variables.
  *
- * THREADS. Called on the thread that opens an agent. Agents share only the state of PMIx, which has a lock.
+ * THREADS. Called on the thread that opens an agent. Agents share only the state of PMIx and the connection of PMI,
+ * which have locks.
  */
 #ifndef WFI_BOOTSTRAP_H
 #define WFI_BOOTSTRAP_H
@@ -44,7 +45,7 @@ typedef struct wfi_bootstrap {
     weft_status (*find)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
 } wfi_bootstrap;
 
-extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_bootstrap_slurm;
+extern const wfi_bootstrap wfi_bootstrap_functions, wfi_bootstrap_pmix, wfi_bootstrap_pmi, wfi_bootstrap_slurm;
 
 /* Returns the first method that applies; NULL: none. */
 const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask);

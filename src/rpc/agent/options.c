@@ -292,10 +292,12 @@ static weft_status no_store(weft_error **error)
     const char *why;
     int size;
     (void)wfi_pmix_world_size(&size, &why); /* only for the reason */
-    return invalid(error,
-                   "no MASTER_PORT, and %s: start the program with weft-run -n N, srun, or the mpirun of Open MPI, or "
-                   "set MASTER_ADDR and MASTER_PORT to the address of rank 0 and a free port there",
-                   why);
+    return invalid(
+        error,
+        "no MASTER_PORT, and %s: start the program with weft-run -n N, srun, or mpirun, or set MASTER_ADDR and "
+        "MASTER_PORT to the address of rank 0 and a free port there. A program that uses MPI may pass "
+        "weft_agent_options.bootstrap instead",
+        why);
 }
 
 /* Neither the program nor the environment names rank 0's address and port: whatever started the workers is asked. */
