@@ -13,14 +13,14 @@
 #define WORKERS_MOST 65536
 
 static const char notes[] =
+    "Each worker gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT\n"
+    "and the job's secret (WEFT_SECRET_FILE or WEFT_SECRET if set, otherwise a random one). Its\n"
+    "standard input is empty. Its output is printed line by line, with its rank in front.\n"
+    "\n"
     "FILE of --hosts has one host a line: its name, perhaps with a user (me@node1), and how many\n"
     "workers it takes (slots=4; 1 if it is not given). \"#\" begins a comment. max_slots=K, which\n"
     "Open MPI knows, is ignored. The first host is filled first. A name that means this machine\n"
     "needs no ssh. The hosts need weft-run, PROGRAM and the present folder at the same paths.\n"
-    "\n"
-    "Each worker gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT\n"
-    "and the job's secret (WEFT_SECRET_FILE or WEFT_SECRET if set, otherwise a random one). Its\n"
-    "standard input is empty. Its output is printed line by line, with its rank in front.\n"
     "\n"
     "If a worker fails, one line says which and how, and weft-run ends the other workers: SIGTERM,\n"
     "then SIGKILL after --grace. With --restarts it then restarts all workers, because a job of\n"
@@ -106,7 +106,7 @@ int settings_read(int argc, char **argv, settings *out)
         {"restarts", CLI_INT, &o.restarts, 0, INT32_MAX, NULL, "K", "restart failed workers, K times in all", "0"},
         {"grace", CLI_NUMBER, &grace_s, 0, 86400, NULL, "SECONDS", "from SIGTERM to SIGKILL", "5"},
         {"connect-timeout", CLI_NUMBER, &connect_s, 0.1, 86400, NULL, "SECONDS",
-         "give up if none of the hosts that are awaited answers for so long", "60"},
+         "fail if hosts have not answered, and no other one has for that time", "60"},
         {"master-addr", CLI_TEXT, &o.master_addr, 0, 0, NULL, "ADDRESS", "where the others reach rank 0",
          "the first host; 127.0.0.1 if there is no other"},
         {"master-port", CLI_INT, &o.master_port, 1, 65535, NULL, "PORT", "the port of rank 0's store", "a free one"},
