@@ -35,8 +35,8 @@ extern const wfi_launcher wfi_launchers[];
 int wfi_launcher_nodes(const char **launcher);
 
 /*
- * The number of node `node`, from 0, in a list of Slurm such as "4(x3),2": 4 for each of the first three nodes, 2 for
- * the fourth. 0: the list has no such node, is malformed, or NULL, or the number is not in 1 to `most`.
+ * The number of a node, counted from 0, in a list of Slurm. In "4(x3),2" the first three nodes have 4, and the fourth
+ * has 2. Returns 0 if the list is NULL, is malformed or lacks that node, or if the number is not in 1 to `most`.
  */
 long wfi_launcher_slurm_number(const char *list, size_t node, long most);
 
