@@ -2,8 +2,8 @@
 /*
  * pmi.c - PMI 1 carries the record: under mpiexec of MPICH, Intel MPI and MVAPICH (Hydra), which leaves each process a
  * socket, PMI_FD. A command is a line, and so is its answer. Rank 0 publishes the record as a name's value in pieces,
- * the first one last; the others ask for the first until it is there. Names need no PMI_Init, and no fence, in which all
- * processes of the job must take part.
+ * the first one last; the others ask for the first until it is there. Names need no PMI_Init, and no fence, in which
+ * all processes of the job must take part.
  *
  * The socket has one owner: where MPI is in the process, it is MPI. Such a program uses weft/bootstrap.h.
  *
