@@ -3,8 +3,6 @@
 #include <weft/rpc.h>
 #include <weft/job.h>
 
-#include <stdlib.h>
-
 static weft_status sum(weft_call *call, void *user) /* runs on rank 0, once for each call */
 {
     weft_tensor *x = weft_call_tensor(call, 0); /* the signature was checked before */
@@ -40,7 +38,7 @@ static weft_status ask(weft_agent *agent)
 
 int main(void)
 {
-    bool launched = getenv("RANK") || getenv("SLURM_PROCID") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+    bool launched = weft_job_is_launched(NULL, NULL);
     weft_job *job = NULL;
     weft_agent *agent = NULL;
     weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);

@@ -4,7 +4,6 @@
 #include <weft/rpc.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <type_traits>
@@ -78,7 +77,7 @@ static void run(bool launched)
 
 int main()
 try {
-    run(std::getenv("RANK") || std::getenv("SLURM_PROCID") || std::getenv("PMIX_RANK") || std::getenv("PMI_RANK"));
+    run(weft_job_is_launched(nullptr, nullptr));
     return 0;
 } catch (const std::exception &failure) {
     std::fprintf(stderr, "hello: %s\n", failure.what());

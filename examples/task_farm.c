@@ -282,18 +282,16 @@ int main(int argc, char **argv)
                          .example = "task_farm --workers 8 --tasks 2000",
                          .options = options,
                          .count = sizeof options / sizeof *options};
-    static const char *const variables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    const char *rank = NULL;
+    int rank;
     weft_job *job = NULL;
     int code = cli_parse(&program, argc, argv);
     if (code >= 0)
         return code;
-    for (int i = 0; i < 4 && !rank; i++)
-        rank = getenv(variables[i]);
+    bool launched = weft_job_is_launched(&rank, NULL);
     catch_signals();
-    if (rank && strcmp(rank, "0") != 0)
+    if (launched && rank != 0)
         return work();
-    weft_status st = rank ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
+    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
     code = st ? weft_report(st) : farm(job);
     st = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is not a failure here */
     return code;

@@ -3,6 +3,7 @@
  * weft_info.c - prints what weft finds on this machine, and what it would choose for this process: the first thing that
  * a bug report should have (docs/weft-info.md). It is linked with the static library, whose inside it calls.
  */
+#include "base/launchers.h"
 #include "base/text/variables.h"
 #include "cli.h"
 #include "fabric.h"
@@ -17,6 +18,7 @@
 #include "topo/nics.h"
 #include "topo/share.h"
 
+#include <weft/job.h>
 #include <weft/log.h>
 
 #include <errno.h>
@@ -78,23 +80,24 @@ static void put_variables(out *to)
     }
 }
 
+static void put_seen(out *to, const char *launcher, const char *variable)
+{
+    const char *value = getenv(variable);
+    if (!value)
+        return;
+    out_row(to, "launcher", launcher);
+    out_text(to, "variable", "%s=%s", variable, value);
+}
+
 static void put_launcher(out *to)
 {
-    static const char *const seen[][2] = {{"weft_job_open", "WEFT_SPAWNED"},
-                                          {"torchrun", "TORCHELASTIC_RUN_ID"},
-                                          {"RANK and WORLD_SIZE", "RANK"},
-                                          {"Open MPI", "OMPI_COMM_WORLD_RANK"},
-                                          {"PMI", "PMI_RANK"},
-                                          {"PMIx (not read by weft)", "PMIX_RANK"},
-                                          {"Slurm", "SLURM_PROCID"}};
+    static const char *const others[][2] = {{"weft_job_open", "WEFT_SPAWNED"}, {"torchrun", "TORCHELASTIC_RUN_ID"}};
     out_section(to, "launchers", true);
-    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        const char *value = getenv(seen[i][1]);
-        if (!value)
-            continue;
-        out_row(to, "launcher", seen[i][0]);
-        out_text(to, "variable", "%s=%s", seen[i][1], value);
-    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        put_seen(to, others[i][0], others[i][1]);
+    for (const wfi_launcher *one = wfi_launchers; one->name; one++)
+        if (one == wfi_launchers || strcmp(one->rank, one[-1].rank) != 0) /* MPICH and MVAPICH share one */
+            put_seen(to, one->name, one->rank);
 }
 
 /* ---- Limits ----------------------------------------------------------------------------------------------------- */
@@ -467,8 +470,7 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
 {
     wfi_options options;
     weft_error *trouble = NULL;
-    bool has_rank =
-        !getenv("RANK") && !getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMI_RANK") && !getenv("SLURM_PROCID");
+    bool has_rank = !weft_job_is_launched(NULL, NULL);
     put_build(to);
     put_variables(to); /* before the options, which remove the secret */
     put_launcher(to);

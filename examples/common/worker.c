@@ -40,14 +40,6 @@ size_t worker_list_options(worker_options *job, cli_option out[WORKER_OPTIONS])
     return WORKER_OPTIONS;
 }
 
-/* The variables of launchers: torchrun and weft_job_open, Open MPI, PMI (MPICH, Hydra), Slurm. */
-static const char *const launchers[][2] = {
-    {"RANK", "WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "PMI_SIZE"},
-    {"SLURM_PROCID", "SLURM_NTASKS"},
-};
-
 static int take_variable(const cli *program, const char *name, int64_t low, int64_t high, int64_t *out)
 {
     const char *text = getenv(name);
@@ -65,20 +57,25 @@ static int take_variable(const cli *program, const char *name, int64_t low, int6
 
 int worker_find(const cli *program, worker_options *job, bool starts)
 {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && job->rank < 0; i++) {
-        const char *rank = getenv(launchers[i][0]);
-        if (!rank || !*rank || (i > 0 && starts))
-            continue;
-        int code = take_variable(program, launchers[i][0], 0, 65535, &job->rank);
-        if (code < 0)
-            code = take_variable(program, launchers[i][1], 2, 65536, &job->world_size);
-        if (code >= 0)
-            return code;
+    int rank, size;
+    const char *by_hand = getenv("RANK"), *all = getenv("WORLD_SIZE");
+    if (job->rank >= 0)
+        return -1;
+    if (by_hand && *by_hand) {
+        int code = take_variable(program, "RANK", 0, 65535, &job->rank);
+        return code < 0 ? take_variable(program, "WORLD_SIZE", 2, 65536, &job->world_size) : code;
     }
-    const char *size = getenv("WORLD_SIZE");
-    if (job->rank < 0 && !starts && size && *size)
+    if (starts || !weft_job_is_launched(&rank, &size))
+        return -1;
+    if (all && *all)
         return cli_error(program,
-                         "WORLD_SIZE is '%s', and RANK is not set: a worker of a job started by hand needs both", size);
+                         "WORLD_SIZE is '%s', and RANK is not set: a worker of a job started by hand needs both", all);
+    if (size < 2)
+        return cli_error(program,
+                         "a launcher started this process, but the environment names no job of 2 workers or more: "
+                         "start it with weft-run -n N, mpirun or srun");
+    job->rank = rank;
+    job->world_size = size;
     return -1;
 }
 

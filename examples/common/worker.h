@@ -3,7 +3,7 @@
  * worker.h - this process as one worker of a job: its rank, its messages, its signals and its exit code.
  *
  * A program is either rank 0 of a job whose other workers it starts itself, or one worker of a job that was started by
- * hand or by a launcher. Nothing here calls weft, except worker_choose_device.
+ * hand or by a launcher. Only worker_find and worker_choose_device call weft.
  */
 #ifndef EXAMPLES_WORKER_H
 #define EXAMPLES_WORKER_H

@@ -9,7 +9,8 @@
  *     {
  *         weft_job *job = NULL;
  *         weft_agent *agent;
- *         weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
+ *         bool launched = weft_job_is_launched(NULL, NULL);
+ *         weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
  *         options.job = job; // NULL in a child
  *         if (!st && !(st = weft_agent_open(&options, &agent, NULL)))
  *             st = weft_agent_close(agent);
@@ -61,6 +62,15 @@ typedef struct weft_job_options {
  * One thread.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
+
+/*
+ * Whether this process is a worker that something else started: weft_job_open in its parent, or a launcher (mpirun, srun,
+ * weft-run and those of docs/environment.md), or a user who set RANK or WORLD_SIZE. A program that starts its own
+ * workers calls weft_job_open only if it returns false. *rank and *world_size receive what weft_agent_open will take
+ * from the environment, -1 if it is malformed or incomplete, and if nothing started this process; weft_agent_open then
+ * says what is wrong. Either may be NULL. Under PMIx, asking for them connects to the launcher. Any thread.
+ */
+WEFT_API bool weft_job_is_launched(int *rank, int *world_size);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);

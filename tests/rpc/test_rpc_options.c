@@ -4,6 +4,7 @@
 #include "topo/share.h"
 #include "unit.h"
 
+#include <weft/job.h>
 #include <weft/log.h>
 
 #include <stdlib.h>
@@ -330,6 +331,32 @@ static void test_half_a_rank(void **state)
     must_refuse(NULL, "SLURM_PROCID is set (\"7\")", "SLURM_NTASKS is not");
 }
 
+static void must_be_launched(bool launched, int rank, int world_size)
+{
+    int one = 77, all = 77;
+    assert_int_equal(weft_job_is_launched(NULL, NULL), launched);
+    assert_int_equal(weft_job_is_launched(&one, &all), launched);
+    assert_int_equal(one, rank);
+    assert_int_equal(all, world_size);
+}
+
+static void test_is_launched(void **state)
+{
+    must_be_launched(true, 1, 4);
+    unsetenv("RANK");
+    must_be_launched(true, -1, -1); /* weft_agent_open says that RANK lacks */
+    unsetenv("WORLD_SIZE");
+    must_be_launched(false, -1, -1);
+    setenv("PMI_RANK", "2", 1);
+    must_be_launched(true, -1, -1);
+    setenv("PMI_SIZE", "3", 1);
+    must_be_launched(true, 2, 3);
+    setenv("PMI_RANK", "x", 1);
+    must_be_launched(true, -1, -1);
+    setenv("PMI_RANK", "", 1);
+    must_be_launched(false, -1, -1);
+}
+
 /* Without RANK, an elastic job's worker takes any; its name then is the store's to give. */
 static void test_elastic(void **state)
 {
@@ -446,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),
         cmocka_unit_test_setup(test_half_a_rank, clear_environment),
+        cmocka_unit_test_setup(test_is_launched, clear_environment),
         cmocka_unit_test_setup(test_elastic, clear_environment),
         cmocka_unit_test_setup(test_no_secret_is_said_where_others_reach_us,
                                clear_environment), /* before one is kept */

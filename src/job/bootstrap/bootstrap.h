@@ -61,6 +61,10 @@ int wfi_bootstrap_nodes(const char **launcher);
 weft_status wfi_bootstrap_find(const wfi_bootstrap *method, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
                                weft_error **error);
 
+/* This worker's rank and the number of workers, from the environment. `elastic`: the rank may be missing, and is then
+ * WEFT_ANY_RANK. WEFT_ERR_INVALID, with *error: they are malformed, or not both there. */
+weft_status wfi_bootstrap_rank(bool elastic, int *rank, int *world_size, weft_error **error);
+
 /* PMIx: the size of the job of this process. False: there is no PMIx, or it does not say; *why (borrowed) has the
  * reason. */
 bool wfi_pmix_world_size(int *size, const char **why);

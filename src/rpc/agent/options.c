@@ -6,11 +6,9 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/launchers.h"
 #include "base/socket.h"
 #include "base/text/log.h"
 #include "base/text/variables.h"
-#include "base/utf8.h"
 #include "job/bootstrap/bootstrap.h"
 #include "job/launch/launch.h"
 #include "mem/slab.h"
@@ -27,8 +25,6 @@
 /* A worker sends four heartbeats in a bound and dials a lost store every 10 ms. With a shorter bound, a worker whose
  * thread waited for a core would be declared dead. */
 #define LEAST_DEATH_MS 100
-/* The advice if the environment of a worker is incomplete. */
-#define START_IT "start the program with weft-run -n N, mpirun or srun"
 #define OWN_DESCRIPTORS 64 /* descriptors of weft and the program, without those for peers */
 
 WEFT_PRINTF(2, 3)
@@ -40,88 +36,6 @@ static weft_status invalid(weft_error **error, const char *format, ...)
     *error = wfi_error_create_v(&detail, format, args);
     va_end(args);
     return WEFT_ERR_INVALID;
-}
-
-/* No launcher has set both variables. If one of them is set, the error names the other. */
-static weft_status no_rank(bool elastic, weft_error **error)
-{
-    for (const wfi_launcher *one = wfi_launchers; one->name; one++) {
-        const char *last = one->size[1] ? one->size[1] : one->size[0];
-        const char *rank = wfi_env_string(one->rank), *size = last ? wfi_env_string(last) : NULL;
-        if (!last || !rank == !size)
-            continue;
-        return invalid(error,
-                       "%s is set (\"%.*s\"), but %s is not: a worker needs both (RANK and WORLD_SIZE, or a "
-                       "launcher's variables): " START_IT ", or set has_rank "
-                       "in the options",
-                       rank ? one->rank : last, wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size,
-                       rank ? last : one->rank);
-    }
-    return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
-                                    "ranks the elastic job has: start it with weft-run --elastic MIN:MAX, or set "
-                                    "WORLD_SIZE"
-                                  : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
-                                    "which worker this is: " START_IT);
-}
-
-/* prterun sets no size: PMIx knows it. */
-static weft_status rank_from_pmix(weft_agent_options *values, weft_error **error)
-{
-    int64_t rank = -1;
-    const char *why;
-    weft_status st = wfi_env_i64("PMIX_RANK", 0, 65535, &rank, error);
-    if (st)
-        return st;
-    if (rank < 0)
-        return no_rank(values->elastic, error);
-    if (!wfi_pmix_world_size(&values->world_size, &why))
-        return invalid(error,
-                       "PMIX_RANK is %lld, and the size of the job is not known (%s): " START_IT ", or set RANK "
-                       "and WORLD_SIZE",
-                       (long long)rank, why);
-    values->rank = (int)rank;
-    return WEFT_OK;
-}
-
-/* Reads the rank and the size of the job, if this launcher has set both; *from is the variable of the size. Otherwise
- * *size is -1. */
-static weft_status read_launcher(const wfi_launcher *launcher, bool elastic, int64_t *rank, int64_t *size,
-                                 const char **from, weft_error **error)
-{
-    *rank = WEFT_ANY_RANK;
-    *size = -1;
-    weft_status st = wfi_env_i64(launcher->rank, elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
-    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && launcher->size[i] && *size < 1 && !st; i++) {
-        *from = launcher->size[i];
-        st = wfi_env_i64(*from, 1, 65536, size, error);
-    }
-    if (*rank < 0 && !elastic)
-        *size = -1;
-    return st;
-}
-
-static weft_status rank_from_launcher(weft_agent_options *values, weft_error **error)
-{
-    int64_t rank, size = -1;
-    const char *from = NULL;
-    const wfi_launcher *one = wfi_launchers;
-    for (; one->name && one->size[0]; one++) {
-        weft_status st = read_launcher(one, values->elastic, &rank, &size, &from, error);
-        if (st)
-            return st;
-        if (size >= 1)
-            break;
-    }
-    if (size < 1)
-        return rank_from_pmix(values, error);
-    if (one->started && !wfi_env_string(one->started) && rank == 0 && size > 1) /* as in a batch script */
-        return invalid(error,
-                       "world size %lld comes from %s, but %s did not start this process (%s is not set): " START_IT
-                       ", or set RANK and WORLD_SIZE",
-                       (long long)size, from, one->command, one->started);
-    values->rank = (int)rank;
-    values->world_size = (int)size;
-    return WEFT_OK;
 }
 
 static weft_status check_rank(const weft_agent_options *values, weft_error **error)
@@ -149,7 +63,7 @@ static weft_status resolve_rank(wfi_options *out, weft_error **error)
         out->store_fd = wfi_job_take_fd(values->job);
         out->processes = wfi_processes_of(values->job); /* if it fails, the processes are not watched */
     } else if (!st && !values->has_rank) {
-        st = rank_from_launcher(values, error);
+        st = wfi_bootstrap_rank(values->elastic, &values->rank, &values->world_size, error);
     }
     if (!st)
         st = check_rank(values, error);
