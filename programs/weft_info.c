@@ -97,7 +97,7 @@ static void put_launcher(out *to)
         put_seen(to, others[i][0], others[i][1]);
     for (const wfi_launcher *one = wfi_launchers; one->name; one++)
         if (one == wfi_launchers || strcmp(one->rank, one[-1].rank) != 0) /* MPICH and MVAPICH share one */
-            put_seen(to, one->name, one->rank);
+            put_seen(to, one == wfi_launchers ? "RANK and WORLD_SIZE" : one->name, one->rank);
 }
 
 /* ---- Limits ----------------------------------------------------------------------------------------------------- */
