@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank.c - a worker's rank and the size of its job, from the variables of the launcher that started it (launchers.h). */
+/* rank.c - a worker's rank and the size of its job, from the variables of its launcher (launchers.h). */
 #include "base/env.h"
 #include "base/error.h"
 #include "base/launchers.h"
