@@ -37,7 +37,7 @@ slurm_port) # two nodes, says Slurm: MASTER_PORT alone is enough, because Slurm 
   grep -q "WEFT_INSECURE is set: any process that reaches the ports of this job's 2 nodes" "$log.0" || fail "Slurm was not asked"
   ;;
 mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
-  command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" || exit 77
+  command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" && grep -q "^WEFT_PMIX:BOOL=ON" "$3" || exit 77
   run=(env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT timeout 60 mpirun --oversubscribe)
   [ "$(id -u)" != 0 ] || run+=(--allow-run-as-root)
   "${run[@]}" -n 3 "$program" >"$log" 2>&1 || fail "exit code $?"

@@ -127,7 +127,7 @@ def main(root, cmake):
     for chosen in combinations():
         args = recipe(chosen).cmake_args()
         check_names(args, text)
-        if not chosen["cuda"] and tuple(args) not in seen:
+        if not chosen["cuda"] and chosen["pmix"] and tuple(args) not in seen:
             seen.add(tuple(args))
             configure(cmake, args)
     check_versions(text)

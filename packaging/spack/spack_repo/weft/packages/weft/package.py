@@ -20,7 +20,7 @@ class Weft(CMakePackage, CudaPackage):
     version("main", branch="main")
 
     variant("rpc_only", default=False, description="Only calls, tensors and groups: without oneDNN, OpenBLAS and cJSON")
-    variant("pmix", default=True, description="Build with Spack's PMIx (~pmix: with the system's, if there is one)")
+    variant("pmix", default=True, description="Find rank 0 by PMIx: mpirun of Open MPI, prterun, srun --mpi=pmix")
 
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
@@ -43,6 +43,7 @@ class Weft(CMakePackage, CudaPackage):
         args = [
             self.define_from_variant("WEFT_CUDA", "cuda"),
             self.define_from_variant("WEFT_RPC_ONLY", "rpc_only"),
+            self.define_from_variant("WEFT_PMIX", "pmix"),
             self.define("WEFT_TESTS", False),
             self.define("WEFT_EXAMPLES", False),
             self.define("WEFT_PERF", False),
