@@ -76,6 +76,9 @@ static weft_status check_secret(const wfi_bootstrap_ask *ask, int nodes, wfi_boo
     char count[32] = "an unknown number of";
     if (nodes)
         snprintf(count, sizeof count, "%d", nodes);
+    if (nodes != 1 && !insecure && ask->rank != 0)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "this job has %s nodes and no secret: rank 0 says what to do",
+                              count);
     if (nodes != 1 && !insecure)
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "this job has %s nodes and no secret: name a file of one with WEFT_SECRET_FILE, start it "
