@@ -98,9 +98,10 @@ typedef struct weft_agent_options {
 
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
-    /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), Slurm
-     * (srun) or PMI 1 (MPICH) tell the workers where rank 0 is. A job of one worker takes a free port. On rank 0
-     * WEFT_ANY_PORT takes a free port, which the program must pass to the other workers: see on_store_port. */
+    /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), PMI
+     * 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker takes a free port.
+     * On rank 0 WEFT_ANY_PORT takes a free port, which the program must pass to the other workers: see
+     * on_store_port. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
     /* On rank 0: weft_agent_open calls it as soon as the store's port can be reached, before it waits for the other
@@ -125,11 +126,11 @@ typedef struct weft_agent_options {
     weft_sim *sim; /* the simulated world (weft/sim.h); with simulated fabrics only */
 
     /*
-     * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
-     * is NULL, the secret is the content of the file that WEFT_SECRET_FILE names, or the value of WEFT_SECRET, which
-     * weft then removes from the environment. If there is none, `bootstrap` and PMIx pass a random one. With `job` the
-     * field must be NULL, because the job has a secret that the children of weft_job_open inherit. Without a secret
-     * every process that reaches the ports may join, and the log has a warning.
+     * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the
+     * field is NULL, the secret is the content of the file that WEFT_SECRET_FILE names, or the value of WEFT_SECRET,
+     * which weft then removes from the environment. If there is none, `bootstrap`, PMIx and PMI 1 pass a random one.
+     * With `job` the field must be NULL, because the job has a secret that the children of weft_job_open inherit.
+     * Without a secret every process that reaches the ports may join, and the log has a warning.
      */
     const void *secret;
     size_t secret_size;

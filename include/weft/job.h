@@ -65,11 +65,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *option
 
 /*
  * Whether this process is a worker that something else started: weft_job_open in its parent, or a launcher (mpirun,
- * srun, weft-run and those of docs/environment.md), or a user who set RANK or WORLD_SIZE. A program that starts its
- * own workers calls weft_job_open only if it returns false. *rank and *world_size receive what weft_agent_open will
- * take from the environment, -1 if it is malformed or incomplete, and if nothing started this process;
- * weft_agent_open then says what is wrong. Either may be NULL. Under PMIx, asking for them connects to the launcher.
- * Any thread.
+ * srun, weft-run and those of docs/environment.md), or a user who set RANK or WORLD_SIZE. A batch script of Slurm is
+ * none of these. A program that starts its own workers calls weft_job_open only if it returns false. *rank and
+ * *world_size receive what weft_agent_open will take from the environment, -1 if it is malformed or incomplete, and
+ * if nothing started this process; weft_agent_open then says what is wrong. Either may be NULL. Under PMIx, asking
+ * for them connects to the launcher. Any thread.
  */
 WEFT_API bool weft_job_is_launched(int *rank, int *world_size);
 

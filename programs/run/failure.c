@@ -6,10 +6,12 @@
 #include "run/worker.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static void describe_signal(int number, char *out, size_t room)
 {
@@ -46,8 +48,9 @@ void failure_describe(const failure *of, const link_state *link, const char *pro
         worker_describe_trouble(program, code, how, sizeof how);
         snprintf(out, room, "rank %d on %s could not be started: %s", rank, name, how);
     } else if (kind == ENDED_NO_FOLDER) {
-        snprintf(out, room, "rank %d on %s could not be started: the folder of weft-run is not there: %s", rank, name,
-                 strerror(code));
+        char folder[PATH_MAX] = "the folder in which weft-run was started";
+        (void)!getcwd(folder, sizeof folder);
+        snprintf(out, room, "rank %d on %s could not be started: %.300s: %s", rank, name, folder, strerror(code));
     } else if (link->to->method == HOST_HERE) {
         failure_describe_status(link->status, how, sizeof how);
         snprintf(out, room, "rank %d is lost: the process that watched it %s", rank, how);

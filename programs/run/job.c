@@ -26,7 +26,7 @@
 #define HURRIED_MS 500      /* the same after a second signal */
 #define LAST_MS 1000        /* for the reader of stdout after a signal has ended the job */
 #define ALIVE_MS 10000      /* between two signs of life for the nodes of other hosts */
-#define SILENCE_MS 60000    /* without one for so long, such a node ends its workers */
+#define SILENCE_MS 60000    /* without one for so long, a node ends its workers; without an answer, weft-run the job */
 #define TELL_FIRST_MS 10000 /* when the hosts that do not answer are named */
 #define TELL_NEXT_MS 30000  /* and again */
 #define FIXED_FDS 3         /* in the list for poll, before those of the links */
@@ -81,6 +81,18 @@ static void end_workers(job *j, int number, int64_t grace_ms)
     for (size_t i = 0; i < j->link_count; i++)
         order_end(&j->links[i], number, grace_ms);
     j->late_ms = clock_ms() + grace_ms + LATE_MS;
+}
+
+/* ssh notices a cut network, but srun does not. */
+static void give_up_silent(job *j)
+{
+    for (size_t i = 0; i < j->link_count; i++) {
+        if (j->links[i].unanswered < SILENCE_MS / ALIVE_MS || j->links[i].until_ms || j->links[i].pid <= 0)
+            continue;
+        printer_say(&j->printed, "nothing came from %s for %d s: its workers may still run", j->links[i].to->name,
+                    SILENCE_MS / 1000);
+        link_end(&j->links[i], clock_ms());
+    }
 }
 
 static void send_alive(job *j, int limit_ms)
@@ -237,9 +249,12 @@ static void lose_link(job *j, size_t link)
                  lost->to->name);
         fail(j, 1, what);
     } else if (is_opening) {
-        bool lacks = WIFEXITED(lost->status) && WEXITSTATUS(lost->status) == 127;
+        bool exited = WIFEXITED(lost->status), lacks = exited && WEXITSTATUS(lost->status) == 127;
+        bool was_other = exited && WEXITSTATUS(lost->status) == 0;
         snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name, link_command(lost), how,
-                 lacks ? " (is weft-run installed there? --node-program)" : "");
+                 lacks       ? " (is it installed here, and weft-run there? --ssh, --node-program)"
+                 : was_other ? ", but weft-run has not started there (--node-program)"
+                             : "");
         fail(j, 1, what);
     }
     for (int rank = 0; rank < j->count; rank++)
@@ -490,7 +505,8 @@ static void serve_link(job *j, size_t link)
     link_state *one = &j->links[link];
     const struct pollfd *fds = &j->fds[FIXED_FDS + 2 * link];
     if (fds[1].revents && one->in >= 0)
-        (void)link_write(one); /* if that fails, its output ends too */
+        if (!link_write(one))
+            link_end(one, clock_ms() + REAP_MS);
     if (fds[0].revents && one->out >= 0)
         take_link(j, link);
     if (one->until_ms && one->pid > 0 && link_reap(one))
@@ -503,6 +519,7 @@ static void loop(job *j)
         watch(j);
         if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0 && errno != EINTR) {
             printer_say(&j->printed, "poll of %zu hosts: %s", j->link_count, strerror(errno));
+            j->code = j->code ? j->code : 1;
             give_up(j);
         }
         if (j->fds[0].revents)
@@ -517,6 +534,7 @@ static void loop(job *j)
             give_up(j);
         if (j->alive_ms && clock_ms() >= j->alive_ms) {
             j->alive_ms = clock_ms() + ALIVE_MS;
+            give_up_silent(j);
             send_alive(j, SILENCE_MS);
         }
         if (!j->is_closing && j->phase != OPENING && j->running == 0)

@@ -132,6 +132,8 @@ bool link_open(link_state *made, const host *to, const settings *o)
     made->pid = fork();
     if (made->pid == 0)
         become(&remote, down[0], up[1]);
+    if (made->pid > 0)
+        (void)setpgid(made->pid, made->pid); /* here as well, because either may run first */
     close(down[0]);
     close(up[1]);
     made->in = down[1];
@@ -160,7 +162,9 @@ static void find_greeting(link_state *from)
 
 bool link_read(link_state *from)
 {
+    size_t before = from->inbox.used;
     bool is_open = buffer_read(&from->inbox, from->out) == BUFFER_OPEN;
+    from->unanswered = from->inbox.used > before ? 0 : from->unanswered;
     if (!from->is_greeted)
         find_greeting(from);
     return is_open;
@@ -191,7 +195,7 @@ void link_end(link_state *done, int64_t until_ms)
 void link_stop_connecting(link_state *of)
 {
     if (of->pid > 0 && !of->is_greeted && of->to->method != HOST_HERE)
-        (void)kill(of->pid, SIGTERM);
+        (void)kill(-of->pid, SIGTERM);
 }
 
 bool link_reap(link_state *done)
@@ -200,7 +204,7 @@ bool link_reap(link_state *done)
         return true;
     bool is_late = clock_ms() >= done->until_ms;
     if (is_late)
-        (void)kill(done->pid, SIGKILL);
+        (void)kill(-done->pid, SIGKILL); /* a script given as --ssh may have started ssh */
     pid_t got;
     do
         got = waitpid(done->pid, &done->status, is_late ? 0 : WNOHANG);

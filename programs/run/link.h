@@ -19,6 +19,7 @@ typedef struct link_state {
     int process;      /* after link_end: a descriptor that is readable when the process has exited; -1: none */
     int64_t until_ms; /* after link_end: when the process is killed; 0: it is not yet to exit */
     int status;       /* of waitpid, once reaped */
+    int unanswered;   /* signs of life (TO_NODE_ALIVE) since something came */
     size_t unpaid;    /* bytes of output without credit for the node (node.h) */
     buffer outbox, inbox;
 } link_state;

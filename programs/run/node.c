@@ -22,8 +22,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GRACE_MS 5000 /* until weft-run says another */
-#define FIXED_FDS 3   /* in the list for poll, before those of the workers */
+#define GRACE_MS 5000  /* until weft-run says another */
+#define FIXED_FDS 3    /* in the list for poll, before those of the workers */
+#define LINGER_MS 1000 /* for output of processes that a worker started, after its end */
 
 extern char **environ;
 
@@ -72,6 +73,13 @@ static void put_ended(node *n, int rank, int kind, int code)
     frame_number(&n->outbox, rank);
     frame_number(&n->outbox, kind);
     frame_number(&n->outbox, code);
+    frame_end(&n->outbox, begun);
+}
+
+static void put_alive(node *n)
+{
+    size_t begun = frame_begin(&n->outbox, FROM_NODE_ALIVE);
+    frame_number(&n->outbox, 0);
     frame_end(&n->outbox, begun);
 }
 
@@ -127,21 +135,52 @@ static void worker_ended(node *n, worker *ended)
         put_ended(n, ended->rank, ENDED_SIGNAL, WTERMSIG(status));
 }
 
+static bool is_over(const node *n, const worker *lingering)
+{
+    int64_t now_ms = clock_ms();
+    bool is_open = lingering->pipes[0] >= 0 || lingering->pipes[1] >= 0;
+    return !is_open || n->is_cut || now_ms >= lingering->lingers_to_ms ||
+           (lingering->kill_at_ms && now_ms >= lingering->kill_at_ms);
+}
+
+static void end_lingering(node *n)
+{
+    for (size_t i = 0; i < n->count; i++) {
+        worker *one = &n->workers[i];
+        if (!one->lingers_to_ms || !is_over(n, one))
+            continue;
+        one->lingers_to_ms = 0;
+        worker_ended(n, one);
+    }
+}
+
+static bool is_worker(const node *n, pid_t pid)
+{
+    for (size_t i = 0; i < n->count; i++)
+        if (n->workers[i].pid == pid)
+            return true;
+    return false;
+}
+
 /* This process inherits the orphans of its workers, so a child need not be a worker. */
 static void reap(node *n)
 {
     siginfo_t about;
+    for (size_t i = 0; i < n->count; i++) {
+        worker *one = &n->workers[i];
+        about.si_pid = 0;
+        if (one->pid > 0 && !one->lingers_to_ms &&
+            waitid(P_PID, (id_t)one->pid, &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid)
+            one->lingers_to_ms = clock_ms() + LINGER_MS;
+    }
+    end_lingering(n);
     for (;;) {
         about.si_pid = 0;
         if (waitid(P_ALL, 0, &about, WEXITED | WNOHANG | WNOWAIT) != 0 || about.si_pid == 0)
             return;
-        worker *ended = NULL;
-        for (size_t i = 0; i < n->count && !ended; i++)
-            ended = n->workers[i].pid == about.si_pid ? &n->workers[i] : NULL;
-        if (ended)
-            worker_ended(n, ended);
-        else
-            (void)waitpid(about.si_pid, NULL, WNOHANG);
+        if (is_worker(n, about.si_pid)) /* orphans that ended after it wait until it is reaped */
+            return;
+        (void)waitpid(about.si_pid, NULL, WNOHANG);
     }
 }
 
@@ -175,7 +214,7 @@ static int64_t kill_late(node *n)
         if (each->pid <= 0 || !each->kill_at_ms)
             continue;
         if (each->kill_at_ms <= now_ms) {
-            each->is_killed = true;
+            each->is_killed = !each->lingers_to_ms;
             worker_signal(each, SIGKILL);
         } else if (!next_ms || each->kill_at_ms < next_ms) {
             next_ms = each->kill_at_ms;
@@ -305,6 +344,7 @@ static bool obey(node *n, frame *order)
         return !order->is_bad;
     case TO_NODE_ALIVE:
         n->silence_ms = number > 0 ? number : 0;
+        put_alive(n);
         return !order->is_bad;
     default:
         return false;
@@ -383,7 +423,11 @@ static void watch(node *n)
 /* Milliseconds, for poll; -1: no limit. */
 static int time_left(node *n)
 {
-    int64_t next_ms = kill_late(n), silent_ms = n->silence_ms && !n->is_cut ? n->heard_ms + n->silence_ms : 0;
+    int64_t next_ms = kill_late(n);
+    for (size_t i = 0; i < n->count; i++)
+        if (n->workers[i].lingers_to_ms && (!next_ms || n->workers[i].lingers_to_ms < next_ms))
+            next_ms = n->workers[i].lingers_to_ms;
+    int64_t silent_ms = n->silence_ms && !n->is_cut ? n->heard_ms + n->silence_ms : 0;
     if (silent_ms && (!next_ms || silent_ms < next_ms))
         next_ms = silent_ms;
     int64_t left_ms = next_ms - clock_ms() + 1;
@@ -419,6 +463,7 @@ static void loop(node *n)
             cut(n);
         if (signals)
             take_signals(n);
+        end_lingering(n);
         if (in && !n->is_cut)
             take_orders(n);
         notice_silence(n);

@@ -30,8 +30,10 @@ void order_end(link_state *to, int number, int64_t grace_ms)
 void order_alive(link_state *to, int limit_ms)
 {
     bool is_stuck = limit_ms && to->outbox.used > 0;
-    if (to->to->method != HOST_HERE && to->is_ready && !is_stuck)
+    if (to->to->method != HOST_HERE && to->is_ready && !is_stuck) {
         put(to, TO_NODE_ALIVE, (const int64_t[]){limit_ms}, 1);
+        to->unanswered += limit_ms > 0;
+    }
 }
 
 void order_credit(link_state *to)

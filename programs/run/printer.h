@@ -18,7 +18,7 @@ typedef struct printer {
 void printer_init(printer *made);
 /* Adds "weft-run: TEXT" to stderr. */
 __attribute__((format(printf, 2, 3))) void printer_say(printer *to, const char *format, ...);
-/* Whether so little waits to be written that more may be read from the nodes. */
+/* Whether so little waits to be written that the nodes get credit for more. */
 bool printer_has_room(const printer *of);
 /* Writes what can be written without waiting. */
 void printer_write(printer *from);

@@ -106,7 +106,7 @@ int settings_read(int argc, char **argv, settings *out)
         {"restarts", CLI_INT, &o.restarts, 0, INT32_MAX, NULL, "K", "restart failed workers, K times in all", "0"},
         {"grace", CLI_NUMBER, &grace_s, 0, 86400, NULL, "SECONDS", "from SIGTERM to SIGKILL", "5"},
         {"connect-timeout", CLI_NUMBER, &connect_s, 0.1, 86400, NULL, "SECONDS",
-         "fail if hosts have not answered, and no other one has for that time", "60"},
+         "fail if no further host has answered for that time", "60"},
         {"master-addr", CLI_TEXT, &o.master_addr, 0, 0, NULL, "ADDRESS", "where the others reach rank 0",
          "the first host; 127.0.0.1 if there is no other"},
         {"master-port", CLI_INT, &o.master_port, 1, 65535, NULL, "PORT", "the port of rank 0's store", "a free one"},
@@ -162,7 +162,7 @@ int settings_find_hosts(settings *o, host_list *hosts)
     if (wanted > WORKERS_MOST)
         return cli_error(&program, "%lld workers: at most %d", (long long)wanted, WORKERS_MOST);
     if (wanted < 1)
-        return cli_error(&program, "-n is missing: how many workers are to start?");
+        return cli_error(&program, "-n is missing: how many workers are to start? Options come before the program");
     if (!has_hosts)
         hosts_here(hosts, (int)wanted);
     o->workers = wanted;

@@ -48,6 +48,17 @@ static void open_standard_descriptors(void)
         close(fd);
 }
 
+/* The store's port is weft-run's to choose. A worker that starts weft-run has these variables of its own job. */
+static void warn_of_unused(const settings *o)
+{
+    if (getenv("RANK"))
+        return;
+    if (getenv("MASTER_PORT") && !o->master_port)
+        fprintf(stderr, "weft-run: MASTER_PORT is set, and has no effect here: --master-port sets the port\n");
+    if (getenv("MASTER_ADDR") && !o->master_addr)
+        fprintf(stderr, "weft-run: MASTER_ADDR is set, and has no effect here: --master-addr sets the address\n");
+}
+
 int main(int argc, char **argv)
 {
     settings o;
@@ -60,9 +71,17 @@ int main(int argc, char **argv)
     int code = settings_read(argc, argv, &o);
     if (code >= 0)
         return code;
-    int tasks = o.hosts ? 0 : launcher_tasks(&launcher);
+    int tasks = launcher_tasks(&launcher);
+    if (tasks && o.hosts) {
+        fprintf(stderr,
+                "weft-run: %s started several weft-run, and each would start a job on the hosts of %s: start it once, "
+                "or leave out --hosts\n",
+                launcher, o.hosts);
+        return 2;
+    }
     if (tasks)
         return become_program(&o, tasks, launcher);
+    warn_of_unused(&o);
     code = settings_find_hosts(&o, &hosts);
     if (code < 0)
         code = secret_find(&job_secret) ? job_run(&o, &hosts, &job_secret) : 2;

@@ -19,6 +19,9 @@ typedef struct worker {
     int pipes[2];       /* the ends from which its stdout and stderr are read; -1: closed */
     int64_t kill_at_ms; /* when SIGKILL follows SIGTERM; 0: not yet told to end */
     bool is_killed;     /* that time has come before the worker's end */
+    /* Its process has ended, and what it started may write its output until then, such as tee in "exec > >(tee log)".
+     * 0: it runs. */
+    int64_t lingers_to_ms;
 } worker;
 
 typedef struct worker_recipe {

@@ -268,7 +268,7 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     if (ret != 0 && wfi_descriptors_lack(1)) /* one for the file of hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (ret != 0)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s' (MASTER_ADDR): %s", towards,
                               ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret));
     int trouble = ENETUNREACH;
     for (const struct addrinfo *to = found; to && trouble; to = to->ai_next)

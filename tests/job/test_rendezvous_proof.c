@@ -125,13 +125,15 @@ static void one_side_without_a_secret_is_named(void **state)
     bench *at = secret_bench(2);
     at->secret = NULL;
     bench_greet(at, 1);
-    assert_string_equal(bench_last(at, 1, WFI_STORE_REFUSE)->text, "this worker has no secret, rank 0's job has one");
+    assert_string_equal(bench_last(at, 1, WFI_STORE_REFUSE)->text,
+                        "this worker has no secret, rank 0's job has one: set WEFT_SECRET_FILE");
     assert_int_equal(at->lines[1].challenges, 0);
     bench_destroy(at);
     at = bench_create(2, 2000);
     at->secret = SECRET;
     bench_greet(at, 1);
-    assert_string_equal(bench_last(at, 1, WFI_STORE_REFUSE)->text, "this worker has a secret, rank 0's job has none");
+    assert_string_equal(bench_last(at, 1, WFI_STORE_REFUSE)->text,
+                        "this worker has a secret, rank 0's job has none: set WEFT_SECRET_FILE on all");
     assert_int_equal(bench_refused(at), 1);
     bench_destroy(at);
 }

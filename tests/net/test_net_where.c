@@ -87,7 +87,7 @@ static void one_port_serves_one_agent(void **state)
     a_free_range(range);
     assert_int_equal(try_at(&first, "lo", range, &error), WEFT_OK);
     *strchr(range, '-') = 0;
-    is_refused_at("lo", range, WEFT_ERR_FABRIC, range);
+    is_refused_at("lo", range, WEFT_ERR_EXISTS, range);
     host_close(&first.hosts[0]);
 }
 

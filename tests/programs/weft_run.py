@@ -328,7 +328,7 @@ def case_hosts():
         _, err = run("--hosts", gone, "true", env=env, code=1)
         assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
         _, err = run("--hosts", hosts, "--node-program", "/nowhere/weft-run", "true", env=env, code=1)
-        assert "cannot be reached: ssh exited with code 127 (is weft-run installed there? --node-program)" in err[-1], err
+        assert "cannot be reached: ssh exited with code 127 (is it installed here, and weft-run there? --ssh, --node-program)" in err[-1], err
         # The node of nodeb is killed: its worker ends with it, and weft-run ends the other one.
         with Reports(folder) as reports:
             alone = f'exec 9>{reports.path}; echo $RANK $PPID >&9; exec sleep 1000'
@@ -360,7 +360,7 @@ def frame(kind, *fields):
     return struct.pack("<IB", 5 + len(body), kind) + body
 
 
-GREETING, PORT, ENDED = b"\nweft-run node 2\n", 16, 18
+GREETING, PORT, ENDED = b"\nweft-run node 3\n", 16, 18
 SETUP, START, ALIVE = 1, 2, 6
 
 

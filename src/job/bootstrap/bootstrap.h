@@ -41,7 +41,7 @@ typedef struct wfi_bootstrap_answer {
 typedef struct wfi_bootstrap {
     const char *name;
     bool (*is_there)(const wfi_bootstrap_ask *ask);
-    int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: always */
+    int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: never known */
     weft_status (*find)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
 } wfi_bootstrap;
 
@@ -54,9 +54,9 @@ const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask);
 int wfi_bootstrap_nodes(const char **launcher);
 /*
  * Finds rank 0 by `method`. answer->secret is the caller's; its size is 0 if the user gave none. Errors:
- * WEFT_ERR_INVALID (the launcher's variables, no secret for several nodes), WEFT_ERR_RENDEZVOUS (rank 0 has failed,
- * cannot be reached, or published nothing in time), WEFT_ERR_EXISTS, WEFT_ERR_SYSTEM, and what the program's functions
- * return; with *error.
+ * WEFT_ERR_INVALID (the launcher's variables, no secret for several nodes). WEFT_ERR_RENDEZVOUS (rank 0 has failed,
+ * cannot be reached, or published nothing in time). WEFT_ERR_PROTOCOL (another version of weft), WEFT_ERR_EXISTS,
+ * WEFT_ERR_SYSTEM, and what the program's functions return; with *error.
  */
 weft_status wfi_bootstrap_find(const wfi_bootstrap *method, const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer,
                                weft_error **error);
@@ -68,6 +68,9 @@ weft_status wfi_bootstrap_rank(bool elastic, int *rank, int *world_size, weft_er
 /* PMIx: the size of the job of this process. False: there is no PMIx, or it does not say; *why (borrowed) has the
  * reason. */
 bool wfi_pmix_world_size(int *size, const char **why);
+
+/* Whether the address that the user gave for rank 0 is one of this machine's: WEFT_ERR_INVALID if not, with *error. */
+weft_status wfi_bootstrap_check(const char *master_addr, weft_error **error);
 
 /* A socket for the store on any address of this machine, IPv6 and IPv4. Errors as in wfi_listen_at. */
 weft_status wfi_bootstrap_listen(bool only_loopback, int port, int *fd, weft_error **error);

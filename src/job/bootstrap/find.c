@@ -6,9 +6,9 @@
 
 #include <unistd.h>
 
-/* Slurm comes before PMI: its plugin pmi2 leaves a PMI_FD too, and ends the step at a command without PMI_Init. */
-static const wfi_bootstrap *const methods[] = {&wfi_bootstrap_functions, &wfi_bootstrap_pmix, &wfi_bootstrap_slurm,
-                                               &wfi_bootstrap_pmi};
+/* PMI comes before Slurm: in an allocation, Hydra starts its own processes with srun. */
+static const wfi_bootstrap *const methods[] = {&wfi_bootstrap_functions, &wfi_bootstrap_pmix, &wfi_bootstrap_pmi,
+                                               &wfi_bootstrap_slurm};
 
 const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask)
 {

@@ -5,7 +5,7 @@
  * the first one last; the others ask for the first until it is there. Names need no PMI_Init, and no fence, in which
  * all processes of the job must take part.
  *
- * The socket has one owner: where MPI is in the process, it is MPI. Such a program uses weft/bootstrap.h.
+ * If MPI is in the process, it owns the socket, and this method does not apply. Such a program uses weft/bootstrap.h.
  *
  * Commands: "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems" (Balaji et al., EuroMPI
  * 2010), and the wire protocol as MPICH 4.2 speaks it.
@@ -40,7 +40,7 @@
 #define PAUSE_LAST_NS 100000000l
 #define BASE64 sodium_base64_VARIANT_URLSAFE_NO_PADDING
 
-/* One command at a time. After an answer that did not come in time, the next line may belong to it. */
+/* One command at a time. After a time limit the next line may be the late answer, so no other command is sent. */
 static pthread_mutex_t in_turn = PTHREAD_MUTEX_INITIALIZER;
 static bool is_late;
 static pid_t user; /* the process that sends commands; not its children of fork() */
@@ -54,10 +54,12 @@ static int socket_of_launcher(void)
     return fd >= 0 && fd <= 65535 && !*end && fstat((int)fd, &is) == 0 && S_ISSOCK(is.st_mode) ? (int)fd : -1;
 }
 
+/* Slurm's plugin pmi2 leaves a PMI_FD too, and ends the step at a command without PMI_Init. Hydra alone sets the other
+ * variable. */
 static bool is_there(const wfi_bootstrap_ask *ask)
 {
     (void)ask;
-    return socket_of_launcher() >= 0 && !dlsym(RTLD_DEFAULT, "PMPI_Init");
+    return wfi_env_string("MPI_LOCALNRANKS") && socket_of_launcher() >= 0 && !dlsym(RTLD_DEFAULT, "PMPI_Init");
 }
 
 static weft_status fail(const char *why, weft_error **error)
@@ -68,12 +70,22 @@ static weft_status fail(const char *why, weft_error **error)
                           why);
 }
 
-static weft_status send_line(int fd, const char *line, weft_error **error)
+static weft_status send_line(int fd, const char *line, uint64_t deadline_ns, weft_error **error)
 {
     size_t size = strlen(line), sent = 0;
     while (sent < size) {
-        ssize_t some = send(fd, line + sent, size - sent, MSG_NOSIGNAL);
-        if (some < 0 && errno != EINTR)
+        struct pollfd wait = {.fd = fd, .events = POLLOUT};
+        uint64_t now_ns = wfi_now(&wfi_clock_real);
+        if (now_ns >= deadline_ns) {
+            is_late = true;
+            return fail("it takes no commands", error);
+        }
+        if (poll(&wait, 1, wfi_poll_timeout(now_ns, deadline_ns)) <= 0)
+            continue;
+        ssize_t some = send(fd, line + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (some < 0 && errno == EPIPE)
+            return fail("the launcher has closed it, as it does after the first program of a slot that used it", error);
+        if (some < 0 && errno != EINTR && errno != EAGAIN)
             return fail(strerrordesc_np(errno), error);
         sent += some > 0 ? (size_t)some : 0;
     }
@@ -111,12 +123,13 @@ static weft_status command(char line[LINE_BYTES], uint64_t deadline_ns, weft_err
 {
     int fd = socket_of_launcher();
     uint64_t soon_ns = wfi_deadline(&wfi_clock_real, PATIENCE_MS);
+    deadline_ns = deadline_ns > soon_ns ? deadline_ns : soon_ns;
     pthread_mutex_lock(&in_turn);
     weft_status status = is_late ? fail("an earlier command was not answered in time", error) : WEFT_OK;
     if (!status)
-        status = send_line(fd, line, error);
+        status = send_line(fd, line, deadline_ns, error);
     if (!status)
-        status = receive_line(fd, line, deadline_ns > soon_ns ? deadline_ns : soon_ns, error);
+        status = receive_line(fd, line, deadline_ns, error);
     pthread_mutex_unlock(&in_turn);
     return status;
 }
@@ -132,7 +145,7 @@ static char *value_in(char *line, const char *key)
     return NULL;
 }
 
-/* A launcher takes a process that has sent a command, and ends without this one, for a failed one. */
+/* A launcher reports a process that has sent a command and ends without this one as failed. */
 static void finalize(void)
 {
     char line[LINE_BYTES] = "cmd=finalize\n";
@@ -168,7 +181,7 @@ static weft_status publish(const char *key, const char *record, uint64_t deadlin
     return status;
 }
 
-/* One piece, behind those before it. *pieces: how many there are; 0 on return: not published yet. */
+/* One piece, behind those before it. *pieces: their number; 0 if rank 0 has not published them. */
 static weft_status look(const char *key, int i, char *record, int *pieces, uint64_t deadline_ns, weft_error **error)
 {
     char line[LINE_BYTES], *end = NULL;

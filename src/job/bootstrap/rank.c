@@ -101,9 +101,11 @@ bool weft_job_is_launched(int *rank, int *world_size)
     bool launched = wfi_env_string("WORLD_SIZE") != NULL;
     int one, all;
     weft_error *error = NULL;
+    bool elastic = false;
     for (const wfi_launcher *l = wfi_launchers; l->name && !launched; l++)
-        launched = wfi_env_string(l->rank) != NULL;
-    bool known = launched && (rank || world_size) && !wfi_bootstrap_rank(false, &one, &all, &error);
+        launched = wfi_env_string(l->rank) && (!l->started || wfi_env_string(l->started));
+    bool known = launched && (rank || world_size) && !wfi_env_bool("WEFT_ELASTIC", &elastic, &error) &&
+                 !wfi_bootstrap_rank(elastic, &one, &all, &error) && one < all;
     weft_error_unref(error);
     if (rank)
         *rank = known ? one : -1;

@@ -131,6 +131,15 @@ static weft_status find_addresses(const char *iface, addresses *out, weft_error 
     return WEFT_OK;
 }
 
+weft_status wfi_bootstrap_check(const char *master_addr, weft_error **error)
+{
+    int fd;
+    weft_status status = wfi_listen_at(master_addr, 0, &fd, error);
+    if (!status)
+        close(fd);
+    return status;
+}
+
 weft_status wfi_bootstrap_listen(bool only_loopback, int port, int *fd, weft_error **error)
 {
     if (only_loopback)
@@ -169,6 +178,7 @@ static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, 
     bool makes_secret = answer->secret->size == 0;
     weft_status status = WEFT_OK;
     if (ask->master_addr) {
+        status = wfi_bootstrap_check(ask->master_addr, error);
         found.count = 1;
         snprintf(found.at[0].text, sizeof found.at[0].text, "%s", ask->master_addr);
     } else if (!only_loopback) {

@@ -15,7 +15,7 @@ void wfi_record_key(_Atomic unsigned *count, char key[WFI_RECORD_KEY]);
 /*
  * Rank 0: opens the store's socket and fills the answer and the record. only_loopback: all workers are on this machine.
  * Makes a secret if answer->secret has none. If it fails, the record has the reason, for the other workers. Errors as
- * in wfi_listen_at.
+ * in wfi_listen_at, and WEFT_ERR_INVALID: no interface of that name, or an address of another machine.
  */
 weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
                             char record[WEFT_BOOTSTRAP_BYTES], weft_error **error);

@@ -143,6 +143,9 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     snprintf(answer->address, sizeof answer->address, "%s", ask->master_addr ? ask->master_addr : host);
     if (ask->rank != 0)
         return WEFT_OK;
+    status = ask->master_addr ? wfi_bootstrap_check(ask->master_addr, error) : WEFT_OK;
+    if (status)
+        return status;
     if (nodes != 1 && !ask->master_addr)
         own_address(list, host, answer->address, sizeof answer->address);
     return take_port(nodes == 1 && !ask->master_addr, answer, error);

@@ -331,6 +331,7 @@ typedef struct attempt {
     const wfi_rendezvous_options *options;
     uint64_t deadline_ns;
     int port;         /* which of port_count is tried, from 0 */
+    int stranger;     /* the last port on which a store of weft's could not prove that it is this job's; 0: none */
     int trouble;      /* of the last connect */
     bool reached;     /* connected at least once */
     int64_t waits_ms; /* the time until the log says what this worker waits for, and then between two such lines */
@@ -392,6 +393,8 @@ static bool socket_attempt(socket_link *link, attempt *at)
     bool answered = await_answer(link, at);
     if (answered && !link->base.greeted && link->base.refusal && has_several_ports(at)) {
         answered = link->base.answered = false; /* another job's store, or another service */
+        if (link->base.refusal != WEFT_ERR_PROTOCOL)
+            at->stranger = options->master_port + at->port;
         link->base.refusal = WEFT_OK;
     }
     if (answered)
@@ -423,6 +426,13 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     const char *host = options->master_addr ? options->master_addr : "this machine";
     int port = options->master_port;
     long long waited_ms = options->join_timeout_ms;
+    if (has_several_ports(at) && !link->base.greeted && at->stranger)
+        return wfi_error_fail(
+            error, WEFT_ERR_RENDEZVOUS,
+            "rank 0's store on %s was on none of the ports %d to %d within %lld ms. What listens on port %d could not "
+            "prove that it has this job's secret: it belongs to another job, or rank 0 has another secret "
+            "(WEFT_SECRET_FILE)",
+            host, port, port + options->port_count - 1, waited_ms, at->stranger);
     if (has_several_ports(at) && !link->base.greeted)
         return wfi_error_fail(
             error, WEFT_ERR_RENDEZVOUS,

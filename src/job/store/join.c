@@ -84,8 +84,10 @@ static void expire_patience(wfi_store *store, int rank)
     bool whole = patience_ms % 1000 == 0;
     const char *cause = store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
     describe_awaited(store, awaited, sizeof awaited);
-    snprintf(why, sizeof why, "%s did not come within %lld %s%s%s", missing, whole ? patience_ms / 1000 : patience_ms,
-             whole ? "s" : "ms", cause, awaited);
+    int size = snprintf(why, sizeof why, "%s did not come within %lld %s%s%s", missing,
+                        whole ? patience_ms / 1000 : patience_ms, whole ? "s" : "ms", cause, awaited);
+    if (size >= (int)sizeof why)
+        memcpy(why + sizeof why - sizeof "...", "...", sizeof "...");
     if (!store->options.elastic) {
         wfi_store_fail_gathering(store, why);
         return;

@@ -168,8 +168,8 @@ void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_mes
     }
     wfi_store_count_refusal(store, ours ? "it has no secret" : "it has a secret, this job has none");
     wfi_store_refuse(store, link, WEFT_ERR_INVALID,
-                     ours ? "this worker has no secret, rank 0's job has one"
-                          : "this worker has a secret, rank 0's job has none");
+                     ours ? "this worker has no secret, rank 0's job has one: set WEFT_SECRET_FILE"
+                          : "this worker has a secret, rank 0's job has none: set WEFT_SECRET_FILE on all");
 }
 
 weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,

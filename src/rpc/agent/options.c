@@ -206,6 +206,11 @@ static weft_status no_store(weft_error **error)
     const char *why;
     int size;
     (void)wfi_pmix_world_size(&size, &why); /* only for the reason */
+    if (wfi_env_string("PMI_FD") && wfi_env_string("MPI_LOCALNRANKS"))
+        return invalid(
+            error, "no MASTER_PORT, and the connection to mpiexec (PMI_FD) belongs to MPI in this program, or is "
+                   "closed: pass weft_agent_options.bootstrap, or set MASTER_ADDR and MASTER_PORT to the address of "
+                   "rank 0 and a free port there");
     return invalid(
         error,
         "no MASTER_PORT, and %s: start the program with weft-run -n N, srun, or mpirun, or set MASTER_ADDR and "
@@ -214,7 +219,7 @@ static weft_status no_store(weft_error **error)
         why);
 }
 
-/* Neither the program nor the environment names rank 0's address and port: whatever started the workers is asked. */
+/* Rank 0's address or port is not known: whatever started the workers is asked. */
 static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
