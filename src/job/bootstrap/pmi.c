@@ -193,8 +193,8 @@ static weft_status look(const char *key, int i, char *record, int *pieces, uint6
     if (status || *pieces == 0)
         return status;
     if (*pieces < 0 || *pieces > PIECES_MAX || *end != ':' ||
-        sodium_base642bin((unsigned char *)record + i * PIECE_BYTES, PIECE_BYTES, end + 1, strlen(end + 1), NULL, &got,
-                          NULL, BASE64) != 0)
+        sodium_base642bin((unsigned char *)record + (size_t)i * PIECE_BYTES, PIECE_BYTES, end + 1, strlen(end + 1),
+                          NULL, &got, NULL, BASE64) != 0)
         status = wfi_error_fail(error, WEFT_ERR_PROTOCOL, "rank 0 published a record of another version of weft");
     sodium_memzero(line, sizeof line);
     return status;
