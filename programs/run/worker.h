@@ -2,8 +2,9 @@
 /*
  * worker.h - one worker as a process of this machine: how it is started, signalled and ended.
  *
- * A worker leads a process group of its own. Signals go to the group, and what is left of the group when the worker has
- * ended is killed. The kernel kills the worker if the process that started it dies.
+ * A worker leads a process group of its own. Signals go to the group. When the worker has ended and its output is
+ * closed, or a second after its end, the rest of the group is killed. The kernel kills the worker if the process that
+ * started it dies.
  */
 #ifndef WEFT_RUN_WORKER_H
 #define WEFT_RUN_WORKER_H

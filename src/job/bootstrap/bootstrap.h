@@ -41,7 +41,7 @@ typedef struct wfi_bootstrap_answer {
 typedef struct wfi_bootstrap {
     const char *name;
     bool (*is_there)(const wfi_bootstrap_ask *ask);
-    int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: never known */
+    int (*nodes)(void); /* number of nodes of the job; 0: unknown. NULL: only wfi_launcher_nodes knows it */
     weft_status (*find)(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error);
 } wfi_bootstrap;
 

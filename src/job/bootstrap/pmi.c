@@ -220,22 +220,17 @@ static weft_status lookup(const char *key, char *record, int64_t timeout_ms, wef
     return status;
 }
 
-static int count_nodes(void)
-{
-    const char *launcher;
-    return wfi_launcher_nodes(&launcher);
-}
-
 static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answer, weft_error **error)
 {
     static _Atomic unsigned agents;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *launcher;
     char record[WEFT_BOOTSTRAP_BYTES + PIECE_BYTES] = "", key[WFI_RECORD_KEY];
     wfi_record_key(&agents, key);
     pthread_once(&once, take);
     weft_status status;
     if (ask->rank == 0) {
-        status = wfi_record_make(ask, count_nodes() == 1, answer, record, error);
+        status = wfi_record_make(ask, wfi_launcher_nodes(&launcher) == 1, answer, record, error);
         weft_status published = publish(key, record, wfi_deadline(&wfi_clock_real, ask->timeout_ms),
                                         status ? NULL : error); /* of a failure, too */
         status = status ? status : published;
@@ -248,4 +243,4 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     return status;
 }
 
-const wfi_bootstrap wfi_bootstrap_pmi = {.name = "PMI", .is_there = is_there, .nodes = count_nodes, .find = find};
+const wfi_bootstrap wfi_bootstrap_pmi = {.name = "PMI", .is_there = is_there, .find = find};
