@@ -44,9 +44,9 @@ int main(void)
     weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
     if (!st)
         st = weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
-    if (!st && weft_agent_rank(agent) > 0)
-        st = ask(agent);
-    weft_status closed = weft_agent_close(agent); /* serves the others until all have closed */
+    if (!st)
+        st = weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all are done */
+    weft_status closed = weft_agent_close(agent);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);
 }

@@ -71,7 +71,9 @@ static void run(bool launched)
     handle<weft_agent, weft_agent_stop> self(opened); // weft_agent_stop after an exception
     if (weft_agent_rank(opened) > 0)
         ask(opened);
-    check(weft_agent_close(self.release())); // serves the others until all have closed
+    else
+        check(weft_agent_serve(opened, WEFT_FOREVER)); // until all are done
+    check(weft_agent_close(self.release()));
     check(weft_job_close(children.release(), WEFT_FOREVER, nullptr));
 }
 

@@ -16,7 +16,9 @@
  *         if (st)
  *             return weft_report(st);
  *         printf("rank %d of %d\n", weft_agent_rank(agent), weft_agent_world_size(agent)); // calls are made here
- *         return weft_report(weft_agent_close(agent)); // serves the others until all are done
+ *         st = weft_agent_serve(agent, WEFT_FOREVER); // serves the others until all are done
+ *         weft_status closed = weft_agent_close(agent);
+ *         return weft_report(st ? st : closed);
  *     }
  *
  * One process may have several agents. They communicate through the network, as agents of different processes do.
@@ -214,6 +216,28 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
                                                     weft_error **error);
 
 /*
+ * Serves the calls of other workers until they need this one no longer, at most wait_ms (0: it only looks;
+ * WEFT_FOREVER: no limit). Handlers run as at any other time; this function only waits.
+ *   In a static job it returns when every other living worker closes its agent or is in weft_agent_serve too, and no
+ *   call (including those of handlers) and no group operation is in flight. So two servers that both serve both return.
+ *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
+ * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
+ *
+ * While a worker serves or closes, a batch that waits for calls of others begins without those that serve or close
+ * themselves (weft/batch.h). A server that is also closing by weft_agent_close serves in the same way.
+ *
+ * Returns WEFT_OK in the two cases above, or
+ *   WEFT_ERR_TIMEOUT: wait_ms has passed.
+ *   WEFT_ERR_CANCELLED: weft_agent_wake.
+ *   WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST: this worker no longer belongs to the job.
+ *   WEFT_ERR_CLOSED: another thread has stopped the agent.
+ *   WEFT_ERR_STATE: another thread serves with this agent, or closes it; or this is a child of fork().
+ *   WEFT_ERR_DEADLOCK: the caller is a handler or continuation of this agent.
+ *   WEFT_ERR_INVALID (NULL, wait_ms below WEFT_FOREVER), WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms);
+
+/*
  * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves calls while it
  * waits:
  *   In a static job, and on rank 0 of an elastic job, it waits until every living worker closes, and until no call
@@ -230,10 +254,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * operation with WEFT_FOREVER waits forever, even if that member is closing too; weft_group_abort or weft_group_close
  * ends it. After 5 seconds (level info), and then every minute (level warn), the log names the workers that have not
  * closed. It also names the calls and operations that are in flight. weft_debug_dump, called on another thread, shows
- * all of them. To leave without waiting, call weft_agent_stop instead, never both: both free the agent.
+ * all of them. To leave without waiting, call weft_agent_stop.
  *
  * Returns WEFT_OK, or the first failure: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail). In a
  * handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL does nothing.
+ *
+ * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns
+ * WEFT_ERR_STATE. If another thread calls weft_agent_stop meanwhile, for example a watchdog, weft_agent_close waits no
+ * longer: it ends the agent as weft_agent_stop does, and returns WEFT_ERR_CLOSED. A call that begins after the agent
+ * was freed is an error of the program.
  *
  * FORK. An agent belongs to the process that opened it. In a child of fork(), calls and weft_agent_close return
  * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, and handles behave as after closing. weft_agent_find returns -1,
@@ -274,7 +303,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, i
 WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const char *why);
 
 /*
- * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
+ * Leaves the job at once and frees the agent. If another thread is in weft_agent_close, that thread does so, and this
+ * function returns before. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
  * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. It waits
  * for two things:
  *   At most half a second, until this worker's messages to members of groups have arrived. So a program may call it
@@ -291,6 +321,7 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
  *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
  *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
+ *   weft_agent_serve.
  *   weft_agent_progress handles what is ready, and does not wait.
  * Waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and the functions that
  * open, close or stop an agent are not affected. A program can stop on SIGINT like this:

@@ -26,7 +26,8 @@
  * WEFT_FUNCTION_LAND_ADD.
  *
  * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
- * expected caller (`callers`). Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many
+ * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
+ * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many
  * calls of one caller, further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
  * loses its caller is removed.
  *
@@ -65,7 +66,7 @@ typedef struct weft_batch_options {
      * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
     bool adaptive;
     /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
-     * without a living worker is ignored. Copied at registration. */
+     * without a living worker is ignored, and so is, while this worker serves or closes, one that serves or closes. Copied at registration. */
     const int *callers;
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
@@ -125,7 +126,7 @@ WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 typedef struct weft_batch_stats {
     uint64_t batches;                      /* batches whose handler began */
     uint64_t calls;                        /* calls in them */
-    uint64_t by_size, by_time, by_callers; /* batches by why they began; the rest: the agent was closing */
+    uint64_t by_size, by_time, by_callers; /* batches by why they began; the rest: no other worker could add a call */
     uint64_t left_out;         /* calls cancelled, out of time or without a caller before their batch began */
     uint64_t refused;          /* calls rejected because too many waited */
     uint64_t late_calls;       /* calls that were not ready when their batch began, and went to a later one */

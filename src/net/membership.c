@@ -173,6 +173,20 @@ static void on_leaving(void *arg, int rank, uint32_t incarnation)
     tell_of_member(arg, &who, WEFT_DEFERRED, NULL);
 }
 
+/* This worker asked for it when net was open: no such event is early. */
+static void on_ending(void *arg, int rank, uint32_t incarnation, bool on)
+{
+    wfi_net *net = arg;
+    wfi_progress_lock(&net->progress);
+    wfi_peer *peer = net->transport.closing ? NULL : wfi_net_peer(net, rank);
+    if (peer && peer->member.incarnation == incarnation && peer->ending != on) {
+        peer->ending = on;
+        WFI_FOR_CLIENTS (client, &net->transport, peer_ending)
+            client->upcalls->peer_ending(client->arg, peer);
+    }
+    wfi_progress_unlock(&net->progress);
+}
+
 static void on_left(void *arg, int rank, uint32_t incarnation)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
@@ -252,6 +266,16 @@ static void on_probe(void *arg, uint64_t wave)
     wfi_progress_unlock(&net->progress);
 }
 
+static void on_served(void *arg, uint64_t number)
+{
+    wfi_net *net = arg;
+    wfi_progress_lock(&net->progress);
+    if (net->open && !net->transport.closing)
+        WFI_FOR_CLIENTS (client, &net->transport, served)
+            client->upcalls->served(client->arg, number);
+    wfi_progress_unlock(&net->progress);
+}
+
 static void on_terminated(void *arg)
 {
     wfi_net *net = arg;
@@ -279,6 +303,8 @@ const wfi_rendezvous_events wfi_member_events = {.joined = on_member_joined,
                                                  .dial = on_dial,
                                                  .evicted = on_evicted,
                                                  .store_lost = on_store_lost,
+                                                 .ending = on_ending,
+                                                 .served = on_served,
                                                  .probe = on_probe,
                                                  .synced = on_synced,
                                                  .terminated = on_terminated,

@@ -115,6 +115,19 @@ void wfi_net_begin_closing(wfi_net *net)
         wfi_rendezvous_closing(net->rendezvous);
 }
 
+void wfi_net_serve(wfi_net *net, uint64_t number)
+{
+    if (!net->transport.closing)
+        wfi_rendezvous_serving(net->rendezvous, number);
+}
+
+void wfi_net_follow_ending(wfi_net *net)
+{
+    if (!net->transport.closing && !net->follows_ending)
+        wfi_rendezvous_follow(net->rendezvous);
+    net->follows_ending = true;
+}
+
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report)
 {
     if (!net->transport.closing)

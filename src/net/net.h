@@ -61,6 +61,7 @@ typedef struct wfi_net {
     weft_status gone;                               /* why this worker is out of the job; otherwise WEFT_OK */
     weft_status verdict;                            /* the same, if it was received while opening */
     wfi_list early;                                 /* events that the store sent while opening */
+    bool follows_ending;                            /* the store tells which workers close or serve */
     uint64_t sync_wanted, sync_sent, sync_answered; /* numbers of the last syncs that were wanted, sent, answered */
     wfi_list interest_changed; /* peers about which the store may have to be told, when interest_timer fires */
     wfi_timer interest_timer;
@@ -236,7 +237,11 @@ void wfi_net_end_job(wfi_net *net, const char *why); /* only on rank 0: tells al
 /* Asks the store which workers the end of the job waits for. The upcall `awaited` gives the answer; it is lost if the
  * connection breaks. [locked] */
 void wfi_net_await(wfi_net *net);
-void wfi_net_begin_closing(wfi_net *net);                                             /* [locked] */
+void wfi_net_begin_closing(wfi_net *net); /* [locked] */
+/* This worker serves until the upcall `served` of the same number; 0: it no longer does. [locked] */
+void wfi_net_serve(wfi_net *net, uint64_t number);
+/* From now on wfi_peer_is_ending is known, and peer_ending is called when it changes. [locked] */
+void wfi_net_follow_ending(wfi_net *net);
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 
 /* ---- Unreachable peers: detector.c ----------------------------------------------------------------------------- */

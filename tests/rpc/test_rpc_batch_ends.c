@@ -297,7 +297,7 @@ WORLD_TEST(death, 12, 0, OF_FOUR, .size = 4)
 
 /* ---- Expected callers ---------------------------------------------------------------------------------------------- */
 
-/* Rank 3 never calls. First it is expected, then not; in the end nobody is, and only closing ends the wait. */
+/* Rank 3 never calls. First it is expected, then not; in the end nobody is, and the wait ends when all serve or close. */
 static void expectations(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
@@ -326,6 +326,7 @@ static void expectations(weft_agent *agent, void *arg)
         atomic_fetch_add(&shared.finished, 1);
         await_flag(1);
         c = start(agent, 0, "expected", rank, 8, 60000);
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
         must_end(&c, WEFT_OK, 2);
     }
 }
@@ -403,6 +404,7 @@ static void closes(weft_agent *agent, void *arg)
         return;
     for (int i = 0; i < 3; i++)
         calls[i] = start(agent, 0, "four", i, i ? COLUMNS : 8, 60000);
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
     for (int i = 0; i < 3; i++) {
         int64_t together;
         MUST_OK(end(&calls[i], &together));

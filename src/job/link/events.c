@@ -118,6 +118,17 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         if (names_another(link, message))
             events->leaving(events->arg, message->rank, message->incarnation);
         break;
+    case WFI_STORE_ENDING:
+        if (events->ending && names_another(link, message))
+            events->ending(events->arg, message->rank, message->incarnation, message->on);
+        break;
+    case WFI_STORE_SERVING:
+        wfi_mutex_lock(&link->lock);
+        link->serving = link->serving == message->wave ? 0 : link->serving;
+        wfi_mutex_unlock(&link->lock);
+        if (events->served)
+            events->served(events->arg, message->wave);
+        break;
     case WFI_STORE_DIAL:
         events->dial(events->arg, message->rank, message->incarnation);
         break;

@@ -109,6 +109,7 @@ struct wfi_rendezvous {
     uint8_t *interests;     /* bit set of the ranks in which this worker has an interest */
     int interest_count;
     bool closing;
+    uint64_t serving; /* the number of its weft_agent_serve; 0: it does not serve */
 
     /* Used by the link's own thread. */
     bool told_to_beat, was_beating;

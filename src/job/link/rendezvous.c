@@ -80,6 +80,21 @@ void wfi_rendezvous_closing(wfi_rendezvous *link)
     wfi_mutex_unlock(&link->lock);
 }
 
+void wfi_rendezvous_serving(wfi_rendezvous *link, uint64_t number)
+{
+    wfi_store_message message = {.type = WFI_STORE_SERVING, .wave = number};
+    wfi_mutex_lock(&link->lock);
+    link->serving = number;
+    (void)wfi_link_post_locked(link, &message);
+    wfi_mutex_unlock(&link->lock);
+}
+
+void wfi_rendezvous_follow(wfi_rendezvous *link)
+{
+    wfi_link_post(link,
+                  &(wfi_store_message){.type = WFI_STORE_ENDING, .rank = link->rank, .incarnation = link->incarnation});
+}
+
 bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnation, bool on)
 {
     wfi_store_message message = {.type = WFI_STORE_NEED, .rank = rank, .incarnation = incarnation, .on = on};

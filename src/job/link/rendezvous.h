@@ -42,10 +42,13 @@ typedef struct wfi_rendezvous_events {
     void (*evicted)(void *arg, const char *why);    /* this worker was declared dead; the link is closed */
     void (*store_lost)(void *arg, const char *why); /* the link is closed */
     void (*probe)(void *arg, uint64_t wave);        /* answer with wfi_rendezvous_report, now or when idle */
-    void (*synced)(void *arg, uint64_t number);     /* the answer to wfi_rendezvous_sync; NULL: not needed */
-    void (*terminated)(void *arg);                  /* all workers close, and nothing is outstanding anywhere */
-    void (*job_ended)(void *arg, const char *why);  /* rank 0 ended the job; the link continues */
-    void (*awaited)(void *arg, const char *whom);   /* the answer to wfi_rendezvous_await; NULL: not needed */
+    /* Member `rank` closes or serves, or (`on` false) no longer does; NULL: not needed. */
+    void (*ending)(void *arg, int rank, uint32_t incarnation, bool on);
+    void (*served)(void *arg, uint64_t number);    /* the end of wfi_rendezvous_serving; NULL: not needed */
+    void (*synced)(void *arg, uint64_t number);    /* the answer to wfi_rendezvous_sync; NULL: not needed */
+    void (*terminated)(void *arg);                 /* all workers close, and nothing is outstanding anywhere */
+    void (*job_ended)(void *arg, const char *why); /* rank 0 ended the job; the link continues */
+    void (*awaited)(void *arg, const char *whom);  /* the answer to wfi_rendezvous_await; NULL: not needed */
     void *arg;
 } wfi_rendezvous_events;
 
@@ -116,6 +119,10 @@ void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation
 void wfi_rendezvous_sync(wfi_rendezvous *link, uint64_t number);
 /* This worker closes: from now on the store may probe it. */
 void wfi_rendezvous_closing(wfi_rendezvous *link);
+/* This worker serves until the upcall `served` of the same number; 0: it no longer does. */
+void wfi_rendezvous_serving(wfi_rendezvous *link, uint64_t number);
+/* From now on the upcall `ending` tells which members close or serve: first of those that do so now. */
+void wfi_rendezvous_follow(wfi_rendezvous *link);
 /* This worker leaves an elastic job and takes no more calls: the others are told. */
 void wfi_rendezvous_leaving(wfi_rendezvous *link);
 /* Rank 0 ends the job: all are told, including rank 0. */

@@ -470,7 +470,7 @@ static bool must_beat(wfi_rendezvous *link)
     wfi_mutex_lock(&link->lock);
     /* a heartbeat is answered with the number of received messages */
     bool unheard = link->outbox.sent > link->outbox.acknowledged;
-    bool beats = link->told_to_beat || link->interest_count > 0 || link->closing || unheard;
+    bool beats = link->told_to_beat || link->interest_count > 0 || link->closing || link->serving || unheard;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
 }

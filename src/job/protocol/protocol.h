@@ -26,7 +26,7 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 8
+#define WFI_STORE_VERSION 9
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 512 /* the NUL included */
 #define WFI_STORE_ADDRESSES_MAX 192
@@ -50,7 +50,7 @@ typedef struct wfi_member {
 
 /* A worker's answer to a probe of the closing protocol. */
 typedef struct wfi_idle_report {
-    bool idle;         /* closing, no call outstanding, no handler running or deferred, no task queued */
+    bool idle;         /* closing or serving, no call outstanding, no handler running or deferred, no task queued */
     uint64_t started;  /* calls started by it so far */
     uint64_t finished; /* of those, completed */
     uint64_t served;   /* handlers finished here so far */
@@ -95,6 +95,12 @@ typedef enum wfi_store_type {
     WFI_STORE_LEAVING = 26,
     WFI_STORE_END = 27,   /* rank 0 (k): text. The job ends; store (k), to all: the same text */
     WFI_STORE_AWAIT = 28, /* worker: asks which members the end of the job waits for; store: text, the answer */
+    /* worker (k): wave, the number of its weft_agent_serve, or 0 when that has ended; store (k): the same number, when
+     * all members serve or close and nothing is outstanding */
+    WFI_STORE_SERVING = 29,
+    /* worker (k): wants to be told which members serve or close; store (k): rank, incarnation, on: that member does,
+     * or no longer does */
+    WFI_STORE_ENDING = 30,
 } wfi_store_type;
 
 /* One message. The comment of its type lists the fields that count. */

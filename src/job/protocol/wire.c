@@ -66,6 +66,8 @@ static const uint32_t fields_by_type[] = {
     [WFI_STORE_LEAVING] = RANK | INCARNATION | KEPT,
     [WFI_STORE_END] = TEXT | KEPT,
     [WFI_STORE_AWAIT] = TEXT,
+    [WFI_STORE_SERVING] = WAVE | KEPT,
+    [WFI_STORE_ENDING] = RANK | INCARNATION | ON | KEPT,
 };
 
 static uint32_t fields_of(wfi_store_type type)

@@ -3,8 +3,8 @@
  * interest.c - which member has an interest in which, and therefore who has to send heartbeats.
  *
  * A worker is told to send heartbeats while some other has an interest in it; from then on its silence means its death.
- * The death bound counts from the moment at which the store learns of the interest. A worker that closes has an
- * interest in all others, because it waits for them to close as well. An interest ends when it is taken back, or when
+ * The death bound counts from the moment at which the store learns of the interest. A worker that closes or serves has
+ * an interest in all others, because it waits for them to do the same. An interest ends when it is taken back, or when
  * either worker is gone.
  */
 #include "base/alloc.h"
@@ -21,7 +21,7 @@ static bool has_bit(const uint8_t *bits, int rank)
 void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_store_slot *slot = &store->slots[rank];
-    bool wanted = store->options.death_timeout_ms >= 0 && (slot->interested > 0 || store->closers > slot->closing);
+    bool wanted = store->options.death_timeout_ms >= 0 && (slot->interested > 0 || store->enders > slot->ending);
     if (slot->state != WFI_SLOT_ALIVE || wanted == slot->beats)
         return;
     slot->beats = wanted;
@@ -56,12 +56,12 @@ bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_messa
     return true;
 }
 
-void wfi_store_interest_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)
+void wfi_store_interest_ending(wfi_store *store, int rank, bool ending, uint64_t now_ns)
 {
-    if (store->slots[rank].closing == closing)
+    if (store->slots[rank].ending == ending)
         return;
-    store->slots[rank].closing = closing;
-    store->closers += closing ? 1 : -1;
+    store->slots[rank].ending = ending;
+    store->enders += ending ? 1 : -1;
     review_all(store, now_ns);
 }
 
@@ -78,7 +78,8 @@ void wfi_store_interest_gone(wfi_store *store, int rank)
     gone->interests = NULL;
     gone->interested = 0;
     gone->beats = false;
-    store->closers -= gone->closing;
-    gone->closing = false;
+    store->enders -= gone->ending;
+    gone->closing = gone->ending = gone->follows = false;
+    gone->serving = 0;
     review_all(store, store->now_ns);
 }

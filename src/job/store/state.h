@@ -68,6 +68,9 @@ typedef struct wfi_store_slot {
     int interested;     /* number of members that have an interest in it */
     uint8_t *interests; /* bit set of the ranks in which it has an interest; NULL: it never had one */
     bool closing;
+    uint64_t serving;                      /* the number of its weft_agent_serve; 0: it does not serve */
+    bool ending;                           /* it closes or serves */
+    bool follows;                          /* it is told which members close or serve */
     bool leaving;                          /* it has announced that it leaves this elastic job */
     bool answered;                         /* it has answered the current wave */
     wfi_idle_report report, report_before; /* in the current wave, and in the one before */
@@ -99,7 +102,7 @@ struct wfi_store {
     uint64_t name_awaited_pause_ns;     /* from one such line to the next */
     uint64_t challenges;                /* number of challenges so far: the counter of the greeting */
     _Atomic uint64_t refused, messages; /* wfi_store_counts; any thread may read them */
-    int closers;                        /* members that are closing */
+    int enders;                         /* members that close or serve */
 
     /* The end of the job: waves of probes. */
     uint64_t wave;       /* number of the last wave that began */
@@ -165,14 +168,17 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 /* interest.c */
 /* Returns false if there is no memory for it; then nothing has changed. */
 bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
-void wfi_store_interest_closing(wfi_store *store, int rank, bool closing,
-                                uint64_t now_ns);         /* closing: it has an interest in all others */
+/* While a member closes or serves it has an interest in all others. */
+void wfi_store_interest_ending(wfi_store *store, int rank, bool ending, uint64_t now_ns);
 void wfi_store_interest_gone(wfi_store *store, int rank); /* ends its interests, and all interests in it */
 /* Tells it to start or stop sending heartbeats. */
 void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns);
 
 /* termination.c */
-void wfi_store_end_closing(wfi_store *store);
+void wfi_store_end_closing(wfi_store *store, int rank, uint64_t now_ns);
+/* `number` is that of its weft_agent_serve; 0: that has ended. */
+void wfi_store_end_serving(wfi_store *store, int rank, uint64_t number, uint64_t now_ns);
+void wfi_store_end_follow(wfi_store *store, int rank); /* from now on it is told which members close or serve */
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_end_members_changed(wfi_store *store); /* makes the current wave and the one before void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);

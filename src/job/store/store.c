@@ -240,8 +240,13 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
     case WFI_STORE_NEED:
         return wfi_store_handle_interest(store, link->rank, message, now_ns);
     case WFI_STORE_CLOSING:
-        wfi_store_interest_closing(store, link->rank, true, now_ns);
-        wfi_store_end_closing(store);
+        wfi_store_end_closing(store, link->rank, now_ns);
+        break;
+    case WFI_STORE_SERVING:
+        wfi_store_end_serving(store, link->rank, message->wave, now_ns);
+        break;
+    case WFI_STORE_ENDING:
+        wfi_store_end_follow(store, link->rank);
         break;
     case WFI_STORE_REPORT:
         wfi_store_end_report(store, link->rank, message, now_ns);
@@ -283,7 +288,8 @@ static bool makes_sense(const wfi_store *store, int rank, const wfi_store_messag
     return message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK ||
            message->type == WFI_STORE_SUSPECT || message->type == WFI_STORE_NEED ||
            message->type == WFI_STORE_CLOSING || message->type == WFI_STORE_REPORT || message->type == WFI_STORE_SYNC ||
-           message->type == WFI_STORE_AWAIT || message->type == WFI_STORE_GOODBYE;
+           message->type == WFI_STORE_AWAIT || message->type == WFI_STORE_GOODBYE ||
+           message->type == WFI_STORE_SERVING || message->type == WFI_STORE_ENDING;
 }
 
 static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)

@@ -3,11 +3,15 @@
  * termination.c - finds out when the whole job is done: termination detection by two equal waves (F. Mattern,
  * "Algorithms for distributed termination detection", Distributed Computing 2, 1987: the four-counter method).
  *
- * Once every living member is closing, the store sends waves of probes. A worker answers a probe when it is idle (it is
- * closing, has no call outstanding, and no handler runs or waits), with three counters that only grow: calls started,
- * calls finished, handlers served. A wave is complete when all living members have answered; the next one begins only
- * after that. The job ends after two complete waves in a row in which everybody was idle, the sum of calls started
- * equals the sum of calls finished, and no counter of any member changed.
+ * Once every living member closes or serves, the store sends waves of probes. A worker answers a probe when it is idle
+ * (it closes or serves, has no call outstanding, and no handler runs or waits), with three counters that only grow:
+ * calls started, calls finished, handlers served. A wave is complete when all living members have answered; the next one
+ * begins only after that. All is done after two complete waves in a row in which everybody was idle, the sum of calls
+ * started equals the sum of calls finished, and no counter of any member changed.
+ *
+ * Then, if all members close, the job ends. If some of them serve, their weft_agent_serve ends, and the others continue
+ * to close. In an elastic job waves begin only when all close: a member that serves there waits for workers that may
+ * still join.
  *
  * WHY THIS IS RIGHT. Take an instant T between the end of the first wave and the beginning of the second. Every member
  * gave its first answer before T and its second after T. Its counters are equal in both and never shrink, so they had
@@ -49,9 +53,20 @@ static bool all_are_closing(const wfi_store *store)
     return store->alive > 0;
 }
 
+static bool all_are_ending(const wfi_store *store)
+{
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state == WFI_SLOT_ALIVE && !slot->ending)
+            return false;
+    }
+    return store->alive > 0;
+}
+
 static void begin_wave(wfi_store *store)
 {
-    if (store->phase != WFI_STORE_RUNNING || store->terminated || store->unanswered || !all_are_closing(store))
+    if (store->phase != WFI_STORE_RUNNING || store->terminated || store->unanswered || !all_are_ending(store) ||
+        (store->options.elastic && !all_are_closing(store)))
         return;
     store->wave_at_ns = WFI_NEVER;
     store->wave++;
@@ -94,6 +109,41 @@ static bool wave_repeats(wfi_store *store)
     return same;
 }
 
+static void tell_of_ending(wfi_store *store, int follower, int rank)
+{
+    wfi_store_message news = {.type = WFI_STORE_ENDING,
+                              .rank = rank,
+                              .incarnation = store->members[rank].incarnation,
+                              .on = store->slots[rank].ending};
+    if (follower != rank)
+        wfi_store_tell(store, follower, &news);
+}
+
+static void set_ending(wfi_store *store, int rank, bool ending, uint64_t now_ns)
+{
+    if (store->slots[rank].ending == ending)
+        return;
+    wfi_store_interest_ending(store, rank, ending, now_ns);
+    for (int other = 0; other < store->options.world_size; other++) {
+        if (store->slots[other].state == WFI_SLOT_ALIVE && store->slots[other].follows)
+            tell_of_ending(store, other, rank);
+    }
+}
+
+static void release_servers(wfi_store *store, uint64_t now_ns)
+{
+    store->has_before = false;
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        wfi_store_slot *slot = &store->slots[rank];
+        wfi_store_message over = {.type = WFI_STORE_SERVING, .wave = slot->serving};
+        if (slot->state != WFI_SLOT_ALIVE || !slot->serving)
+            continue;
+        slot->serving = 0;
+        wfi_store_tell(store, rank, &over);
+        set_ending(store, rank, slot->closing, now_ns);
+    }
+}
+
 static void finish_wave(wfi_store *store, uint64_t now_ns)
 {
     if (!wave_is_quiet(store)) {
@@ -106,14 +156,40 @@ static void finish_wave(wfi_store *store, uint64_t now_ns)
         begin_wave(store);
         return;
     }
+    if (!all_are_closing(store)) {
+        release_servers(store, now_ns);
+        return;
+    }
     store->terminated = true;
     wfi_store_message message = {.type = WFI_STORE_TERMINATED};
     wfi_store_tell_all(store, &message);
 }
 
-void wfi_store_end_closing(wfi_store *store)
+void wfi_store_end_closing(wfi_store *store, int rank, uint64_t now_ns)
 {
+    store->slots[rank].closing = true;
+    set_ending(store, rank, true, now_ns);
     begin_wave(store);
+}
+
+void wfi_store_end_serving(wfi_store *store, int rank, uint64_t number, uint64_t now_ns)
+{
+    wfi_store_slot *slot = &store->slots[rank];
+    slot->serving = number;
+    set_ending(store, rank, number || slot->closing, now_ns);
+    if (number)
+        begin_wave(store);
+    else if (!slot->closing)
+        wfi_store_end_members_changed(store); /* a wave under way is void */
+}
+
+void wfi_store_end_follow(wfi_store *store, int rank)
+{
+    store->slots[rank].follows = true;
+    for (int other = 0; other < store->options.world_size; other++) {
+        if (store->slots[other].state == WFI_SLOT_ALIVE && store->slots[other].ending)
+            tell_of_ending(store, rank, other);
+    }
 }
 
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)

@@ -267,6 +267,7 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
     weft_status status;
     char *gone_text; /* with a status: why, as the store said; NULL: not known, or memory was out */
+    bool ending;     /* the store has told that it closes or serves */
     bool leaving;    /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
     wfi_channel *channels[WFI_LANE_KINDS];
     unsigned nonsense; /* connections that were closed because of malformed data */
@@ -302,6 +303,10 @@ static inline weft_status wfi_peer_status(const wfi_peer *peer) /* WEFT_OK, WEFT
     return peer->status;
 }
 
+static inline bool wfi_peer_is_ending(const wfi_peer *peer) /* it closes or serves */
+{
+    return peer->ending || peer->leaving;
+}
 static inline bool wfi_peer_is_leaving(const wfi_peer *peer) /* or has left */
 {
     return peer->leaving;
@@ -360,12 +365,14 @@ typedef struct wfi_upcalls {
     /* A worker joined the running job: a new wfi_peer. peer_gone was called for a former one of its rank. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
     void (*peer_leaving)(void *arg, wfi_peer *peer); /* it has announced that it leaves the elastic job */
+    void (*peer_ending)(void *arg, wfi_peer *peer);  /* wfi_peer_is_ending has changed (wfi_net_follow_ending) */
     /* This worker was evicted, the store is lost, or rank 0 ended the job. Called after peer_gone of all peers. */
     void (*self_gone)(void *arg, weft_status why, const char *text);
     /* The peer has passed a descriptor (wfi_peer_pass), which is closed when this returns. */
     void (*passed)(void *arg, wfi_peer *from, int fd, const uint8_t *data, size_t size);
     void (*synced)(void *arg); /* a sync was answered (wfi_net_sync); all earlier events have been reported */
     void (*probe)(void *arg, uint64_t round);
+    void (*served)(void *arg, uint64_t number); /* all serve or close, and nothing is outstanding (wfi_net_serve) */
     void (*terminated)(void *arg);
     void (*awaited)(void *arg, const char *whom); /* answers wfi_net_await: the workers that the job's end waits for */
     /* This worker's rank is known. Called before any other upcall and its tasks. Not locked. */

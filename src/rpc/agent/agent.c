@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/log.h"
+#include "base/text/refuse.h"
 #include "sim/sim.h"
 #include "topo/memory.h"
 #include "topo/share.h"
@@ -132,10 +133,12 @@ static const wfi_upcalls upcalls = {.joined = on_joined,
                                     .peer_unreachable = wfi_on_peer_unreachable,
                                     .peer_joined = wfi_on_peer_joined,
                                     .peer_leaving = wfi_on_peer_leaving,
+                                    .peer_ending = wfi_on_peer_ending,
                                     .self_gone = wfi_on_self_gone,
                                     .passed = wfi_on_passed,
                                     .synced = wfi_on_synced,
                                     .probe = wfi_on_probe,
+                                    .served = wfi_on_served,
                                     .terminated = wfi_on_terminated,
                                     .awaited = wfi_on_awaited};
 
@@ -236,8 +239,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the caller is a handler or continuation of this agent. */
-static bool is_inside(weft_agent *agent)
+bool wfi_agent_is_inside(weft_agent *agent)
 {
     wfi_driver *driver = wfi_net_driver(agent->net);
     wfi_parker nobody;
@@ -255,6 +257,8 @@ static void stop_from_outside(weft_agent *agent)
         component->hide(agent);
     wfi_net_lock(agent->net);
     agent->stopped = true;
+    if (agent->served)
+        wfi_future_settle(agent->served, NULL, NULL); /* weft_agent_serve on another thread */
     WFI_FOR_COMPONENTS (component, end)
         component->end(agent);
     WFI_FOR_COMPONENTS (component, fail)
@@ -290,16 +294,34 @@ static bool is_refused(const weft_agent *agent, const char *function)
     return agent->forked;
 }
 
+/* Of all threads that close or stop the agent at one time, one ends it. False: another one does; if this thread `stops`
+ * the agent, that other one no longer waits. */
+static bool become_ender(weft_agent *agent, bool stops)
+{
+    wfi_net_lock(agent->net);
+    bool is_ender = !agent->has_ender;
+    agent->has_ender = true;
+    if (!is_ender && stops) {
+        agent->stops = true;
+        wfi_on_terminated(agent);
+    }
+    wfi_net_unlock(agent->net);
+    return is_ender;
+}
+
 void weft_agent_stop(weft_agent *agent)
 {
     WFI_LIVE(agent);
-    if (!agent || is_refused(agent, "weft_agent_stop"))
+    if (!agent || is_refused(agent, "weft_agent_stop") || !wfi_agent_enter(agent))
         return;
-    if (is_inside(agent)) {
+    bool is_inside = wfi_agent_is_inside(agent);
+    bool is_ender = !is_inside && become_ender(agent, true);
+    if (is_inside)
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
                       "weft_agent_stop does nothing in a handler of the agent's own: it would wait for itself");
+    wfi_agent_leave(agent);
+    if (!is_ender)
         return;
-    }
     WFI_FOR_COMPONENTS (component, flush)
         component->flush(agent);
     stop_from_outside(agent);
@@ -317,11 +339,23 @@ weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
     }
     if (is_refused(agent, "weft_agent_close"))
         return WEFT_ERR_STATE;
-    if (is_inside(agent))
-        return WEFT_ERR_DEADLOCK; /* it would wait for itself */
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_STATE;
+    weft_status st = WEFT_OK;
+    if (wfi_agent_is_inside(agent))
+        st = WEFT_ERR_DEADLOCK; /* it would wait for itself */
+    else if (!become_ender(agent, false))
+        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
+    wfi_agent_leave(agent);
+    if (st)
+        return st;
     if (!wfi_agent_await_end(agent, wait_ms))
         return WEFT_ERR_TIMEOUT;
-    weft_status st = weft_agent_status(agent);
+    if (agent->stops) {
+        stop_from_outside(agent);
+        return WEFT_ERR_CLOSED;
+    }
+    st = weft_agent_status(agent);
     bool was_ended = st == WEFT_ERR_JOB_ENDED; /* the job was ended early: leaked objects are no error */
     size_t leaks = 0;
     WFI_FOR_COMPONENTS (component, leaks)

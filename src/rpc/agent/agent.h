@@ -122,6 +122,11 @@ struct weft_agent {
     int64_t call_timeout_ms;
     weft_status gone; /* why this worker is out of the job */
     bool closing, stopped;
+    bool has_ender;        /* a thread is in weft_agent_close or weft_agent_stop */
+    atomic_bool stops;     /* weft_agent_stop was called while another thread was in weft_agent_close */
+    uint64_t serve_number; /* of the weft_agent_serve in progress; 0: there is none */
+    uint64_t serves;       /* number of calls of weft_agent_serve */
+    weft_future *served;   /* ends the weft_agent_serve in progress, whose thread owns it */
     bool probed;
     uint64_t probe_wave;
     wfi_timer probe_timer;
@@ -181,6 +186,11 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* Like weft_agent_progress, but not ended by weft_agent_wake. */
 size_t wfi_agent_progress(weft_agent *agent, int64_t timeout_ms);
 
+/* Whether this worker closes or serves: its program makes no further calls, unless it stops serving. [agent lock] */
+static inline bool wfi_agent_is_ending(const weft_agent *agent)
+{
+    return agent->closing || agent->serve_number;
+}
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
@@ -228,10 +238,12 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
 void wfi_on_peer_joined(void *arg, wfi_peer *peer);
 void wfi_on_peer_leaving(void *arg, wfi_peer *peer);
+void wfi_on_peer_ending(void *arg, wfi_peer *peer);
 void wfi_on_passed(void *arg, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 void wfi_on_synced(void *arg);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);
+void wfi_on_served(void *arg, uint64_t number);
 void wfi_on_terminated(void *arg);
 void wfi_on_awaited(void *arg, const char *whom);
 /* agent/awaited.c: logs what weft_agent_close waits for. [agent lock] */
@@ -242,7 +254,10 @@ void wfi_awaited_log(weft_agent *agent);                      /* the time limit 
  * [agent lock] */
 void wfi_overload_watch(weft_agent *agent);
 
-/* Waits until this agent may close (agent/closing.c). Returns false if the limit passed before. Not locked. */
+/* Whether the caller is a handler or continuation of this agent. Not locked. */
+bool wfi_agent_is_inside(weft_agent *agent);
+/* Waits until this agent may close (agent/closing.c). Returns false if the limit passed before; then another thread may
+ * end the agent. Not locked. */
 bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * closing.c - the wait of weft_agent_close until the agent may end.
+ * closing.c - weft_agent_serve, and the wait of weft_agent_close until the agent may end.
  *
- * In a static job, and on rank 0 of an elastic job: every closing worker answers the store's probes when it is idle.
- * The store (src/job/store/termination.c) detects that nothing is outstanding anywhere, and tells all workers at once.
+ * In a static job, and on rank 0 of an elastic job: every worker that closes or serves answers the store's probes when
+ * it is idle. The store (src/job/store/termination.c) detects that nothing is outstanding anywhere, and tells all
+ * workers at once.
  *
  * The other workers of an elastic job leave one by one: when their own calls are answered, the calls that they serve
  * are finished, and all replies have reached the callers. Meanwhile they continue to serve; but a worker that others
@@ -11,13 +12,15 @@
  */
 #include "rpc/agent/agent.h"
 
+#include "base/text/refuse.h"
+
 #define LEAVE_SERVING_MS 500
 #define LEAVE_REFUSING_MS 500 /* the longest wait for the delivery of refusals and other messages */
 #define LOOK_AGAIN_MS 1       /* a busy probed worker checks again: no event marks the end of continuations */
 
 static bool is_idle(weft_agent *agent)
 {
-    if (!agent->closing)
+    if (!wfi_agent_is_ending(agent))
         return false;
     WFI_FOR_COMPONENTS (component, busy)
         if (component->busy(agent))
@@ -38,6 +41,7 @@ static void look_again(wfi_timer *timer)
 
 static void answer_if_idle(weft_agent *agent)
 {
+    agent->probed &= wfi_agent_is_ending(agent);
     if (!agent->probed)
         return;
     if (!is_idle(agent)) {
@@ -88,14 +92,17 @@ static void look_whether_settled(wfi_timer *timer)
 void wfi_on_probe(void *arg, uint64_t wave)
 {
     weft_agent *agent = arg;
-    agent->probed = true;
+    agent->probed = wfi_agent_is_ending(agent); /* otherwise the wave is void: this worker no longer serves */
     agent->probe_wave = wave;
     answer_if_idle(agent);
 }
 
 void wfi_on_terminated(void *arg)
 {
-    wfi_future_settle(((weft_agent *)arg)->terminated, NULL, NULL); /* no-op if it is complete */
+    weft_agent *agent = arg;
+    wfi_future_settle(agent->terminated, NULL, NULL); /* no-op if it is complete */
+    if (agent->served)
+        wfi_future_settle(agent->served, NULL, NULL);
 }
 
 /* [agent lock] */
@@ -135,11 +142,78 @@ bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
         st = wfi_future_wait_until(agent->terminated, until_ns);
     }
     (void)st; /* weft_future_done tells whether it timed out; the future never fails */
-    bool is_over = weft_future_done(agent->terminated);
     wfi_net_lock(agent->net);
+    bool is_over = weft_future_done(agent->terminated);
+    agent->has_ender = is_over;
     wfi_net_timer_clear(agent->net, &agent->await_timer);
     if (!is_over && wait_ms)
         wfi_awaited_log(agent);
     wfi_net_unlock(agent->net);
     return is_over;
+}
+
+/* ---- Serving ----------------------------------------------------------------------------------------------------- */
+
+/* [agent lock] */
+void wfi_on_served(void *arg, uint64_t number)
+{
+    weft_agent *agent = arg;
+    if (number == agent->serve_number)
+        wfi_future_settle(agent->served, NULL, NULL);
+}
+
+/* Serves until `served` is complete, or the wait for it fails. */
+static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms)
+{
+    wfi_net_lock(agent->net);
+    weft_status st = wfi_agent_usable(agent);
+    if (!st && (agent->closing || agent->serve_number)) {
+        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_serve: another thread %s this agent: one at a time can",
+                        agent->closing ? "closes" : "serves with");
+    }
+    if (st) {
+        wfi_net_unlock(agent->net);
+        return st;
+    }
+    agent->serve_number = ++agent->serves;
+    agent->served = served;
+    wfi_net_serve(agent->net, agent->serve_number);
+    WFI_FOR_COMPONENTS (component, closing)
+        component->closing(agent);
+    wfi_net_unlock(agent->net);
+
+    st = weft_future_wait(served, wait_ms);
+
+    wfi_net_lock(agent->net);
+    if (!weft_future_done(served))
+        wfi_net_serve(agent->net, 0);
+    else
+        st = wfi_agent_usable(agent);
+    agent->serve_number = 0;
+    agent->served = NULL;
+    wfi_net_unlock(agent->net);
+    return st;
+}
+
+weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms)
+{
+    WFI_LIVE(agent);
+    if (!agent)
+        return wfi_refuse_null("weft_agent_serve", "the agent");
+    if (wait_ms < WEFT_FOREVER)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_agent_serve: wait_ms is %lld: 0, more, or WEFT_FOREVER",
+                          (long long)wait_ms);
+    if (agent->forked)
+        return WEFT_ERR_STATE;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = WEFT_ERR_DEADLOCK; /* in a handler it would wait for itself */
+    weft_future *served = NULL;
+    if (!wfi_agent_is_inside(agent)) {
+        served = wfi_agent_future(agent);
+        st = served ? serve(agent, served, wait_ms) : WEFT_ERR_MEMORY;
+    }
+    weft_future_unref(served);
+    wfi_agent_leave(agent);
+    return st == WEFT_ERR_JOB_ENDED ? WEFT_OK : st;
 }

@@ -65,7 +65,8 @@ typedef struct wfi_component {
     void (*peer_joined)(weft_agent *agent, wfi_peer *peer);
     /* The peer has passed a descriptor (wfi_peer_pass), which is closed when all components have been called. */
     void (*passed)(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
-    void (*synced)(weft_agent *agent); /* a sync with the store was answered (wfi_net_sync) */
+    void (*peer_ending)(weft_agent *agent); /* wfi_peer_is_ending of a peer has changed */
+    void (*synced)(weft_agent *agent);      /* a sync with the store was answered (wfi_net_sync) */
     void (*unreachable)(weft_agent *agent, wfi_peer *peer, const char *text); /* alive, but cannot be reached */
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */
     /* All threads of the executor wait: refuses the queued calls, and returns their number. */
@@ -76,7 +77,7 @@ typedef struct wfi_component {
     weft_status (*metrics)(weft_agent *agent, FILE *to, const char *who);
 
     /* ---- The graceful end ---- */
-    /* weft_agent_close has begun: an open batch, for example, runs without waiting for more calls. [agent lock] */
+    /* weft_agent_close or weft_agent_serve has begun. [agent lock] */
     void (*closing)(weft_agent *agent);
     bool (*busy)(weft_agent *agent); /* whether something is outstanding, here or at others. [agent lock] */
     /* Describes the things that `busy` and `serves` find: one wfi_awaits_add for each kind. [agent lock] */

@@ -51,8 +51,16 @@ void wfi_on_peer_joined(void *arg, wfi_peer *peer)
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 
+void wfi_on_peer_ending(void *arg, wfi_peer *peer)
+{
+    (void)peer;
+    WFI_FOR_COMPONENTS (component, peer_ending)
+        component->peer_ending(arg);
+}
+
 void wfi_on_peer_leaving(void *arg, wfi_peer *peer)
 {
+    wfi_on_peer_ending(arg, peer);
     wfi_membership_tell(arg, WEFT_MEMBER_LEAVING, wfi_peer_rank(peer), "it closes its agent");
 }
 

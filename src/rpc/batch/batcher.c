@@ -376,5 +376,6 @@ const wfi_component wfi_batch_component = {
     .peer_gone = pump_without,
     .turn_away = wfi_batches_turn_away,
     .closing = wfi_batchers_pump,
+    .peer_ending = wfi_batchers_pump,
     .metrics = wfi_batches_write_metrics,
 };

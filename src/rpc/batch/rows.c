@@ -174,14 +174,9 @@ static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, w
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-static wfi_row_count count_of(const weft_batch *batch, const wfi_batch_client *client)
+wfi_row_count wfi_batch_count_of(const weft_batch *batch, const wfi_batch_client *client)
 {
-    return client->number < batch->clients_known ? batch->of_client[client->number] : (wfi_row_count){0};
-}
-
-bool wfi_batch_has_call_of(const weft_batch *batch, const wfi_batch_client *client)
-{
-    return client && count_of(batch, client).ready;
+    return client && client->number < batch->clients_known ? batch->of_client[client->number] : (wfi_row_count){0};
 }
 
 static bool grow_rows(weft_batch *batch)
@@ -279,7 +274,7 @@ static bool takes(weft_batch *batch, const wfi_batch_client *client)
     /* A client that another of these batches has answered may call again before this one begins. Its new call goes into
      * a new batch, with the next calls of the other clients. */
     return !batch->takes_no_others && batch->taken < (size_t)o->size &&
-           count_of(batch, client).taken < (unsigned)o->max_per_caller;
+           wfi_batch_count_of(batch, client).taken < (unsigned)o->max_per_caller;
 }
 
 /* Gives the call a row: in the oldest open batch of these types that takes a call of its client, or in a new batch.

@@ -34,18 +34,43 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
 
 /* ---- Whether a batch is due -------------------------------------------------------------------------------------- */
 
+/* Whether calls of this rank no longer count on: it is not alive, or it closes or serves, and so does this worker. */
+static bool is_done(const weft_agent *agent, int rank)
+{
+    if (rank == wfi_agent_rank(agent))
+        return wfi_agent_is_ending(agent);
+    if (!wfi_agent_knows_alive(agent, rank))
+        return true;
+    return wfi_agent_is_ending(agent) && wfi_peer_is_ending(wfi_net_peer(agent->net, rank));
+}
+
 /* Whether `batch` has a ready row of each expected caller. `batch` NULL: whether all open batches together have. */
 static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 {
     const weft_batch_options *o = &batcher->options;
     for (size_t i = 0; i < o->caller_count; i++) {
         const wfi_batch_client *client = wfi_batch_client_of(batcher, o->callers[i]);
-        bool is_in = client && (batch ? wfi_batch_has_call_of(batch, client) : client->waiting > 0);
-        bool is_us = o->callers[i] == wfi_agent_rank(batcher->agent);
-        if (!is_in && (is_us || wfi_agent_knows_alive(batcher->agent, o->callers[i])))
+        bool is_in = client && (batch ? wfi_batch_count_of(batch, client).ready : client->waiting > 0);
+        if (!is_in && !is_done(batcher->agent, o->callers[i]))
             return false;
     }
     return o->caller_count > 0;
+}
+
+/* Whether this worker closes or serves, and no caller can add a call to the batch: all others do so too, or have all the
+ * rows that they may have. With expected callers only these count: see all_expected_are_in. */
+static bool nobody_can_add(const weft_batch *batch)
+{
+    wfi_batcher *batcher = batch->batcher;
+    const weft_agent *agent = batcher->agent;
+    if (!wfi_agent_is_ending(agent) || batcher->options.caller_count)
+        return false;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        wfi_row_count its = wfi_batch_count_of(batch, wfi_batch_client_of(batcher, rank));
+        if (its.taken < (unsigned)batcher->options.max_per_caller && !is_done(agent, rank))
+            return false;
+    }
+    return true;
 }
 
 /*
@@ -99,13 +124,13 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
         return BY_SIZE;
     if (batch->takes_no_others || all_expected_are_in(batch->batcher, batch))
         return BY_CALLERS;
-    if (batcher->agent->closing || batcher->agent->stopped)
+    if (nobody_can_add(batch))
         return BY_CLOSING;
     return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
-/* The same, but waits some time for rows that are not ready. A batch that is full, or has all expected callers, waits
- * for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
+/* The same, but waits some time for rows that are not ready. A batch that is full, has all expected callers, or to which
+ * nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
@@ -113,7 +138,7 @@ static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
         batch->due_ns = 0; /* it may no longer be due: a caller has left, or others are expected */
         return reason;
     }
-    bool in_time = reason != BY_CLOSING && !batch->hurries && now_ns < time_limit(batch);
+    bool in_time = !batch->hurries && now_ns < time_limit(batch);
     if (!batch->due_ns && !in_time)
         batch->due_ns = now_ns;
     return batch->due_ns && now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
@@ -203,6 +228,8 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         wfi_net_timer_clear(net, &batcher->timer);
         return;
     }
+    if (wfi_agent_is_ending(batcher->agent) && !wfi_list_empty(&batcher->open))
+        wfi_net_follow_ending(net);
     uint64_t now_ns = wfi_net_now(net);
     look seen = {.again_ns = WFI_NEVER};
     while (batcher->running < (size_t)batcher->options.in_flight) {
@@ -238,7 +265,7 @@ static bool matters(weft_batch *batch, uint64_t now_ns)
     const wfi_batcher *batcher = batch->batcher;
     const weft_batch_options *o = &batcher->options;
     look seen = {.again_ns = WFI_NEVER};
-    if (o->adaptive || o->caller_count || batcher->agent->closing || batcher->agent->stopped)
+    if (o->adaptive || o->caller_count || wfi_agent_is_ending(batcher->agent))
         return true;
     if (batcher->running >= (size_t)o->in_flight)
         return false;

@@ -21,6 +21,7 @@ static const char *worker_state(weft_agent *agent, int rank)
         return agent->gone == WEFT_ERR_JOB_ENDED ? "job ended"
                : agent->gone                     ? "evicted"
                : agent->closing                  ? "closing"
+               : agent->serve_number             ? "serving"
                                                  : "self";
     wfi_peer *peer = wfi_net_peer(agent->net, rank);
     switch (peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND) {

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_serve.c - weft_agent_serve: when it returns, in static and elastic jobs, what batches do meanwhile, and threads that end one
+ * agent at the same time. World tests run on the simulation and on tcp.
+ */
+#include "rpc/batch_stats.h"
+#include "rpc/must.h"
+#include "rpc/stage.h"
+#include "rpc/world.h"
+
+#include <pthread.h>
+
+enum { PAIRS = 60 };
+
+static world *scene;
+static atomic_int hops, flag;
+
+static void begin(world *w)
+{
+    scene = w;
+    atomic_store(&hops, 0);
+    atomic_store(&flag, 0);
+}
+
+/* ---- Functions ----------------------------------------------------------------------------------------------------- */
+
+static weft_status run_count(weft_batch *batch, void *user)
+{
+    size_t n = weft_batch_count(batch);
+    for (size_t i = 0; i < n; i++)
+        weft_call_give(weft_batch_call(batch, i), WEFT_VALUES(weft_of_i64((int64_t)n)));
+    return WEFT_OK;
+}
+
+/* Passes on to the next rank, without waiting for it, so many times. */
+static weft_status run_hop(weft_call *call, void *user)
+{
+    weft_agent *agent = weft_call_agent(call);
+    int64_t left = weft_call_i64(call, 0);
+    weft_future *future = NULL;
+    atomic_fetch_add(&hops, 1);
+    if (!left)
+        return WEFT_OK;
+    int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(next), "hop", WEFT_VALUES(weft_of_i64(left - 1)), NULL, &future));
+    weft_future_unref(future);
+    return WEFT_OK;
+}
+
+static weft_status run_serves(weft_call *call, void *user)
+{
+    MUST_BE(weft_agent_serve(weft_call_agent(call), WEFT_FOREVER), WEFT_ERR_DEADLOCK);
+    return WEFT_OK;
+}
+
+#define COUNTS .gives = {WEFT_TYPE_I64}, .run_batch = run_count
+
+static const weft_function functions[] = {
+    {.name = "pair",
+     COUNTS,
+     .batch =
+         {.size = 2, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2}, .caller_count = 2, .max_per_caller = 1}},
+    {.name = "four", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER}},
+    {.name = "one each", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER, .max_per_caller = 1}},
+    {.name = "hop", .takes = {WEFT_TYPE_I64}, .run = run_hop},
+    {.name = "serves", .run = run_serves},
+};
+/* For smaller jobs: without "pair". */
+#define SMALL .functions = functions + 1, .function_count = sizeof functions / sizeof *functions - 1, .begin = begin
+#define SCENE WORLD_FUNCTIONS(functions), .begin = begin
+
+static int64_t count_of(weft_agent *agent, const char *function)
+{
+    weft_values *got = NULL;
+    int64_t n = 0;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_NO_VALUES, NULL, &got));
+    MUST_OK(weft_values_get_i64(got, 0, &n));
+    weft_values_unref(got);
+    return n;
+}
+
+/* ---- Static jobs ----------------------------------------------------------------------------------------------------- */
+
+/* Two callers, named: each batch has a call of both, also when the server serves by weft_agent_close afterwards. */
+static void pairs(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+        weft_batch_stats stats = stats_of(agent, "pair");
+        MUST(stats.batches == PAIRS && stats.size_p50 == 2 && stats.mean_size == 2);
+        return;
+    }
+    for (int i = 0; i < PAIRS; i++)
+        MUST(count_of(agent, "pair") == 2);
+}
+
+WORLD_TEST(pairs, 20, 2, SCENE, .size = 3)
+
+/* The same, served by weft_agent_close alone. */
+static void pairs_while_closing(weft_agent *agent, void *arg)
+{
+    for (int i = 0; i < PAIRS && weft_agent_rank(agent); i++)
+        MUST(count_of(agent, "pair") == 2);
+}
+
+WORLD_TEST(pairs_while_closing, 20, 2, SCENE, .size = 3)
+
+/* Rank 2 makes fewer calls and closes: rank 1 is no longer kept waiting for it. */
+static void one_ends_early(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    if (rank == 0)
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    for (int i = 0; i < (rank ? 4 - rank : 0); i++)
+        MUST(count_of(agent, "pair") == (i < 2 ? 2 : 1));
+}
+
+WORLD_TEST(one_ends_early, 20, 2, SCENE, .size = 3)
+
+/* Without `callers`: a batch begins when no worker can add to it, and not before. */
+static void nobody_can_add(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+        weft_batch_stats stats = stats_of(agent, "one each");
+        MUST(stats.batches == 1 && stats.size_max == 2 && stats.by_size + stats.by_time + stats.by_callers == 0);
+        return;
+    }
+    if (weft_agent_rank(agent) == 3)
+        return; /* it closes */
+    MUST(count_of(agent, "one each") == 2);
+    weft_future *futures[4];
+    for (int i = 0; weft_agent_rank(agent) == 1 && i < 4; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "four", WEFT_NO_VALUES, NULL, &futures[i]));
+    for (int i = 0; weft_agent_rank(agent) == 1 && i < 4; i++) {
+        int64_t n = 0;
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        MUST_OK(weft_values_get_i64(weft_future_values(futures[i]), 0, &n));
+        MUST(n == 4);
+        weft_future_unref(futures[i]);
+    }
+}
+
+WORLD_TEST(nobody_can_add, 20, 1, SCENE, .size = 4)
+
+/* Two servers both return when the callers have closed, and calls that their handlers make have ended. */
+static void two_servers(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) < 2) {
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+        MUST(atomic_load(&hops) == 2 * 21);
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER)); /* nothing has changed: it returns again */
+        return;
+    }
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "hop", WEFT_VALUES(weft_of_i64(20)), NULL, NULL));
+}
+
+WORLD_TEST(two_servers, 20, 1, SCENE, .size = 4)
+
+/* Servers whose time is over make calls, and serve again: so do others, which may end the wait of all. */
+static void again_and_again(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    for (int i = 0; i < 4; i++) {
+        weft_status st = weft_agent_serve(agent, rank == 0 ? 0 : rank == 1 ? 3 : 1);
+        MUST(!st || st == WEFT_ERR_TIMEOUT);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank((rank + 1) % 3), "hop", WEFT_VALUES(weft_of_i64(3)), NULL, NULL));
+    }
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+}
+
+WORLD_TEST(again_and_again, 40, 2, SCENE, .size = 3)
+
+static void alone(weft_agent *agent, void *arg)
+{
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    MUST_OK(weft_agent_serve(agent, 60000));
+}
+
+WORLD_TEST(alone, 1, 1, SMALL, .size = 1)
+
+static void without_threads(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent))
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "hop", WEFT_VALUES(weft_of_i64(2)), NULL, NULL));
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    MUST(atomic_load(&hops) == 3);
+}
+
+WORLD_TEST(without_threads, 0, 1, SMALL, .size = 2, .adjust = world_no_threads)
+
+static void misuse(weft_agent *agent, void *arg)
+{
+    MUST_BE(weft_agent_serve(NULL, 0), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_serve(agent, -2), WEFT_ERR_INVALID);
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "serves", WEFT_NO_VALUES, NULL, NULL));
+        while (!atomic_load(&flag))
+            world_sleep_ms(scene, 1);
+        return;
+    }
+    weft_agent_wake(agent);
+    MUST_BE(weft_agent_serve(agent, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+    MUST(weft_agent_clear_wake(agent));
+    atomic_store(&flag, 1);
+}
+
+WORLD_TEST(misuse, 2, 1, SMALL, .size = 2)
+
+/* ---- Elastic jobs ---------------------------------------------------------------------------------------------------- */
+
+static const weft_function counting = {
+    .name = "count",
+    COUNTS,
+    .batch = {
+        .size = 2, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2}, .caller_count = 2, .max_per_caller = 1}};
+
+/* The server is alone at first, and serves until it ends the job. */
+static void elastic(stage *s, int actor)
+{
+    if (actor)
+        stage_await_flag(s, 0, 1);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 0) {
+        MUST_OK(weft_agent_register(agent, &counting));
+        MUST_BE(weft_agent_serve(agent, 5), WEFT_ERR_TIMEOUT);
+        atomic_store(&s->flags[0], 1);
+        while (stats_of(agent, "count").batches < PAIRS)
+            MUST_BE(weft_agent_serve(agent, 5), WEFT_ERR_TIMEOUT);
+        MUST(stats_of(agent, "count").mean_size == 2);
+        MUST_OK(weft_agent_end_job(agent, "all done"));
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    } else {
+        stage_await_workers(s, agent, 3);
+        for (int i = 0; i < PAIRS; i++)
+            MUST(count_of(agent, "count") == 2);
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER)); /* until the job ends */
+        MUST_BE(weft_agent_status(agent), WEFT_ERR_JOB_ENDED);
+    }
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(elastic, 3, 10, 2)
+
+/* ---- Threads that end one agent -------------------------------------------------------------------------------------- */
+
+static weft_agent *open_pair(int rank, int port)
+{
+    weft_agent *agent = NULL;
+    MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true,
+                                                  .rank = rank,
+                                                  .world_size = 2,
+                                                  .master_port = port,
+                                                  .secret = "0123456789abcdef",
+                                                  .secret_size = 16},
+                            &agent, NULL));
+    return agent;
+}
+
+typedef struct ender {
+    weft_agent *agent;
+    weft_status result;
+    atomic_int *begun;
+} ender;
+
+static void *close_it(void *arg)
+{
+    ender *e = arg;
+    atomic_fetch_add(e->begun, 1);
+    e->result = weft_agent_close(e->agent);
+    return NULL;
+}
+
+static void *serve_it(void *arg)
+{
+    ender *e = arg;
+    atomic_fetch_add(e->begun, 1);
+    e->result = weft_agent_serve(e->agent, WEFT_FOREVER);
+    return NULL;
+}
+
+static void *open_second(void *arg)
+{
+    return open_pair(1, *(int *)arg);
+}
+
+static void until_state(weft_agent *agent, const char *state)
+{
+    for (bool found = false; !found;) {
+        char *text = NULL;
+        size_t size = 0;
+        FILE *to = open_memstream(&text, &size);
+        MUST(to);
+        MUST_OK(weft_debug_dump(agent, to));
+        fclose(to);
+        found = strstr(text, state) != NULL;
+        free(text);
+    }
+}
+
+/* One thread waits in weft_agent_close for the other worker. Another close is refused. A stop, of a watchdog, ends the wait. */
+static void test_watchdog(void **state)
+{
+    int port = world_free_port();
+    pthread_t thread, others;
+    void *second = NULL;
+    atomic_int begun = 0;
+    MUST(!pthread_create(&others, NULL, open_second, &port));
+    ender e = {.agent = open_pair(0, port), .begun = &begun};
+    MUST(!pthread_join(others, &second));
+    MUST(!pthread_create(&thread, NULL, close_it, &e));
+    until_state(e.agent, ": \"closing\"");
+    MUST_BE(weft_agent_close(e.agent), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_close_within(e.agent, 0), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_serve(e.agent, 0), WEFT_ERR_STATE);
+    weft_agent_stop(e.agent);
+    MUST(!pthread_join(thread, NULL));
+    MUST_BE(e.result, WEFT_ERR_CLOSED);
+    weft_agent_stop(second);
+}
+
+/* A thread that serves is told when another one stops the agent. */
+static void test_stopped_server(void **state)
+{
+    int port = world_free_port();
+    pthread_t thread, others;
+    void *second = NULL;
+    atomic_int begun = 0;
+    MUST(!pthread_create(&others, NULL, open_second, &port));
+    ender e = {.agent = open_pair(0, port), .begun = &begun};
+    MUST(!pthread_join(others, &second));
+    MUST(!pthread_create(&thread, NULL, serve_it, &e));
+    until_state(e.agent, ": \"serving\"");
+    MUST_BE(weft_agent_serve(e.agent, 0), WEFT_ERR_STATE);
+    weft_agent_stop(second);
+    weft_agent_stop(e.agent);
+    MUST(!pthread_join(thread, NULL));
+    MUST(e.result == WEFT_ERR_CLOSED || !e.result); /* the other worker had left: it may have returned before */
+}
+
+UNIT_MAIN(test_pairs, test_pairs_while_closing, test_one_ends_early, test_nobody_can_add, test_two_servers,
+          test_again_and_again, test_alone, test_without_threads, test_misuse, test_elastic, test_watchdog,
+          test_stopped_server)
