@@ -176,6 +176,7 @@ struct weft_group {
     wfi_rules rules;             /* constant once the group is used; so is the carrier */
     struct wfi_carrier *carrier; /* NULL: weft runs all operations */
     bool used;                   /* an operation was called */
+    bool shrinks;                /* weft_group_shrink waits in it for its members */
     bool open;                   /* its user has it, and the agent has not closed */
     bool opening;                /* messages that came before it was opened are being processed */
 

@@ -27,6 +27,9 @@ static const char *const reasons[] = {
     [WFI_STATE_FORMER] = "still has a former group of that name, which the other members have given up",
 };
 
+/* Its group of that name is the old one, or it does not know yet which members live. */
+static const char *const not_shrunk = "has not called weft_group_shrink with these members";
+
 static bool is_missing_for(const weft_group *group, const char *reason)
 {
     for (size_t i = 0; i < group->size; i++)
@@ -228,7 +231,9 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (operation->space == WFI_BETWEEN && report->signature.kind < WFI_OPERATION_KINDS &&
         !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
-    if (report->state != WFI_STATE_HERE || report->called < operation->number)
+    if (group->shrinks && report->state == WFI_STATE_OTHER_LIST)
+        member->missing = not_shrunk;
+    else if (report->state != WFI_STATE_HERE || report->called < operation->number)
         member->missing = reasons[report->state];
     if (--group->unanswered == 0 && (group->left || is_anybody_missing(group)))
         conclude(group); /* otherwise all have called it: it may still end before the answers are due */

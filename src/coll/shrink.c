@@ -42,7 +42,7 @@ static int64_t left_ms(weft_agent *agent, uint64_t until_ns)
 static void give(weft_group *made, weft_group **out)
 {
     wfi_net_lock(made->agent->net);
-    made->used = false;
+    made->used = made->shrinks = false;
     wfi_net_unlock(made->agent->net);
     *out = made;
 }
@@ -56,6 +56,9 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
         weft_status st = left ? wfi_group_of_living(group, &made, error) : WEFT_ERR_TIMEOUT;
         if (st)
             return st;
+        wfi_net_lock(agent->net);
+        made->shrinks = true;
+        wfi_net_unlock(agent->net);
         st = wfi_group_take_rules(made, group);
         if (!st)
             st = weft_group_barrier(made, left);

@@ -563,6 +563,57 @@ static void waits_for_lost_store(stage *s, int actor)
 
 STAGE_TEST(waits_for_lost_store, 3, 40, 0)
 
-UNIT_MAIN(test_behind, test_behind_far, test_behind_with_death, test_never_made, test_never_made_with_death,
-          test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain, test_waits_for_taken, test_waits_for_no_dead,
-          test_waits_for_lost_store)
+/* ---- Shrinking ------------------------------------------------------------------------------------------------------- */
+
+static void await_gone(stage *s, weft_agent *agent, int rank)
+{
+    while (weft_agent_alive(agent, rank))
+        stage_sleep_ms(s, 1);
+}
+
+/*
+ * Rank 3 does not come to an operation, and leaves. Ranks 0 and 1 shrink; rank 2 calls only when their time is over: it has a group of
+ * that name, whose time is over too, with other members. That is no contradiction: a limit that has passed, and the next calls meet.
+ */
+static void shrinks_late(stage *s, int actor)
+{
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    weft_group *group, *less = NULL;
+    stage_await_workers(s, agent, 4);
+    MUST_OK(weft_group_open(agent, "g", (int[]){0, 1, 2, 3}, 4, &group, NULL));
+    MUST_OK(weft_group_barrier(group, 20000));
+    if (actor == 3) {
+        stage_await_flag(s, 0, 3);
+        weft_group_close(group);
+        MUST_OK(weft_agent_close(agent));
+        return;
+    }
+    MUST_BE(weft_group_barrier(group, 200), WEFT_ERR_TIMEOUT);
+    atomic_fetch_add(&s->flags[0], 1);
+    await_gone(s, agent, 3);
+    atomic_fetch_add(&s->flags[1], 1);
+    stage_await_flag(s, 1, 3);
+    weft_error *error = NULL;
+    if (actor < 2) {
+        MUST_BE(weft_group_shrink(group, 300, &less, &error), WEFT_ERR_TIMEOUT);
+        MUST(strstr(weft_error_message(error), "rank 2 (has not called weft_group_shrink"));
+        weft_error_unref(error);
+        atomic_fetch_add(&s->flags[2], 1);
+    }
+    stage_await_flag(s, 2, 2);
+    weft_status st = WEFT_ERR_TIMEOUT;
+    while (st == WEFT_ERR_TIMEOUT)
+        st = weft_group_shrink(group, 5000, &less, NULL);
+    MUST_OK(st);
+    MUST(weft_group_size(less) == 3);
+    MUST_OK(weft_group_barrier(less, 20000));
+    weft_group_close(less);
+    weft_group_close(group);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(shrinks_late, 4, 5, 2)
+
+UNIT_MAIN(test_shrinks_late, test_behind, test_behind_far, test_behind_with_death, test_never_made,
+          test_never_made_with_death, test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain,
+          test_waits_for_taken, test_waits_for_no_dead, test_waits_for_lost_store)
