@@ -380,6 +380,12 @@ static void failures_name_the_function(weft_agent *agent, void *arg)
         {"fail with own", 0, WEFT_ERR_REMOTE, "weft: REMOTE (STATE) in fail with own at worker 0: not today"},
         {"nobody's", 1, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in nobody's at worker 1: no function \"nobody's\" is"},
         {"nobody's", 0, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in nobody's at worker 0: no function \"nobody's\" is"},
+        {"fial with own", 1, WEFT_ERR_NOT_FOUND,
+         "weft: NOT_FOUND in fial with own at worker 1: no function \"fial with own\" is registered on worker1: did "
+         "you mean \"fail with own\"?"},
+        {"fial with own", 0, WEFT_ERR_NOT_FOUND,
+         "weft: NOT_FOUND in fial with own at worker 0: no function \"fial with own\" is registered on worker0: did "
+         "you mean \"fail with own\"?"},
         {"break", 77, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in break: no worker has rank 77"},
     };
     if (weft_agent_rank(agent) != 0)

@@ -3,6 +3,7 @@
 #include "base/text/variables.h"
 
 #include "base/env.h"
+#include "base/text/distance.h"
 #include "base/text/log.h"
 #include "base/utf8.h"
 
@@ -10,7 +11,7 @@
 #include <unistd.h>
 
 #define PREFIX "WEFT_"
-#define NAME_MAX_BYTES 64 /* bytes of a name that are compared or quoted */
+#define NAME_MAX_BYTES WFI_DISTANCE_BYTES /* bytes of a name that are compared or quoted */
 
 extern char **environ;
 
@@ -25,41 +26,13 @@ static const char *const known[] = {
 };
 #define KNOWN (sizeof known / sizeof *known)
 
-static size_t smallest(size_t a, size_t b, size_t c)
-{
-    size_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* The edit distance: letters to add, remove, replace or swap with the next one to turn `a` into `b`. */
-static size_t distance(const char *a, size_t a_size, const char *b, size_t b_size)
-{
-    size_t rows[3][NAME_MAX_BYTES + 1], *before = rows[0], *last = rows[1], *row = rows[2];
-    for (size_t j = 0; j <= b_size; j++)
-        last[j] = before[j] = j;
-    for (size_t i = 1; i <= a_size; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= b_size; j++) {
-            row[j] = smallest(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            if (swapped && before[j - 2] + 1 < row[j])
-                row[j] = before[j - 2] + 1;
-        }
-        size_t *oldest = before;
-        before = last;
-        last = row;
-        row = oldest;
-    }
-    return last[b_size];
-}
-
 /* The known name that is most similar to `name`; NULL: more than half of the letters after the prefix differ. */
 static const char *nearest(const char *name, size_t size)
 {
     const char *found = NULL;
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < KNOWN; i++) {
-        size_t far = distance(name, size, known[i], strlen(known[i]));
+        size_t far = wfi_distance(name, size, known[i], strlen(known[i]));
         if (far < least) {
             least = far;
             found = known[i];

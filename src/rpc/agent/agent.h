@@ -219,6 +219,9 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
 weft_status wfi_function_register_user(weft_agent *agent, const weft_function *function, weft_error **error);
 /* The function of that name; NULL if there is none. It stays valid until the agent is freed. Any thread. */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
+/* The error for a call of a function that is not registered here, with the most similar name if there is one. NULL: no
+ * memory. The caller owns the error. Any thread. */
+weft_error *wfi_function_unknown(weft_agent *agent, const char *name);
 /* The runner of a registered function; NULL if its calls are served one by one, or `function` is NULL. */
 static inline wfi_runner *wfi_runner_of(const weft_function *function)
 {

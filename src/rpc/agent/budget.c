@@ -32,8 +32,9 @@ static weft_status refuse(const wfi_charge *charge, uint64_t bytes, bool never, 
 {
     weft_agent *agent = charge->agent;
     uint64_t budget = budget_of(agent), held = agent->held_bytes;
-    snprintf(problem, room, "%llu bytes %s: %llu of a memory budget of %llu are held", (unsigned long long)bytes,
-             never ? "will never fit" : "do not fit now", (unsigned long long)held, (unsigned long long)budget);
+    snprintf(problem, room, "%llu bytes %s: %llu of a memory budget of %llu are held (WEFT_MEMORY_BUDGET sets it)",
+             (unsigned long long)bytes, never ? "will never fit" : "do not fit now", (unsigned long long)held,
+             (unsigned long long)budget);
     agent->stats.calls_refused += !never;
     return never ? WEFT_ERR_TOO_LARGE : WEFT_ERR_BUSY;
 }
@@ -90,7 +91,8 @@ weft_status wfi_budget_admit_work(weft_agent *agent, uint64_t bytes, bool always
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (!always && !fits(budget, agent->work_bytes, bytes)) {
         snprintf(problem, room,
-                 "passes of other workers use %llu bytes of a memory budget of %llu, one more would use %llu",
+                 "passes of other workers use %llu bytes of a memory budget of %llu, one more would use %llu "
+                 "(WEFT_MEMORY_BUDGET sets it)",
                  (unsigned long long)agent->work_bytes, (unsigned long long)budget, (unsigned long long)bytes);
         return WEFT_ERR_BUSY;
     }

@@ -2,6 +2,7 @@
 /* functions.c - the table of registered functions, by name. No entry is removed while the agent lives. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/distance.h"
 #include "base/utf8.h"
 #include "rpc/agent/agent.h"
 
@@ -23,6 +24,36 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     const wfi_registered *entry = find_locked(agent, name, hash);
     pthread_mutex_unlock(&agent->function_lock);
     return entry ? &entry->function : NULL;
+}
+
+/* The registered function of the program whose name is most similar to `name`, at a distance of 2 at most; NULL: none. */
+static const char *find_similar(weft_agent *agent, const char *name)
+{
+    const char *found = NULL;
+    size_t cursor = 0, least = 3, size = strlen(name);
+    pthread_mutex_lock(&agent->function_lock);
+    for (const wfi_registered *entry; (entry = wfi_map_next(&agent->functions, &cursor, NULL));)
+        for (; entry; entry = entry->next) {
+            const char *known = entry->function.name;
+            size_t known_size = strlen(known);
+            if (strncmp(known, "weft:", 5) == 0 || size > WFI_DISTANCE_BYTES || known_size > WFI_DISTANCE_BYTES)
+                continue;
+            size_t far = wfi_distance(name, size, known, known_size);
+            if (far < least && far < size) {
+                least = far;
+                found = known;
+            }
+        }
+    pthread_mutex_unlock(&agent->function_lock);
+    return found; /* no entry is removed while the agent lives */
+}
+
+weft_error *wfi_function_unknown(weft_agent *agent, const char *name)
+{
+    wfi_error_detail unknown = {.code = WEFT_ERR_NOT_FOUND, .function = name, .worker = wfi_agent_rank(agent)};
+    const char *similar = find_similar(agent, name);
+    return wfi_error_create(&unknown, "no function \"%s\" is registered on %s%s%s%s", name, agent->options.name,
+                            similar ? ": did you mean \"" : "", similar ? similar : "", similar ? "\"?" : "");
 }
 
 /* Whether no type follows the WEFT_TYPE_NONE at `end`: it would be ignored. */

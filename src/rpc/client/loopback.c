@@ -371,10 +371,8 @@ static void start_local(wfi_loopback *loop, const char *function)
     weft_call *call = &loop->call;
     weft_args args = weft_values_args(call->args);
     char problem[128];
-    wfi_error_detail unknown = {.code = WEFT_ERR_NOT_FOUND, .function = function, .worker = call->from};
     if (!call->function)
-        wfi_serve_refuse(call, wfi_error_create(&unknown, "no function \"%s\" is registered on %s", function,
-                                                call->agent->options.name));
+        wfi_serve_refuse(call, wfi_function_unknown(call->agent, function));
     else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof problem))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
     else if (wfi_order_join(call))

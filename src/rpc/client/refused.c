@@ -18,7 +18,7 @@ static void fail_refused(wfi_request *call, bool no_memory)
                                .function = call->function,
                                .worker = wfi_peer_rank(call->peer)};
     weft_error *error = wfi_error_create(&detail, "that worker is %s: the call did not run",
-                                         no_memory ? "out of memory" : "over its memory budget");
+                                         no_memory ? "out of memory" : "over its memory budget (WEFT_MEMORY_BUDGET)");
     WFI_TELL_HOOKS(replied, call);
     if (call->items)
         (void)wfi_items_in_expect(call->items, 0);

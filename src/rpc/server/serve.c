@@ -211,8 +211,7 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     else if (agent->refuses_calls)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_PEER_LEFT, "%s is leaving the job", agent->options.name));
     else if (!call->function)
-        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
-                                              agent->options.name));
+        wfi_serve_refuse(call, wfi_function_unknown(agent, name));
     else if (wfi_order_join(call))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
     else
