@@ -38,6 +38,19 @@ void out_close(out *to)
         fputs("}\n", to->json.to);
 }
 
+void out_verdict(out *to, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (to->is_json)
+        wfi_json_put_text(&to->json, "verdict", text);
+    else
+        fprintf(to->json.to, "%s\n", text);
+}
+
 void out_section(out *to, const char *name, bool has_rows)
 {
     end_section(to);

@@ -12,6 +12,8 @@ typedef struct out {
 
 void out_open(out *to, FILE *stream, bool is_json);
 void out_close(out *to);
+/* The first line: text without a key. JSON: "verdict". */
+void out_verdict(out *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Ends the section before. JSON: an object, or with `has_rows` an array of objects. */
 void out_section(out *to, const char *name, bool has_rows);
 /* Begins a row: its first item is `key`, which text shows without the key. */

@@ -13,6 +13,7 @@
 #include "net/channel/channel.h"
 #include "out.h"
 #include "rpc/agent/options.h"
+#include "tensor/cuda/image.h"
 #include "tensor/cuda/launch.h"
 #include "topo/cgroup.h"
 #include "topo/nics.h"
@@ -24,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <rdma/fabric.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -50,21 +52,13 @@ static void put_build(out *to)
     out_text(to, "version", "%s", weft_version());
     out_text(to, "compiler", "%s", WEFT_INFO_COMPILER);
     out_text(to, "options", "%s", WEFT_INFO_OPTIONS);
-#ifdef WEFT_HAVE_CUDA
-    out_text(to, "cuda", "built");
-#else
-    out_text(to, "cuda", "not built");
-#endif
+    out_text(to, "cuda", "%s", wfi_cuda_images_built ? "kernels are built" : "no kernels are built");
     out_text(to, "libfabric_compiled", "%d.%d", FI_MAJOR_VERSION, FI_MINOR_VERSION);
     out_text(to, "libfabric_running", "%u.%u", FI_MAJOR(running), FI_MINOR(running));
 }
 
-static bool is_secret(const char *name)
-{
-    return strcmp(name, "WEFT_SECRET") == 0;
-}
-
-static void put_variables(out *to)
+/* `had_secret`: WEFT_SECRET was set; reading the options removes it. */
+static void put_variables(out *to, bool had_secret)
 {
     out_section(to, "variables", true);
     for (char **each = environ; each && *each; each++) {
@@ -74,9 +68,13 @@ static void put_variables(out *to)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(value - *each), *each);
         out_row(to, "name", name);
-        out_text(to, "value", "%s", is_secret(name) ? "(hidden)" : value + 1);
+        out_text(to, "value", "%s", strcmp(name, "WEFT_SECRET") == 0 ? "(hidden)" : value + 1);
         if (!wfi_variable_is_known(*each, &meant))
             out_text(to, "problem", "not a variable of weft%s%s", meant ? ": did you mean " : "", meant ? meant : "");
+    }
+    if (had_secret && !getenv("WEFT_SECRET")) {
+        out_row(to, "name", "WEFT_SECRET");
+        out_text(to, "value", "(hidden)");
     }
 }
 
@@ -106,10 +104,11 @@ static void put_launcher(out *to)
 static bool put_limit(out *to, const char *key, int resource)
 {
     struct rlimit limit;
-    bool is_known = getrlimit((__rlimit_resource_t)resource, &limit) == 0, is_limited = limit.rlim_cur != RLIM_INFINITY;
+    bool is_known = getrlimit((__rlimit_resource_t)resource, &limit) == 0;
+    bool is_limited = is_known && limit.rlim_cur != RLIM_INFINITY;
     if (is_known)
         out_limit(to, key, is_limited ? (int64_t)limit.rlim_cur : 0);
-    return is_known && is_limited;
+    return is_limited;
 }
 
 static void put_yama(out *to)
@@ -134,6 +133,8 @@ static void put_limits(out *to)
     if (put_limit(to, "memlock_bytes", RLIMIT_MEMLOCK))
         out_text(to, "memlock_advice", "verbs registers memory within this limit; \"ulimit -l unlimited\" raises it");
     put_limit(to, "descriptors", RLIMIT_NOFILE);
+    if (put_limit(to, "file_bytes", RLIMIT_FSIZE))
+        out_text(to, "file_advice", "shared memory above this limit ends a program that does not ignore SIGXFSZ");
     put_yama(to);
     out_limit(to, "cgroup_quota_cores", group.quota);
     out_number(to, "cgroup_cores", group.cores > 0 ? group.cores : -1);
@@ -144,11 +145,15 @@ static void put_limits(out *to)
 
 /* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
 
-typedef struct opening { /* of each fabric for this process: how it ended */
-    const wfi_fabric_ops *ops[FABRICS];
-    weft_status status[FABRICS];
-    size_t count;
-} opening;
+typedef struct opened {        /* how the attempt to open a fabric for this process ended */
+    const wfi_fabric_ops *ops; /* NULL: this build lacks the fabric */
+    weft_status status;
+    char why[512], iface[64], address[128];
+} opened;
+
+/* In the order of the rows. */
+static const char *const fabric_names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "net",
+                                                  "efa",  "cxi", "psm3",  "opx", "sim"};
 
 /* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */
 static bool is_offered(const struct fi_info *all, const char *name)
@@ -162,26 +167,40 @@ static bool is_offered(const struct fi_info *all, const char *name)
     return false;
 }
 
-static weft_status put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
+static void try_fabric(opened *one, const weft_agent_options *options)
 {
     uint8_t address[WFI_ADDRESS_MAX];
-    char text[128];
     wfi_fabric *fabric = NULL;
     weft_error *error = NULL;
     wfi_fabric_options how = {.iface = options->iface, .towards = options->master_addr};
-    weft_status st = ops->open(&how, &fabric, &error);
-    out_text(to, "opens", "%s", st ? "no" : "yes");
-    if (st) {
-        out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(st));
+    one->status = one->ops->open(&how, &fabric, &error);
+    if (one->status) {
+        snprintf(one->why, sizeof one->why, "%s", error ? weft_error_message(error) : weft_status_text(one->status));
     } else {
-        ops->address_text(address, ops->address(fabric, address), text, sizeof text);
-        if (ops->iface(fabric)[0])
-            out_text(to, "interface", "%s", ops->iface(fabric));
-        out_text(to, "address", "%s", text);
-        ops->close(fabric);
+        one->ops->address_text(address, one->ops->address(fabric, address), one->address, sizeof one->address);
+        snprintf(one->iface, sizeof one->iface, "%s", one->ops->iface(fabric));
+        one->ops->close(fabric);
     }
     weft_error_unref(error);
-    return st;
+}
+
+static void try_fabrics(opened fabrics[FABRICS], const weft_agent_options *options)
+{
+    for (size_t i = 0; i < FABRICS; i++) {
+        fabrics[i].ops = wfi_fabric_find(fabric_names[i]);
+        if (fabrics[i].ops && strcmp(fabric_names[i], "sim") != 0)
+            try_fabric(&fabrics[i], options);
+    }
+}
+
+static void put_opened(out *to, const opened *one)
+{
+    out_text(to, "opens", "%s", one->status ? "no" : "yes");
+    out_text(to, "why", "%s", one->why);
+    if (one->iface[0])
+        out_text(to, "interface", "%s", one->iface);
+    if (!one->status)
+        out_text(to, "address", "%s", one->address);
 }
 
 /* Runs in a child. Its memory is read by another child: two workers are not each other's parents either. */
@@ -208,6 +227,7 @@ static int probe_reads(void)
     int ends[2], status = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return errno;
+    void (*before)(int) = signal(SIGCHLD, SIG_DFL); /* inherited as ignored, no exit code of a child would be left */
     pid_t owner = fork();
     if (owner == 0) {
         close(ends[1]);
@@ -222,6 +242,7 @@ static int probe_reads(void)
     close(ends[1]);
     if (owner > 0)
         (void)waitpid(owner, &status, 0);
+    signal(SIGCHLD, before);
     return failed;
 }
 
@@ -236,31 +257,26 @@ static void put_host(out *to)
         out_text(to, "large_tensors_why", "%s: %s", wfi_host_refusal_text(refusal), strerror(refusal));
 }
 
-static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
+static void put_fabrics(out *to, const opened fabrics[FABRICS])
 {
-    static const char *const names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "net",
-                                               "efa",  "cxi", "psm3",  "opx", "sim"};
     struct fi_info *all = NULL;
     if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &all) != 0)
         all = NULL;
     out_section(to, "fabrics", true);
     for (size_t i = 0; i < FABRICS; i++) {
-        const wfi_fabric_ops *ops = wfi_fabric_find(names[i]);
-        bool is_sim = strcmp(names[i], "sim") == 0;
-        out_row(to, "name", names[i]);
-        out_text(to, "weft", "%s", ops ? "uses it" : "does not use it");
+        const char *name = fabric_names[i];
+        bool is_sim = strcmp(name, "sim") == 0;
+        out_row(to, "name", name);
+        out_text(to, "weft", "%s", fabrics[i].ops ? "has it" : "does not have it");
         if (is_sim)
             out_text(to, "why", "simulated: only for tests");
-        else if (ops == &wfi_fabric_host)
+        else if (fabrics[i].ops == &wfi_fabric_host)
             put_host(to);
         else
             out_text(to, "libfabric", "%s",
-                     is_offered(all, strcmp(names[i], "rxm") ? names[i] : "tcp;ofi_rxm") ? "offers it"
-                                                                                         : "does not offer it");
-        if (ops && !is_sim) {
-            opened->status[opened->count] = put_opening(to, ops, options);
-            opened->ops[opened->count++] = ops;
-        }
+                     is_offered(all, strcmp(name, "rxm") ? name : "tcp;ofi_rxm") ? "offers it" : "does not offer it");
+        if (fabrics[i].ops && !is_sim)
+            put_opened(to, &fabrics[i]);
     }
     fi_freeinfo(all);
 }
@@ -368,56 +384,57 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
     wfi_cores_destroy(near);
 }
 
-/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. False: weft_agent_open
- * fails, because none opens, an option is wrong for one of them, or no network leads to the store. */
-static bool put_order(out *to, const char *fabric, const opening *opened)
+/* Writes to `text` the fabrics of the option that open, in its order: weft uses the first one that both workers have.
+ * False: weft_agent_open fails, because none opens, an option is wrong for one of them, or no network leads to the store;
+ * `text` has the reason. */
+static bool list_opened(const wfi_fabric_list *list, const opened fabrics[FABRICS], char *text, size_t room)
 {
-    wfi_fabric_list list = {0};
-    weft_error *error = NULL;
-    char text[128] = "";
+    const char *why = "none of its fabrics opens";
     size_t used = 0;
     bool is_wrong = false;
-    if (wfi_fabric_list_read(fabric, &list, &error) != WEFT_OK) {
-        out_text(to, "problem", "%s", error ? weft_error_message(error) : "out of memory");
-        weft_error_unref(error);
-        return false;
-    }
-    for (size_t i = 0; i < list.count; i++) {
-        for (size_t k = 0; k < opened->count; k++) {
-            if (opened->ops[k] != list.ops[i])
+    text[0] = '\0';
+    for (size_t i = 0; i < list->count; i++) {
+        for (size_t k = 0; k < FABRICS; k++) {
+            const opened *one = &fabrics[k];
+            if (one->ops != list->ops[i])
                 continue;
-            is_wrong = is_wrong || opened->status[k] == WEFT_ERR_INVALID || opened->status[k] == WEFT_ERR_UNREACHABLE;
-            if (!opened->status[k])
-                used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", list.ops[i]->name);
+            bool is_fatal = one->status == WEFT_ERR_INVALID || one->status == WEFT_ERR_UNREACHABLE;
+            if (one->status && !is_wrong && (is_fatal || list->count == 1))
+                why = one->why;
+            is_wrong = is_wrong || is_fatal;
+            if (!one->status && used < room)
+                used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "", list->ops[i]->name);
         }
     }
-    out_text(to, "fabrics_used", "%s", used && !is_wrong ? text : "none: weft_agent_open fails");
-    return used && !is_wrong;
+    if (used && !is_wrong)
+        return true;
+    snprintf(text, room, "%s", why);
+    return false;
 }
 
-/* With `options` NULL, what would be chosen on the machine of a file. False: weft_agent_open fails with the options. */
-static bool put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
-                        const opening *opened, const weft_error *trouble)
+/* With `options` NULL, what would be chosen on the machine of a file, or `problem` says why the options cannot be read.
+ * `used`: the fabrics that open; NULL: none. */
+static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
+                        const char *problem, const char *used)
 {
     wfi_nic *nics;
     wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
     size_t count = wfi_nics_list(topology, &place, &nics);
-    bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN, opens = !trouble;
+    bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN;
     put_nodes(to, topology);
     put_nics(to, nics, count);
     put_gpus(to, topology, &place);
     out_section(to, "chosen", false);
-    if (options && trouble)
-        out_text(to, "problem", "%s", weft_error_message(trouble));
-    else if (options) {
+    if (problem)
+        out_text(to, "problem", "%s", problem);
+    if (options) {
         out_text(to, "fabric", "%s", options->fabric);
-        opens = put_order(to, options->fabric, opened);
+        out_text(to, "fabrics_used", "%s", used ? used : "none: weft_agent_open fails");
         out_number(to, "workers", options->values.workers);
         out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
     }
     put_choice(to, topology, &place, is_usable ? &nics[0] : NULL);
     free(nics);
-    return opens;
 }
 
 /* ---- The program ------------------------------------------------------------------------------------------------ */
@@ -466,24 +483,34 @@ static void drop_line(weft_log_level level, const char *line, void *arg) /* what
     (void)level, (void)line, (void)arg;
 }
 
+/* False: weft_agent_open fails here. */
 static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *cores)
 {
+    static opened fabrics[FABRICS];
     wfi_options options;
     weft_error *trouble = NULL;
-    bool has_rank = !weft_job_is_launched(NULL, NULL);
-    put_build(to);
-    put_variables(to); /* before the options, which remove the secret */
-    put_launcher(to);
-    put_limits(to);
+    wfi_fabric_list list = {0};
+    char text[600];
+    bool has_rank = !weft_job_is_launched(NULL, NULL), had_secret = getenv("WEFT_SECRET") != NULL;
     /* Without a launcher, as the only worker of a job; the port is not used. */
     weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
-    weft_status st = wfi_options_resolve(&given, &options, &trouble);
+    weft_status st = wfi_options_resolve(&given, &options, &trouble); /* removes the secret from the environment */
+    if (!st)
+        st = wfi_fabric_list_read(options.fabric, &list, &trouble);
     if (st && !trouble)
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
-    opening opened = {0};
-    put_fabrics(to, &options.values, &opened);
+    try_fabrics(fabrics, &options.values);
+    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof text);
+    if (trouble)
+        snprintf(text, sizeof text, "%s", weft_error_message(trouble));
+    out_verdict(to, "%s%s", opens ? "an agent opens here: " : "no agent opens here: ", text);
+    put_build(to);
+    put_variables(to, had_secret);
+    put_launcher(to);
+    put_limits(to);
+    put_fabrics(to, fabrics);
     put_cuda(to);
-    bool opens = put_machine(to, topology, cores, &options, &opened, trouble);
+    put_machine(to, topology, cores, trouble ? NULL : &options, opens ? NULL : text, opens ? text : NULL);
     wfi_options_wipe(&options);
     weft_error_unref(trouble);
     return opens;
@@ -499,6 +526,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return cli_flush("weft-info", code);
     weft_logging_set_sink(drop_line, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* with a limit of files, opening a fabric would end the report */
     if (given.topology && wfi_topology_open_file(given.topology, &described, &error) != WEFT_OK) {
         fprintf(stderr, "weft-info: %s\n", error ? weft_error_message(error) : "out of memory");
         weft_error_unref(error);
@@ -511,7 +539,11 @@ int main(int argc, char **argv)
         return refuse("--cpus has no core of the machine:", given.cpus);
     }
     out_open(&to, stdout, given.json);
-    bool opens = described ? put_machine(&to, topology, cores, NULL, NULL, NULL) : put_process(&to, topology, cores);
+    bool opens = true;
+    if (described)
+        put_machine(&to, topology, cores, NULL, NULL, NULL);
+    else
+        opens = put_process(&to, topology, cores);
     out_close(&to);
     wfi_cores_destroy(cores);
     wfi_topology_close(described);

@@ -8,6 +8,8 @@ import os
 import platform
 import resource
 import struct
+import re
+import signal
 import subprocess
 import sys
 
@@ -37,19 +39,21 @@ def described(name, *args, **how):
 
 def check_here():
     text = run().stdout.splitlines()
-    assert [line for line in text if not line.startswith(" ")] == SECTIONS, text
-    assert any(line.startswith("  tcp: weft uses it") for line in text), text
+    assert [line for line in text if not line.startswith(" ")][1:] == SECTIONS, text
+    assert re.match("an agent opens here: (host|tcp|verbs)", text[0]), text
+    assert any(line.startswith("  tcp: weft has it") for line in text), text
     found = report()
-    assert list(found) == SECTIONS
+    assert list(found) == ["verdict", *SECTIONS] and found["verdict"] == text[0]
+    assert found["verdict"].endswith(": " + found["chosen"]["fabrics_used"]), found
     assert {one["name"] for one in found["fabrics"]} >= {"host", "tcp", "verbs", "shm", "rxm", "net", "efa", "cxi", "psm3",
                                                           "opx", "sim"}
     for one in found["fabrics"]:
-        assert one["weft"] == "uses it", one
+        assert one["weft"] == "has it", one
         assert one["name"] == "sim" or one["opens"] == "yes" or one["why"], one
     assert found["weft"]["version"] in run("--version").stdout
     assert found["limits"]["share_cores"] >= 1 and found["chosen"]["fabric"]
     assert "--topology" in run("--help").stdout
-    assert list(json.loads(run("--json", before=["env", "-i", "LSAN_OPTIONS=" + LEAKS]).stdout)) == SECTIONS
+    assert list(json.loads(run("--json", before=["env", "-i", "LSAN_OPTIONS=" + LEAKS]).stdout)) == ["verdict", *SECTIONS]
 
 
 def check_environment():
@@ -84,6 +88,25 @@ def check_fabrics():
     for wrong, words in (("tcp,nosuch", '"nosuch"'), ("tcp,tcp", "names tcp twice"), ("sim", "simulated world")):
         chosen = report(env={"WEFT_FABRIC": wrong}, code=1)["chosen"]
         assert words in chosen["problem"] and "fabrics_used" not in chosen, chosen
+
+
+def check_surroundings():
+    """What a process inherits changes no line: signals that are ignored or blocked. With few descriptors it says what is missing."""
+    def ignore():
+        for one in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(one, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+
+    def host(**how):
+        row = {one["name"]: one for one in report(**how)["fabrics"]}["host"]
+        return {key: row[key] for key in row if key != "address"}
+    assert host(limits=ignore) == host(), host(limits=ignore)
+    for limit, most in ((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 10)):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+        done = subprocess.run([PROGRAM], env=clean, capture_output=True, text=True, timeout=60, check=False,
+                              preexec_fn=lambda: resource.setrlimit(limit, (most, most)))
+        verdict = done.stdout.splitlines()[0]
+        assert done.returncode in (0, 1) and verdict.startswith(("an agent opens here: ", "no agent opens here: ")[done.returncode]), done
 
 
 def forbid_reads():
@@ -187,7 +210,7 @@ def check_output():
 
 
 def main():
-    for check in (check_output, check_here, check_environment, check_fabrics, check_reads, check_cuda, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_here, check_environment, check_fabrics, check_surroundings, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()
