@@ -2,6 +2,8 @@
 /* buffer.c - see buffer.h. */
 #include "run/buffer.h"
 
+#include "base/quiet.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +74,10 @@ buffer_end buffer_write(buffer *from, int fd)
 {
     if (from->used == 0)
         return BUFFER_OPEN;
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
     ssize_t put = write(fd, from->data, from->used < WRITE_BYTES ? from->used : WRITE_BYTES);
+    wfi_quiet_end(&quiet);
     if (put > 0)
         buffer_drop(from, (size_t)put);
     return end_of(put);

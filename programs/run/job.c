@@ -2,6 +2,7 @@
 /* job.c - see job.h. */
 #include "run/job.h"
 
+#include "base/quiet.h"
 #include "run/clock.h"
 #include "run/failure.h"
 #include "run/lines.h"
@@ -414,7 +415,7 @@ static void print(job *j)
         end_workers(j, SIGTERM, j->o->grace_ms);
         return;
     }
-    snprintf(what, sizeof what, "standard output cannot be written: %s", strerror(j->printed.trouble[0]));
+    snprintf(what, sizeof what, "standard output cannot be written: %s", wfi_quiet_trouble(j->printed.trouble[0]));
     fail(j, 1, what);
 }
 

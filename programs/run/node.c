@@ -2,6 +2,7 @@
 /* node.c - see node.h. */
 #include "run/node.h"
 
+#include "base/quiet.h"
 #include "run/buffer.h"
 #include "run/clock.h"
 #include "run/secret.h"
@@ -283,6 +284,9 @@ static bool set_up(node *n, frame *from)
     char *folder = frame_read_text(from);
     const char *bytes = frame_read_bytes(from, &secret_size);
     n->secret_fd = secret_memory_file(bytes, secret_size);
+    if (n->secret_fd < 0)
+        fprintf(stderr, "weft-run: a file in memory for the job's secret, %zu bytes: %s\n", secret_size,
+                wfi_quiet_trouble(errno));
     explicit_bzero((char *)(uintptr_t)bytes, secret_size); /* in this process's own buffer */
     n->given = read_list(from, &variables);
     n->argv = read_list(from, &words);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/quiet.h"
 #include "topo/machine.h"
 
 #include <errno.h>
@@ -96,7 +97,7 @@ static int open_sockets(wfi_host *host)
 static weft_status fail(weft_error **error, int failed, const char *doing)
 {
     weft_status status = wfi_host_status(failed);
-    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, strerrordesc_np(failed),
+    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, wfi_quiet_trouble(failed),
                           status == WEFT_ERR_SYSTEM ? " (ulimit -n)" : "");
 }
 

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/quiet.h"
 #include "ofi_rdm/rdm.h"
 
 #include <errno.h>
@@ -132,8 +133,11 @@ static void set_port(wfrdm *rdm, int port)
     memcpy(rdm->info->src_addr, &address.storage, rdm->info->src_addrlen);
 }
 
+/* libfabric's shm makes a file, which may exceed the process's limit of file sizes. */
 static int open_endpoint(wfrdm *rdm, int port)
 {
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
     if (rdm->kind->is_ip)
         set_port(rdm, port);
     int ret = fi_endpoint(rdm->domain, rdm->info, &rdm->ep, rdm);
@@ -152,6 +156,7 @@ static int open_endpoint(wfrdm *rdm, int port)
         fi_close(&rdm->ep->fid);
         rdm->ep = NULL;
     }
+    wfi_quiet_end(&quiet);
     return ret;
 }
 
@@ -174,6 +179,9 @@ static weft_status open_on_ports(wfrdm *rdm, const wfi_fabric_options *options, 
         return WEFT_OK;
     if (low > 0 && is_taken(ret))
         return wfofi_no_port(options, rdm->kind->provider, ret, error);
+    if (ret == -EFBIG)
+        return wfi_error_fail(error, WEFT_ERR_FABRIC, "the endpoint of provider '%s': its file in /dev/shm is %s",
+                              rdm->kind->provider, wfi_quiet_trouble(EFBIG));
     return wfofi_fail(error, ret, "the endpoint of provider '%s'", rdm->kind->provider);
 }
 

@@ -3,6 +3,7 @@
 #include "base/quiet.h"
 
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 static const int signals[] = {SIGPIPE, SIGXFSZ};
@@ -30,6 +31,12 @@ void wfi_quiet_end(const wfi_quiet *quiet)
         continue;
     pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
     errno = error;
+}
+
+const char *wfi_quiet_trouble(int error)
+{
+    return error == EFBIG ? "too large for the process's limit of file sizes (ulimit -f): raise it"
+                          : strerrordesc_np(error);
 }
 
 bool wfi_quiet_write(FILE *to, const void *data, size_t size)

@@ -22,6 +22,7 @@
 #include "coll/group.h"
 
 #include "base/alloc.h"
+#include "base/quiet.h"
 #include "mem/shared.h"
 
 #include <unistd.h>
@@ -164,7 +165,7 @@ static void offer(weft_group *group)
     int failed = wfi_shared_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
     if (failed) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
-                      strerrordesc_np(failed));
+                      wfi_quiet_trouble(failed));
         judge(group, false, "no shared memory");
         return;
     }

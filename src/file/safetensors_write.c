@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
+#include "base/quiet.h"
 #include "base/text/json.h"
 #include "base/text/json_writer.h"
 #include "base/text/output.h"
@@ -140,7 +141,7 @@ static weft_status make_header(writing *w, bool has_sum)
 
 static weft_status cannot_write(const writing *w, int trouble)
 {
-    return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, strerror(trouble));
+    return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, wfi_quiet_trouble(trouble));
 }
 
 static weft_status put(const writing *w, const void *data, size_t size)
@@ -195,7 +196,7 @@ weft_status wfi_safetensors_save(const char *path, const wfi_file_tensors *tenso
     int trouble = status == WEFT_OK ? wfi_output_open(&w.out, path) : 0;
     if (trouble)
         status = wfi_error_fail(error, trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s",
-                                path, strerror(trouble));
+                                path, wfi_quiet_trouble(trouble));
     if (status == WEFT_OK) {
         status = put_all(&w);
         trouble = wfi_output_close(&w.out, status == WEFT_OK);

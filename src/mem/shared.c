@@ -8,6 +8,8 @@
  */
 #include "mem/shared.h"
 
+#include "base/quiet.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -36,12 +38,22 @@ static int map(int fd, size_t size, void **out)
     return 0;
 }
 
+/* The limit of file sizes (ulimit -f) counts for memory, too. Returns 0 or an errno value. */
+static int set_size(int fd, size_t size)
+{
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
+    int failed = ftruncate(fd, (off_t)size) != 0 ? errno : posix_fallocate(fd, 0, (off_t)size);
+    wfi_quiet_end(&quiet);
+    return failed;
+}
+
 int wfi_shared_make(const char *name, size_t size, int *fd, void **out)
 {
     int made = make_file(name);
     if (made < 0)
         return errno;
-    int failed = ftruncate(made, (off_t)size) != 0 ? errno : posix_fallocate(made, 0, (off_t)size);
+    int failed = set_size(made, size);
     if (!failed && fcntl(made, F_ADD_SEALS, SEALS) != 0)
         failed = errno;
     if (!failed)

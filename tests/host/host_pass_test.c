@@ -3,12 +3,16 @@
 #include "host/host.h"
 #include "ofi/ofi_node.h"
 
+#include "base/quiet.h"
+#include "base/sealed.h"
 #include "mem/shared.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 8192 };
@@ -132,4 +136,27 @@ static void too_many_are_closed(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
-UNIT_MAIN(both_ends_pass_memory, memory_that_can_shrink_is_refused, wakes_who_sleeps, too_many_are_closed)
+/* In a child, because the limit is the process's. A signal would end the child. */
+static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
+{
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
+        void *memory;
+        char bytes[2048] = "";
+        int fd;
+        bool ok = setrlimit(RLIMIT_FSIZE, &limit) == 0 && wfi_shared_make("weft-test", BYTES, &fd, &memory) == EFBIG;
+        ok = ok && wfi_sealed_file("weft-test", bytes, sizeof bytes) < 0 && errno == EFBIG;
+        ok = ok && strstr(wfi_quiet_trouble(EFBIG), "ulimit -f");
+        weft_error *error = NULL;
+        wfi_fabric *fabric = NULL;
+        ok = ok && wfi_fabric_shm.open(&(wfi_fabric_options){0}, &fabric, &error) == WEFT_ERR_FABRIC;
+        _exit(ok && strstr(weft_error_message(error), "ulimit -f") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+UNIT_MAIN(memory_over_the_limit_of_file_sizes_is_an_error, both_ends_pass_memory, memory_that_can_shrink_is_refused,
+          wakes_who_sleeps, too_many_are_closed)

@@ -425,6 +425,16 @@ def case_weft():
         assert out == ["[1] rank 1: the sum of 1000000 numbers is 499999500000"], out
 
 
+def case_weft_limit():
+    """A limit of file sizes (ulimit -f) also counts for memory that is a file: an error at most, and no signal."""
+    limited = ("-c", 'ulimit -f "$0" && exec "$@"')
+    for kib, arguments, code in (("1", ("-n", "2", sys.argv[3] + "/hello"), 0), ("0", ("-n", "1", "true"), 1)):
+        done = subprocess.run(["bash", *limited, kib, PROGRAM, *arguments], env=environment(), text=True, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == code, done
+        assert code == 0 or "the job's secret, 32 bytes: too large for the process's limit of file sizes (ulimit -f)" in done.stderr, done
+
+
 def case_weft_elastic():
     """A worker of a real elastic job is killed, and the one that is started in its place does the work."""
     examples = sys.argv[3]

@@ -14,6 +14,7 @@
 #include "base/text/variables.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/quiet.h"
 #include "base/text/refuse.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
@@ -54,7 +55,7 @@ typedef struct recipe { /* how to make a child */
 
 static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int trouble)
 {
-    return wfi_error_fail(error, code, "%s: %s", what, strerrordesc_np(trouble));
+    return wfi_error_fail(error, code, "%s: %s", what, wfi_quiet_trouble(trouble));
 }
 
 /* A program that calls weft_job_open regardless of its RANK would start children that do the same, without end. */

@@ -157,7 +157,8 @@ static void check_file(wfi_trace *trace)
 {
     if (!trace->file || (!fflush(trace->file) && !ferror(trace->file)))
         return;
-    wfi_log_in(&(wfi_log_context){.rank = trace->rank}, WEFT_LOG_ERROR, "the trace ends here: %s", strerror(errno));
+    wfi_log_in(&(wfi_log_context){.rank = trace->rank}, WEFT_LOG_ERROR, "the trace ends here: %s",
+               wfi_quiet_trouble(errno));
     fclose(trace->file);
     trace->file = NULL;
     pthread_mutex_lock(&trace->lock);
@@ -318,7 +319,8 @@ weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_
     wfi_quiet_begin(&quiet);
     trace->file = fopen(name, "we");
     if (!trace->file)
-        *error = weft_error_create(WEFT_ERR_IO, "the trace file \"%s\" cannot be written: %s", name, strerror(errno));
+        *error = weft_error_create(WEFT_ERR_IO, "the trace file \"%s\" cannot be written: %s", name,
+                                   wfi_quiet_trouble(errno));
     else
         wfi_trace_write_head(trace, who);
     bool open = trace->file != NULL;
