@@ -331,6 +331,22 @@ static void test_half_a_rank(void **state)
     must_refuse(NULL, "SLURM_PROCID is set (\"7\")", "SLURM_NTASKS is not");
 }
 
+/* RANK and WORLD_SIZE of the environment, and mpirun: the error names both. */
+static void test_two_launchers(void **state)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
+    must_refuse(NULL, "RANK is 1 and WORLD_SIZE 4", "mpirun started this process as rank 2 of 5 (OMPI_COMM_WORLD_RANK");
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1); /* as many: the user may have numbered them otherwise */
+    assert_int_equal(must_resolve(NULL)->rank, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1); /* each of the two starts two workers */
+    assert_int_equal(must_resolve(NULL)->rank, 1);
+    clear_environment(NULL);
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "9", 1); /* of a batch script */
+    assert_int_equal(must_resolve(NULL)->rank, 1);
+}
+
 static void must_be_launched(bool launched, int rank, int world_size)
 {
     int one = 77, all = 77;
@@ -473,6 +489,7 @@ int main(void)
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),
         cmocka_unit_test_setup(test_half_a_rank, clear_environment),
+        cmocka_unit_test_setup(test_two_launchers, clear_environment),
         cmocka_unit_test_setup(test_is_launched, clear_environment),
         cmocka_unit_test_setup(test_elastic, clear_environment),
         cmocka_unit_test_setup(test_no_secret_is_said_where_others_reach_us,

@@ -71,6 +71,26 @@ static weft_status read_launcher(const wfi_launcher *launcher, bool elastic, int
     return st;
 }
 
+/* RANK and WORLD_SIZE, left over in the environment, would make each worker of mpirun a job of its own. A launcher may
+ * start fewer processes than WORLD_SIZE: one that starts the workers of a node. */
+static weft_status check_by_hand(bool elastic, int64_t rank, int64_t size, weft_error **error)
+{
+    for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
+        int64_t other_rank, started;
+        const char *from = NULL;
+        weft_error *malformed = NULL;
+        weft_status st = read_launcher(one, elastic, &other_rank, &started, &from, &malformed);
+        weft_error_unref(malformed);
+        if (!st && started > size && wfi_env_string(one->rank) && (!one->started || wfi_env_string(one->started)))
+            return wfi_error_fail(error, WEFT_ERR_INVALID,
+                                  "RANK is %lld and WORLD_SIZE %lld, but %s started this process as rank %lld of %lld "
+                                  "(%s, %s): unset RANK and WORLD_SIZE, or start the program without %s",
+                                  (long long)rank, (long long)size, one->command, (long long)other_rank,
+                                  (long long)started, one->rank, from, one->command);
+    }
+    return WEFT_OK;
+}
+
 weft_status wfi_bootstrap_rank(bool elastic, int *rank_out, int *size_out, weft_error **error)
 {
     int64_t rank, size = -1;
@@ -91,6 +111,12 @@ weft_status wfi_bootstrap_rank(bool elastic, int *rank_out, int *size_out, weft_
             "world size %lld comes from %s, but %s did not start this process (%s is not set): " START_IT
             ", or set RANK and WORLD_SIZE",
             (long long)size, from, one->command, one->started);
+    /* weft_job_open may run in a process of mpirun, and sets both variables for its children. */
+    if (one == wfi_launchers && !wfi_env_string("WEFT_SPAWNED")) {
+        weft_status st = check_by_hand(elastic, rank, size, error);
+        if (st)
+            return st;
+    }
     *rank_out = (int)rank;
     *size_out = (int)size;
     return WEFT_OK;
