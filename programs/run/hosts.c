@@ -14,9 +14,13 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SLOTS_MOST 65536
+#define LINE_BYTES 4096
+#define LINES_MOST 65536
+#define RESOLVE_S 5 /* for all names together */
 
 /* The room doubles when the count is a power of two. NULL: out of memory. */
 static host *add_host(host_list *list, const char *name, host_method method)
@@ -37,7 +41,7 @@ static host *add_host(host_list *list, const char *name, host_method method)
 static host *host_named(host_list *list, const char *name, host_method method)
 {
     for (size_t i = list->count; i-- > 0;) /* equal names often follow one another */
-        if (strcmp(list->items[i].name, name) == 0)
+        if (strcasecmp(list->items[i].name, name) == 0)
             return &list->items[i];
     return add_host(list, name, method);
 }
@@ -74,13 +78,13 @@ static bool is_this_machine(const char *name)
     static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
     char own[HOST_NAME_MAX + 1] = "";
     for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
-        if (strcmp(name, loopback[i]) == 0)
+        if (strcasecmp(name, loopback[i]) == 0)
             return true;
     (void)gethostname(own, sizeof own - 1);
     size_t short_own = strcspn(own, "."), short_name = strcspn(name, ".");
-    if (short_own != short_name || strncmp(name, own, short_own) != 0)
+    if (short_own != short_name || strncasecmp(name, own, short_own) != 0)
         return false;
-    return strcmp(name, own) == 0 || !name[short_name] || (!own[short_own] && is_full_name(name, own));
+    return strcasecmp(name, own) == 0 || !name[short_name] || (!own[short_own] && is_full_name(name, own));
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
@@ -125,6 +129,11 @@ static bool check_name(const char *name, const char *path, int number)
                 (int)(length < 200 ? length : 200), name, name + length + 1);
         return false;
     }
+    if (strchr(name, ','))
+        fprintf(stderr, "weft-run: %s:%d: '%s': write one host a line, without commas\n", path, number,
+                shown(name, text));
+    if (strchr(name, ','))
+        return false;
     bool is_text = true;
     for (const char *at = name; *at; at++)
         is_text = is_text && (unsigned char)*at > ' ' && *at != 0x7f;
@@ -160,25 +169,135 @@ static bool read_line(host_list *list, char *line, const char *path, int number)
     return one != NULL;
 }
 
+/* ---- Two names of one machine ----------------------------------------------------------------------------------- */
+
+typedef struct question { /* to the resolver. A late answer is written to it, so it is never freed */
+    struct gaicb asked;
+    char name[NI_MAXHOST];
+} question;
+
+static const struct addrinfo any_address = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+
+/* Asks for the addresses of all hosts at once. Returns how many questions there are. */
+static size_t ask(const host_list *list, question *questions)
+{
+    size_t count = 0;
+    for (; count < list->count; count++) {
+        question *one = &questions[count];
+        struct gaicb *asked = &one->asked;
+        const host *of = &list->items[count];
+        if (of->method == HOST_HERE)
+            (void)gethostname(one->name, sizeof one->name - 1);
+        else
+            snprintf(one->name, sizeof one->name, "%s", host_address(of));
+        *asked = (struct gaicb){.ar_name = one->name, .ar_request = &any_address};
+        if (getaddrinfo_a(GAI_NOWAIT, &asked, 1, NULL) != 0)
+            break;
+    }
+    return count;
+}
+
+static void await_answers(question *questions, size_t count)
+{
+    struct timespec now, end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += RESOLVE_S;
+    for (size_t i = 0; i < count; i++) {
+        const struct gaicb *asked = &questions[i].asked;
+        while (gai_error(&questions[i].asked) == EAI_INPROGRESS) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            const struct timespec left = {.tv_sec = end.tv_sec - now.tv_sec};
+            if (left.tv_sec <= 0)
+                return;
+            (void)gai_suspend(&asked, 1, &left);
+        }
+    }
+}
+
+static bool share_address(question *a, question *b)
+{
+    if (gai_error(&a->asked) != 0 || gai_error(&b->asked) != 0)
+        return false;
+    for (const struct addrinfo *x = a->asked.ar_result; x; x = x->ai_next)
+        for (const struct addrinfo *y = b->asked.ar_result; y; y = y->ai_next)
+            if (x->ai_addrlen == y->ai_addrlen && memcmp(x->ai_addr, y->ai_addr, x->ai_addrlen) == 0)
+                return true;
+    return false;
+}
+
+static bool have_one_user(const host *a, const host *b)
+{
+    size_t of_a = (size_t)(host_address(a) - a->name), of_b = (size_t)(host_address(b) - b->name);
+    return of_a == of_b && memcmp(a->name, b->name, of_a) == 0;
+}
+
+/* Names that resolve to one address are one host, so that the ranks of its workers on the machine are right. */
+static bool merge_names(host_list *list, const char *path)
+{
+    static question *questions; /* keeps them reachable */
+    questions = list->count > 1 ? calloc(list->count, sizeof *questions) : NULL;
+    size_t *of = calloc(list->count, sizeof *of), kept = 0; /* the question of each kept host */
+    size_t asked = questions && of ? ask(list, questions) : 0;
+    bool ok = of != NULL;
+    await_answers(questions, asked);
+    for (size_t i = 0; i < list->count && of; i++) {
+        host *one = &list->items[i], *same = NULL;
+        for (size_t k = 0; k < kept && !same; k++)
+            if ((one->method == HOST_HERE && list->items[k].method == HOST_HERE) ||
+                (i < asked && share_address(&questions[of[k]], &questions[i])))
+                same = &list->items[k];
+        if (same && !have_one_user(same, one)) {
+            fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
+                    same->name, one->name);
+            ok = false;
+        }
+        if (same) {
+            same->slots += one->slots < SLOTS_MOST - same->slots ? one->slots : SLOTS_MOST - same->slots;
+            free(one->name);
+            continue;
+        }
+        of[kept] = i;
+        list->items[kept++] = *one;
+    }
+    list->count = of ? kept : list->count;
+    free(of);
+    return ok;
+}
+
+/* ---- The file --------------------------------------------------------------------------------------------------- */
+
+/* False: the file is too long, or no text. */
+static bool read_lines(host_list *made, FILE *file, const char *path)
+{
+    char line[LINE_BYTES];
+    bool ok = true;
+    for (int number = 1; ok && fgets(line, sizeof line, file); number++) {
+        bool is_whole = strchr(line, '\n') || feof(file);
+        if (number > LINES_MOST || !is_whole) {
+            fprintf(stderr, "weft-run: %s:%d: no hosts file: more than %d lines, a line of %d bytes, or a zero byte\n",
+                    path, number, LINES_MOST, LINE_BYTES);
+            return false;
+        }
+        bool has_mark = number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0; /* of UTF-8 */
+        ok = read_line(made, line + (has_mark ? 3 : 0), path, number);
+    }
+    return ok;
+}
+
 bool hosts_read(host_list *made, const char *path)
 {
-    char *line = NULL;
-    size_t room = 0;
-    bool ok = true;
     FILE *file = fopen(path, "re");
     *made = (host_list){0};
     if (!file) {
         fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
         return false;
     }
-    for (int number = 1; ok && getline(&line, &room, file) >= 0; number++)
-        ok = read_line(made, line, path, number);
+    bool ok = read_lines(made, file, path);
     if (ok && ferror(file))
         fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
     else if (ok && made->count == 0)
         fprintf(stderr, "weft-run: --hosts: %s names no host\n", path);
-    ok = ok && !ferror(file) && made->count > 0;
-    free(line);
+    ok = ok && !ferror(file) && made->count > 0 && merge_names(made, path);
     fclose(file);
     if (!ok)
         hosts_free(made);

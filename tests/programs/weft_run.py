@@ -324,6 +324,15 @@ def case_hosts():
         for text, words in (("nodea slots=0\n", ":1: 'slots=0'"), ("node1:4\n", ":1: 'node1:4': write 'node1 slots=4'"),
                             ("a\x1bb\n", r"'a\x1bb' is no name"), ("\n-oProxyCommand=x\n", ":2: '-oProxyCommand=x' is no name"), ("#\n", "names no host")):
             assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
+        for text, words in (("nodea,nodeb\n", "'nodea,nodeb': write one host a line"), ("a\0b\n", ":1: no hosts file"),
+                            ("me@127.0.0.3\nyou@127.0.0.3\n", "'me@127.0.0.3' and 'you@127.0.0.3' are one machine"),
+                            ("n\n" * 65537, ":65537: no hosts file")):
+            assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
+        assert ":1: no hosts file" in run("--hosts", "/dev/zero", "true", env=env, code=2)[1][0]
+        local = shell("echo $LOCAL_RANK $LOCAL_WORLD_SIZE")  # two names of one machine, a byte order mark, upper case
+        for text in ("\ufefflocalhost\n127.0.0.1\n", "LOCALHOST\n::1\n", "127.0.0.3\n127.3\n", "nodea\nNODEA\n"):
+            out, err = run("--hosts", write(folder + "/names", text), "--no-prefix", *local, env=env)
+            assert sorted(out) == ["0 2", "1 2"] and not err, (text, out, err)
         gone = write(folder + "/gone", "nodea\ngone\n")
         _, err = run("--hosts", gone, "true", env=env, code=1)
         assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
