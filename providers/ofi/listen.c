@@ -42,7 +42,8 @@ weft_status wfofi_no_port(const wfi_fabric_options *options, const char *last, i
     return wfi_error_fail(error, WEFT_ERR_EXISTS,
                           "WEFT_PORTS, from %d to %d: %d port%s, and none can be had (the last: %s: %s): widen the "
                           "range; a host with N ranks needs N ports for each fabric, and one more if MASTER_PORT is "
-                          "among them",
+                          "among them. A program that a former worker started can still hold its ports: end that "
+                          "program",
                           options->port_low, options->port_high, count, count > 1 ? "s" : "", last, fi_strerror(-ret));
 }
 

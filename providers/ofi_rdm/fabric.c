@@ -7,11 +7,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/quiet.h"
+#include "base/socket.h"
 #include "ofi_rdm/rdm.h"
 
 #include <errno.h>
 #include <rdma/fi_cm.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -199,6 +201,25 @@ static void set_limits(wfrdm *rdm)
     };
 }
 
+/* libfabric accepts connections and messages of these providers before weft sees them (docs/security.md). */
+static void warn_of_strangers(const wfrdm *rdm)
+{
+    static atomic_bool is_told;
+    wfi_endpoint here = {.size = (socklen_t)rdm->info->src_addrlen};
+    if (rdm->kind->is_local)
+        return;
+    if (rdm->kind->is_ip) {
+        memcpy(&here.address, rdm->info->src_addr, rdm->info->src_addrlen);
+        if (wfi_endpoint_is_loopback(&here))
+            return;
+    }
+    if (!atomic_exchange(&is_told, true))
+        wfrdm_log(rdm, WEFT_LOG_WARN,
+                  "fabric '%s' can be reached from other machines: a process without the job's secret can crash this "
+                  "worker inside libfabric: use it on a private network only, or use tcp or verbs",
+                  rdm->kind->ops->name);
+}
+
 weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)
 {
     wfrdm *rdm = sodium_init() < 0 ? NULL : create(kind, options);
@@ -238,6 +259,7 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
     }
     if (kind->is_local)
         wfrdm_local_add(rdm);
+    warn_of_strangers(rdm);
     *out = &rdm->base;
     return WEFT_OK;
 }

@@ -76,10 +76,13 @@ static int listen_on(const struct addrinfo *where, int *out)
 static weft_status listen_failed(const char *host, int port, int trouble, weft_error **error)
 {
     if (trouble == EADDRINUSE)
-        return wfi_error_fail(error, WEFT_ERR_EXISTS, "MASTER_PORT %d on %s is in use; choose another", port, host);
+        return wfi_error_fail(error, WEFT_ERR_EXISTS,
+                              "MASTER_PORT %d on %s is in use; choose another, or end the process that has it (ss "
+                              "-ltnp): it may be a forked child of a former rank 0",
+                              port, host);
     if (trouble == EADDRNOTAVAIL)
         return wfi_error_fail(error, WEFT_ERR_INVALID,
-                              "MASTER_ADDR %s is no address of this machine, where rank 0 runs", host);
+                              "MASTER_ADDR \"%s\" is no address of this machine, where rank 0 runs", host);
     if (trouble == EMFILE)
         return wfi_descriptors_fail("listen for the store", error);
     return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot listen on %s port %d: %s", host, port,
@@ -94,7 +97,7 @@ weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **erro
     if (!found)
         return wfi_error_fail(
             error, WEFT_ERR_INVALID,
-            "MASTER_ADDR %s does not resolve: set it (weft-run: --master-addr) to an address of rank 0's machine",
+            "MASTER_ADDR \"%s\" does not resolve: set it (weft-run: --master-addr) to an address of rank 0's machine",
             host);
     int trouble = EADDRNOTAVAIL;
     for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)

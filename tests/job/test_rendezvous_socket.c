@@ -159,12 +159,16 @@ static void a_suspicion_of_a_living_one_is_harmless(void **state)
 static void a_taken_port_is_named(void **state)
 {
     int port, fd = link_watch_listen(&port);
-    char expected[128];
+    char expected[256];
     link_watch watch;
     link_watch_init(&watch);
     link_place place = {.world_size = 1, .port = port, .store_fd = -1, .join_timeout_ms = 1000, .death_timeout_ms = -1};
     link_watch_open(&watch, &place);
-    snprintf(expected, sizeof expected, "MASTER_PORT %d on 127.0.0.1 is in use; choose another", port);
+    snprintf(
+        expected, sizeof expected,
+        "MASTER_PORT %d on 127.0.0.1 is in use; choose another, or end the process that has it (ss -ltnp): it may be "
+        "a forked child of a former rank 0",
+        port);
     assert_int_equal(watch.status, WEFT_ERR_EXISTS);
     assert_string_equal(watch.error, expected);
     link_watch_close(&watch);

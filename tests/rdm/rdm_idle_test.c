@@ -3,6 +3,7 @@
 #include "lanes.h"
 #include "net/net_measure.h"
 #include "ofi/ofi_node.h"
+#include "said.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -136,5 +137,34 @@ static void ports_are_kept_where_there_are_ports(void **state)
     ofi_node_close(&a);
 }
 
-UNIT_MAIN(what_a_close_cancels_wakes_the_poller, a_request_is_seen_without_a_poll, an_idle_lane_lets_the_poller_sleep,
+/* Strangers can harm a worker inside libfabric. The warning comes once, and only for an address that they can reach. */
+static void an_address_that_strangers_reach_is_warned_of(void **state)
+{
+    char text[128];
+    ofi_node a;
+    wfi_fabric *open = NULL;
+    weft_error *error = NULL;
+    if (ofi_ops() == &wfi_fabric_shm)
+        skip();
+    said_line[0] = '\0';
+    weft_logging_set_sink(said_sink, NULL);
+    ofi_node_open_with(&a, &(wfi_fabric_options){.towards = "127.0.0.1"});
+    assert_string_equal(said_line, "");
+    ofi_node_close(&a);
+    uint8_t address[WFI_ADDRESS_MAX];
+    if (ofi_ops()->open(&(wfi_fabric_options){0}, &open, &error) != WEFT_OK) {
+        weft_error_unref(error);
+        skip();
+    }
+    ofi_ops()->address_text(address, ofi_ops()->address(open, address), text, sizeof text);
+    bool is_here = strstr(text, "127.") || strstr(text, "[::1]");
+    assert_int_equal(strstr(said_line, "private network") != NULL, !is_here);
+    said_line[0] = '\0';
+    ofi_ops()->close(open);
+    weft_logging_set_sink(NULL, NULL);
+    assert_string_equal(said_line, "");
+}
+
+UNIT_MAIN(an_address_that_strangers_reach_is_warned_of, what_a_close_cancels_wakes_the_poller,
+          a_request_is_seen_without_a_poll, an_idle_lane_lets_the_poller_sleep,
           reads_have_a_reason_where_they_do_not_work, ports_are_kept_where_there_are_ports)
