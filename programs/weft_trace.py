@@ -13,7 +13,7 @@ usage: weft-trace [options] FILE...
   --version                   the version of weft
   --help                      this text
 
-Files of one host share a clock. Files of other hosts are shifted by the time of day in each
+Files of one clock (boot of a kernel, and time namespace) are not shifted. Other files are shifted by the time of day in each
 file's anchor, so their alignment is as good as that of the hosts' clocks. A file without an
 end, because its writer died, is read up to its last whole line.
 
@@ -40,6 +40,11 @@ def offset_ns(anchor):
     return int(anchor["realtime_ns"]) - int(anchor["clock_ns"])
 
 
+def clock_of(anchor):
+    """Older files have no clock, and of some it is not known."""
+    return anchor.get("clock") or anchor["host"]
+
+
 def merge(paths):
     merged, first, dropped = [], None, 0
     for path in paths:
@@ -50,7 +55,7 @@ def merge(paths):
         except (ValueError, KeyError, IndexError, AttributeError, TypeError):  # no UTF-8, no JSON, or other JSON
             sys.exit(f"weft-trace: {path} is no trace of weft (WEFT_TRACE), or it is empty: leave it out")
         first = first or anchor
-        shift = 0 if anchor["host"] == first["host"] else (offset_ns(anchor) - offset_ns(first)) / 1000
+        shift = 0 if clock_of(anchor) == clock_of(first) else (offset_ns(anchor) - offset_ns(first)) / 1000
         for event in events:
             if "ts" in event and shift:
                 event["ts"] = round(event["ts"] + shift, 3)

@@ -17,8 +17,8 @@ def run(*args, code=0, **how):
     return done
 
 
-def trace(path, host, rank, tail):
-    anchor = {"ph": "M", "name": "weft_anchor", "args": {"host": host, "clock_ns": "1000", "realtime_ns": f"{rank}000001000"}}
+def trace(path, host, rank, tail, **more):
+    anchor = {"ph": "M", "name": "weft_anchor", "args": {"host": host, "clock_ns": "1000", "realtime_ns": f"{rank}000001000", **more}}
     with open(path, "w", encoding="utf-8") as file:
         file.write("[\n" + json.dumps(anchor) + ",\n" + json.dumps({"ph": "X", "name": "x", "ts": 5, "pid": rank}) + tail)
     return path
@@ -36,6 +36,10 @@ def check_files(folder):
     a, b = trace(folder + "/a", "one", 1, "\n]\n"), trace(folder + "/b", "two", 4, ",\n{\"ph\":")  # the writer of b died
     merged = json.loads(run(a, b).stdout)
     assert [event["ts"] for event in merged if "ts" in event] == [5, 3000005.0], merged
+    c = trace(folder + "/c", "one", 4, "\n]\n", clock="boot1/7")  # one name of a host, two machines; and the reverse
+    d = trace(folder + "/d", "one", 5, "\n]\n", clock="boot2/7")
+    e = trace(folder + "/e", "two", 6, "\n]\n", clock="boot1/7")
+    assert [event["ts"] for event in json.loads(run(c, d, e).stdout) if "ts" in event] == [5, 1000005.0, 5]
     for option in (("--output", folder + "/all"), ("--output=" + folder + "/all",), ("-o", folder + "/all")):
         assert run(*option, a, b).stdout == ""
         with open(folder + "/all", encoding="utf-8") as file:

@@ -215,7 +215,8 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
         const wfi_avoided *avoided = &channel->avoided[i];
         const char *unreadable = fabric->limits->no_reads ? fabric->limits->no_reads : avoided->unreadable;
         if (peer->addresses[i].is_elsewhere)
-            snprintf(text, sizeof(text), "worker %d is on another machine", peer->rank);
+            snprintf(text, sizeof(text),
+                     "worker %d is on another machine, in another namespace, or (shm) of another user", peer->rank);
         else if (!peer->addresses[i].bytes)
             snprintf(text, sizeof(text), "no address of worker %d", peer->rank);
         else if (unreadable && channel->kind == WFI_BULK)

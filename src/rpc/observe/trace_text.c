@@ -11,6 +11,8 @@
 #include "base/text/json.h"
 
 #include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TRACKS_BASE 10 /* the first number of a track in a worker's block of numbers */
@@ -59,9 +61,24 @@ static void write_metadata(const wfi_trace *trace, unsigned thread, const char *
     end_event(trace);
 }
 
+/* The name of the clock: processes with the same boot of a kernel and the same time namespace share it. "": unknown. */
+static void name_clock(char *out, size_t room)
+{
+    char boot[64] = "";
+    struct stat time_namespace;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    bool is_known = file && fgets(boot, sizeof boot, file) && stat("/proc/self/ns/time", &time_namespace) == 0;
+    if (file)
+        (void)fclose(file);
+    boot[strcspn(boot, "\n")] = '\0';
+    out[0] = '\0';
+    if (is_known)
+        snprintf(out, room, "%s/%llu", boot, (unsigned long long)time_namespace.st_ino);
+}
+
 void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
 {
-    char name[160], host[256] = "";
+    char name[160], host[256] = "", clock[96];
     unsigned thread = (unsigned)process_of(trace) * TRACKS_BLOCK;
     bool simulated = trace->clock != &wfi_clock_real;
     uint64_t now = wfi_now(trace->clock);
@@ -75,6 +92,12 @@ void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
     fprintf(trace->file, ",\"tid\":%u,\"args\":{\"rank\":%d,\"os_pid\":%d,\"host\":", thread, who->rank,
             simulated ? 0 : (int)getpid());
     wfi_json_write_string(trace->file, host);
+    if (simulated)
+        snprintf(clock, sizeof clock, "sim");
+    else
+        name_clock(clock, sizeof clock);
+    fputs(",\"clock\":", trace->file);
+    wfi_json_write_string(trace->file, clock);
     fputs(",\"interface\":", trace->file);
     wfi_json_write_string(trace->file, who->interface);
     /* As text: a reader that keeps numbers as doubles would lose the last digits. */
