@@ -26,9 +26,11 @@ typedef struct host_list {
 
 /* This machine, with that many slots. */
 void hosts_here(host_list *made, int slots);
-/* A file in the form of Open MPI's host files: a name a line, perhaps with slots=K (1 without); "#" begins a comment;
- * max_slots=K is ignored. The slots of repeated names are added up. Names that resolve to one address are one host, which
- * has the first name. False: the error was printed. */
+/*
+ * A file in the form of Open MPI's host files: a name a line, perhaps with slots=K (1 without); "#" begins a comment;
+ * max_slots=K is ignored. The slots of repeated names are added up. Names that resolve to one address are one host,
+ * which has the first name. False: the error was printed.
+ */
 bool hosts_read(host_list *made, const char *path);
 /* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without an allocation the list
  * is empty. False: the error was printed. */
