@@ -94,7 +94,9 @@ static bool is_excused(const session *s, const weft_error *error)
     case WEFT_ERR_CANCELLED:
     case WEFT_ERR_UNREACHABLE:
     case WEFT_ERR_UNKNOWN:
-    case WEFT_ERR_NOT_FOUND:
+        return !calm;
+    case WEFT_ERR_NOT_FOUND: /* the news of a worker that joined reaches some workers later than others */
+        return !calm || strstr(weft_error_message(error), "has not heard of a worker with that rank");
     case WEFT_ERR_STATE: /* of a context whose worker is gone */
         return !calm;
     default:

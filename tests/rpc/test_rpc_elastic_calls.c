@@ -290,5 +290,44 @@ static void name_comes_later(stage *s, int actor)
 
 STAGE_TEST(name_comes_later, 3, 5, 2)
 
-UNIT_MAIN(test_unwanted_keeps_nobody, test_leaver_is_known, test_leaver_refuses, test_leaver_dies,
+/* A worker that joins later is asked to call one that was gone before: it is dead, and a rank that nobody ever had is named. */
+static void newcomer(stage *s, int actor)
+{
+    static weft_worker gone;
+    if (actor == 1)
+        stage_await_flag(s, 0, 1);
+    if (actor == 2)
+        stage_await_flag(s, 1, 1);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 0) {
+        atomic_store(&s->flags[0], 1);
+        stage_await_workers(s, agent, 2);
+        gone = weft_agent_worker(agent, 1);
+        atomic_store(&s->flags[2], 1);
+        while (weft_agent_alive(agent, 1))
+            stage_sleep_ms(s, 1);
+        atomic_store(&s->flags[1], 1);
+        stage_await_flag(s, 3, 1);
+    } else if (actor == 1) {
+        stage_await_flag(s, 2, 1);
+    } else {
+        weft_error *error = NULL;
+        weft_rpc_options how = {.error = &error};
+        MUST_BE(weft_rpc_sync(agent, weft_to_worker(gone), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL),
+                WEFT_ERR_PEER_DEAD);
+        MUST(strstr(weft_error_message(error), "of rank 1 was gone before this worker joined"));
+        weft_error_unref(error);
+        error = NULL;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(3), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL),
+                WEFT_ERR_NOT_FOUND);
+        MUST(strstr(weft_error_message(error), "rank 3: worker2 has not heard of a worker with that rank"));
+        weft_error_unref(error);
+        atomic_store(&s->flags[3], 1);
+    }
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(newcomer, 3, 5, 2)
+
+UNIT_MAIN(test_newcomer, test_unwanted_keeps_nobody, test_leaver_is_known, test_leaver_refuses, test_leaver_dies,
           test_leaver_behind_a_cut, test_name_comes_later)

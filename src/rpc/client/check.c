@@ -78,9 +78,12 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
     const wfi_member *member = wfi_net_member(agent->net, rank);
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
     uint32_t asked = spec->to.incarnation, known = member ? member->incarnation : 0;
+    uint32_t ours = wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation;
     bool has_fabric = !peer || wfi_peer_has_fabric(peer);
     wfi_net_unlock(agent->net);
-    if (asked > known)
+    if (!known && asked && asked < ours)
+        wfi_find(out, "incarnation %u of rank %d was gone before this worker joined", asked, rank);
+    else if (asked > known)
         wfi_find(out, "incarnation %u of rank %d is unknown: the latest one known here is %u", asked, rank, known);
     else if (asked && asked < known)
         wfi_find(out, "incarnation %u of rank %d is gone: incarnation %u has the rank now", asked, rank, known);
@@ -125,6 +128,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         wfi_find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
         look_at_options(agent, spec, &found);
+    if (why == WEFT_ERR_NOT_FOUND && rank >= 0 && !weft_agent_worker(agent, rank).incarnation)
+        wfi_find(&found, "rank %d: %s has not heard of a worker with that rank", rank, agent->options.name);
     if (why == WEFT_ERR_PEER_LEFT && rank >= 0)
         look_at_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))

@@ -337,8 +337,12 @@ static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *s
     uint32_t incarnation = spec->to.incarnation;
     call->peer = wfi_net_peer(call->agent->net, rank);
     call->results.peer = call->peer;
+    if (!call->peer && incarnation) /* the table that this worker got when it joined had all that were alive then */
+        return incarnation < wfi_net_member(call->agent->net, wfi_agent_rank(call->agent))->incarnation
+                   ? WEFT_ERR_PEER_DEAD
+                   : WEFT_ERR_UNREACHABLE;
     if (!call->peer)
-        return WEFT_ERR_NOT_FOUND; /* no worker ever had that rank */
+        return WEFT_ERR_NOT_FOUND;
     if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
         return incarnation > wfi_peer_incarnation(call->peer)
                    ? WEFT_ERR_UNREACHABLE
