@@ -41,7 +41,7 @@ typedef enum weft_dtype {
     WEFT_DTYPE_INT64 = 2,
     WEFT_DTYPE_INT32 = 3,
     WEFT_DTYPE_UINT8 = 4,
-    WEFT_DTYPE_BOOL = 5, /* one byte, 0 or 1 */
+    WEFT_DTYPE_BOOL = 5, /* one byte: 0 is false, any other true. As a number true is 1; weft writes 0 and 1 */
     /* The dtypes below are only for storage and transport: operators have no kernels for them. Convert (weft_tensor_to)
      * to compute. */
     WEFT_DTYPE_FLOAT16 = 6,  /* IEEE 754 binary16 */

@@ -104,7 +104,7 @@ weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char
     return status;
 }
 
-/* A bool with a byte other than 0 and 1 would cause undefined behaviour wherever it is used. */
+/* The format has only 0 and 1 as bools, which the writer makes of any other byte. Another byte is damage. */
 static weft_status check_bools(const wfi_safetensors *file, const wfi_safetensors_entry *e, weft_error **error)
 {
     char name[WFI_SHOWN];

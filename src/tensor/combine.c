@@ -41,8 +41,8 @@ COMBINE_ORDERED(i8, int8_t)
 COMBINE_ORDERED(i16, int16_t)
 COMBINE_ORDERED(i32, int32_t)
 COMBINE_ORDERED(i64, int64_t)
-COMBINE(bool_or, uint8_t, (a | b) != 0)
-COMBINE(bool_and, uint8_t, (a != 0) & (b != 0))
+COMBINE(bool_or, uint8_t, wfi_bool_of(a | b))
+COMBINE(bool_and, uint8_t, wfi_bool_of(a) & wfi_bool_of(b))
 
 /* ---- Floats ------------------------------------------------------------------------------------------------------ */
 

@@ -19,5 +19,15 @@ wfi_dtype_class wfi_dtype_class_of(weft_dtype dtype); /* this and the next two: 
 size_t wfi_dtype_align(weft_dtype dtype);
 weft_dtype wfi_dtype_real(weft_dtype dtype); /* of a complex dtype, the dtype of its parts; otherwise `dtype` */
 
+/*
+ * The value of a bool element: 1 if its byte is not 0. weft writes 0 and 1, but memory of other libraries and workers
+ * may have any byte. All code that reads a bool as a number reads it with this function. The kernels of GPUs read it as
+ * wfi::truth (cuda/kernel.cuh), which has the same rule. Copies keep the byte.
+ */
+static inline uint8_t wfi_bool_of(uint8_t byte)
+{
+    return byte != 0;
+}
+
 WEFT_END_C
 #endif

@@ -161,6 +161,30 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
     }
 }
 
+/* Bytes of a bool that are neither 0 nor 1 come from other libraries. */
+static void bools_of_any_byte_have_the_values_of_the_cpu(void **state)
+{
+    weft_tensor *a = weft_tensor_empty(WEFT_SHAPE(300, 40), WEFT_DTYPE_BOOL),
+                *b = numbers(WEFT_SHAPE(40), WEFT_DTYPE_BOOL, 5);
+    for (size_t i = 0; i < weft_tensor_nbytes(a); i++)
+        ((uint8_t *)weft_tensor_data(a))[i] = (uint8_t)(i % 5 * 63);
+    weft_tensor *a_there = to(a, gpu), *b_there = to(b, gpu);
+    for (int op = WFI_EQ; op < WFI_COMPARE_OPS; op++)
+        same_bits(calculated((wfi_binary_op)op, a_there, b_there, WEFT_DTYPE_BOOL),
+                  calculated((wfi_binary_op)op, a, b, WEFT_DTYPE_BOOL));
+    weft_tensor *sums = weft_tensor_empty(WEFT_SHAPE(300), WEFT_DTYPE_INT64), *sums_there = to(sums, gpu);
+    assert_int_equal(wfi_sum(a, 1u << 1, sums), WEFT_OK);
+    assert_int_equal(wfi_sum(a_there, 1u << 1, sums_there), WEFT_OK);
+    assert_int_equal(weft_tensor_get_i64(sums_there, 0), 32);
+    same_bits(weft_tensor_ref(sums_there), weft_tensor_ref(sums));
+    assert_int_equal(wfi_argmax(a, 1, sums), WEFT_OK);
+    assert_int_equal(wfi_argmax(a_there, 1, sums_there), WEFT_OK);
+    same_bits(sums_there, sums);
+    weft_tensor *all[] = {a, b, a_there, b_there};
+    for (int k = 0; k < 4; k++)
+        weft_tensor_unref(all[k]);
+}
+
 static weft_tensor *mapped(wfi_map_op op, const weft_tensor *x, weft_tensor *z)
 {
     weft_tensor *y = weft_tensor_clone(z);
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(doubles_are_rounded_once),
         cmocka_unit_test(relu_keeps_nan),
         cmocka_unit_test(arithmetic_has_the_bits_of_the_cpu),
+        cmocka_unit_test(bools_of_any_byte_have_the_values_of_the_cpu),
         cmocka_unit_test(functions_have_the_bits_of_the_cpu),
         cmocka_unit_test(exp_and_ln_are_near),
         cmocka_unit_test(products_are_near),

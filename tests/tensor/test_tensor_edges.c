@@ -325,10 +325,41 @@ static void tensors_print_as_text(void **state)
     assert_printed(NULL, "no tensor\n");
 }
 
-UNIT_MAIN(sums_run_over_any_dimensions, sums_of_integers_are_int64, nothing_sums_to_zero_and_has_no_mean,
-          the_gradient_of_a_mean_is_spread, argmax_takes_the_first_of_equals_and_any_nan,
-          comparisons_broadcast_to_bools, relu_lets_a_nan_through, sigmoid_and_tanh_are_near_the_true_value_everywhere,
-          sigmoid_ends_at_zero_and_its_logarithm_at_minus_infinity, exp_and_ln_undo_each_other,
-          matmul_transposes_either_side, a_product_over_nothing_is_zero, a_mask_of_probability_zero_or_one_is_exact,
-          random_numbers_stay_below_their_end, a_tensor_over_a_storage_must_fit_it,
-          empty_tensors_pass_through_every_kernel, shapes_too_large_are_refused_everywhere, tensors_print_as_text)
+/* As in PyTorch: a byte of a bool that is neither 0 nor 1 is true, and true is 1. */
+static void any_byte_of_a_bool_but_0_is_1(void **state)
+{
+    static uint8_t bytes[] = {0, 255, 2, 1};
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, bytes, NULL, NULL, NULL);
+    weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, 1), *across = weft_tensor_select(x, 0, 2);
+    for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
+        weft_tensor *y = weft_tensor_to(x, (weft_dtype)dtype);
+        for (int64_t i = 0; y != NULL && i < 4; i++) {
+            assert_true(weft_tensor_get_f64(y, i) == (i > 0));
+            assert_int_equal(weft_tensor_get_i64(y, i), i > 0);
+        }
+        weft_tensor_unref(y);
+    }
+    weft_tensor *count = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64);
+    assert_int_equal(wfi_sum(x, WFI_ALL_DIMS, count), WEFT_OK);
+    assert_int_equal(weft_tensor_get_i64(count, 0), 3);
+    assert_int_equal(wfi_sum(across, WFI_ALL_DIMS, count), WEFT_OK);
+    assert_int_equal(weft_tensor_get_i64(count, 0), 1);
+    assert_int_equal(wfi_argmax(x, 0, count), WEFT_OK);
+    assert_int_equal(weft_tensor_get_i64(count, 0), 1); /* the first of equals */
+    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_BOOL);
+    assert_int_equal(wfi_compare(WFI_EQ, x, ones, y), WEFT_OK);
+    assert_values(y, (double[]){0, 1, 1, 1});
+    assert_int_equal(wfi_compare(WFI_LE, x, ones, y), WEFT_OK);
+    assert_values(y, (double[]){1, 1, 1, 1});
+    DROP(ones, across, count, y);
+    assert_printed(x, "bool [4] [false, true, true, true]\n");
+}
+
+UNIT_MAIN(any_byte_of_a_bool_but_0_is_1, sums_run_over_any_dimensions, sums_of_integers_are_int64,
+          nothing_sums_to_zero_and_has_no_mean, the_gradient_of_a_mean_is_spread,
+          argmax_takes_the_first_of_equals_and_any_nan, comparisons_broadcast_to_bools, relu_lets_a_nan_through,
+          sigmoid_and_tanh_are_near_the_true_value_everywhere, sigmoid_ends_at_zero_and_its_logarithm_at_minus_infinity,
+          exp_and_ln_undo_each_other, matmul_transposes_either_side, a_product_over_nothing_is_zero,
+          a_mask_of_probability_zero_or_one_is_exact, random_numbers_stay_below_their_end,
+          a_tensor_over_a_storage_must_fit_it, empty_tensors_pass_through_every_kernel,
+          shapes_too_large_are_refused_everywhere, tensors_print_as_text)

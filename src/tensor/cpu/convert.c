@@ -69,13 +69,13 @@ SATURATE(float_to_u8, uint8_t, 0, UINT8_MAX)
     CONVERT_ROW(tag##_to_i8, FROM, VALUE, READ, int8_t, float_to_i8((double)v))                                        \
     CONVERT_ROW(tag##_to_u8, FROM, VALUE, READ, uint8_t, float_to_u8((double)v))
 
-#define CONVERT_FROM_INTEGER(tag, FROM, NARROW)                                                                        \
-    CONVERT_TO_FLOATS(tag, FROM, FROM, AS_IT_IS, NARROW)                                                               \
-    CONVERT_ROW(tag##_to_i64, FROM, FROM, AS_IT_IS, int64_t, (int64_t)v)                                               \
-    CONVERT_ROW(tag##_to_i32, FROM, FROM, AS_IT_IS, int32_t, (int32_t)v)                                               \
-    CONVERT_ROW(tag##_to_i16, FROM, FROM, AS_IT_IS, int16_t, (int16_t)v)                                               \
-    CONVERT_ROW(tag##_to_i8, FROM, FROM, AS_IT_IS, int8_t, (int8_t)v)                                                  \
-    CONVERT_ROW(tag##_to_u8, FROM, FROM, AS_IT_IS, uint8_t, (uint8_t)v)
+#define CONVERT_FROM_INTEGER(tag, FROM, READ, NARROW)                                                                  \
+    CONVERT_TO_FLOATS(tag, FROM, FROM, READ, NARROW)                                                                   \
+    CONVERT_ROW(tag##_to_i64, FROM, FROM, READ, int64_t, (int64_t)v)                                                   \
+    CONVERT_ROW(tag##_to_i32, FROM, FROM, READ, int32_t, (int32_t)v)                                                   \
+    CONVERT_ROW(tag##_to_i16, FROM, FROM, READ, int16_t, (int16_t)v)                                                   \
+    CONVERT_ROW(tag##_to_i8, FROM, FROM, READ, int8_t, (int8_t)v)                                                      \
+    CONVERT_ROW(tag##_to_u8, FROM, FROM, READ, uint8_t, (uint8_t)v)
 
 #define AS_IT_IS(v) (v)
 #define AS_FLOAT(v) ((float)(v)) /* exact */
@@ -83,11 +83,12 @@ CONVERT_FROM_FLOAT(f32, float, float, AS_IT_IS, AS_IT_IS)
 CONVERT_FROM_FLOAT(f64, double, double, AS_IT_IS, wfi_float_odd_of_f64)
 CONVERT_FROM_FLOAT(f16, uint16_t, float, wfi_float_of_f16, AS_IT_IS)
 CONVERT_FROM_FLOAT(bf16, uint16_t, float, wfi_float_of_bf16, AS_IT_IS)
-CONVERT_FROM_INTEGER(i64, int64_t, wfi_float_odd_of_i64)
-CONVERT_FROM_INTEGER(i32, int32_t, wfi_float_odd_of_i64)
-CONVERT_FROM_INTEGER(i16, int16_t, AS_FLOAT)
-CONVERT_FROM_INTEGER(i8, int8_t, AS_FLOAT)
-CONVERT_FROM_INTEGER(u8, uint8_t, AS_FLOAT)
+CONVERT_FROM_INTEGER(i64, int64_t, AS_IT_IS, wfi_float_odd_of_i64)
+CONVERT_FROM_INTEGER(i32, int32_t, AS_IT_IS, wfi_float_odd_of_i64)
+CONVERT_FROM_INTEGER(i16, int16_t, AS_IT_IS, AS_FLOAT)
+CONVERT_FROM_INTEGER(i8, int8_t, AS_IT_IS, AS_FLOAT)
+CONVERT_FROM_INTEGER(u8, uint8_t, AS_IT_IS, AS_FLOAT)
+CONVERT_FROM_INTEGER(bool8, uint8_t, wfi_bool_of, AS_FLOAT)
 
 /* Equal dtypes: the bits, whatever they mean. */
 typedef struct bits_16 {
@@ -150,7 +151,6 @@ FILL(fill_16, bits_16)
         [WEFT_DTYPE_INT16] = tag##_to_i16, [WEFT_DTYPE_INT8] = tag##_to_i8, [WEFT_DTYPE_UINT8] = tag##_to_u8,          \
         [WEFT_DTYPE_BOOL] = tag##_to_bool,                                                                             \
     }
-/* A bool reads as the uint8 that it is. */
 const wfi_copy_kernels wfi_copy_cpu[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = {copy_4, TO_ALL(f32), fill_4},
     [WEFT_DTYPE_FLOAT64] = {copy_8, TO_ALL(f64), fill_8},
@@ -161,7 +161,7 @@ const wfi_copy_kernels wfi_copy_cpu[WFI_DTYPES] = {
     [WEFT_DTYPE_INT16] = {copy_2, TO_ALL(i16), fill_2},
     [WEFT_DTYPE_INT8] = {copy_1, TO_ALL(i8), fill_1},
     [WEFT_DTYPE_UINT8] = {copy_1, TO_ALL(u8), fill_1},
-    [WEFT_DTYPE_BOOL] = {copy_1, TO_ALL(u8), fill_1},
+    [WEFT_DTYPE_BOOL] = {copy_1, TO_ALL(bool8), fill_1},
     [WEFT_DTYPE_COMPLEX64] = {copy_8, {[WEFT_DTYPE_COMPLEX128] = c64_to_c128}, fill_8},
     [WEFT_DTYPE_COMPLEX128] = {copy_16, {[WEFT_DTYPE_COMPLEX64] = c128_to_c64}, fill_16},
 };

@@ -102,12 +102,13 @@ DIVIDE_INTEGER(i64_div, int64_t, INT64_MIN)
 DIVIDE_INTEGER(i32_div, int32_t, INT32_MIN)
 DIVIDE_INTEGER(u8_div, uint8_t, 0)
 
-#define COMPARE_ROW(name, T, OPERATOR)                                                                                 \
+#define AS_IT_IS(v) (v)
+#define COMPARE_ROW(name, T, READ, OPERATOR)                                                                           \
     static bool name##_row(char *const *at, const int64_t *step, int64_t count, void *arg)                             \
     {                                                                                                                  \
         (void)arg;                                                                                                     \
         for (int64_t i = 0; i < count; i++) {                                                                          \
-            T u = *(const T *)(at[0] + i * step[0]), v = *(const T *)(at[1] + i * step[1]);                            \
+            T u = READ(*(const T *)(at[0] + i * step[0])), v = READ(*(const T *)(at[1] + i * step[1]));                \
             *(uint8_t *)(at[2] + i * step[2]) = u OPERATOR v;                                                          \
         }                                                                                                              \
         return true;                                                                                                   \
@@ -117,15 +118,17 @@ DIVIDE_INTEGER(u8_div, uint8_t, 0)
         run_rows(walk, name##_row);                                                                                    \
         return WEFT_OK;                                                                                                \
     }
-#define COMPARE_SET(tag, T)                                                                                            \
-    COMPARE_ROW(tag##_eq, T, ==)                                                                                       \
-    COMPARE_ROW(tag##_ne, T, !=)                                                                                       \
-    COMPARE_ROW(tag##_lt, T, <) COMPARE_ROW(tag##_le, T, <=) COMPARE_ROW(tag##_gt, T, >) COMPARE_ROW(tag##_ge, T, >=)
-COMPARE_SET(f32, float)
-COMPARE_SET(f64, double)
-COMPARE_SET(i64, int64_t)
-COMPARE_SET(i32, int32_t)
-COMPARE_SET(u8, uint8_t)
+#define COMPARE_SET(tag, T, READ)                                                                                      \
+    COMPARE_ROW(tag##_eq, T, READ, ==)                                                                                 \
+    COMPARE_ROW(tag##_ne, T, READ, !=)                                                                                 \
+    COMPARE_ROW(tag##_lt, T, READ, <)                                                                                  \
+    COMPARE_ROW(tag##_le, T, READ, <=) COMPARE_ROW(tag##_gt, T, READ, >) COMPARE_ROW(tag##_ge, T, READ, >=)
+COMPARE_SET(f32, float, AS_IT_IS)
+COMPARE_SET(f64, double, AS_IT_IS)
+COMPARE_SET(i64, int64_t, AS_IT_IS)
+COMPARE_SET(i32, int32_t, AS_IT_IS)
+COMPARE_SET(u8, uint8_t, AS_IT_IS)
+COMPARE_SET(bool8, uint8_t, wfi_bool_of)
 
 #define MAP_PIECE(name, T, EXPRESSION)                                                                                 \
     static void name##_piece(void *arg, int64_t begin, int64_t end)                                                    \
@@ -202,5 +205,5 @@ const wfi_elementwise_kernels wfi_elementwise_cpu[WFI_DTYPES] = {
     [WEFT_DTYPE_INT64] = {BINARY_LINE(i64), COMPARE_LINE(i64), {NULL}},
     [WEFT_DTYPE_INT32] = {BINARY_LINE(i32), COMPARE_LINE(i32), {NULL}},
     [WEFT_DTYPE_UINT8] = {BINARY_LINE(u8), COMPARE_LINE(u8), {NULL}},
-    [WEFT_DTYPE_BOOL] = {{NULL}, COMPARE_LINE(u8), {NULL}},
+    [WEFT_DTYPE_BOOL] = {{NULL}, COMPARE_LINE(bool8), {NULL}},
 };

@@ -37,17 +37,18 @@ static weft_status view_kept(const weft_tensor *y, const weft_shape *x, uint32_t
 }
 
 #define LANES 8 /* sums side by side: one alone waits for itself at every addition */
-#define SUM_ROW(name, T, ACC)                                                                                          \
+#define AS_IT_IS(v) (v)
+#define SUM_ROW(name, T, READ, ACC)                                                                                    \
     static ACC name##_packed(const T *x, int64_t count)                                                                \
     {                                                                                                                  \
         ACC lane[LANES] = {0}, sum = 0;                                                                                \
         int64_t i = 0;                                                                                                 \
         for (; i + LANES <= count; i += LANES) {                                                                       \
             for (int k = 0; k < LANES; k++)                                                                            \
-                lane[k] += (ACC)x[i + k];                                                                              \
+                lane[k] += (ACC)READ(x[i + k]);                                                                        \
         }                                                                                                              \
         for (; i < count; i++)                                                                                         \
-            sum += (ACC)x[i];                                                                                          \
+            sum += (ACC)READ(x[i]);                                                                                    \
         for (int k = 0; k < LANES; k++)                                                                                \
             sum += lane[k];                                                                                            \
         return sum;                                                                                                    \
@@ -61,23 +62,24 @@ static weft_status view_kept(const weft_tensor *y, const weft_shape *x, uint32_t
             *y += name##_packed(x, count);                                                                             \
         } else if (step[1] == sizeof(ACC) && step[0] == sizeof(T)) {                                                   \
             for (int64_t i = 0; i < count; i++)                                                                        \
-                y[i] += (ACC)x[i];                                                                                     \
+                y[i] += (ACC)READ(x[i]);                                                                               \
         } else {                                                                                                       \
             for (int64_t i = 0; i < count; i++)                                                                        \
-                *(ACC *)(at[1] + i * step[1]) += (ACC) * (const T *)(at[0] + i * step[0]);                             \
+                *(ACC *)(at[1] + i * step[1]) += (ACC)READ(*(const T *)(at[0] + i * step[0]));                         \
         }                                                                                                              \
         return true;                                                                                                   \
     }
 
-SUM_ROW(sum_f32, float, double)
-SUM_ROW(sum_f64, double, double)
-SUM_ROW(sum_i64, int64_t, uint64_t)
-SUM_ROW(sum_i32, int32_t, uint64_t)
-SUM_ROW(sum_u8, uint8_t, uint64_t)
+SUM_ROW(sum_f32, float, AS_IT_IS, double)
+SUM_ROW(sum_f64, double, AS_IT_IS, double)
+SUM_ROW(sum_i64, int64_t, AS_IT_IS, uint64_t)
+SUM_ROW(sum_i32, int32_t, AS_IT_IS, uint64_t)
+SUM_ROW(sum_u8, uint8_t, AS_IT_IS, uint64_t)
+SUM_ROW(sum_bool, uint8_t, wfi_bool_of, uint64_t)
 
 static const wfi_strided_row sum_rows[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = sum_f32, [WEFT_DTYPE_FLOAT64] = sum_f64, [WEFT_DTYPE_INT64] = sum_i64,
-    [WEFT_DTYPE_INT32] = sum_i32,   [WEFT_DTYPE_UINT8] = sum_u8,    [WEFT_DTYPE_BOOL] = sum_u8,
+    [WEFT_DTYPE_INT32] = sum_i32,   [WEFT_DTYPE_UINT8] = sum_u8,    [WEFT_DTYPE_BOOL] = sum_bool,
 };
 
 /* ---- On GPUs ---- */
@@ -213,29 +215,30 @@ weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor
 }
 
 /* A NaN counts as the largest, as in PyTorch. */
-#define ARGMAX(name, T)                                                                                                \
+#define ARGMAX(name, T, READ)                                                                                          \
     static int64_t name(const void *data, int64_t count, int64_t stride)                                               \
     {                                                                                                                  \
         const T *x = data;                                                                                             \
         int64_t best = 0;                                                                                              \
         for (int64_t i = 1; i < count; i++) {                                                                          \
-            T u = x[i * stride], v = x[best * stride];                                                                 \
+            T u = READ(x[i * stride]), v = READ(x[best * stride]);                                                     \
             if (u > v || (u != u && v == v))                                                                           \
                 best = i;                                                                                              \
         }                                                                                                              \
         return best;                                                                                                   \
     }
-ARGMAX(argmax_f32, float)
-ARGMAX(argmax_f64, double)
-ARGMAX(argmax_i64, int64_t)
-ARGMAX(argmax_i32, int32_t)
-ARGMAX(argmax_u8, uint8_t)
+ARGMAX(argmax_f32, float, AS_IT_IS)
+ARGMAX(argmax_f64, double, AS_IT_IS)
+ARGMAX(argmax_i64, int64_t, AS_IT_IS)
+ARGMAX(argmax_i32, int32_t, AS_IT_IS)
+ARGMAX(argmax_u8, uint8_t, AS_IT_IS)
+ARGMAX(argmax_bool, uint8_t, wfi_bool_of)
 
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
     static int64_t (*const finders[WFI_DTYPES])(const void *, int64_t, int64_t) = {
         [WEFT_DTYPE_FLOAT32] = argmax_f32, [WEFT_DTYPE_FLOAT64] = argmax_f64, [WEFT_DTYPE_INT64] = argmax_i64,
-        [WEFT_DTYPE_INT32] = argmax_i32,   [WEFT_DTYPE_UINT8] = argmax_u8,    [WEFT_DTYPE_BOOL] = argmax_u8,
+        [WEFT_DTYPE_INT32] = argmax_i32,   [WEFT_DTYPE_UINT8] = argmax_u8,    [WEFT_DTYPE_BOOL] = argmax_bool,
     };
     if (finders[x->dtype] == NULL || y->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;

@@ -150,5 +150,5 @@ WFI_KERNEL(divisor_u8, wfi_divisor_task)
 {
     wfi::divisor<uint8_t>(args);
 }
-WFI_NUMBER_KERNELS(compare, wfi_walk_args)
+WFI_VALUE_KERNELS(compare, wfi_walk_args)
 WFI_FLOAT_KERNELS(map, wfi_map_kernel_args)

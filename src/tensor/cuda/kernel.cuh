@@ -47,6 +47,12 @@
     {                                                                                                                  \
         wfi::name<uint8_t>(args);                                                                                      \
     }
+#define WFI_VALUE_KERNELS(name, args_type)                                                                             \
+    WFI_NUMBER_KERNELS(name, args_type)                                                                                \
+    WFI_KERNEL(name##_bool8, args_type)                                                                                \
+    {                                                                                                                  \
+        wfi::name<wfi::truth>(args);                                                                                   \
+    }
 /* Of functions that move elements as they are: by their size. */
 #define WFI_SIZE_KERNELS(name, args_type)                                                                              \
     WFI_KERNEL(name##_1, args_type)                                                                                    \
@@ -72,6 +78,15 @@
 
 namespace wfi
 {
+
+/* An element of dtype bool, read as a number: wfi_bool_of (tensor/dtype.h), for device code. */
+struct truth {
+    uint8_t byte;
+    __device__ inline operator uint8_t() const
+    {
+        return byte != 0;
+    }
+};
 
 /* The number of this thread among all, and how many there are: for loops over elements. */
 __device__ inline int64_t first_of_all()

@@ -5,6 +5,8 @@
 
 #define WFI_KERNELS_FLOAT(X, name) X(name##_f32) X(name##_f64)
 #define WFI_KERNELS_NUMBER(X, name) X(name##_f32) X(name##_f64) X(name##_i64) X(name##_i32) X(name##_u8)
+/* Numbers, and bools read as numbers. */
+#define WFI_KERNELS_VALUE(X, name) WFI_KERNELS_NUMBER(X, name) X(name##_bool8)
 #define WFI_KERNELS_INTEGER(X, name) X(name##_i64) X(name##_i32) X(name##_u8)
 #define WFI_KERNELS_SIZE(X, name) X(name##_1) X(name##_2) X(name##_4) X(name##_8) X(name##_16)
 #define WFI_KERNELS_HALF(X, name) X(name##_f32) X(name##_f64) X(name##_f16) X(name##_bf16)
@@ -14,10 +16,10 @@
     WFI_KERNELS_SIZE(X, fill)                                                                                          \
     WFI_KERNELS_HALF(X, convert)                                                                                       \
     WFI_KERNELS_NUMBER(X, binary)                                                                                      \
-    WFI_KERNELS_NUMBER(X, compare)                                                                                     \
+    WFI_KERNELS_VALUE(X, compare)                                                                                      \
     WFI_KERNELS_FLOAT(X, map)                                                                                          \
-    WFI_KERNELS_NUMBER(X, sum)                                                                                         \
-    WFI_KERNELS_NUMBER(X, argmax)                                                                                      \
+    WFI_KERNELS_VALUE(X, sum)                                                                                          \
+    WFI_KERNELS_VALUE(X, argmax)                                                                                       \
     X(index_check)                                                                                                     \
     X(offsets_check)                                                                                                   \
     X(sort_tiles)                                                                                                      \

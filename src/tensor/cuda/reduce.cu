@@ -113,7 +113,7 @@ template <typename T> __device__ inline void argmax(const wfi_argmax_task &args)
 
 } // namespace wfi
 
-WFI_NUMBER_KERNELS(sum, wfi_sum_task)
+WFI_VALUE_KERNELS(sum, wfi_sum_task)
 WFI_FLOAT_KERNELS(sum_columns, wfi_sum_task)
 WFI_FLOAT_KERNELS(sum_partial, wfi_sum_task)
-WFI_NUMBER_KERNELS(argmax, wfi_argmax_task)
+WFI_VALUE_KERNELS(argmax, wfi_argmax_task)

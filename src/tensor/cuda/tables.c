@@ -82,6 +82,8 @@ const wfi_copy_kernels wfi_copy_cuda[WFI_DTYPES] = {
     WALK(binary, tag, WFI_ADD)                                                                                         \
     WALK(binary, tag, WFI_SUB)                                                                                         \
     WALK(binary, tag, WFI_MUL)                                                                                         \
+    COMPARES(tag)
+#define COMPARES(tag)                                                                                                  \
     WALK(compare, tag, WFI_EQ)                                                                                         \
     WALK(compare, tag, WFI_NE)                                                                                         \
     WALK(compare, tag, WFI_LT)                                                                                         \
@@ -93,6 +95,7 @@ INTEGERS(f64)
 INTEGERS(i64)
 INTEGERS(i32)
 INTEGERS(u8)
+COMPARES(bool8)
 WALK(binary, f32, WFI_DIV)
 WALK(binary, f64, WFI_DIV)
 WALK(binary, i64, WFI_DIV)
@@ -155,5 +158,5 @@ const wfi_elementwise_kernels wfi_elementwise_cuda[WFI_DTYPES] = {
     [WEFT_DTYPE_INT64] = {.binary = {RING(i64), [WFI_DIV] = binary_i64_WFI_DIV}, COMPARE_ROW(i64)},
     [WEFT_DTYPE_INT32] = {.binary = {RING(i32), [WFI_DIV] = binary_i32_WFI_DIV}, COMPARE_ROW(i32)},
     [WEFT_DTYPE_UINT8] = {.binary = {RING(u8), [WFI_DIV] = binary_u8_WFI_DIV}, COMPARE_ROW(u8)},
-    [WEFT_DTYPE_BOOL] = {COMPARE_ROW(u8)},
+    [WEFT_DTYPE_BOOL] = {COMPARE_ROW(bool8)},
 };

@@ -13,11 +13,11 @@ typedef struct task_row {
     {                                                                                                                  \
         [WEFT_DTYPE_FLOAT32] = WFI_KERNEL_##name##_f32, [WEFT_DTYPE_FLOAT64] = WFI_KERNEL_##name##_f64                 \
     }
-#define NUMBERS(name)                                                                                                  \
+#define VALUES(name)                                                                                                   \
     {                                                                                                                  \
         [WEFT_DTYPE_FLOAT32] = WFI_KERNEL_##name##_f32, [WEFT_DTYPE_FLOAT64] = WFI_KERNEL_##name##_f64,                \
         [WEFT_DTYPE_INT64] = WFI_KERNEL_##name##_i64, [WEFT_DTYPE_INT32] = WFI_KERNEL_##name##_i32,                    \
-        [WEFT_DTYPE_UINT8] = WFI_KERNEL_##name##_u8, [WEFT_DTYPE_BOOL] = WFI_KERNEL_##name##_u8                        \
+        [WEFT_DTYPE_UINT8] = WFI_KERNEL_##name##_u8, [WEFT_DTYPE_BOOL] = WFI_KERNEL_##name##_bool8                     \
     }
 #define INTEGERS(name)                                                                                                 \
     {                                                                                                                  \
@@ -39,10 +39,10 @@ typedef struct task_row {
     }
 
 static const task_row rows[WFI_GPU_KINDS] = {
-    [WFI_GPU_SUM] = {NUMBERS(sum), true},
+    [WFI_GPU_SUM] = {VALUES(sum), true},
     [WFI_GPU_SUM_COLUMNS] = {FLOATS(sum_columns), true},
     [WFI_GPU_SUM_PARTIAL] = {FLOATS(sum_partial), false},
-    [WFI_GPU_ARGMAX] = {NUMBERS(argmax), false},
+    [WFI_GPU_ARGMAX] = {VALUES(argmax), false},
     [WFI_GPU_INDEX_CHECK] = {INT64(index_check), true},
     [WFI_GPU_OFFSETS_CHECK] = {INT64(offsets_check), true},
     [WFI_GPU_SORT_TILES] = {INT64(sort_tiles), true},
