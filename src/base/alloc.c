@@ -17,6 +17,8 @@ void *wfi_calloc(size_t count, size_t size)
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
         return NULL;
+    if (bytes == 0)
+        bytes = 1; /* malloc(0) may return NULL */
     if (bytes > CACHED_BYTES_MAX)
         return calloc(1, bytes);
     void *block = malloc(bytes);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "job/protocol/protocol.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -79,7 +80,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     weft_status st = WEFT_OK;
     size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
     group->index = -1;
-    group->members = wfi_calloc(members + 1, sizeof *group->members);
+    group->members = wfi_calloc(members, sizeof *group->members);
     if (!group->members)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < members && !st; i++) {
@@ -252,6 +253,9 @@ static weft_status open_checked(weft_agent *agent, const char *name, const int *
                             wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
     if (ranks && !count)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+    if (ranks && count > WFI_STORE_WORKERS_MAX)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is %zu with the ranks of \"%s\": at most %d", count,
+                            name, WFI_STORE_WORKERS_MAX);
     if (agent->forked)
         return refuse_group(agent, error, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
     return create(agent, name, ranks, count, true, out, error);

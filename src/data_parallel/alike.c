@@ -104,8 +104,8 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
 {
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module), listed = count < NAMES_MOST ? count : NAMES_MOST;
-    char(*texts)[TEXT_MAX] = wfi_calloc(listed + 1, sizeof *texts);
-    weft_value *items = wfi_calloc(listed + 1, sizeof *items);
+    char(*texts)[TEXT_MAX] = wfi_calloc(listed, sizeof *texts);
+    weft_value *items = wfi_calloc(listed, sizeof *items);
     weft_values *all = NULL;
     weft_status st = texts && items ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < listed && !st; i++) {
@@ -233,8 +233,8 @@ weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root)
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module);
     bool gives = root == (size_t)weft_group_index(parallel->group);
-    weft_future **futures = wfi_calloc(count + 1, sizeof(*futures));
-    weft_tensor **values = wfi_calloc(count + 1, sizeof(*values));
+    weft_future **futures = wfi_calloc(count, sizeof(*futures));
+    weft_tensor **values = wfi_calloc(count, sizeof(*values));
     weft_status st = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && !st; i++) {
         values[i] = place_for(tensor_of(module, i), gives);

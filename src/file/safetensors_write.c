@@ -74,7 +74,7 @@ static weft_status put_in_order(writing *w)
 {
     size_t count = w->tensors->count;
     weft_status status = WEFT_OK;
-    w->order = wfi_calloc(count + 1, sizeof(const wfi_file_tensor *));
+    w->order = wfi_calloc(count, sizeof(const wfi_file_tensor *));
     if (w->order == NULL)
         return no_memory(w);
     for (size_t i = 0; i < count && status == WEFT_OK; i++) {

@@ -45,7 +45,7 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
     if (module->status != WEFT_OK)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
-    wfi_file_tensor *items = wfi_calloc(count + 1, sizeof(*items));
+    wfi_file_tensor *items = wfi_calloc(count, sizeof(*items));
     if (items == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < count; i++)
@@ -140,8 +140,8 @@ static weft_status read_matching(const weft_module *module, wfi_safetensors *fil
                                  weft_error **error)
 {
     size_t count = tensor_count(module);
-    size_t *places = wfi_calloc(file->count + 1, sizeof(*places));
-    bool *found = wfi_calloc(count + 1, sizeof(*found));
+    size_t *places = wfi_calloc(file->count, sizeof(*places));
+    bool *found = wfi_calloc(count, sizeof(*found));
     weft_status status = places != NULL && found != NULL
                              ? match(module, file, places, found, error)
                              : wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
@@ -183,7 +183,7 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
     if (module->status != WEFT_OK)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
-    weft_tensor **loaded = wfi_calloc(count + 1, sizeof(weft_tensor *));
+    weft_tensor **loaded = wfi_calloc(count, sizeof(weft_tensor *));
     if (loaded == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     weft_status status = read_tensors(module, path, loaded, error);

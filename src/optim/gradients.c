@@ -143,7 +143,7 @@ weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors g
     WFI_LIVE(optimizer);
     if (gradients.items == NULL)
         return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
-    weft_gradient *items = wfi_calloc(gradients.count + 1, sizeof(weft_gradient));
+    weft_gradient *items = wfi_calloc(gradients.count, sizeof(weft_gradient));
     if (items == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);
     for (size_t i = 0; i < gradients.count; i++)
@@ -165,7 +165,7 @@ static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
 
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out)
 {
-    wfi_ready *ready = wfi_calloc(gradients.count + 1, sizeof(*ready));
+    wfi_ready *ready = wfi_calloc(gradients.count, sizeof(*ready));
     weft_status status = ready == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
         status = make_ready(gradients.items[i], &ready[i]);

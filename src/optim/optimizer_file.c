@@ -20,8 +20,8 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
                            weft_error **error)
 {
     wfi_file_text texts[] = {{"format", "pt"}, {KIND_KEY, type}};
-    state_name *names = wfi_calloc(count + 1, sizeof(*names));
-    wfi_file_tensor *tensors = wfi_calloc(count + 1, sizeof(*tensors));
+    state_name *names = wfi_calloc(count, sizeof(*names));
+    wfi_file_tensor *tensors = wfi_calloc(count, sizeof(*tensors));
     weft_status status;
     for (size_t i = 0; names != NULL && tensors != NULL && i < count; i++) {
         snprintf(names[i], sizeof(names[i]), PREFIX "%zu.%s", items[i].parameter, items[i].name);
@@ -42,7 +42,7 @@ weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *pat
     if (optimizer == NULL || path == NULL)
         return wfi_refuse_null_to(error, "weft_optimizer_save", optimizer == NULL ? "the optimizer" : "path");
     size_t count = weft_optimizer_state_count(optimizer);
-    weft_optimizer_state *items = wfi_calloc(count + 1, sizeof(*items));
+    weft_optimizer_state *items = wfi_calloc(count, sizeof(*items));
     weft_status status = items != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WEFT_OK; i++)
         status = weft_optimizer_ref_state(optimizer, i, &items[i]);
@@ -107,7 +107,7 @@ static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *fil
     if (text != NULL && strcmp(text, taker->type) != 0)
         return wfi_error_fail(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
                               wfi_shown(text, type), taker->type);
-    weft_optimizer_state *states = wfi_calloc(file->count + 1, sizeof(*states));
+    weft_optimizer_state *states = wfi_calloc(file->count, sizeof(*states));
     if (states == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     weft_status status = WEFT_OK;

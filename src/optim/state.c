@@ -77,7 +77,7 @@ struct wfi_new_state {
 
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer)
 {
-    return wfi_calloc(optimizer->count + 1, sizeof(wfi_new_state));
+    return wfi_calloc(optimizer->count, sizeof(wfi_new_state));
 }
 
 void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news)

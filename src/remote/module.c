@@ -275,6 +275,11 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: there is no mode %d", (int)options->mode);
         return WEFT_ERR_INVALID;
     }
+    if (inputs.count > WEFT_MAX_VALUES - OURS) {
+        weft_tape_fail(tape, WEFT_ERR_TOO_LARGE, "remote_forward: %zu inputs: at most %d", inputs.count,
+                       WEFT_MAX_VALUES - OURS);
+        return WEFT_ERR_TOO_LARGE;
+    }
     weft_value *items = wfi_calloc(inputs.count + OURS, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;

@@ -33,7 +33,7 @@ static sizing size_of(weft_args values)
         weft_tensors tensors = wfi_tensors_in(value);
         sum.meta += 16;
         if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
-            sum.meta += value->as.bytes.size;
+            sum.meta += value->as.bytes.size < UINT32_MAX ? value->as.bytes.size : UINT32_MAX; /* no overflow */
         else if (value->type == WEFT_TYPE_RREF)
             sum.meta += 32;
         for (size_t i = 0; i < tensors.count; i++) {

@@ -54,6 +54,8 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
     case WEFT_TYPE_BYTES:
         if (!value->as.bytes.data && (value->type == WEFT_TYPE_STRING || value->as.bytes.size))
             find(text, room, "%s is a %s at NULL", path, weft_type_name(value->type));
+        else if (value->as.bytes.size > PTRDIFF_MAX)
+            find(text, room, "%s has %zu bytes: at most %zu", path, value->as.bytes.size, (size_t)PTRDIFF_MAX);
         break;
     case WEFT_TYPE_RREF:
         if (!value->as.rref)

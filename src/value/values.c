@@ -95,6 +95,8 @@ static weft_status own_bytes(weft_value *value)
     size_t size = value->as.bytes.size;
     if (!value->as.bytes.data && (size || value->type == WEFT_TYPE_STRING))
         return WEFT_ERR_INVALID;
+    if (size > PTRDIFF_MAX)
+        return WEFT_ERR_TOO_LARGE;
     char *copy = malloc(size + 1);
     if (!copy)
         return WEFT_ERR_MEMORY;

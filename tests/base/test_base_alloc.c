@@ -69,6 +69,15 @@ static void what_cannot_be_had_is_null(void **state)
     assert_null(large);
 }
 
+static void an_empty_list_is_not_null(void **state)
+{
+    void *none = wfi_calloc(0, 16), *nothing = wfi_calloc(16, 0);
+    assert_non_null(none);
+    assert_non_null(nothing);
+    free(none);
+    free(nothing);
+}
+
 static void an_array_grows_when_it_is_full_and_keeps_what_it_has(void **state)
 {
     int *items = NULL;
@@ -93,4 +102,4 @@ static void an_array_grows_when_it_is_full_and_keeps_what_it_has(void **state)
 }
 
 UNIT_MAIN(every_byte_is_zero, small_blocks_come_from_malloc_and_large_ones_from_calloc, what_cannot_be_had_is_null,
-          an_array_grows_when_it_is_full_and_keeps_what_it_has)
+          an_empty_list_is_not_null, an_array_grows_when_it_is_full_and_keeps_what_it_has)

@@ -235,6 +235,8 @@ static void mistakes(weft_agent *agent, void *arg)
     must_refuse(agent, NULL, NULL, 0, WEFT_ERR_INVALID, "name is \"(NULL)\"");
     must_refuse(agent, "twice", twice, 3, WEFT_ERR_INVALID, "ranks[2] of \"twice\" is 1, for the second time");
     must_refuse(agent, "outside", outside, 4, WEFT_ERR_NOT_FOUND, "ranks[3] of \"outside\" is 7");
+    must_refuse(agent, "large", twice, SIZE_MAX, WEFT_ERR_INVALID,
+                "count is 18446744073709551615 with the ranks of \"large\"");
     must_refuse(NULL, "all", NULL, 0, WEFT_ERR_INVALID, "agent is NULL");
     weft_error *error = NULL;
     MUST_BE(weft_group_open(agent, "new", NULL, 0, NULL, &error), WEFT_ERR_INVALID);

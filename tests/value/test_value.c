@@ -301,6 +301,12 @@ static void wrong_values_are_named(void **state)
     weft_logging_set_level(WEFT_LOG_DEBUG);
     REFUSES(weft_values_add(values, weft_of_tensor(NULL)), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
     weft_logging_set_level(level);
+    for (size = SIZE_MAX; size > SIZE_MAX - 3; size--) {
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_bytes("x", size)), &none), WEFT_ERR_TOO_LARGE,
+                "weft_values_create: value 0 has 1844674407370955161");
+        REFUSES(weft_values_add(values, weft_of_bytes("x", size)), WEFT_ERR_TOO_LARGE,
+                "value 0 has 1844674407370955161");
+    }
     weft_values_unref(values);
 }
 

@@ -282,7 +282,7 @@ weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size
 
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out)
 {
-    wfi_rule *items = wfi_calloc(from->count + 1, sizeof *items);
+    wfi_rule *items = wfi_calloc(from->count, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
     if (from->count)
