@@ -39,7 +39,8 @@ WEFT_API weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
 WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value);
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
-WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);    /* max(x, 0) */
+/* max(x, 0). NaN stays NaN, and the gradient passes there unchanged. */
+WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
 WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
 

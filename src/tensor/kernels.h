@@ -41,7 +41,7 @@ typedef enum wfi_map_op {
     WFI_EXP,              /* y = e^x */
     WFI_LN,               /* y = ln x */
     WFI_RELU,             /* y = x where x > 0 or NaN, else 0 */
-    WFI_RELU_BACKWARD,    /* y = x where z > 0, else 0 */
+    WFI_RELU_BACKWARD,    /* y = x where z > 0 or NaN, else 0, as PyTorch */
     WFI_SIGMOID,          /* y = 1 / (1 + e^-x) */
     WFI_SIGMOID_BACKWARD, /* y = x z (1 - z) */
     WFI_TANH,

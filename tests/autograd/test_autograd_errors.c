@@ -38,6 +38,10 @@ REFUSED(pool_kernel, weft_max_pool2d(t, x->c, NULL))
 REFUSED(pool_padding, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {2, 2}, .padding = {2, 2}}))
 REFUSED(avg_size, weft_adaptive_avg_pool2d(t, x->c, 0, 1))
 REFUSED(conv_padding, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .padding = {INT64_MAX, 0}}))
+REFUSED(conv_stride_large, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .stride = {1, INT64_MAX}}))
+REFUSED(conv_dilation_large, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .dilation = {INT64_MAX, 1}}))
+REFUSED(pool_padding_large, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {2, 2}, .padding = {INT64_MAX / 2 + 2, 0}}))
+REFUSED(pool_kernel_large, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {INT64_MAX, INT64_MAX}, .padding = {INT64_MAX / 2, 0}}))
 REFUSED(reshape_dims, weft_reshape(t, x->m, (weft_shape){.ndim = 64}))
 REFUSED(uniform_order, weft_uniform(t, S(2), WEFT_DTYPE_FLOAT32, 2, 1))
 REFUSED(uniform_int, weft_uniform(t, S(2), WEFT_DTYPE_INT64, 0, 1))
@@ -124,6 +128,10 @@ static const struct {
     R(pool_kernel, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(pool_padding, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(avg_size, WEFT_ERR_INVALID, "height and width must be positive"),
+    R(conv_stride_large, WEFT_ERR_TOO_LARGE, "stride 1 x 9223372036854775807: at most 2147483647 each"),
+    R(conv_dilation_large, WEFT_ERR_TOO_LARGE, "dilation 9223372036854775807 x 1: at most 2147483647 each"),
+    R(pool_padding_large, WEFT_ERR_INVALID, "padding at most half the kernel"),
+    R(pool_kernel_large, WEFT_ERR_TOO_LARGE, "kernel 9223372036854775807 x 9223372036854775807: at most 2147483647 each"),
     R(conv_padding, WEFT_ERR_TOO_LARGE, "padding 9223372036854775807 x 0: at most 2147483647 each"),
     R(reshape_dims, WEFT_ERR_SHAPE, "6 elements do not fit a shape of 64 dimensions (0 to 8)"),
     R(uniform_order, WEFT_ERR_INVALID, "uniform(2, 1): both finite, and the first at most the second"),

@@ -151,6 +151,29 @@ CHECK(check_concat_again, concat_again, 0, NULL, S(1, 2), S(1, 2))
 CHECK(check_concat_empty, concat_first, 0, NULL, S(0, 3), S(2, 3), S(0, 3))
 CHECK(check_empty_add, add, 0, NULL, S(0, 3), S(3))
 CHECK(check_empty_sum, sum, 0, NULL, S(0, 3))
+/* As PyTorch: gradients of no elements, or of zeros. */
+CHECK(check_matmul_of_no_rows, matmul, 0, NULL, S(0, 3), S(3, 2))
+CHECK(check_matmul_of_no_columns, matmul, 0, NULL, S(2, 3), S(3, 0))
+CHECK(check_matmul_over_nothing, matmul, 0, NULL, S(2, 0), S(0, 3))
+CHECK(check_linear_to_nothing, linear, 0, NULL, S(2, 3), S(0, 3), S(0))
+CHECK(check_linear_to_nothing_of_three_dims, linear, 0, NULL, S(2, 3, 4), S(0, 4), S(0))
+CHECK(check_linear_to_nothing_of_one_dim, linear_plain, 0, NULL, S(4), S(0, 4))
+CHECK(check_linear_of_nothing, linear, 0, NULL, S(2, 0), S(3, 0), S(3))
+CHECK(check_linear_of_nothing_of_three_dims, linear, 0, NULL, S(2, 3, 0), S(2, 0), S(2))
+CHECK(check_linear_of_no_rows, linear, 0, NULL, S(2, 0, 4), S(3, 4), S(3))
+CHECK(check_conv_of_no_images, conv, 0, NULL, S(0, 2, 4, 4), S(3, 2, 3, 3), S(3))
+CHECK(check_conv_of_no_channels, conv, 0, NULL, S(2, 0, 4, 4), S(3, 0, 3, 3), S(3))
+CHECK(check_conv_to_nothing, conv, 0, NULL, S(2, 2, 4, 4), S(0, 2, 3, 3), S(0))
+CHECK(check_norm_of_no_channels, norm_bare, 0, NULL, S(2, 0, 2, 2))
+CHECK(check_norm_eval_of_no_images, norm_eval, 0, NULL, S(0, 3, 1, 2), S(3), S(3))
+CHECK(check_max_pool_of_no_images, max_pool, 0, &pool2, S(0, 3, 4, 4))
+CHECK(check_max_pool_of_no_channels, max_pool, 0, &pool2, S(2, 0, 4, 4))
+CHECK(check_avg_pool_of_no_images, avg_pool, 0, NULL, S(0, 3, 4, 4))
+CHECK(check_softmax_of_nothing, softmax, 0, NULL, S(2, 0))
+CHECK(check_softmax_of_no_rows, softmax, 0, NULL, S(0, 3))
+CHECK(check_log_softmax_of_no_rows, log_softmax, 0, NULL, S(0, 4))
+CHECK(check_relu_of_nothing, relu, 0, NULL, S(0))
+CHECK(check_div_of_nothing, divide, 0, NULL, S(0, 3), S(3))
 
 static void check_with_target(gradcheck_fn fn)
 {
@@ -202,6 +225,47 @@ static void check_gather(void **state)
     gradcheck_shapes(gather_turned, SHAPES(S(3, 5)), 1, 0, at);
     gradcheck_shapes(log_of_gathered, SHAPES(S(3, 5)), 1, 0, at);
     weft_tensor_unref(at);
+}
+
+/* The gradients of the sum of fn's result are `wanted`, as PyTorch 1.13 gives. */
+static void assert_gradients(gradcheck_fn fn, weft_dtype dtype, const double *const *values, int count,
+                             const double *const *wanted)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tensor *in[2];
+    for (int k = 0; k < count; k++) {
+        weft_tensor *wide = weft_tensor_copy_of(S(4), WEFT_DTYPE_FLOAT64, values[k]);
+        in[k] = weft_tensor_to(wide, dtype);
+        weft_tensor_unref(wide);
+        weft_tensor_set_requires_grad(in[k], true);
+    }
+    weft_backward(t, weft_sum(t, fn(t, in, NULL)));
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    for (int k = 0; k < count; k++)
+        for (int64_t i = 0; i < 4; i++)
+            assert_true(weft_tensor_get_f64(weft_tape_grad(t, in[k]), i) == wanted[k][i]);
+    weft_tape_close(t);
+    for (int k = 0; k < count; k++)
+        weft_tensor_unref(in[k]);
+}
+
+static void relu_passes_the_gradient_on_at_nan(void **state)
+{
+    (void)state;
+    const double *x = (double[]){NAN, 0, 1, -1}, *dx = (double[]){1, 0, 1, 0};
+    assert_gradients(relu, WEFT_DTYPE_FLOAT64, &x, 1, &dx);
+    assert_gradients(relu, WEFT_DTYPE_FLOAT32, &x, 1, &dx);
+}
+
+/* 1 / b overflows, and b b underflows. */
+static void quotients_by_subnormals_have_gradients(void **state)
+{
+    (void)state;
+    const double *by_double[] = {(double[]){1, 1e-30, 0, 0}, (double[]){0x1p-1070, 0x1p-1070, 0x1p-1070, 1}};
+    const double *by_float[] = {(double[]){1, 0x1p-100, 0, 0}, (double[]){0x1p-140, 0x1p-140, 0x1p-140, 1}};
+    const double *wanted[] = {(double[]){INFINITY, INFINITY, INFINITY, 1}, (double[]){-INFINITY, -INFINITY, 0, 0}};
+    assert_gradients(divide, WEFT_DTYPE_FLOAT64, by_double, 2, wanted);
+    assert_gradients(divide, WEFT_DTYPE_FLOAT32, by_float, 2, wanted);
 }
 
 #define T(test) cmocka_unit_test(test)
@@ -271,6 +335,30 @@ int main(void)
         T(check_gather),
         T(check_empty_add),
         T(check_empty_sum),
+        T(relu_passes_the_gradient_on_at_nan),
+        T(quotients_by_subnormals_have_gradients),
+        T(check_matmul_of_no_rows),
+        T(check_matmul_of_no_columns),
+        T(check_matmul_over_nothing),
+        T(check_linear_to_nothing),
+        T(check_linear_to_nothing_of_three_dims),
+        T(check_linear_to_nothing_of_one_dim),
+        T(check_linear_of_nothing),
+        T(check_linear_of_nothing_of_three_dims),
+        T(check_linear_of_no_rows),
+        T(check_conv_of_no_images),
+        T(check_conv_of_no_channels),
+        T(check_conv_to_nothing),
+        T(check_norm_of_no_channels),
+        T(check_norm_eval_of_no_images),
+        T(check_max_pool_of_no_images),
+        T(check_max_pool_of_no_channels),
+        T(check_avg_pool_of_no_images),
+        T(check_softmax_of_nothing),
+        T(check_softmax_of_no_rows),
+        T(check_log_softmax_of_no_rows),
+        T(check_relu_of_nothing),
+        T(check_div_of_nothing),
         T(check_nll),
         T(check_cross_entropy),
     };

@@ -77,18 +77,24 @@ static weft_status mul_backward(const wfi_node *node, weft_tensor *dy, weft_tens
     return status;
 }
 
-/* saved: y = a / b, b. da = dy / b, db = -dy y / b */
+/*
+ * saved: y = a / b, b. da = dy / b, db = -dy (y / b), in this order, as PyTorch: dy / b can be infinite where y / b is
+ * 0, if b is subnormal.
+ */
 static weft_status div_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_tensor *over = NULL;
-    weft_status status = combine(WFI_DIV, dy, node->saved[1], &dy->shape, &dy->shape, &over);
-    if (status == WEFT_OK && node->inputs[1].node != NULL)
-        status = combine(WFI_MUL, over, node->saved[0], &dy->shape, &node->state->shapes[1], &dx[1]);
-    if (status == WEFT_OK && node->inputs[1].node != NULL)
+    weft_tensor *slope = NULL;
+    weft_status status = WEFT_OK;
+    if (node->inputs[0].node != NULL)
+        status = combine(WFI_DIV, dy, node->saved[1], &dy->shape, &node->state->shapes[0], &dx[0]);
+    if (status != WEFT_OK || node->inputs[1].node == NULL)
+        return status;
+    status = combine(WFI_DIV, node->saved[0], node->saved[1], &dy->shape, &dy->shape, &slope);
+    if (status == WEFT_OK)
+        status = combine(WFI_MUL, dy, slope, &dy->shape, &node->state->shapes[1], &dx[1]);
+    if (status == WEFT_OK)
         status = negate(dx[1]);
-    if (status == WEFT_OK && node->inputs[0].node != NULL)
-        return fold(over, &node->state->shapes[0], &dx[0]);
-    weft_tensor_unref(over);
+    weft_tensor_unref(slope);
     return status;
 }
 

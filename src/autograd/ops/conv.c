@@ -46,6 +46,15 @@ static wfi_conv2d how_from(const weft_conv2d_options *options)
     return how;
 }
 
+static bool is_large(const char *what, const int64_t sizes[2], wfi_op *op)
+{
+    if (sizes[0] <= INT32_MAX && sizes[1] <= INT32_MAX)
+        return false;
+    wfi_op_fail(op, WEFT_ERR_TOO_LARGE, "%s %lld x %lld: at most %d each", what, (long long)sizes[0],
+                (long long)sizes[1], INT32_MAX);
+    return true;
+}
+
 /* Says what the kernel would only refuse. */
 static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
 {
@@ -56,9 +65,9 @@ static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
     else if (how->stride[0] < 1 || how->stride[1] < 1 || how->dilation[0] < 1 || how->dilation[1] < 1 ||
              how->padding[0] < 0 || how->padding[1] < 0 || how->groups < 1)
         wfi_op_fail(op, WEFT_ERR_INVALID, "stride, dilation and groups must be positive, padding not negative");
-    else if (how->padding[0] > INT32_MAX || how->padding[1] > INT32_MAX)
-        wfi_op_fail(op, WEFT_ERR_TOO_LARGE, "padding %lld x %lld: at most %d each", (long long)how->padding[0],
-                    (long long)how->padding[1], INT32_MAX);
+    else if (is_large("padding", how->padding, op) || is_large("stride", how->stride, op) ||
+             is_large("dilation", how->dilation, op))
+        return;
     else if (x->dims[1] % how->groups != 0 || weight->dims[0] % how->groups != 0)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the channels do not divide into %lld groups", (long long)how->groups);
     else if (x->dims[1] / how->groups != weight->dims[1])

@@ -34,8 +34,11 @@ static void check_pool(wfi_op *op, const wfi_pool2d *how)
 {
     if (op->in[0]->shape.ndim != 4)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants x [N, C, H, W]");
+    else if (how->kernel[0] > INT32_MAX || how->kernel[1] > INT32_MAX)
+        wfi_op_fail(op, WEFT_ERR_TOO_LARGE, "kernel %lld x %lld: at most %d each", (long long)how->kernel[0],
+                    (long long)how->kernel[1], INT32_MAX);
     for (int i = 0; i < 2; i++)
-        if (how->kernel[i] < 1 || how->stride[i] < 1 || how->padding[i] < 0 || 2 * how->padding[i] > how->kernel[i])
+        if (how->kernel[i] < 1 || how->stride[i] < 1 || how->padding[i] < 0 || how->padding[i] > how->kernel[i] / 2)
             wfi_op_fail(op, WEFT_ERR_INVALID,
                         "kernel and stride must be positive, padding at most half the kernel and not negative");
 }

@@ -44,16 +44,13 @@ weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 }
 
 /* A [..., K] tensor as the matrix [rows, K]: itself if it is one, else a view; with a reference. */
-static weft_tensor *as_rows(weft_tensor *x, int64_t rows)
-{
-    return x->shape.ndim == 2 ? weft_tensor_ref(x)
-                              : weft_tensor_reshape(x, WEFT_SHAPE(rows, x->shape.dims[x->shape.ndim - 1]));
-}
-
 static weft_tensor *as_matrix(weft_tensor *x)
 {
-    int64_t last = x->shape.dims[x->shape.ndim - 1];
-    return as_rows(x, last > 0 ? x->numel / last : 0);
+    int64_t rows = 1; /* not numel / K: K may be 0 */
+    for (int d = 0; d < x->shape.ndim - 1; d++)
+        rows *= x->shape.dims[d];
+    return x->shape.ndim == 2 ? weft_tensor_ref(x)
+                              : weft_tensor_reshape(x, WEFT_SHAPE(rows, x->shape.dims[x->shape.ndim - 1]));
 }
 
 /* saved: x, weight */
@@ -88,13 +85,11 @@ static void check_linear(wfi_op *op, const weft_shape *x, const weft_shape *weig
                     (long long)weight->dims[1]);
     else if (bias != NULL && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a bias of %lld elements", (long long)weight->dims[0]);
-    else if (x->dims[x->ndim - 1] == 0)
-        wfi_op_fail(op, WEFT_ERR_SHAPE, "wants at least one feature");
 }
 
 static weft_status run_linear(wfi_op *op, weft_tensor *y)
 {
-    weft_tensor *x = as_matrix(op->in[0]), *rows = as_rows(y, x == NULL ? 0 : x->shape.dims[0]);
+    weft_tensor *x = as_matrix(op->in[0]), *rows = as_matrix(y);
     weft_status status = WEFT_ERR_MEMORY;
     if (x != NULL && rows != NULL)
         status = wfi_linear(x, op->in[1], op->in[2], rows);

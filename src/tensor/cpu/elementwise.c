@@ -170,8 +170,8 @@ MAP_PIECE(ln_f64, double, log(x[i]))
 MAP_PIECE(relu_f32, float, x[i] <= 0 ? 0 : x[i]) /* a NaN stays one */
 MAP_PIECE(relu_f64, double, x[i] <= 0 ? 0 : x[i])
 /* A select needs both its arms: read x in any case, or there is a branch for each element. */
-MAP_PIECE(relu_back_f32, float, select_f32(z[i] > 0, x[i]))
-MAP_PIECE(relu_back_f64, double, select_f64(z[i] > 0, x[i]))
+MAP_PIECE(relu_back_f32, float, select_f32(!(z[i] <= 0), x[i]))
+MAP_PIECE(relu_back_f64, double, select_f64(!(z[i] <= 0), x[i]))
 
 #define MAP_CLONES(name, T, EXPRESSION) WFI_CLONES MAP_PIECE(name, T, EXPRESSION)
 MAP_CLONES(sigmoid_f32, float, wfi_sigmoid_lane_f32(x[i]))

@@ -25,7 +25,7 @@ weft_status wfi_pool2d_shape(const weft_shape *x, const wfi_pool2d *how, weft_sh
     for (int d = 0; d < 2; d++) {
         if (how->kernel[d] < 1 || how->stride[d] < 1 || how->padding[d] < 0 || how->padding[d] > how->kernel[d] / 2)
             return WEFT_ERR_INVALID;
-        int64_t room = x->dims[2 + d] + 2 * how->padding[d] - how->kernel[d];
+        int64_t room = x->dims[2 + d] + (2 * how->padding[d] - how->kernel[d]); /* no overflow: <= 0 */
         if (x->dims[2 + d] < 1 || x->dims[2 + d] > INT32_MAX || room < 0)
             return WEFT_ERR_SHAPE;
         shape.dims[2 + d] = room / how->stride[d] + 1;

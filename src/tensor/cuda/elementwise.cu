@@ -123,7 +123,7 @@ template <typename T> __device__ inline void map(const wfi_map_kernel_args &args
     case WFI_RELU:
         return map_fresh<T>(args, [](T x, T) { return x <= 0 ? T(0) : x; }); /* a NaN stays one */
     case WFI_RELU_BACKWARD:
-        return map_fresh<T>(args, [](T x, T z) { return z > 0 ? x : T(0); });
+        return map_fresh<T>(args, [](T x, T z) { return z <= 0 ? T(0) : x; });
     case WFI_SIGMOID:
         return map_fresh<T>(args, [](T x, T) { return sigmoid(x); });
     case WFI_SIGMOID_BACKWARD:
