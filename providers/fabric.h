@@ -67,8 +67,9 @@ typedef struct wfi_fabric_op {
 typedef struct wfi_completion {
     wfi_fabric_op *op;
     /* WEFT_OK; WEFT_ERR_TOO_LARGE: the message did not fit the receive; WEFT_ERR_CANCELLED: the lane was closed;
-     * WEFT_ERR_UNREACHABLE: the lane broke (on verbs perhaps because a message did not fit). Any other error: the
-     * operation failed, and the lane is to be closed. */
+     * WEFT_ERR_UNREACHABLE: the lane broke (on verbs perhaps because a message did not fit). WEFT_ERR_INVALID: memory
+     * of a read or write, here or at the peer, cannot be accessed; the lane continues. Only host detects that; on other
+     * fabrics the lane breaks. Any other error: the operation failed, and the lane is to be closed. */
     weft_status status;
     size_t size; /* of a receive with status WEFT_OK: bytes that arrived */
 } wfi_completion;

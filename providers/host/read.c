@@ -114,24 +114,24 @@ static bool permits(const record_copy *record, const wfi_host_op *op)
            op->read.remote <= record->end && op->size <= record->end - op->read.remote;
 }
 
-/* Reads `size` bytes more of the operation. False: the read is not possible, or not permitted. */
-static bool read_part(wfi_lane *lane, wfi_host_op *op, size_t size)
+/*
+ * Reads `size` bytes more of the operation. WEFT_ERR_INVALID: memory that the peer still offers, or the local memory,
+ * cannot be accessed. WEFT_ERR_UNREACHABLE: the read is not possible, or not permitted.
+ */
+static weft_status read_part(wfi_lane *lane, wfi_host_op *op, size_t size)
 {
     record_copy record;
     uint32_t index = (uint32_t)op->read.key & ((1u << WFI_HOST_REGIONS_BITS) - 1);
     int failed = copy(&lane->peer, op->read.local + op->done, size, op->read.remote + op->done, index, &record);
-    if (failed) {
-        if (failed == EFAULT)
-            wfi_host_log(lane->host, WEFT_LOG_WARN,
-                         "host: process %d no longer has the memory that it offers to be read: it may have freed a "
-                         "tensor's memory during a call",
-                         (int)lane->peer.pid);
-        else
-            wfi_host_log(lane->host, WEFT_LOG_DEBUG, "host: reading the memory of process %d: %s", (int)lane->peer.pid,
-                         strerrordesc_np(failed));
-        return false;
+    bool is_spoilt = failed == EFAULT && !copy(&lane->peer, NULL, 0, 0, index, &record);
+    if (failed && !is_spoilt) {
+        wfi_host_log(lane->host, WEFT_LOG_DEBUG, "host: reading the memory of process %d: %s", (int)lane->peer.pid,
+                     strerrordesc_np(failed));
+        return WEFT_ERR_UNREACHABLE;
     }
-    return permits(&record, op) && !atomic_load(&lane->segment->has_ended[lane->is_dialler]);
+    if (!permits(&record, op) || atomic_load(&lane->segment->has_ended[lane->is_dialler]))
+        return WEFT_ERR_UNREACHABLE;
+    return is_spoilt ? WEFT_ERR_INVALID : WEFT_OK;
 }
 
 void wfi_host_read_some(wfi_lane *lane, size_t *budget)
@@ -140,17 +140,18 @@ void wfi_host_read_some(wfi_lane *lane, size_t *budget)
     while (*budget && !wfi_list_empty(&lane->reads)) {
         wfi_host_op *op = wfi_container_of(lane->reads.next, wfi_host_op, link);
         size_t left = op->size - op->done, size = left < *budget ? left : *budget;
-        if (!read_part(lane, op, size)) {
+        weft_status status = read_part(lane, op, size);
+        if (status == WEFT_ERR_UNREACHABLE) {
             wfi_host_lane_break(lane);
             return;
         }
         op->done += size;
         *budget -= size;
-        if (op->done < op->size)
+        if (!status && op->done < op->size)
             break;
         wfi_list_remove(&op->link);
         lane->read_count--;
-        wfi_host_settle(lane->host, op, WEFT_OK, op->size);
+        wfi_host_settle(lane->host, op, status, op->size);
     }
     if (!wfi_list_empty(&lane->reads))
         wfi_host_door_signal(&lane->host->door, lane->slot);

@@ -234,6 +234,28 @@ static weft_status look_at_places(const wfi_operation *operation, const wfi_grou
     return refuse(group, what, "input and output overlap: give each memory of its own");
 }
 
+/* The memory of the user's tensors. The other members must not wait for a member that lacks it. */
+static weft_status look_at_memory(const wfi_operation *operation, const wfi_group_request *what)
+{
+    weft_group *group = operation->group;
+    bool only_reads = what->kind == WFI_BROADCAST && (size_t)group->index == what->root;
+    int me = wfi_agent_rank(group->agent);
+    for (int i = WFI_INPUT; i <= WFI_OUTPUT; i++) {
+        bool writes = i == WFI_OUTPUT && !only_reads;
+        const wfi_storage *storage = operation->memory[i].storage;
+        size_t size = storage ? weft_tensor_nbytes(i == WFI_INPUT ? what->input : what->output) : 0;
+        if (!size || wfi_storage_is_accessible(storage, operation->memory[i].data, size, writes))
+            continue;
+        wfi_net_lock(group->agent->net);
+        wfi_group_break_for(group, WEFT_ERR_INVALID, me,
+                            "%s: the memory of the tensor of rank %d cannot be %s: " WFI_INACCESSIBLE,
+                            wfi_operation_names[what->kind], me, writes ? "written" : "read");
+        wfi_net_unlock(group->agent->net);
+        return WEFT_ERR_INVALID;
+    }
+    return WEFT_OK;
+}
+
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
@@ -294,6 +316,8 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     operation->what.in_place = is_in_place(operation);
     if (!st)
         st = look_at_places(operation, what);
+    if (!st)
+        st = look_at_memory(operation, what);
     if (!st) {
         use(group);
         st = wfi_operation_build(operation);

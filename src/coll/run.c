@@ -311,16 +311,21 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
 
 /* ---- Sends ------------------------------------------------------------------------------------------------------- */
 
-static void fail_for(wfi_operation *operation, weft_status st, size_t peer, const char *what)
+/* `transfer`: the one that failed, or NULL. */
+static void fail_for(wfi_operation *operation, weft_status st, size_t peer, const char *what,
+                     const wfi_transfer *transfer)
 {
+    char why[384] = "";
     weft_group *group = operation->group;
     int rank = group->members[peer].rank, me = wfi_agent_rank(group->agent);
     /* The store tells the others of these. */
     bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_JOB_ENDED;
-    bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells;
+    bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells || (transfer && transfer->is_bad_here);
+    if (group->members[peer].peer)
+        wfi_transfer_trouble(transfer, group->members[peer].peer, st, why, sizeof why);
     wfi_group_break(group,
-                    wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s", me, what, rank,
-                                      weft_status_text(st)),
+                    wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s%s%s", me, what, rank,
+                                      weft_status_text(st), *why ? ": " : "", why),
                     tells);
 }
 
@@ -379,7 +384,7 @@ static void expose_send(wfi_operation *operation, wfi_step *step)
                                      step->size, WFI_REMOTE_READ, &moved->exposure);
     if (st) {
         free_send(step);
-        fail_for(operation, st, to, "a send to");
+        fail_for(operation, st, to, "a send to", NULL);
         return;
     }
     moved->data.remote = moved->exposure.remote;
@@ -449,7 +454,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     if (st) {
         if (step->bulk)
             free_send(step);
-        fail_for(operation, st, to, "a send to");
+        fail_for(operation, st, to, "a send to", NULL);
     }
 }
 
@@ -497,7 +502,7 @@ static void pulled(wfi_transfer *transfer, weft_status st)
     if (st == WEFT_ERR_PROTOCOL && !is_over(operation))
         ask_why(operation, from);
     else if (st && !operation->failing) /* else it was cancelled */
-        fail_for(operation, st, from, "a transfer from");
+        fail_for(operation, st, from, "a transfer from", transfer);
     if (!st && !is_over(operation))
         wfi_say_taken(operation->group, from, &moved->data);
     if (!st)
@@ -528,7 +533,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
     }
     if (st) {
         free(moved);
-        fail_for(operation, st, (size_t)step->peer, "a transfer from");
+        fail_for(operation, st, (size_t)step->peer, "a transfer from", NULL);
         return;
     }
     step->bulk = moved;
@@ -573,7 +578,7 @@ void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
     }
     step->arrival = wfi_early_make(from, data);
     if (!step->arrival)
-        fail_for(operation, WEFT_ERR_MEMORY, from, "a message of");
+        fail_for(operation, WEFT_ERR_MEMORY, from, "a message of", NULL);
 }
 
 static void begin_recv(wfi_operation *operation, wfi_step_id id)

@@ -111,6 +111,15 @@ typedef struct wfi_slab_stats {
 void wfi_slab_stats_read(wfi_slab_stats *out);
 void wfi_slab_trim(size_t keep_bytes); /* returns idle slabs beyond keep_bytes to the system */
 
+/*
+ * Whether each page of this process's memory can be read, or written. Changes no byte, but fills pages that were not
+ * touched yet, so do not call it for much memory while a lock is held. accessible.c. Any thread.
+ */
+bool wfi_memory_is_accessible(const void *data, size_t size, bool for_writing);
+/* The same for data in a storage. True if weft has allocated the memory: only memory of the user's is checked. */
+bool wfi_storage_is_accessible(const wfi_storage *storage, const void *data, size_t size, bool for_writing);
+#define WFI_INACCESSIBLE "it is unmapped, protected, or lies behind the end of its file" /* for errors */
+
 /* A range of local memory, and the remote range of the same size that it is copied from or to. */
 typedef struct wfi_segment {
     void *local;

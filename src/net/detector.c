@@ -178,6 +178,21 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
                  why ? why : "it broke", why ? hint_of(address) : "");
 }
 
+void wfi_transfer_trouble(const wfi_transfer *transfer, const wfi_peer *peer, weft_status status, char *out,
+                          size_t room)
+{
+    const int me = peer->transport->rank;
+    *out = '\0';
+    if (status == WEFT_ERR_INVALID && transfer)
+        snprintf(out, room, "its memory on rank %d cannot be %s: " WFI_INACCESSIBLE,
+                 transfer->is_bad_here ? me : peer->rank,
+                 (transfer->kind == WFI_PULL) != transfer->is_bad_here ? "read" : "written");
+    else if (status == WEFT_ERR_UNREACHABLE || status == peer->status)
+        wfi_peer_bulk_trouble(peer, out, room);
+    else if (status == WEFT_ERR_SYSTEM)
+        snprintf(out, room, "worker %d has no descriptors left for a connection (ulimit -n there)", me);
+}
+
 static void give_up_bulk(wfi_peer *peer)
 {
     char text[384];
@@ -221,14 +236,16 @@ static void look_at_stall(wfi_peer *peer, uint64_t late)
     wfi_conn *conn = wfi_channel_up(peer->channels[WFI_BULK]);
     wfi_window *window = wfi_conn_window(conn);
     uint64_t bound = wfi_transport_bound_ns(peer->transport);
-    if (peer->transport->fabric_count < 2 || !window->chunk_count)
+    if (!window->chunk_count)
         return;
     window->moved_ns += late;
     uint64_t stalled = time_since(peer, window->moved_ns);
     bool has_answered = !whole->ping.out && whole->pinged_ns > window->moved_ns;
-    if (stalled >= bound && has_answered) {
+    if (stalled >= bound && has_answered && peer->transport->fabric_count > 1) {
         wfi_channel_silent(conn);
         wfi_channel_broken(conn);
+    } else if (stalled >= bound / 2 && has_answered) {
+        wfi_transfers_doubt(conn);
     } else if (stalled >= bound / 2) {
         wfi_peer_ping(peer);
     }

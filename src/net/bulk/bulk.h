@@ -115,6 +115,7 @@ typedef struct wfi_transfer_ops { /* [locked] */
     void (*chunk)(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size);
     /* Called exactly once, when local memory is no longer accessed, and no access will follow. WEFT_OK: all bytes were
      * transferred, by a push into the peer's memory. WEFT_ERR_PROTOCOL: the memory is no longer exposed at the peer.
+     * WEFT_ERR_INVALID: memory of bad_segment cannot be read or written (bad_segment, is_bad_here).
      * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: this worker has no descriptors or memory for a connection.
      * WEFT_ERR_UNSUPPORTED: a push, and the fabric has no writes. Also WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
      * WEFT_ERR_UNREACHABLE, WEFT_ERR_CLOSED, and the status with which registering memory failed. */
@@ -134,6 +135,9 @@ struct wfi_transfer {
     uint32_t told; /* result of wfi_peer_bulk_told for the message in which the peer named the memory */
     const wfi_transfer_ops *ops;
     void *net; /* for net */
+    /* If it ended with WEFT_ERR_INVALID because of memory: the segment, and whether that is its local memory. */
+    size_t bad_segment;
+    bool is_bad_here;
 };
 
 /*
@@ -204,7 +208,7 @@ typedef struct wfi_query { /* a question whether a range is still exposed */
 } wfi_query;
 
 /* Answers to a query. WFI_NOT_YET is not sent: the memory is being registered. */
-enum { WFI_GONE = 0, WFI_STILL_EXPOSED = 1, WFI_NOT_ON_THIS_FABRIC = 2, WFI_NOT_YET = 255 };
+enum { WFI_GONE = 0, WFI_STILL_EXPOSED = 1, WFI_NOT_ON_THIS_FABRIC = 2, WFI_NOT_ACCESSIBLE = 3, WFI_NOT_YET = 255 };
 
 typedef struct wfi_bulk {
     wfi_channel channel;
@@ -264,6 +268,10 @@ uint64_t wfi_transfer_state_chunks(const wfi_transfer_state *state); /* their nu
  * result is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused);
 void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
+/* Ends it with WEFT_ERR_INVALID: memory of that segment cannot be accessed. `here`: its local memory. */
+void wfi_transfer_state_spoilt(wfi_transfer_state *state, size_t segment, bool here);
+/* Whether the local memory of the chunk can be written, or for a push read. */
+bool wfi_transfer_state_has_local(const wfi_transfer_state *state, uint64_t chunk);
 /* Ends the transfer if no chunk is in flight and none will be posted. */
 void wfi_transfer_state_finish(wfi_transfer_state *state);
 /* Moves `next` to the first free chunk. False: there is none. */
@@ -283,6 +291,8 @@ void wfi_chunks_free_spares(wfi_transport *transport);
 /* A new connection is up: interrupted transfers, and all if keys last, ask before they continue. */
 void wfi_transfers_invalidate(wfi_bulk *bulk);
 void wfi_transfers_ask(wfi_bulk *bulk); /* sends the next question, if there is one */
+/* No chunk of the connection has moved for long, and the peer answers. Asks about the memory of a chunk in flight. */
+void wfi_transfers_doubt(wfi_conn *conn);
 void wfi_bulk_answer(wfi_bulk *bulk);   /* answers the peer's newest question, when the previous answer has arrived */
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);
 void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);

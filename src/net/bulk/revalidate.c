@@ -10,6 +10,14 @@
  * transfer continues normally. So a transfer whose memory is exposed survives any number of broken connections. A
  * transfer that had no chunk in flight does not ask, unless keys last (bulk.h).
  *
+ * A connection also breaks if memory of the transfer cannot be accessed: it was unmapped or protected, or its file was
+ * truncated. So this side checks its own memory of the chunk before it asks, and the peer checks its memory before it
+ * answers. If one of them cannot be accessed, the transfer ends with WEFT_ERR_INVALID.
+ *
+ * libfabric's tcp does not break the connection if the owner of the memory cannot read it: the reader waits forever. So
+ * wfi_encode checks the memory of users before it is exposed. If a connection does not move for long although the peer
+ * answers, the detector has this file ask about a chunk in flight (wfi_transfers_doubt).
+ *
  * If keys last, an answer is valid only for the connection that the peer had when it answered: the peer may withdraw
  * the memory before it has a later one.
  *
@@ -23,15 +31,15 @@
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Asks whether the memory of the next chunk is still exposed, and for its address on the bulk connection's fabric. */
-static void ask_about(wfi_transfer_state *state)
+/* Asks whether the memory of a chunk is still exposed, and for its address on the bulk connection's fabric. */
+static void ask_about(wfi_transfer_state *state, uint64_t chunk)
 {
     wfi_bulk *bulk = state->bulk;
     const wfi_conn *conn = wfi_channel_up(&bulk->channel);
     wfi_writer writer;
     uint64_t size;
     const wfi_segment *segment =
-        wfi_transfer_state_place(state, state->next, &bulk->asked_offset, &size, &bulk->asked_segment);
+        wfi_transfer_state_place(state, chunk, &bulk->asked_offset, &size, &bulk->asked_segment);
     wfi_rma_address remote = segment->has_moved ? segment->told : segment->remote;
     remote.address += bulk->asked_offset;
     wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
@@ -59,12 +67,30 @@ static bool must_ask(wfi_transfer_state *state)
 /* One question is in flight at a time. */
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
+    uint64_t offset, size;
+    size_t at;
     WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         if (bulk->asked || bulk->revalidate.out)
             return;
-        if (must_ask(state))
-            ask_about(state);
+        if (!must_ask(state))
+            continue;
+        if (!wfi_transfer_state_has_local(state, state->next)) {
+            (void)wfi_transfer_state_place(state, state->next, &offset, &size, &at);
+            wfi_transfer_state_spoilt(state, at, true);
+            wfi_transfers_ask(bulk); /* the list has changed */
+            return;
+        }
+        ask_about(state, state->next);
     }
+}
+
+void wfi_transfers_doubt(wfi_conn *conn)
+{
+    wfi_bulk *bulk = wfi_bulk_of(conn->channel);
+    if (bulk->asked || bulk->revalidate.out || wfi_list_empty(&conn->flights))
+        return;
+    const wfi_chunk *chunk = wfi_container_of(conn->flights.next, wfi_chunk, flight.link);
+    ask_about(chunk->state, chunk->index);
 }
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
@@ -115,6 +141,11 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
     } else if (answer == WFI_NOT_ON_THIS_FABRIC) {
         if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0, WEFT_ERR_MEMORY))
             wfi_transfer_state_end(state, WEFT_ERR_MEMORY);
+    } else if (answer == WFI_NOT_ACCESSIBLE) {
+        bool hangs = state->under_way; /* wfi_transfers_doubt: its chunks will not end */
+        wfi_transfer_state_spoilt(state, bulk->asked_segment, false);
+        if (hangs && conn)
+            wfi_channel_broken(conn);
     } else {
         wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
     }

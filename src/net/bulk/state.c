@@ -177,6 +177,15 @@ void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why)
     wfi_transfer_state_finish(state);
 }
 
+void wfi_transfer_state_spoilt(wfi_transfer_state *state, size_t segment, bool here)
+{
+    if (!state->ending) {
+        state->owner->bad_segment = segment;
+        state->owner->is_bad_here = here;
+    }
+    wfi_transfer_state_end(state, WEFT_ERR_INVALID);
+}
+
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
 /* The segment of chunk `index`: the last one that does not begin after it. Empty segments have no chunks. */
@@ -205,6 +214,13 @@ wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t 
     if (which)
         *which = at;
     return segment;
+}
+
+bool wfi_transfer_state_has_local(const wfi_transfer_state *state, uint64_t chunk)
+{
+    uint64_t offset, size;
+    const wfi_segment *segment = wfi_transfer_state_place(state, chunk, &offset, &size, NULL);
+    return wfi_memory_is_accessible((const char *)segment->local + offset, size, state->owner->kind == WFI_PULL);
 }
 
 bool wfi_transfer_state_fits(const wfi_transfer_state *state, const wfi_conn *conn)

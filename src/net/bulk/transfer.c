@@ -118,12 +118,28 @@ static void chunk_done(wfi_chunk *chunk)
     wfi_transfers_pump(wfi_bulk_of(conn->channel));
 }
 
+/* Memory of the chunk cannot be accessed, here or at the peer. The connection is good. */
+static void chunk_spoilt(wfi_chunk *chunk)
+{
+    wfi_transfer_state *state = chunk->state;
+    wfi_conn *conn = chunk->flight.conn;
+    uint64_t offset, size;
+    size_t at;
+    (void)wfi_transfer_state_place(state, chunk->index, &offset, &size, &at);
+    wfi_list_remove(&chunk->flight.link);
+    chunk_leave(chunk);
+    wfi_transfer_state_spoilt(state, at, !wfi_transfer_state_has_local(state, chunk->index));
+    wfi_transfers_pump(wfi_bulk_of(conn->channel));
+}
+
 static void chunk_completed(wfi_flight *flight, const wfi_completion *completion)
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
     wfi_conn *conn = flight->conn;
     wfi_net_fabric_count(&conn->fabric->posted, (size_t)-1);
-    if (chunk->state && completion->status)
+    if (chunk->state && completion->status == WEFT_ERR_INVALID)
+        chunk_spoilt(chunk);
+    else if (chunk->state && completion->status)
         wfi_channel_broken(conn); /* calls chunk_dropped */
     else if (chunk->state)
         chunk_done(chunk);

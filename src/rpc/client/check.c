@@ -53,6 +53,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
     for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
         if (!weft_tensor_is_contiguous(options->land.items[i]))
             wfi_find(out, "land: tensor %zu is not contiguous", i);
+    wfi_find_inaccessible(options->land, "land", true, out);
 }
 
 static void look_at_queue(const weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank,

@@ -231,7 +231,10 @@ static weft_status take_landing(wfi_request *call, weft_tensors land)
     for (size_t i = 0; i < land.count; i++) {
         if (!land.items[i] || wfi_check_plain(land.items[i]))
             return WEFT_ERR_INVALID;
-        call->land[call->land_count++] = wfi_tensor_read(land.items[i]);
+        const weft_tensor *place = wfi_tensor_read(land.items[i]);
+        call->land[call->land_count++] = (weft_tensor *)place;
+        if (!wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true))
+            return WEFT_ERR_INVALID;
         any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
     }
     call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;

@@ -62,11 +62,24 @@ void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out
     }
 }
 
+void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writing, wfi_finding *out)
+{
+    for (size_t i = 0; !out->text[0] && i < tensors.count; i++) {
+        const weft_tensor *tensor = tensors.items[i];
+        if (weft_tensor_is_contiguous(tensor) &&
+            !wfi_storage_is_accessible(wfi_tensor_storage(tensor), wfi_tensor_address(tensor),
+                                       weft_tensor_nbytes(tensor), for_writing))
+            wfi_find(out, "%s: the memory of tensor %zu cannot be %s: " WFI_INACCESSIBLE, path, i,
+                     for_writing ? "written" : "read");
+    }
+}
+
 /* Of a list only its size is checked, not its items. */
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
     wfi_value_fault(value, depth, path, out->text, sizeof out->text);
     wfi_find_on_device(wfi_tensors_in(value), path, out);
+    wfi_find_inaccessible(wfi_tensors_in(value), path, false, out);
     if (value->type == WEFT_TYPE_RREF)
         look_at_rref(agent, value->as.rref, path, out);
 }
@@ -83,6 +96,24 @@ void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *w
     }
     if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof out->text))
         out->text[0] = '\0';
+}
+
+void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
+{
+    wfi_walk walk;
+    *text = '\0';
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; !*text && (value = wfi_walk_next(&walk));) {
+        weft_tensors tensors = wfi_tensors_in(value);
+        char at[WFI_WALK_PATH], number[32] = "";
+        for (size_t i = 0; !*text && i < tensors.count; i++) {
+            if (weft_tensor_data(tensors.items[i]) != data)
+                continue;
+            if (value->type == WEFT_TYPE_TENSORS)
+                snprintf(number, sizeof number, ": tensor %zu", i);
+            snprintf(text, WFI_FIND_DATA, "value %s%s", wfi_walk_path(&walk, at), number);
+        }
+    }
 }
 
 weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why)

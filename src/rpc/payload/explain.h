@@ -21,8 +21,15 @@ void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
 /* Looks for tensors in the memory of a device. Unless `out` has a fault, no tensor may be NULL. */
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out);
+/* Looks for tensors whose memory cannot be read, or written. Unless `out` has a fault, no tensor may be NULL. */
+void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writing, wfi_finding *out);
 /* Checks each value, and then the size of all. `what` names one of them ("argument"). */
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
+
+/* Names the tensor that has these data, as in "value 1.2" or "value 3: tensor 0"; "" if there is none. With or without
+ * the lock. */
+#define WFI_FIND_DATA 100
+void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA]);
 
 /* Writes why the results of a call cannot be sent (`why`). `text` is empty if no fault was found. */
 void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inbound.c - receives a body until all its values have arrived; see payload.h. */
+#include "rpc/payload/explain.h"
 #include "rpc/payload/payload.h"
 
 #include <sched.h>
@@ -8,7 +9,7 @@
 
 #define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
-#define SENTENCE 40            /* bytes: "its metadata could not be pulled: " */
+#define SENTENCE 120           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
 
 /* ---- On another thread ------------------------------------------------------------------------------------------- */
 
@@ -53,17 +54,18 @@ static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *p
     become_ready(inbound, status);
 }
 
+/* `what` names what was pulled. */
 static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
 {
-    char trouble[sizeof inbound->problem - SENTENCE] = "";
-    if (!inbound->cancelled && (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(inbound->peer)))
-        wfi_peer_bulk_trouble(inbound->peer, trouble, sizeof trouble);
-    else if (!inbound->cancelled && status == WEFT_ERR_SYSTEM)
-        snprintf(trouble, sizeof trouble, "worker %d has no descriptors left for a connection (ulimit -n there)",
-                 wfi_agent_rank(inbound->agent));
+    char trouble[sizeof inbound->problem - SENTENCE] = "", value[WFI_FIND_DATA] = "";
+    if (!inbound->cancelled)
+        wfi_transfer_trouble(&inbound->transfer, inbound->peer, status, trouble, sizeof trouble);
+    if (!inbound->cancelled && status == WEFT_ERR_INVALID && inbound->values)
+        wfi_find_data(weft_values_args(inbound->values),
+                      inbound->transfer.segments[inbound->transfer.bad_segment].local, value);
     if (!inbound->problem[0])
-        snprintf(inbound->problem, sizeof inbound->problem, "its %s could not be pulled%s%s", what,
-                 *trouble ? ": " : "", trouble);
+        snprintf(inbound->problem, sizeof inbound->problem, "%s%s could not be pulled%s%s", *value ? "" : "its ",
+                 *value ? value : what, *trouble ? ": " : "", trouble);
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 

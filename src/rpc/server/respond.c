@@ -149,11 +149,12 @@ static void pin_pushes(weft_call *call, bool pin)
 
 static weft_error *push_error(weft_call *call, weft_status status)
 {
-    char trouble[384] = "";
-    if (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(call->peer))
-        wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
-    return wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
-                          *trouble ? ": " : "", trouble);
+    char trouble[384], value[WFI_FIND_DATA] = "";
+    wfi_transfer_trouble(&call->push, call->peer, status, trouble, sizeof trouble);
+    if (status == WEFT_ERR_INVALID)
+        wfi_find_data(weft_values_args(call->results), call->pushes[call->push.bad_segment].local, value);
+    return wfi_call_error(call, status, "the results%s%s could not be pushed to their landing places%s%s",
+                          *value ? ": " : "", value, *trouble ? ": " : "", trouble);
 }
 
 static void pushed(wfi_transfer *transfer, weft_status status)
