@@ -15,7 +15,7 @@
  *
  * psm: libinfinipath, to which Debian's libfabric is linked, installs handlers of signals when it is loaded. They call
  * exit(3). So a worker that crashes ends with code 1, and one that is terminated inside of libfabric can hang in its
- * destructor. Where the handler is still libinfinipath's, the signal gets its default action again.
+ * destructor. So weft gives these signals their default action again when it is loaded, whatever fabrics are used later.
  */
 #include "objects.h"
 
@@ -36,7 +36,8 @@ static bool is_infinipaths(const struct sigaction *action)
            where.dli_fname && strstr(where.dli_fname, "libinfinipath");
 }
 
-static void restore_signals(void)
+/* When the program is loaded: after libinfinipath, on which this code depends, and before main. */
+__attribute__((constructor)) static void restore_signals(void)
 {
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGINT, SIGTERM};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
@@ -48,7 +49,6 @@ static void restore_signals(void)
 
 static void set_up(void)
 {
-    restore_signals();
     if (fi_version() >= FI_VERSION(1, 19))
         (void)setenv("FI_TCP_MAX_RX_SIZE", "128", 0); /* tcp raises it to its inject size, which is 128 too */
     (void)setenv("FI_MR_CACHE_MONITOR", "disabled", 0);

@@ -221,6 +221,21 @@ static void start_worker(wfi_executor *executor)
         return;
     executor->total++;
     executor->active++;
+    atomic_store(&executor->has_worker, true);
+}
+
+int wfi_executor_need_worker(wfi_executor *executor)
+{
+    int trouble = 0;
+    if (executor->options.manual || executor->options.fibers || atomic_load(&executor->has_worker))
+        return 0;
+    wfi_mutex_lock(&executor->lock);
+    if (!executor->total && !executor->forked && !atomic_load(&executor->ending)) {
+        start_worker(executor);
+        trouble = executor->total ? 0 : executor->trouble;
+    }
+    wfi_mutex_unlock(&executor->lock);
+    return trouble;
 }
 
 bool wfi_executor_nudge_leader(wfi_executor *executor)

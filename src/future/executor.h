@@ -103,6 +103,9 @@ bool wfi_executor_has_work(const wfi_executor *executor);
  * the total number of taken tasks. If it is unchanged at a later call with the same result, the executor is stuck.
  */
 bool wfi_executor_is_stuck(wfi_executor *executor, uint64_t *taken);
+/* Starts a worker if there is none. Returns 0, or the errno value with which no thread can be started: then a submitted
+ * task would wait. Any thread, with any lock held. */
+int wfi_executor_need_worker(wfi_executor *executor);
 /* Removes a queued task with this `run` from the queue, and returns it; NULL if there is none. */
 wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *task));
 bool wfi_executor_idle(wfi_executor *executor); /* nothing queued, running, or blocked in a wait */

@@ -77,8 +77,10 @@ struct wfi_executor {
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
-    wfi_worker *retired; /* a thread that has ended, or is about to end, and is not joined yet */
-    wfi_parker *closer;  /* fiber form: of the thread in destroy that waits until the workers have left */
+    atomic_bool has_worker; /* there is a thread; then there always is one until the end */
+    int trouble;            /* errno value of the last thread that could not be started */
+    wfi_worker *retired;    /* a thread that has ended, or is about to end, and is not joined yet */
+    wfi_parker *closer;     /* fiber form: of the thread in destroy that waits until the workers have left */
 };
 
 bool wfi_executor_may_take(const wfi_executor *executor); /* whether a worker may take a task now; [lock] */

@@ -2,8 +2,10 @@
 /* executor_threads.c - the workers of the thread form; the protocol is in executor_impl.h. */
 #include "base/alloc.h"
 #include "base/text/log.h"
+#include "base/threads.h"
 #include "future/executor_impl.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,9 +142,11 @@ bool wfi_executor_start_thread(wfi_executor *executor)
 {
     wfi_worker *worker = wfi_calloc(1, sizeof *worker);
     sigset_t all, before;
+    char why[WFI_THREADS_TEXT];
     int rc;
     wfi_assert_held(&executor->lock);
     if (worker == NULL) {
+        executor->trouble = ENOMEM;
         wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
         return false;
     }
@@ -152,7 +156,8 @@ bool wfi_executor_start_thread(wfi_executor *executor)
     rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
-        wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", strerror(rc), executor->total);
+        executor->trouble = rc;
+        wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_threads_text(rc, why), executor->total);
         free(worker);
         return false;
     }

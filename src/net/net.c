@@ -8,6 +8,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
+#include "base/threads.h"
 #include "base/utf8.h"
 #include "sim/sim.h"
 #include "topo/machine.h"
@@ -386,7 +387,9 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     status = wfi_threads_start(&net->progress);
     if (!status)
         return WEFT_OK;
-    (void)wfi_error_fail(error, status, "a thread could not be started");
+    char why[WFI_THREADS_TEXT];
+    (void)wfi_error_fail(error, status, "no thread could be started: %s",
+                         wfi_threads_text(net->progress.thread_trouble, why));
     *out = NULL;
     goto close_net;
 close_store:

@@ -208,6 +208,7 @@ struct wfi_progress {
     atomic_bool stop;  /* (atomic) threads end */
     pthread_t poller, events;
     bool poller_started, events_started;
+    int thread_trouble; /* errno value of the thread that could not be started; 0: none */
     /* In the simulation the poller is a fiber. */
     wfi_parker fiber_parker;
     bool fiber_made, fiber_runs, fiber_ended;

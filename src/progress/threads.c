@@ -115,6 +115,8 @@ static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_pr
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
     int rc = pthread_create(thread, NULL, run, progress);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        progress->thread_trouble = rc;
     return rc ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 

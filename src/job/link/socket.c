@@ -7,6 +7,7 @@
  * upcalls. Other threads only send on the current connection, under the lock. To resume, the link connects to the
  * address that it found first: the name is not resolved again, because that might block.
  */
+#include "base/threads.h"
 #include "base/alloc.h"
 #include "job/launch/launch.h"
 #include "job/link/connection.h"
@@ -580,10 +581,13 @@ void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *wh
 static weft_status start_link_thread(socket_link *link, weft_error **error)
 {
     link->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int trouble = link->wake_fd < 0 ? errno : wfi_start_quiet_thread(&link->thread, run_link, link, "weft-link");
+    if (link->wake_fd < 0)
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot start the link to the store: %s", strerrordesc_np(errno));
+    char why[WFI_THREADS_TEXT];
+    int trouble = wfi_start_quiet_thread(&link->thread, run_link, link, "weft-link");
     if (trouble)
-        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot start the link to the store: %s",
-                              strerrordesc_np(trouble));
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the link to the store could be started: %s",
+                              wfi_threads_text(trouble, why));
     link->threaded = true;
     return WEFT_OK;
 }

@@ -16,11 +16,12 @@
 /*
  * Long work runs on the process's executor. Under the agent lock or on the polling thread it would delay small calls,
  * and the agent's own workers may all be busy, perhaps waiting for this body. The simulation uses a worker fiber. An
- * agent that has no threads, or is stopping, does the work at once.
+ * agent that has no threads, or is stopping, does the work at once, and so does a process that can start no thread.
  */
 static bool has_elsewhere(const weft_agent *agent)
 {
-    return !agent->options.values.no_threads && !agent->stopped;
+    return !agent->options.values.no_threads && !agent->stopped &&
+           (agent->options.values.sim || !wfi_executor_need_worker(wfi_executor_process()));
 }
 
 /* [agent lock] */

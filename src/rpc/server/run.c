@@ -2,6 +2,7 @@
 /* run.c - queues a call whose arguments have arrived, and runs its handler; or refuses the call. */
 #include "rpc/server/server.h"
 
+#include "base/threads.h"
 #include "rpc/agent/budget.h"
 
 static void refuse_task(wfi_task *task)
@@ -100,10 +101,28 @@ wfi_urgency wfi_serve_urgency(const weft_function *function)
     return function->flags & WEFT_FUNCTION_LAZY ? WFI_LAZY : WFI_NORMAL;
 }
 
+/* An error if the call needs a thread of the agent, and none can be started. */
+static weft_error *lacks_thread(weft_call *call)
+{
+    char text[WFI_THREADS_TEXT];
+    int trouble = call->function->flags & WEFT_FUNCTION_INLINE ? 0 : wfi_executor_need_worker(call->agent->executor);
+    return trouble ? wfi_call_error(call, WEFT_ERR_BUSY, "it did not run: no thread for handlers could be started: %s",
+                                    wfi_threads_text(trouble, text))
+                   : NULL;
+}
+
 void wfi_serve_run(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     const wfi_runner *runner = wfi_runner_of(call->function);
+    weft_error *error = lacks_thread(call);
+    if (error) {
+        call->agent->stats.calls_refused++;
+        if (call->queued)
+            runner->ops->leave(call);
+        wfi_serve_refuse(call, error);
+        return;
+    }
     if (runner) {
         runner->ops->ready(call);
         return;
