@@ -9,7 +9,7 @@
 
 #define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
-#define SENTENCE 120           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
+#define SENTENCE 140           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
 
 /* ---- On another thread ------------------------------------------------------------------------------------------- */
 

@@ -101,11 +101,11 @@ wfi_urgency wfi_serve_urgency(const weft_function *function)
     return function->flags & WEFT_FUNCTION_LAZY ? WFI_LAZY : WFI_NORMAL;
 }
 
-/* An error if the call needs a thread of the agent, and none can be started. */
+/* An error if no thread of the agent can be started. An inline handler may need one too (WFI_DEFER_INLINE). */
 static weft_error *lacks_thread(weft_call *call)
 {
     char text[WFI_THREADS_TEXT];
-    int trouble = call->function->flags & WEFT_FUNCTION_INLINE ? 0 : wfi_executor_need_worker(call->agent->executor);
+    int trouble = call->function->flags & WFI_AT_ONCE ? 0 : wfi_executor_need_worker(call->agent->executor);
     return trouble ? wfi_call_error(call, WEFT_ERR_BUSY, "it did not run: no thread for handlers could be started: %s",
                                     wfi_threads_text(trouble, text))
                    : NULL;
