@@ -15,7 +15,8 @@
  *
  * psm: libinfinipath, to which Debian's libfabric is linked, installs handlers of signals when it is loaded. They call
  * exit(3). So a worker that crashes ends with code 1, and one that is terminated inside of libfabric can hang in its
- * destructor. So weft gives these signals their default action again when it is loaded, whatever fabrics are used later.
+ * destructor. So weft gives these signals their default action again when it is loaded, whatever fabrics are used
+ * later.
  */
 #include "objects.h"
 

@@ -2,10 +2,10 @@
 /*
  * accessible.c - whether memory can be read or written, without a signal if it cannot.
  *
- * madvise(MADV_POPULATE_READ or _WRITE) says for a whole range that each page can be accessed: 20 ns for a page of 4 KiB.
- * If madvise fails, there may be another reason: an old kernel, memory of a device, or no memory. Then the kernel touches
- * one word of each page in a system call that otherwise does nothing. It returns EFAULT where this process would get
- * SIGSEGV or SIGBUS. No byte changes, and no descriptor is needed.
+ * madvise(MADV_POPULATE_READ or _WRITE) says for a whole range that each page can be accessed: 20 ns for a page of
+ * 4 KiB. If madvise fails, there may be another reason: an old kernel, memory of a device, or no memory. Then the
+ * kernel touches one word of each page in a system call that otherwise does nothing. It returns EFAULT where this
+ * process would get SIGSEGV or SIGBUS. No byte changes, and no descriptor is needed.
  */
 #include "mem/storage.h"
 
