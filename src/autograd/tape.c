@@ -148,9 +148,10 @@ void wfi_tape_commit(weft_tape *tape)
 
 void weft_tape_close(weft_tape *tape)
 {
+    WFI_LIVE(tape);
     if (tape == NULL)
         return;
-    WFI_END(tape);
+    WFI_END(tape); /* of two threads that close it, one aborts */
     wfi_handle_check(tape->parent, WFI_HANDLE_TAPE, "the parent of a tape");
     wfi_tape_look_last(tape);
     wfi_tape_commit(tape);

@@ -239,16 +239,6 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-bool wfi_agent_is_inside(weft_agent *agent)
-{
-    wfi_driver *driver = wfi_net_driver(agent->net);
-    wfi_parker nobody;
-    if (wfi_executor_current() == agent->executor)
-        return true;
-    wfi_parker_init(&nobody);
-    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
-}
-
 /* Nothing new starts, everything outstanding fails. Then stops net and the executor, closes net, and frees the
  * tables. */
 static void stop_from_outside(weft_agent *agent)

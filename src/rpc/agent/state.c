@@ -33,6 +33,16 @@ void wfi_agent_leave_locked(weft_agent *agent)
     wfi_agent_leave(agent);
 }
 
+bool wfi_agent_is_inside(weft_agent *agent)
+{
+    wfi_driver *driver = wfi_net_driver(agent->net);
+    wfi_parker nobody;
+    if (wfi_executor_current() == agent->executor)
+        return true;
+    wfi_parker_init(&nobody);
+    return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
+}
+
 weft_status wfi_agent_usable(const weft_agent *agent)
 {
     return agent->stopped ? WEFT_ERR_CLOSED : agent->gone;
