@@ -385,7 +385,7 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
 }
 
 /* Writes to `text` the fabrics of the option that open, in its order: weft uses the first one that both workers have.
- * False: weft_agent_open fails, because none opens, an option is wrong for one of them, or no network leads to the store;
+ * False: weft_agent_open fails, because none opens, an option is wrong for one, or no network leads to the store;
  * `text` has the reason. */
 static bool list_opened(const wfi_fabric_list *list, const opened fabrics[FABRICS], char *text, size_t room)
 {

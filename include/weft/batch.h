@@ -27,8 +27,9 @@
  *
  * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
  * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
- * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many
- * calls of one caller, further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
+ * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer than
+ * `in_flight` other batches must be running. If `queue` calls wait, or too many calls of one caller, further calls fail
+ * with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
  * loses its caller is removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory
@@ -66,7 +67,8 @@ typedef struct weft_batch_options {
      * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
     bool adaptive;
     /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
-     * without a living worker is ignored, and so is, while this worker serves or closes, one that serves or closes. Copied at registration. */
+     * without a living worker is ignored, and so is, while this worker serves or closes, one that serves or closes.
+     * Copied at registration. */
     const int *callers;
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */

@@ -7,7 +7,8 @@
 
 /*
  * Like calloc(), but faster for small sizes. NULL: no memory, or the product overflows. For a product of 0 it returns
- * memory too, so a list that may be empty needs no further element. The whole library allocates its zeroed memory here, so tests that replace it (the linker's --wrap=wfi_calloc) see every object.
+ * memory too, so a list that may be empty needs no further element. The whole library allocates its zeroed
+ * memory here, so tests that replace it (the linker's --wrap=wfi_calloc) see every object.
  */
 void *wfi_calloc(size_t count, size_t size) __attribute__((malloc, alloc_size(1, 2), warn_unused_result));
 

@@ -78,8 +78,8 @@ static weft_status mul_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 }
 
 /*
- * saved: y = a / b, b. da = dy / b, db = -dy (y / b), in this order, as PyTorch: dy / b can be infinite where y / b is
- * 0, if b is subnormal.
+ * saved: y = a / b, b. da = dy / b, db = -dy (y / b), in this order, as PyTorch. If b is subnormal, dy / b can be
+ * infinite where y / b is 0.
  */
 static weft_status div_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {

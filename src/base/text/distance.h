@@ -7,7 +7,7 @@
 
 #define WFI_DISTANCE_BYTES 64 /* the longest name that wfi_distance compares */
 
-/* The edit distance: letters to add, remove, replace or swap with the next one to turn `a` into `b`. Sizes are in bytes. */
+/* The edit distance: letters to add, remove, replace or swap with the next one to turn `a` into `b`. Sizes in bytes. */
 size_t wfi_distance(const char *a, size_t a_size, const char *b, size_t b_size);
 
 #endif

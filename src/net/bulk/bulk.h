@@ -293,7 +293,7 @@ void wfi_transfers_invalidate(wfi_bulk *bulk);
 void wfi_transfers_ask(wfi_bulk *bulk); /* sends the next question, if there is one */
 /* No chunk of the connection has moved for long, and the peer answers. Asks about the memory of a chunk in flight. */
 void wfi_transfers_doubt(wfi_conn *conn);
-void wfi_bulk_answer(wfi_bulk *bulk);   /* answers the peer's newest question, when the previous answer has arrived */
+void wfi_bulk_answer(wfi_bulk *bulk); /* answers the peer's newest question, when the previous answer has arrived */
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);
 void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 

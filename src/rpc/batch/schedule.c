@@ -57,8 +57,8 @@ static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
     return o->caller_count > 0;
 }
 
-/* Whether this worker closes or serves, and no caller can add a call to the batch: all others do so too, or have all the
- * rows that they may have. With expected callers only these count: see all_expected_are_in. */
+/* Whether this worker closes or serves, and no caller can add a call to the batch: all others do so too, or have all
+ * the rows that they may have. With expected callers only these count: see all_expected_are_in. */
 static bool nobody_can_add(const weft_batch *batch)
 {
     wfi_batcher *batcher = batch->batcher;
@@ -129,8 +129,8 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
     return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
-/* The same, but waits some time for rows that are not ready. A batch that is full, has all expected callers, or to which
- * nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
+/* The same, but waits some time for rows that are not ready. A batch that is full, has all expected callers, or to
+ * which nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
