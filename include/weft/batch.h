@@ -27,9 +27,9 @@
  *
  * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
  * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
- * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer than
- * `in_flight` other batches must be running. If `queue` calls wait, or too many calls of one caller, further calls fail
- * with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
+ * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer
+ * than `in_flight` other batches must be running. If `queue` calls wait, or too many calls of one caller, further calls
+ * fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
  * loses its caller is removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory

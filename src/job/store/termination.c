@@ -6,8 +6,8 @@
  * Once every living member closes or serves, the store sends waves of probes. A worker answers a probe when it is idle
  * (it closes or serves, has no call outstanding, and no handler runs or waits), with three counters that only grow:
  * calls started, calls finished, handlers served. A wave is complete when all living members have answered; the next
- * one begins only after that. All is done after two complete waves in a row in which everybody was idle, the sum of calls
- * started equals the sum of calls finished, and no counter of any member changed.
+ * one begins only after that. All is done after two complete waves in a row in which everybody was idle, the sum of
+ * calls started equals the sum of calls finished, and no counter of any member changed.
  *
  * Then, if all members close, the job ends. If some of them serve, their weft_agent_serve ends, and the others continue
  * to close. In an elastic job waves begin only when all close: a member that serves there waits for workers that may

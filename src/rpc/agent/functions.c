@@ -26,7 +26,7 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     return entry ? &entry->function : NULL;
 }
 
-/* The registered function of the program whose name is most similar to `name`, with a distance of at most 2; or NULL. */
+/* The registered function of the program whose name is most similar to `name`, at a distance of at most 2; or NULL. */
 static const char *find_similar(weft_agent *agent, const char *name)
 {
     const char *found = NULL;

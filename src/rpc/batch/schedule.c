@@ -130,7 +130,8 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
 }
 
 /* The same, but waits some time for rows that are not ready. A batch that is full, has all expected callers, or to
- * which nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
+ * which nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was
+ * due. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
