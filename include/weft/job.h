@@ -5,6 +5,7 @@
  * The calling process becomes rank 0. By default the children run the same program, which learns from RANK that it is
  * another worker.
  *
+ *     weft_status use_server(weft_agent *agent); // calls rank 0
  *     weft_status run_job(weft_agent_options options) // the children of weft_job_open come here as well
  *     {
  *         weft_job *job = NULL;
@@ -13,7 +14,11 @@
  *         weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
  *         options.job = job; // NULL in a child
  *         if (!st && !(st = weft_agent_open(&options, &agent, NULL)))
- *             st = weft_agent_close(agent);
+ *             {
+ *             st = weft_agent_rank(agent) == 0 ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
+ *             weft_status closed = weft_agent_close(agent);
+ *             st = st ? st : closed;
+ *         }
  *         weft_status children = weft_job_close(job, 10000, NULL); // NULL does nothing
  *         return st ? st : children;
  *     }

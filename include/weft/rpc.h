@@ -32,10 +32,12 @@
  *         return st;
  *     }
  *
+ * A worker that only serves calls weft_agent_serve (weft/agent.h), and then closes its agent.
+ *
  * A handler that computes with operators (weft/ops.h) does so on weft_call_tape(call) (weft/tape.h), in libweft.
  *
  * docs/calls.md: retries, items, deferred calls, calls to oneself, landing tensors. docs/budget.md: memory of calls.
- * docs/failures.md: how calls end when workers die.
+ * docs/failures.md: how calls end when workers die. docs/serving.md: programs that serve.
  */
 #ifndef WEFT_RPC_H
 #define WEFT_RPC_H
