@@ -105,7 +105,8 @@ WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
 /* Prints one line to stderr if `status` is a failure, and returns the exit code, 0 or 1: for the end of main. Prints
- * nothing if the log already has the detail of a failure with that status, on the calling thread. */
+ * nothing if the calling thread has already logged the detail of a failure with that status, or printed it to stderr by
+ * weft_error_print. */
 WEFT_API int weft_report(weft_status status);
 
 WEFT_END_C

@@ -268,6 +268,8 @@ void weft_error_print(const weft_error *error, FILE *to)
     blank_controls(line, at);
     line[at++] = '\n';
     (void)wfi_quiet_write(to, line, at); /* one write: not mixed with lines of other threads and processes */
+    if (to == stderr)
+        wfi_status_said(error->code);
 }
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error)

@@ -16,7 +16,7 @@
 
 bool wfi_status_is_known(int status); /* whether it is a value of weft_status */
 
-/* The calling thread's function has logged the detail of a failure, and will return its code: weft_report adds no line
+/* The calling thread's function has logged or printed the detail of a failure, and will return its code: weft_report adds no line
  * for it. WEFT_OK: forgets what was said before, because a program has the detail of a new failure. */
 void wfi_status_said(weft_status status);
 

@@ -120,6 +120,10 @@ static void report_adds_nothing_to_what_the_log_has(void **state)
     assert_int_equal(reported(WEFT_ERR_REMOTE), 0);
     assert_true(reported(WEFT_ERR_REMOTE) > 0); /* another failure */
 
+    weft_error *printed = weft_error_create(WEFT_ERR_NOT_FOUND, "no function");
+    weft_error_print(printed, stderr);
+    weft_error_unref(printed);
+    assert_int_equal(reported(WEFT_ERR_NOT_FOUND), 0);
     weft_error *error = NULL; /* a later failure whose detail the program got instead of the log */
     wfi_status_said(WEFT_ERR_INVALID);
     assert_int_equal(wfi_error_fail(&error, WEFT_ERR_INVALID, "the path is NULL"), WEFT_ERR_INVALID);

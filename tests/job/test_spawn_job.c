@@ -282,6 +282,22 @@ static void a_killed_child_counts_as_128_and_the_signal(void **state)
     assert_string_equal(said, "weft_job_close: children failed: rank 1 was killed by signal 9 (Killed)");
 }
 
+/* If rank 0's agent did not open, exit codes of children say nothing new. A signal does. */
+static void what_follows_from_rank_0_is_no_error(void **state)
+{
+    said[0] = 0;
+    weft_logging_set_sink(keep_line, NULL);
+    weft_job *job = spawn(3, "rank", NULL);
+    wfi_job_fail(job);
+    expect(job, 20000, WEFT_ERR_REMOTE, 3);
+    assert_string_equal(said, "");
+    job = spawn(1, "abort", NULL);
+    wfi_job_fail(job);
+    expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+    weft_logging_set_sink(NULL, NULL);
+    assert_non_null(strstr(said, "killed by signal 9"));
+}
+
 static void a_straggler_is_ended(void **state)
 {
     expect(spawn(2, "hang", NULL), 200, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
@@ -691,6 +707,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_job_knows_its_pids),
         cmocka_unit_test(the_worst_exit_code_is_told),
         cmocka_unit_test(a_killed_child_counts_as_128_and_the_signal),
+        cmocka_unit_test(what_follows_from_rank_0_is_no_error),
         cmocka_unit_test(a_straggler_is_ended),
         cmocka_unit_test(a_deaf_straggler_is_killed),
         cmocka_unit_test(a_stopped_straggler_is_killed),

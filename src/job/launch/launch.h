@@ -35,6 +35,7 @@ typedef struct wfi_process {
 struct weft_job {
     wfi_handle handle;
     int count, port;
+    bool has_failed;         /* rank 0's agent did not open: the children's failures follow from it */
     _Atomic int store_fd;    /* -1 once taken */
     wfi_secret *secret;      /* random, guarded; the children have it too */
     wfi_process processes[]; /* of rank index + 1 */
@@ -68,6 +69,9 @@ int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);
 /* The store's listening socket, which the caller then owns. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
+
+/* Rank 0's agent did not open, and the program has the reason: weft_job_close logs no exit codes of children as errors. */
+void wfi_job_fail(weft_job *job);
 
 /* An agent is being opened in this process, which may call weft_job_open itself from now on. */
 void wfi_spawn_joined(void);

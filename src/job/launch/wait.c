@@ -58,6 +58,11 @@ int wfi_job_take_fd(weft_job *job)
     return atomic_exchange(&job->store_fd, -1);
 }
 
+void wfi_job_fail(weft_job *job)
+{
+    job->has_failed = true;
+}
+
 /* Sets how a child has ended; `code` is CLD_EXITED or another code of siginfo_t. */
 static void set_end(wfi_process *child, int code, int status)
 {
@@ -256,6 +261,15 @@ static int worst_of(const weft_job *job, bool *unknown)
     return worst;
 }
 
+/* If rank 0's agent did not open, the exit codes of the children say nothing new. A signal does. */
+static weft_log_level level_of(const weft_job *job)
+{
+    for (int i = 0; i < job->count; i++)
+        if (job->processes[i].signal)
+            return WEFT_LOG_ERROR;
+    return job->has_failed ? WEFT_LOG_INFO : WEFT_LOG_ERROR;
+}
+
 /* The children that failed, as wfi_processes_name. */
 static void name_failures(const weft_job *job, char *out, size_t room)
 {
@@ -275,7 +289,7 @@ static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s%s",
                 (long long)wait_ms, colon, failures);
     else if (status == WEFT_ERR_REMOTE)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s%s", colon, failures);
+        wfi_log(level_of(job), "weft_job_close: children failed%s%s", colon, failures);
     else if (status)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: this program reaped a child itself, so its exit code is not known");
     if (status)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
+#include "job/launch/launch.h"
 #include "sim/sim.h"
 #include "topo/memory.h"
 #include "topo/share.h"
@@ -225,6 +226,8 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
         wfi_status_said(st);
     }
     wfi_error_give(detail, error);
+    if (options && options->job)
+        wfi_job_fail(options->job);
     if (!agent)
         return st;
     if (agent->options.store_fd > 0)
