@@ -9,6 +9,7 @@
 #include "base/descriptors.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "base/socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -213,7 +214,7 @@ static weft_status from_interface(const char *iface, wfofi_sockaddr *out, weft_e
         return WEFT_OK;
     wfi_error_give(error, weft_error_create(WEFT_ERR_INVALID,
                                             "no interface '%s' with an address; those with one: %s; or give an address",
-                                            iface, names));
+                                            iface, names[0] ? names : "none"));
     return WEFT_ERR_INVALID;
 }
 
@@ -279,10 +280,11 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     if (wfi_descriptors_lack(1))
         return wfi_descriptors_fail("look for a route", error);
     return wfi_error_fail(
-        error, WEFT_ERR_UNREACHABLE,
-        "no route to '%s' (%s): give master_addr (MASTER_ADDR) another address, or name an interface or "
-        "address of this machine (WEFT_IFACE)",
-        towards, strerrordesc_np(trouble));
+        error, WEFT_ERR_UNREACHABLE, "no route to '%s' (%s): %s", towards, strerrordesc_np(trouble),
+        trouble == ENETUNREACH && wfi_host_says_loopback(towards)
+            ? WFI_LOOPBACK_HINT
+            : "give master_addr (MASTER_ADDR) another address, or name an interface or address of this machine "
+              "(WEFT_IFACE)");
 }
 
 weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error)

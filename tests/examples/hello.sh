@@ -47,6 +47,21 @@ mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
   "${run[@]}" -x WEFT_FABRIC=nonsense -n 2 "$program" >"$log" 2>&1 && fail "a refused job exits with 0"
   grep -q "nonsense" "$log" || fail "the reason is not there"
   ;;
+refused) # an option that no worker can use: a line of each, and none about exit codes
+  env -u RANK WEFT_FABRIC=nonsense timeout 60 "$program" >"$log" 2>&1 && fail "it exits with 0"
+  [ "$(grep -c 'error weft_agent_open: fabric (WEFT_FABRIC) is "nonsense"' "$log")" = 2 ] && [ "$(wc -l <"$log")" = 2 ] ||
+    fail "expected one line of each worker"
+  ;;
+no_loopback)
+  unshare -n true 2>/dev/null || exit 77
+  for fabric in auto tcp; do
+    env -u RANK WEFT_FABRIC=$fabric timeout 60 unshare -n "$program" >"$log" 2>&1 && fail "$fabric: it exits with 0"
+    says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "$fabric: the reason is not there"
+  done
+  env -u MASTER_ADDR RANK=1 WORLD_SIZE=2 MASTER_PORT=1 WEFT_FABRIC=host timeout 60 unshare -n "$program" >"$log" 2>&1 &
+  pids+=($!)
+  within 30 says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "host: the reason is not there"
+  ;;
 readme) # README has the program, without its head, and what it prints
   sed -n '/^#include <weft/,$p' "$root/examples/hello.c" >"$dir/program"
   awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$root/README.md" >"$dir/shown"

@@ -405,12 +405,14 @@ static bool socket_attempt(socket_link *link, attempt *at)
 }
 
 /* Names the likely causes and the settings that count, after connecting failed with this errno value. */
-static const char *hint_of(int trouble)
+static const char *hint_of(const char *host, int trouble)
 {
     if (trouble == ECONNREFUSED)
         return "; rank 0 does not listen there, or a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
     if (trouble == ETIMEDOUT)
         return "; that host is down, or a firewall drops what is sent to the port (MASTER_ADDR, MASTER_PORT)";
+    if (trouble == ENETUNREACH && host && wfi_host_says_loopback(host))
+        return "; " WFI_LOOPBACK_HINT;
     if (trouble == EHOSTUNREACH || trouble == ENETUNREACH)
         return "; the name does not resolve, no route leads there, or a firewall rejects the port (MASTER_ADDR, "
                "MASTER_PORT)";
@@ -457,7 +459,7 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
                               host, port, waited_ms);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                           "rank 0's store on %s port %d could not be reached within %lld ms: %s%s", host, port,
-                          waited_ms, strerrordesc_np(at->trouble), hint_of(at->trouble));
+                          waited_ms, strerrordesc_np(at->trouble), hint_of(options->master_addr, at->trouble));
 }
 
 /*
@@ -477,7 +479,8 @@ static void say_what_we_await(attempt *at)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
                    "waiting for rank 0's store on %s port %d%s: %s%s",
                    options->master_addr ? options->master_addr : "this machine", options->master_port, others,
-                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer", hint_of(at->trouble));
+                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer",
+                   hint_of(options->master_addr, at->trouble));
     /* half of a short timeout; with an even shorter one the error says it */
     int64_t first_ms = options->join_timeout_ms;
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
