@@ -121,7 +121,7 @@ typedef struct refusal {
 
 /* The object itself, the names where modules differ, the operations in which all get the same values. */
 static const refusal one_by_one[] = {
-    {1, sizeof(weft_data_parallel)}, {2 * LAYERS + 1, NAMED}, {2 * LAYERS + 1, sizeof(void *)}};
+    {1, sizeof(weft_data_parallel)}, {2 * LAYERS, NAMED}, {2 * LAYERS, sizeof(void *)}};
 
 /* One member has no memory for a moment. The group of all is over, by its name; nobody waits for as long as calls may take. */
 static void no_memory(weft_agent *agent, void *arg)
