@@ -216,22 +216,23 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
                                                     weft_error **error);
 
 /*
- * Serves the calls of other workers until they need this one no longer, at most wait_ms (0: it only looks;
- * WEFT_FOREVER: no limit). Handlers run as at any other time; this function only waits.
+ * Serves calls of other workers until all of them are done, or until wait_ms has passed (WEFT_FOREVER: no limit).
+ * Handlers run as at any other time; this function only waits. To find that all are done, the store asks every worker
+ * twice. A shorter wait_ms, such as 0, ends before that, and has to be followed by a longer one.
  *   In a static job it returns when every other living worker closes its agent or is in weft_agent_serve too, and no
  *   call (including those of handlers) and no group operation is in flight. So two servers that both serve both return.
  *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
  * While a worker serves or closes, a batch that waits for calls of others begins without those that serve or close
- * themselves (weft/batch.h). A server that is also closing by weft_agent_close serves in the same way.
+ * themselves (weft/batch.h).
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
  *   WEFT_ERR_CANCELLED: weft_agent_wake.
  *   WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST: this worker no longer belongs to the job.
  *   WEFT_ERR_CLOSED: another thread has stopped the agent.
- *   WEFT_ERR_STATE: another thread serves with this agent, or closes it; or this is a child of fork().
+ *   WEFT_ERR_STATE: another thread serves with this agent; or it is closing; or this is a child of fork().
  *   WEFT_ERR_DEADLOCK: the caller is a handler or continuation of this agent.
  *   WEFT_ERR_INVALID (NULL, wait_ms below WEFT_FOREVER), WEFT_ERR_MEMORY.
  */
@@ -261,8 +262,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *
  * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns
  * WEFT_ERR_STATE. If another thread calls weft_agent_stop meanwhile, for example a watchdog, weft_agent_close waits no
- * longer: it ends the agent as weft_agent_stop does, and returns WEFT_ERR_CLOSED. A call that begins after the agent
- * was freed is an error of the program.
+ * longer: it ends the agent as weft_agent_stop does, and returns WEFT_ERR_CLOSED. The program must not pass the agent to
+ * any function after it was freed.
  *
  * FORK. An agent belongs to the process that opened it. In a child of fork(), calls and weft_agent_close return
  * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, and handles behave as after closing. weft_agent_find returns -1,
@@ -303,8 +304,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, i
 WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const char *why);
 
 /*
- * Leaves the job at once and frees the agent. If another thread is in weft_agent_close, that thread does so, and this
- * function returns before. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
+ * Leaves the job at once and frees the agent. If another thread is in weft_agent_close, that thread ends the agent,
+ * and this function returns at once. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
  * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. It waits
  * for two things:
  *   At most half a second, until this worker's messages to members of groups have arrived. So a program may call it

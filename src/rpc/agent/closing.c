@@ -158,7 +158,7 @@ bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
 void wfi_on_served(void *arg, uint64_t number)
 {
     weft_agent *agent = arg;
-    if (number == agent->serve_number)
+    if (agent->served && number == agent->serve_number)
         wfi_future_settle(agent->served, NULL, NULL);
 }
 
@@ -168,8 +168,9 @@ static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms
     wfi_net_lock(agent->net);
     weft_status st = wfi_agent_usable(agent);
     if (!st && (agent->closing || agent->serve_number)) {
-        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_serve: another thread %s this agent: one at a time can",
-                        agent->closing ? "closes" : "serves with");
+        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_serve: %s",
+                        agent->closing ? "this agent is closing, and serves until weft_agent_close returns"
+                                       : "another thread serves with this agent: one at a time can");
     }
     if (st) {
         wfi_net_unlock(agent->net);

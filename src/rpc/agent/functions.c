@@ -36,7 +36,8 @@ static const char *find_similar(weft_agent *agent, const char *name)
         for (; entry; entry = entry->next) {
             const char *known = entry->function.name;
             size_t known_size = strlen(known);
-            if (strncmp(known, "weft:", 5) == 0 || size > WFI_DISTANCE_BYTES || known_size > WFI_DISTANCE_BYTES)
+            bool is_far = size > known_size + 2 || known_size > size + 2;
+            if (is_far || size > WFI_DISTANCE_BYTES || known_size > WFI_DISTANCE_BYTES || !strncmp(known, "weft:", 5))
                 continue;
             size_t far = wfi_distance(name, size, known, known_size);
             if (far < least && far < size) {

@@ -34,7 +34,7 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
 
 /* ---- Whether a batch is due -------------------------------------------------------------------------------------- */
 
-/* Whether calls of this rank no longer count on: it is not alive, or it closes or serves, and so does this worker. */
+/* Whether no call of this rank is expected: it is not alive, or both it and this worker serve or close. */
 static bool is_done(const weft_agent *agent, int rank)
 {
     if (rank == wfi_agent_rank(agent))
