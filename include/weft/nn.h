@@ -283,5 +283,39 @@ WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, 
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);
 
+/*
+ * Writes named tensors to a file as weft_module_save does: tensors.items[i] under names[i]. The tensors may be views,
+ * have any strides, and be on a GPU. With no tensors `names` may be NULL. The tensors of wide dtypes come first in the
+ * file. *error, if `error` is not NULL, receives the detail of a failure; you release it. Any thread. Errors: those of
+ * weft_module_save, and
+ *   WEFT_ERR_INVALID: an argument, a name or a tensor is NULL; a name is empty, "__metadata__" or not UTF-8; two names
+ *   are the same.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensors_save(const char *path, const char *const *names, weft_tensors tensors,
+                                                      weft_error **error);
+
+/* The tensors of a file: tensors.items[i] has the name names[i]. The struct owns its names and one reference to each
+ * tensor. */
+typedef struct weft_named_tensors {
+    const char *const *names;
+    weft_tensors tensors; /* in the order in which their elements are in the file */
+} weft_named_tensors;
+
+/*
+ * Reads all tensors of a safetensors file of any program, or of weft_module_save, into new contiguous CPU tensors. On
+ * success *out receives them; release them with weft_tensors_free. On failure *out is NULL, and *error, if `error` is
+ * not NULL, receives the detail; you release it. Untrusted regular files are safe to load: the tensors are together no
+ * larger than the file. For a pipe weft allocates each tensor at the size that the header states. Any thread. Errors:
+ *   WEFT_ERR_FORMAT: the file is damaged, or has another format, such as weft's former one.
+ *   WEFT_ERR_TYPE: the file has a dtype that weft lacks.
+ *   WEFT_ERR_INVALID: `path` or `out` is NULL.
+ *   WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensors_load(const char *path, weft_named_tensors **out, weft_error **error);
+/* The tensor of that name, borrowed from `loaded`. NULL: there is no such name, or an argument is NULL. */
+WEFT_API weft_tensor *weft_tensors_find(const weft_named_tensors *loaded, const char *name);
+/* Releases the tensors and the names. To keep a tensor, take a reference to it first. NULL is a no-op. */
+WEFT_API void weft_tensors_free(weft_named_tensors *loaded);
+
 WEFT_END_C
 #endif

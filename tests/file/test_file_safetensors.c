@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define T "{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":"
 
@@ -223,7 +224,171 @@ static void what_the_format_does_not_have_is_not_written(void **state)
     weft_tensor_unref(x);
 }
 
-UNIT_MAIN(headers_that_are_right, quoted_names_are_cut_between_characters, texts_are_found, characters_0_in_texts,
-          headers_that_are_no_json, tensors_that_are_badly_described, tensors_that_do_not_fit_together,
-          elements_that_are_not_as_the_header_says, a_header_over_the_limit_is_not_read,
-          what_the_format_does_not_have_is_not_written)
+/* ---- weft_tensors_save and weft_tensors_load ---- */
+
+static char path[] = "weft-test-tensors-XXXXXX";
+
+static int make_path(void **state)
+{
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_path(void **state)
+{
+    return unlink(path);
+}
+
+/* Drops the tensors. */
+static weft_named_tensors *there_and_back(const char *const *names, weft_tensor **tensors, size_t count)
+{
+    weft_named_tensors *loaded = NULL;
+    assert_int_equal(weft_tensors_save(path, names, (weft_tensors){tensors, count}, NULL), WEFT_OK);
+    assert_int_equal(weft_tensors_load(path, &loaded, NULL), WEFT_OK);
+    assert_int_equal(loaded->tensors.count, count);
+    for (size_t i = 0; i < count; i++)
+        weft_tensor_unref(tensors[i]);
+    return loaded;
+}
+
+static void tensors_of_all_dtypes_come_back(void **state)
+{
+    uint8_t bytes[6 * 8];
+    const char *names[WEFT_DTYPE_COMPLEX64 + 1];
+    weft_tensor *tensors[WEFT_DTYPE_COMPLEX64 + 1];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = i % 2;
+    for (int i = 0; i <= WEFT_DTYPE_COMPLEX64; i++) {
+        names[i] = weft_dtype_name((weft_dtype)i);
+        tensors[i] = weft_tensor_copy_of(WEFT_SHAPE(2, 3), (weft_dtype)i, bytes);
+    }
+    weft_named_tensors *loaded = there_and_back(names, tensors, WEFT_DTYPE_COMPLEX64 + 1);
+    for (int i = 0; i <= WEFT_DTYPE_COMPLEX64; i++) {
+        weft_tensor *back = weft_tensors_find(loaded, weft_dtype_name((weft_dtype)i));
+        assert_int_equal(weft_tensor_dtype(back), i);
+        assert_int_equal(weft_tensor_ndim(back), 2);
+        assert_int_equal(weft_tensor_size(back, 1), 3);
+        assert_memory_equal(weft_tensor_data(back), bytes, 6 * weft_dtype_size((weft_dtype)i));
+    }
+    for (size_t i = 1; i < loaded->tensors.count; i++) /* the order of the file */
+        assert_true(weft_dtype_size(weft_tensor_dtype(loaded->tensors.items[i - 1])) >=
+                    weft_dtype_size(weft_tensor_dtype(loaded->tensors.items[i])));
+    assert_null(weft_tensors_find(loaded, "float"));
+    assert_null(weft_tensors_find(loaded, NULL));
+    assert_null(weft_tensors_find(NULL, "float32"));
+    weft_tensors_free(loaded);
+    weft_tensors_free(NULL);
+}
+
+static void tensors_of_any_form_come_back(void **state)
+{
+    weft_tensor *whole = weft_tensor_arange(6, WEFT_DTYPE_INT64), *rows = weft_tensor_reshape(whole, WEFT_SHAPE(2, 3));
+    const char *const names[] = {"turned", "none", "one", "\xc3\xa9 \"\n"};
+    weft_tensor *tensors[] = {weft_tensor_transpose(rows, 0, 1),
+                              weft_tensor_zeros(WEFT_SHAPE(0, 9), WEFT_DTYPE_FLOAT32),
+                              weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5), weft_tensor_ref(whole)};
+    weft_named_tensors *loaded = there_and_back(names, tensors, 4);
+    const int64_t turned[] = {0, 3, 1, 4, 2, 5};
+    assert_memory_equal(weft_tensor_data(weft_tensors_find(loaded, "turned")), turned, sizeof turned);
+    assert_int_equal(weft_tensor_size(weft_tensors_find(loaded, "turned"), 0), 3);
+    assert_int_equal(weft_tensor_size(weft_tensors_find(loaded, "none"), 1), 9);
+    assert_int_equal(weft_tensor_ndim(weft_tensors_find(loaded, "one")), 0);
+    assert_true(weft_tensor_get_f64(weft_tensors_find(loaded, "one"), 0) == 2.5);
+    weft_tensor *kept = weft_tensor_ref(weft_tensors_find(loaded, names[3]));
+    weft_tensors_free(loaded);
+    assert_int_equal(weft_tensor_get_i64(kept, 5), 5);
+    weft_tensor_unref(kept);
+    weft_tensor_unref(rows);
+    weft_tensor_unref(whole);
+    weft_tensors_free(there_and_back(NULL, NULL, 0));
+}
+
+static void bools_are_written_as_0_and_1(void **state)
+{
+    const uint8_t bytes[] = {0, 1, 2, 255}, right[] = {0, 1, 1, 1};
+    const char *const names[] = {"bools"};
+    weft_tensor *tensors[] = {weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, bytes)};
+    weft_named_tensors *loaded = there_and_back(names, tensors, 1);
+    assert_int_equal(weft_tensor_dtype(loaded->tensors.items[0]), WEFT_DTYPE_BOOL);
+    assert_memory_equal(weft_tensor_data(loaded->tensors.items[0]), right, sizeof right);
+    weft_tensors_free(loaded);
+}
+
+static void files_of_modules_are_loaded_as_tensors(void **state)
+{
+    weft_named_tensors *loaded = NULL;
+    weft_module *linear = weft_linear_create(3, 4, false, 1, NULL), *other = weft_linear_create(3, 4, false, 2, NULL);
+    assert_int_equal(weft_module_save(linear, path, NULL), WEFT_OK);
+    assert_int_equal(weft_tensors_load(path, &loaded, NULL), WEFT_OK);
+    assert_int_equal(loaded->tensors.count, 2);
+    assert_memory_equal(weft_tensor_data(weft_tensors_find(loaded, "weight")),
+                        weft_tensor_data(weft_module_find(linear, "weight")), 12 * sizeof(float));
+    assert_int_equal(weft_tensors_save(path, loaded->names, loaded->tensors, NULL), WEFT_OK);
+    assert_int_equal(weft_module_load(other, path, NULL), WEFT_OK);
+    weft_tensors_free(loaded);
+    weft_module_unref(linear);
+    weft_module_unref(other);
+}
+
+static void not_saved(const char *const *names, weft_tensor **tensors, weft_status wanted, const char *text)
+{
+    weft_error *error = NULL;
+    assert_int_equal(weft_tensors_save("never-made", names, (weft_tensors){tensors, 2}, &error), wanted);
+    if (!strstr(weft_error_message(error), text))
+        fail_msg("\"%s\", not \"%s\"", weft_error_message(error), text);
+    weft_error_unref(error);
+    assert_null(fopen("never-made", "rb"));
+}
+
+static void not_loaded(const char *from, weft_status wanted, const char *text)
+{
+    weft_error *error = NULL;
+    weft_named_tensors *loaded = (void *)path;
+    assert_int_equal(weft_tensors_load(from, &loaded, &error), wanted);
+    assert_null(loaded);
+    if (!strstr(weft_error_message(error), text))
+        fail_msg("\"%s\", not \"%s\"", weft_error_message(error), text);
+    weft_error_unref(error);
+}
+
+static void wrong_tensors_are_not_saved(void **state)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *pair[] = {x, x}, *half[] = {x, NULL};
+    const char *const good[] = {"a", "b"}, *const same[] = {"a", "a"}, *const empty[] = {"a", ""},
+                      *const null[] = {"a", NULL};
+    not_saved(same, pair, WEFT_ERR_INVALID, "two tensors are called \"a\"");
+    not_saved(empty, pair, WEFT_ERR_INVALID, "the name of tensor 1 is empty");
+    not_saved(null, pair, WEFT_ERR_INVALID, "the name of tensor 1 is NULL");
+    not_saved(good, half, WEFT_ERR_INVALID, "tensor 1 is NULL");
+    not_saved(NULL, pair, WEFT_ERR_INVALID, "names");
+    not_saved(good, NULL, WEFT_ERR_INVALID, "tensors.items");
+    weft_error *error = NULL;
+    assert_int_equal(weft_tensors_save(NULL, good, (weft_tensors){pair, 2}, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_tensors_save("no/such/folder", good, (weft_tensors){pair, 2}, &error), WEFT_ERR_IO);
+    weft_error_unref(error);
+    weft_tensor_unref(x);
+}
+
+static void wrong_files_are_not_loaded(void **state)
+{
+    const char header[] = "{\"a\":" T "[0,8]}}";
+    char bytes[8 + sizeof header + 8] = {sizeof header - 1};
+    memcpy(bytes + 8, header, sizeof header);
+    for (size_t size = 0; size < 8 + sizeof header - 1 + 8; size++) {
+        FILE *file = fopen(path, "wb");
+        assert_int_equal(fwrite(bytes, 1, size, file), size);
+        fclose(file);
+        not_loaded(path, WEFT_ERR_FORMAT, "ends too early");
+    }
+    not_loaded("never-made", WEFT_ERR_NOT_FOUND, "never-made");
+    not_loaded(".", WEFT_ERR_IO, "cannot read");
+    not_loaded(NULL, WEFT_ERR_INVALID, "path");
+    assert_int_equal(weft_tensors_load(path, NULL, NULL), WEFT_ERR_INVALID);
+}
+
+UNIT_MAIN_WITH(make_path, remove_path, headers_that_are_right, quoted_names_are_cut_between_characters, texts_are_found,
+               characters_0_in_texts, headers_that_are_no_json, tensors_that_are_badly_described,
+               tensors_that_do_not_fit_together, elements_that_are_not_as_the_header_says,
+               a_header_over_the_limit_is_not_read, what_the_format_does_not_have_is_not_written,
+               tensors_of_all_dtypes_come_back, tensors_of_any_form_come_back, bools_are_written_as_0_and_1,
+               files_of_modules_are_loaded_as_tensors, wrong_tensors_are_not_saved, wrong_files_are_not_loaded)
