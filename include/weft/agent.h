@@ -262,8 +262,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *
  * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns
  * WEFT_ERR_STATE. If another thread calls weft_agent_stop meanwhile, for example a watchdog, weft_agent_close waits no
- * longer: it ends the agent as weft_agent_stop does, and returns WEFT_ERR_CLOSED. The program must not pass the agent to
- * any function after it was freed.
+ * longer: it ends the agent as weft_agent_stop does, and returns WEFT_ERR_CLOSED. The program must not pass the agent
+ * to any function after it was freed.
  *
  * FORK. An agent belongs to the process that opened it. In a child of fork(), calls and weft_agent_close return
  * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, and handles behave as after closing. weft_agent_find returns -1,

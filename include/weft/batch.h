@@ -67,8 +67,8 @@ typedef struct weft_batch_options {
      * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
     bool adaptive;
     /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
-     * without a living worker is ignored. While this worker serves or closes, ranks that serve or close are ignored too,
-     * also if their handlers make the calls. Copied at registration. */
+     * without a living worker is ignored. While this worker serves or closes, ranks that serve or close are ignored,
+     * even if their handlers make the calls. Copied at registration. */
     const int *callers;
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */

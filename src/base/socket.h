@@ -27,7 +27,7 @@ int wfi_listening_port(int listen_fd); /* 0 if it is no internet socket */
 bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
 /* Whether the host is explicitly loopback: "localhost", "127.0.0.1", "::1". */
 bool wfi_host_says_loopback(const char *host);
-/* What to do if no route leads to such a host. */
+/* The advice if no route leads to such a host. */
 #define WFI_LOOPBACK_HINT "the loopback interface is down: bring it up (ip link set lo up)"
 /* Whether it is explicitly loopback, or resolves only to loopback addresses (this may query a name server). */
 bool wfi_host_is_loopback(const char *host);

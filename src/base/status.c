@@ -71,8 +71,8 @@ const char *weft_status_text(weft_status status)
 }
 
 _Static_assert(TABLE_SIZE <= 64, "`said` has a bit for each status");
-/* The failures whose detail was logged or printed since the last report: a bit for each place in the table. A program may report a
- * failure after it has closed other things, which may fail too. */
+/* The failures whose detail was logged or printed since the last report: a bit for each place in the table. A program
+ * may report a failure after it has closed other things, which may fail too. */
 static _Thread_local uint64_t said;
 
 void wfi_status_said(weft_status status)
