@@ -115,7 +115,7 @@ static void relu_lets_a_nan_through(void **state)
     assert_values(y, (double[]){0, 0, 2, NAN, 0});
     assert_int_equal(wfi_relu_backward(dy, y, dx), WEFT_OK);
     assert_values(dx, (double[]){0, 0, 3, 4, 0}); /* as PyTorch */
-    assert_int_equal(wfi_relu(x, x), WEFT_OK); /* in place */
+    assert_int_equal(wfi_relu(x, x), WEFT_OK);    /* in place */
     assert_values(x, (double[]){0, 0, 2, NAN, 0});
     assert_int_equal(wfi_relu_backward(dy, y, dy), WEFT_OK);
     assert_values(dy, (double[]){0, 0, 3, 4, 0});
