@@ -304,8 +304,7 @@ static void newcomer(stage *s, int actor)
         stage_await_workers(s, agent, 2);
         gone = weft_agent_worker(agent, 1);
         atomic_store(&s->flags[2], 1);
-        while (weft_agent_alive(agent, 1))
-            stage_sleep_ms(s, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1); /* not alive means only that it is leaving */
         atomic_store(&s->flags[1], 1);
         stage_await_flag(s, 3, 1);
     } else if (actor == 1) {
