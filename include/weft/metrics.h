@@ -62,5 +62,38 @@ WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, 
  */
 WEFT_API int weft_metrics_port(const weft_agent *agent);
 
+#define WEFT_TRACE_NAME_MAX 127 /* longest name of a span, in bytes */
+
+/* A span of the program that has begun and not ended. Its fields are weft's. */
+typedef struct weft_trace_span {
+    weft_agent *agent; /* NULL: not begun, or ended */
+    uint64_t begun_ns; /* 0: `agent` writes no trace */
+    char name[WEFT_TRACE_NAME_MAX + 1];
+} weft_trace_span;
+
+/*
+ * Begins a span of the program, which the trace of `agent` shows among those of weft. Spans may nest and overlap. The
+ * name is copied. If the agent writes no trace, both functions do almost nothing, and succeed.
+ *
+ *     weft_status traced_step(weft_agent *agent, weft_status (*step)(void))
+ *     {
+ *         weft_trace_span span;
+ *         weft_trace_begin(agent, "step", &span);
+ *         weft_status st = step();
+ *         weft_trace_end(&span);
+ *         return st;
+ *     }
+ *
+ * After a failure weft_trace_end rejects *span. Any thread. WEFT_ERR_INVALID: an argument is NULL, or the name is empty
+ * or longer than WEFT_TRACE_NAME_MAX bytes.
+ */
+WEFT_API weft_status weft_trace_begin(weft_agent *agent, const char *name, weft_trace_span *span);
+/*
+ * Ends a span, on any thread, before its agent is closed. Only now the span is given to the trace, so a span that never
+ * ends is not shown and costs nothing. It may be lost as spans of calls may (docs/metrics.md). WEFT_ERR_INVALID: `span`
+ * is NULL, was ended before, or its beginning failed.
+ */
+WEFT_API weft_status weft_trace_end(weft_trace_span *span);
+
 WEFT_END_C
 #endif

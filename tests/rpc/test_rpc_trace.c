@@ -3,6 +3,7 @@
 #include "rpc/script.h"
 #include "rpc/world.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -419,6 +420,85 @@ static void a_file_that_cannot_be_written_is_said_at_once(void **state)
     weft_error_unref(error);
 }
 
+/* ---- Spans of the program ---- */
+
+static size_t count_of(const char *text, const char *what)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, what)); text++)
+        count++;
+    return count;
+}
+
+static void *mark_often(void *arg)
+{
+    weft_trace_span outer, inner;
+    for (int i = 0; i < 100; i++) {
+        char name[] = "inner";
+        MUST_OK(weft_trace_begin(arg, "outer", &outer));
+        MUST_OK(weft_trace_begin(arg, name, &inner));
+        name[0] = 'X'; /* the name was copied */
+        MUST_OK(weft_trace_end(&inner));
+        MUST_OK(weft_trace_end(&outer));
+    }
+    return NULL;
+}
+
+static void spans_of_the_program_are_written(void **state)
+{
+    char path[128], merged[256], longest[WEFT_TRACE_NAME_MAX + 1] = "";
+    size_t size;
+    weft_agent *agent = NULL;
+    weft_trace_span over, lost, *spans[2] = {&over, &lost};
+    pthread_t threads[4];
+    memset(longest, '"', WEFT_TRACE_NAME_MAX);
+    snprintf(path, sizeof path, "%s/own-%%r.json", folder);
+    assert_int_equal(open_alone(path, &agent, NULL), WEFT_OK);
+    assert_int_equal(weft_trace_begin(agent, longest, spans[0]), WEFT_OK);
+    assert_int_equal(weft_trace_begin(agent, "never ended", spans[1]), WEFT_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, mark_often, agent), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(weft_trace_end(&over), WEFT_OK);
+    assert_int_equal(weft_trace_end(&over), WEFT_ERR_INVALID);
+    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(check(files_of("", "own")), 0); /* tracks are named, and no slice crosses another */
+    char *text = read_file("own", 0, &size);
+    assert_int_equal(count_of(text, "\"cat\":\"program\",\"name\":\"outer\""), 400);
+    assert_int_equal(count_of(text, "\"cat\":\"program\",\"name\":\"inner\""), 400);
+    assert_int_equal(count_of(text, "\\\""), WEFT_TRACE_NAME_MAX);
+    assert_int_equal(count_of(text, "never ended"), 0);
+    free(text);
+    snprintf(merged, sizeof merged, "-o %s/merged-0.json %s/own-0.json", folder, folder);
+    merge(merged);
+    text = read_file("merged", 0, &size);
+    assert_int_equal(count_of(text, "inner"), 400);
+    free(text);
+}
+
+static void spans_of_the_program_without_a_trace(void **state)
+{
+    char too_long[WEFT_TRACE_NAME_MAX + 2] = "";
+    weft_agent *agent = NULL;
+    weft_trace_span span;
+    memset(too_long, 'x', WEFT_TRACE_NAME_MAX + 1);
+    assert_int_equal(open_alone(NULL, &agent, NULL), WEFT_OK);
+    assert_int_equal(weft_trace_begin(agent, "span", &span), WEFT_OK);
+    assert_int_equal(weft_trace_end(&span), WEFT_OK);
+    assert_int_equal(weft_trace_end(&span), WEFT_ERR_INVALID);
+    assert_int_equal(weft_trace_end(NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_trace_begin(agent, "span", NULL), WEFT_ERR_INVALID);
+    const char *const wrong[] = {NULL, "", too_long};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weft_trace_begin(agent, wrong[i], &span), WEFT_ERR_INVALID);
+        assert_int_equal(weft_trace_end(&span), WEFT_ERR_INVALID);
+    }
+    assert_int_equal(weft_trace_begin(NULL, "span", &span), WEFT_ERR_INVALID);
+    assert_int_equal(weft_trace_end(&span), WEFT_ERR_INVALID);
+    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+}
+
 static int make_folder(void **state)
 {
     return mkdtemp(folder) ? 0 : -1;
@@ -449,6 +529,8 @@ int main(void)
         cmocka_unit_test_prestate(every_span_is_written_or_counted, &tcp),
         cmocka_unit_test(each_rank_has_a_file),
         cmocka_unit_test(a_file_that_cannot_be_written_is_said_at_once),
+        cmocka_unit_test(spans_of_the_program_are_written),
+        cmocka_unit_test(spans_of_the_program_without_a_trace),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -4,9 +4,11 @@
 #include "rpc/observe/observe.h"
 #include "rpc/client/loopback.h"
 
+#include "base/text/refuse.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
@@ -187,6 +189,47 @@ void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *wh
     wfi_net_lock(agent->net);
     add_record(agent->observer, record, what, NULL);
     wfi_net_unlock(agent->net);
+}
+
+/* ---- Spans of the program ---------------------------------------------------------------------------------------- */
+
+_Static_assert(WEFT_TRACE_NAME_MAX <= WFI_FUNCTION_NAME_MAX, "a record has room for the name of a span");
+
+weft_status weft_trace_begin(weft_agent *agent, const char *name, weft_trace_span *span)
+{
+    WFI_LIVE(agent);
+    if (!span)
+        return wfi_refuse_null("weft_trace_begin", "span");
+    span->agent = NULL;
+    if (!agent || !name)
+        return wfi_refuse_null("weft_trace_begin", agent ? "name" : "the agent");
+    size_t size = strnlen(name, sizeof span->name);
+    if (!size || size == sizeof span->name)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_trace_begin: name has %zu bytes: 1 to %d", strlen(name),
+                          WEFT_TRACE_NAME_MAX);
+    memcpy(span->name, name, size + 1);
+    span->begun_ns = agent->observer->trace ? wfi_now(wfi_net_clock(agent->net)) : 0;
+    span->agent = agent;
+    return WEFT_OK;
+}
+
+weft_status weft_trace_end(weft_trace_span *span)
+{
+    if (!span || !span->agent)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_trace_end: span is %s: pass one that weft_trace_begin began, once",
+                          span ? "not begun, or ended" : "NULL");
+    weft_agent *agent = span->agent;
+    WFI_LIVE(agent);
+    span->agent = NULL;
+    if (!agent->observer->trace)
+        return WEFT_OK;
+    wfi_trace_record record = {
+        .side = WFI_TRACE_PROGRAM, .span = {.begun_ns = span->begun_ns}, .end_ns = wfi_now(wfi_net_clock(agent->net))};
+    wfi_net_lock(agent->net);
+    record.span.track = wfi_trace_take_track(agent->observer->trace, WFI_TRACE_PROGRAM, span->begun_ns);
+    add_record(agent->observer, &record, span->name, NULL);
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
 }
 
 /* ---- Calls of this worker ---------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - spans of calls and passes, written as trace events (the JSON array format of Chrome's and Perfetto's
+ * trace.h - spans of calls, passes and the program, written as trace events (the JSON array format of Chrome's and Perfetto's
  * viewers).
  *
  * Each worker writes one file. Times are of the agent's clock, CLOCK_MONOTONIC, which all processes of a host share.
@@ -30,8 +30,9 @@ typedef struct wfi_trace wfi_trace;
 typedef enum wfi_trace_side {
     WFI_TRACE_CALLS = WEFT_METRIC_CALLS,
     WFI_TRACE_SERVED = WEFT_METRIC_SERVED,
-    WFI_TRACE_PASSES, /* this worker's parts in backward passes */
-    WFI_TRACE_GROUPS, /* operations of groups */
+    WFI_TRACE_PASSES,  /* this worker's parts in backward passes */
+    WFI_TRACE_GROUPS,  /* operations of groups */
+    WFI_TRACE_PROGRAM, /* spans of the program: weft_trace_begin */
     WFI_TRACE_SIDES,
 } wfi_trace_side;
 

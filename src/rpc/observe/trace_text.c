@@ -18,9 +18,9 @@
 #define TRACKS_BASE 10 /* the first number of a track in a worker's block of numbers */
 #define TRACKS_BLOCK (WFI_TRACE_SIDES * WFI_TRACE_TRACKS + TRACKS_BASE)
 
-static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes", "groups"};
+static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes", "groups", "program"};
 static const char *const fabric_keys[WFI_LANE_KINDS] = {"control_fabric", "bulk_fabric"};
-static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass", "group"};
+static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass", "group", "program"};
 
 static void write_us(FILE *to, const char *key, uint64_t ns)
 {
@@ -175,6 +175,10 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     fprintf(to, ",\"tid\":%u", thread_of(trace, record->side, span->track));
     write_us(to, "ts", span->begun_ns);
     write_us(to, "dur", record->end_ns - span->begun_ns);
+    if (record->side == WFI_TRACE_PROGRAM) {
+        end_event(trace);
+        return;
+    }
     fprintf(to, ",\"args\":{\"trace\":\"0x%" PRIx64 "\",\"span\":\"0x%" PRIx64 "\"", span->trace, span->id);
     if (span->parent)
         fprintf(to, ",\"parent\":\"0x%" PRIx64 "\"", span->parent);
@@ -205,6 +209,8 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
     const wfi_span *span = &record->span;
     name_tracks(trace, record->side, span->track);
     write_span(trace, record);
+    if (record->side == WFI_TRACE_PROGRAM)
+        return;
     if (record->side == WFI_TRACE_PASSES) {
         write_stage(trace, record, "step", span->run_ns, span->done_ns);
         return;
