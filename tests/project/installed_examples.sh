@@ -16,6 +16,12 @@ command=$(sed -n 's/^\$ \(cc .*hello\.c.*\)/\1/p' "$prefix/share/doc/weft/README
 (cd "$work" && eval "${command/#cc/$cc}") || { echo "README.md's first command fails: $command"; exit 1; }
 [ -x "$work/hello" ] || { echo "README.md's first command makes no hello: $command"; exit 1; }
 
+# From here on in a folder, and with a prefix, whose names have a space.
+cp -r "$prefix" "$work/a prefix"
+prefix="$work/a prefix"
+mv "$work/examples" "$work/the examples"
+cd "$work/the examples"
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft_rpc.pc)")
 planned=$(make --no-print-directory -n MPICC=true)
 for source in *.c *.cpp; do
   program=${source%.c}
