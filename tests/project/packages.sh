@@ -25,6 +25,13 @@ done
 (cd "$build/packages/root" && find . ! -type d ! -path './usr/share/weft/modulefiles/*') | sort >"$work/installed"
 sort "$work/all" | diff - "$work/installed" || { echo "packages have other files (<) than cmake --install (>)"; exit 1; }
 
+# The maintainer is the person who builds; no address and no homepage is invented.
+wanted=$(sed -n 's/^WEFT_MAINTAINER:STRING=//p' "$build/CMakeCache.txt")
+has=$(dpkg-deb -f "$(deb libweft0)" Maintainer)
+[ "$has" = "${wanted:-$has}" ] || { echo "the maintainer is $has, not $wanted"; exit 1; }
+! grep -qE '(example|noreply)' <<<"$has" || { echo "the maintainer has an invented address: $has"; exit 1; }
+[ -z "$(dpkg-deb -f "$(deb libweft0)" Homepage)" ] || { echo "there is a homepage"; exit 1; }
+
 depends() { # depends PACKAGE PATTERN... - it depends on packages of these forms and, with !, on none of such a form
   local has pattern
   has=$(dpkg-deb -f "$(deb "$1")" Depends)
