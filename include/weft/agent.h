@@ -455,8 +455,9 @@ typedef struct weft_stats {
     uint64_t frames_sent;      /* frames for messages; one frame may hold several messages */
     uint64_t frames_received;  /* the same, received */
     uint64_t connections_lost; /* connections that broke and were opened again */
-    /* Connections and messages rejected because they were malformed or their sender could not authenticate itself. On
-     * rank 0 those that the store rejected count as well. */
+    /* Connections and messages rejected because they were malformed or their sender could not authenticate itself.
+     * Connections that sent no request within a second or two count too; in a large job some of them are of slow
+     * members. On rank 0 those that the store rejected count as well. */
     uint64_t unauthenticated_refused;
     uint64_t calls_cancelled; /* calls served here whose callers gave up before the answer */
     /* Calls of others that were rejected because the memory budget was exhausted (not calls larger than the budget),

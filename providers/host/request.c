@@ -2,6 +2,7 @@
 /* request.c - connections that others have opened, until a lane takes them over. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/text/log.h"
 #include "host/host.h"
 #include "mem/shared.h"
 
@@ -117,7 +118,8 @@ static wfi_connect_request *receive_caller(wfi_host *host, int fd, pid_t pid)
 static void admit(wfi_host *host, int fd)
 {
     struct ucred owner;
-    if (!wfi_host_is_ours(fd, &owner)) { /* of another user */
+    if (!wfi_host_is_ours(fd, &owner)) {
+        wfi_log(WEFT_LOG_DEBUG, "host: a process of another user was refused: this fabric connects workers of one user");
         host->silent++;
         close(fd);
         return;

@@ -2,6 +2,8 @@
 /* test_rendezvous_proof.c - the mutual proof of the job's secret, sealed frames, and what replay and reflection get. */
 #include "store_bench.h"
 
+#include <weft/log.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,19 +156,48 @@ static void a_wrong_secret_gets_nothing_and_is_counted(void **state)
     bench_destroy(at);
 }
 
-/* A worker with another secret finds the store's proof wrong, and goes without a word. */
-static void who_goes_at_the_proof_is_counted(void **state)
+static char last_warning[512];
+
+static void keep_warning(weft_log_level level, const char *line, void *arg)
 {
+    (void)arg;
+    if (level <= WEFT_LOG_WARN)
+        snprintf(last_warning, sizeof last_warning, "%s", line);
+}
+
+/* A worker with another secret finds the store's proof wrong, says so in the clear, and goes. */
+static void who_refuses_the_proof_is_counted(void **state)
+{
+    uint8_t frame[WFI_STORE_SMALL_MAX];
+    wfi_store_message refuse = {.type = WFI_STORE_REFUSE, .status = WEFT_ERR_INVALID};
     bench *at = secret_bench(2);
     bench_greet(at, 1);
-    bench_end(at, 1);
+    weft_logging_set_sink(keep_warning, NULL);
+    wfi_store_received(at->store, 1, at->now_ns, frame, wfi_store_encode(&refuse, frame));
+    weft_logging_set_sink(NULL, NULL);
+    assert_true(at->lines[1].closed);
     assert_int_equal(bench_refused(at), 1);
-    wfi_store_opened(at->store, 2); /* comes and goes: nobody was refused */
-    bench_end(at, 2);
-    assert_int_equal(bench_refused(at), 1);
-    wfi_store_opened(at->store, 3); /* was silent until its time was over */
-    wfi_store_closed(at->store, 3, WFI_STORE_CUT, at->now_ns);
-    assert_int_equal(bench_refused(at), 2);
+    assert_non_null(strstr(last_warning, "it has another secret than this job"));
+    bench_destroy(at);
+}
+
+/* They may be slow, killed or given up, or this process lacked descriptors: nobody knows that they are no members. */
+static void who_proves_nothing_is_no_warning(void **state)
+{
+    bench *at = secret_bench(2);
+    last_warning[0] = 0;
+    weft_logging_set_sink(keep_warning, NULL);
+    for (uint64_t line = 1; line <= 6; line++) {
+        if (line % 2)
+            bench_greet(at, line);
+        else
+            wfi_store_opened(at->store, line);
+        wfi_store_closed(at->store, line, line < 3 ? WFI_STORE_ENDED : line < 5 ? WFI_STORE_RESET : WFI_STORE_CUT,
+                         at->now_ns);
+    }
+    weft_logging_set_sink(NULL, NULL);
+    assert_string_equal(last_warning, "");
+    assert_int_equal(bench_refused(at), 0);
     bench_destroy(at);
     at = secret_bench(2);
     bench_join_all(at, 2);
@@ -219,5 +250,5 @@ static void a_frame_without_a_seal_is_not_a_members(void **state)
 
 UNIT_MAIN(a_proof_is_good_for_one_greeting_and_one_secret, frames_open_once_in_order_and_in_one_direction,
           a_frame_changed_anywhere_does_not_open, those_who_have_the_secret_join, one_side_without_a_secret_is_named,
-          a_wrong_secret_gets_nothing_and_is_counted, who_goes_at_the_proof_is_counted,
+          a_wrong_secret_gets_nothing_and_is_counted, who_refuses_the_proof_is_counted, who_proves_nothing_is_no_warning,
           a_recorded_join_is_worth_nothing, a_frame_without_a_seal_is_not_a_members)

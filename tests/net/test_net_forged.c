@@ -303,4 +303,43 @@ static void replay_requests(net_host *host)
 NET_TEST(a_recorded_request_is_refused, replay_requests, 2, 20, true, .on_message = host_check_order,
          .death_timeout_ms = 20000)
 
-UNIT_MAIN(every_kind_of_forged_frame_is_refused, a_recorded_frame_is_refused, a_recorded_request_is_refused)
+/* A slow member's request comes behind its next one: it is ignored. When it comes again, it is a replay. */
+static void overtake_a_request(net_host *host)
+{
+    static const uint32_t generations[] = {3, 2, 2};
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    wfi_lane *lanes[3];
+    if (host->rank == 1) {
+        assert_int_equal(host_send_free(host, 0, 0, 50), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        inside_count_up(host->net, 0, 10); /* its own further requests have others */
+        for (int i = 0; i < 3; i++) {
+            wfi_net_lock(host->net);
+            wfi_hello hello = {.kind = WFI_CONTROL, .rank = 1, .nonce = 7};
+            hello.incarnation = wfi_net_member(host->net, 1)->incarnation;
+            hello.generation = generations[i];
+            size_t size = inside_write_hello(host->net, &hello, NULL, wfi_net_member(host->net, 0), data);
+            lanes[i] = inside_ask(host->net, 0, data, size);
+            wfi_net_unlock(host->net);
+            host_pause(host, 20000000);
+        }
+        while (host_refused(&host->world->hosts[0]) < 1)
+            host_pause(host, 1000000);
+        wfi_net_lock(host->net);
+        for (int i = 0; i < 3; i++)
+            inside_hang_up(host->net, lanes[i]);
+        wfi_net_unlock(host->net);
+        assert_int_equal(host_send_free(host, 0, 1, 50), WEFT_OK);
+        host_until(host, &host->done_ok, 2);
+    } else {
+        host_until(host, &host->arrived, 2);
+        assert_int_equal(host_refused(host), 1);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+NET_TEST(a_request_that_was_overtaken_is_not_refused, overtake_a_request, 2, 20, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
+
+UNIT_MAIN(every_kind_of_forged_frame_is_refused, a_recorded_frame_is_refused, a_recorded_request_is_refused,
+          a_request_that_was_overtaken_is_not_refused)

@@ -15,9 +15,19 @@ static void ask_again(net_host *host)
     assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
 }
 
+static atomic_int warnings;
+
+static void count_warnings(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    warnings += level <= WEFT_LOG_WARN && strstr(line, "connections to the fabric's port");
+}
+
 static void body(net_host *host)
 {
     net_world *world = host->world;
+    if (host->rank == 0)
+        weft_logging_set_sink(count_warnings, NULL);
     if (host->rank == 1)
         inside_hang_up_on(host->net, CALLERS);
     host_meet(host, &world->turns[0]);
@@ -34,6 +44,9 @@ static void body(net_host *host)
         assert_int_equal(host_refused(host), 2 * CALLERS - ATTEMPTS);
     }
     host_meet(host, &world->finished);
+    if (host->rank == 0)
+        weft_logging_set_sink(NULL, NULL);
+    assert_int_equal(warnings, 0); /* nobody knows that they were no members */
 }
 
 NET_TEST(members_who_come_back_are_not_refusals, body, 2, 3, false, .on_message = host_check_order)

@@ -181,6 +181,8 @@ static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challe
     wire->greeting.death_timeout_ms = challenge->timeout_ms;
     memcpy(wire->greeting.store_nonce, challenge->nonce, WFI_NONCE_BYTES);
     if (!wfi_proof_holds(link->secret, link->secret_size, &wire->greeting, challenge->proof)) {
+        const wfi_store_message refuse = {.type = WFI_STORE_REFUSE, .status = WEFT_ERR_INVALID};
+        wfi_link_send_on(link, WFI_NEXT, &refuse); /* for rank 0's log */
         drop_next(link, WEFT_ERR_INVALID,
                   "what answers at MASTER_PORT could not prove that it has this job's secret: give "
                   "all workers the same (WEFT_SECRET_FILE)");

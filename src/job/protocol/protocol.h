@@ -67,7 +67,7 @@ typedef enum wfi_store_type {
      */
     WFI_STORE_JOIN = 1,
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
-    WFI_STORE_REFUSE = 3,      /* store: status, text */
+    WFI_STORE_REFUSE = 3,      /* status, text; worker: it found the store's proof wrong */
     WFI_STORE_HEARTBEAT = 4,   /* worker: heartbeat; store: its answer. received */
     WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
     WFI_STORE_SUSPECT = 6,     /* worker (k): rank, incarnation, text */

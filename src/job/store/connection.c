@@ -175,7 +175,9 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
             peer->is_broken = true; /* the member, if it was one, can resume on another connection */
             return;
         }
-        if (size == 0 || size > have || peer->has_gone)
+        if (size == 0 || size > have)
+            break;
+        if (peer->has_gone && wfi_store_frame_type(peer->input + at) != WFI_STORE_REFUSE) /* why it went */
             break;
         if (peer->is_unauthenticated) /* not before: hundreds of silent connections must cost little memory */
             wfi_tune_socket(peer->fd);

@@ -162,20 +162,6 @@ static uint64_t judged_at_ns(const wfi_store *store, const wfi_store_slot *slot)
     return heard_by_ns < when_ns + bound_ns / 4 ? heard_by_ns : when_ns + bound_ns / 4;
 }
 
-bool wfi_store_has_silent_member(const wfi_store *store, uint64_t now_ns)
-{
-    uint64_t bound_ns = wfi_store_bound_ns(store);
-    if (store->resumed_ns && now_ns - store->resumed_ns < bound_ns)
-        return true;
-    for (int rank = 1; rank < store->options.world_size; rank++) {
-        const wfi_store_slot *slot = &store->slots[rank];
-        bool is_silent = !slot->link || (slot->beats && now_ns - slot->heard_ns > bound_ns / 4);
-        if (slot->state == WFI_SLOT_ALIVE && is_silent)
-            return true;
-    }
-    return false;
-}
-
 static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 {
     const wfi_store_slot *slot = &store->slots[rank];

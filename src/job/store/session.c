@@ -226,7 +226,6 @@ static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint
     wfi_log(WEFT_LOG_INFO, "store: rank %d resumed on another connection", rank);
     wfi_store_relink(store, rank, link, now_ns);
     link->unconfirmed = true;
-    store->resumed_ns = now_ns;
     slot->acked = slot->received;
     wfi_store_message resumed = {
         .type = WFI_STORE_RESUMED, .received = slot->received, .acknowledged = slot->outbox.acknowledged};

@@ -92,7 +92,7 @@ struct wfi_store {
     uint64_t late_ns;           /* delay of the current tick */
     bool ticking;               /* the last tick asked for the next one within a quarter of the bound */
     uint64_t pending_ns;        /* when a peer that has not joined last connected or was challenged; 0: there is none */
-    uint64_t resumed_ns;        /* when a member last resumed */
+    uint64_t unproven;          /* number of connections that ended before they proved anything */
     uint64_t drain_ns;          /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
     bool turned_away;                   /* a connection was refused because this process lacks descriptors or memory */
@@ -160,8 +160,6 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
                               uint64_t now_ns);
 /* no-op if it is suspected already */
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns);
-/* A member is silent or has just resumed: it may be the one that opens connections and abandons them. */
-bool wfi_store_has_silent_member(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 

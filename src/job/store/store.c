@@ -113,17 +113,16 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 }
 
 /*
- * A worker with another secret rejects the store's proof and closes without a message. A connection that only opened
- * and closed is not logged: a member that was stopped or cut off opens several connections and abandons some.
+ * This is no refusal, and no warning: the connection may be of a worker that is slow, was killed, or gave an attempt
+ * up, and the store itself closes some while descriptors have run out. Logged at 1, 2, 4, 8, ...
  */
-static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how, uint64_t now_ns)
+static void log_unproven(wfi_store *store)
 {
-    if (wfi_store_has_silent_member(store, now_ns))
-        return;
-    if (link->stage == WFI_STORE_GREETED && link->seal.on)
-        wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
-    else if (link->stage == WFI_STORE_CONNECTED && how == WFI_STORE_CUT)
-        wfi_store_count_refusal(store, "it sent nothing in time");
+    uint64_t count = ++store->unproven;
+    if ((count & (count - 1)) == 0)
+        wfi_log(WEFT_LOG_INFO,
+                "store: %llu connections so far ended, or were closed after a time, before they proved anything",
+                (unsigned long long)count);
 }
 
 void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns)
@@ -136,8 +135,8 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     bool unconfirmed = link->unconfirmed;
     if (how == WFI_STORE_ENDED && link->joined_ns != 0 && now_ns - link->joined_ns < FRESH_NS)
         how = WFI_STORE_RESET; /* it may have stopped waiting for the table, and join again */
-    if (rank < 0)
-        count_unproven(store, link, how, now_ns);
+    if (rank < 0 && link->stage != WFI_STORE_PROVEN)
+        log_unproven(store);
     wfi_guarded_free(link);
     if (rank < 0)
         return;
@@ -165,8 +164,8 @@ static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *
 }
 
 /*
- * The second message: the peer's proof. A frame that cannot be opened comes from a process without the secret: a
- * worker of this job has already checked the store's proof.
+ * The second message: the peer's proof. A frame that cannot be opened comes from a process without the secret. A worker
+ * with another secret finds the store's proof wrong and sends REFUSE.
  */
 static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size, uint64_t now_ns)
 {
@@ -174,7 +173,9 @@ static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *
     wfi_store_message message;
     size_t plain_size;
     if (wfi_store_open_frame(link, frame, size, plain, &plain_size)) {
-        wfi_store_count_refusal(store, "it could not prove that it has the job's secret");
+        bool refuses = wfi_store_frame_type(frame) == WFI_STORE_REFUSE;
+        wfi_store_count_refusal(store, refuses ? "it has another secret than this job (WEFT_SECRET_FILE)"
+                                               : "it could not prove that it has the job's secret");
         wfi_store_hang_up(store, link, 0);
         return;
     }

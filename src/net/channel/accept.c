@@ -74,6 +74,25 @@ static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, 
     return NULL;
 }
 
+/*
+ * Notes that a request with this generation has arrived. False: one arrived before, or it is too old to tell. Requests
+ * of a slow job may overtake each other.
+ */
+static bool is_first_of_generation(wfi_channel *channel, uint32_t generation)
+{
+    if (generation > channel->asked) {
+        uint32_t ahead = generation - channel->asked;
+        channel->arrived = (ahead < 64 ? channel->arrived << ahead : 0) | 1;
+        channel->asked = generation;
+        return true;
+    }
+    uint32_t behind = channel->asked - generation;
+    uint64_t bit = behind < 64 ? UINT64_C(1) << behind : 0;
+    bool is_first = bit && !(channel->arrived & bit);
+    channel->arrived |= bit;
+    return is_first;
+}
+
 static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
 {
     wfi_transport *transport = fabric->transport;
@@ -82,15 +101,23 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
     if (!peer)
         goto reject;
     wfi_channel *channel = peer->channels[hello.kind];
-    /* The generations of a worker's requests grow. A used one is a replay; a very large one would use them all up. */
-    if (hello.generation <= channel->asked ||
-        (hello.generation >= channel->generation && hello.generation - channel->generation >= JUMP_MAX)) {
-        wfi_transport_refused(transport, "a connection with a used or far too large generation was refused; worker %d",
+    /* The generations of a worker's requests grow. A very large one would use them all up. */
+    if (hello.generation >= channel->generation && hello.generation - channel->generation >= JUMP_MAX) {
+        wfi_transport_refused(transport, "a connection with a far too large generation was refused; worker %d",
                               hello.rank);
         goto reject;
     }
-    wfi_silent_excuse(transport, hello.generation - channel->asked - 1);
-    channel->asked = hello.generation;
+    uint32_t asked = channel->asked;
+    if (!is_first_of_generation(channel, hello.generation)) {
+        wfi_transport_refused(transport, "a repeated request for a connection was refused; worker %d", hello.rank);
+        goto reject;
+    }
+    if (hello.generation <= asked) {
+        wfi_log_net(transport, WEFT_LOG_DEBUG, "a request of worker %d arrived after a later one and is ignored",
+                    hello.rank);
+        goto reject;
+    }
+    wfi_silent_excuse(transport, hello.generation - asked - 1);
     bool wins = request_wins(channel, hello.generation);
     if (peer->status || transport->closing || !(wins || request_rivals(channel, fabric)) ||
         !channel->ops->take_position(channel, hello.position))

@@ -118,7 +118,8 @@ struct wfi_channel {
      * first of the two that is up stays. NULL: none */
     wfi_conn *rival;
     uint32_t generation; /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
-    uint32_t asked;      /* highest generation of the peer's requests; a request with this or a lower one is a replay */
+    uint32_t asked;      /* highest generation of the peer's requests */
+    uint64_t arrived;    /* bit n: a request with generation `asked` - n has arrived; a second one is a replay */
     unsigned failures;   /* failed attempts, and connections that carried no data, in a row */
     const char *why;     /* why the last attempt failed; NULL: none failed since the last connection */
     const wfi_net_fabric *tried; /* the fabric of the last attempt; NULL: none yet */
@@ -533,7 +534,8 @@ void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WE
 /*
  * `count` connections sent no request, and were closed. Some may be of members that were stopped or had no CPU time
  * before they sent their request. When such a member connects, its generation tells how many earlier attempts it made.
- * wfi_silent_excuse subtracts these. The rest is counted as refused after WFI_SILENT_NS.
+ * wfi_silent_excuse subtracts these. The rest is counted as refused after WFI_SILENT_NS. The log line about them is no
+ * warning: a member that takes longer, or that ended, cannot be told from a stranger.
  */
 #define WFI_SILENT_NS UINT64_C(2000000000)
 void wfi_silent_came(wfi_transport *transport, size_t count);

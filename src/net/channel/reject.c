@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reject.c - counts unauthenticated peers and malformed requests, and logs a few of them a second as warnings. */
+/* reject.c - counts and logs refused connections and messages. Those without a request are no warning. */
 #include "net/channel/channel.h"
 #include "base/utf8.h"
 
@@ -48,8 +48,9 @@ void wfi_silent_due(wfi_timer *timer)
     transport->silent = 0;
     if (!count)
         return;
-    transport->stats.unauthenticated_refused += count - 1;
-    wfi_transport_refused(transport,
-                          "%llu unauthenticated connections to the fabric's port sent no request and were closed",
-                          (unsigned long long)count);
+    transport->stats.unauthenticated_refused += count;
+    wfi_log_net(transport, WEFT_LOG_INFO,
+                "%llu connections to the fabric's port were closed before they sent a request: of slow, ended or other "
+                "users' workers, or of processes that are not of the job",
+                (unsigned long long)count);
 }
