@@ -2,25 +2,25 @@
 /* hosts.c - see hosts.h. */
 #include "run/hosts.h"
 
+#include "base/clock.h"
 #include "base/launchers.h"
+#include "base/resolve.h"
 #include "job/bootstrap/nodelist.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SLOTS_MOST 65536
 #define LINE_BYTES 4096
 #define LINES_MOST 65536
-#define RESOLVE_S 5 /* for all names together */
+#define RESOLVE_MS 5000 /* for all names together */
+#define LOOKUPS_MAX 64
 
 /* The room doubles when the count is a power of two. NULL: out of memory. */
 static host *add_host(host_list *list, const char *name, host_method method)
@@ -63,10 +63,9 @@ const char *host_address(const host *one)
 /* Whether the resolver, usually /etc/hosts, has this full name for this machine, whose own name lacks a domain. */
 static bool is_full_name(const char *name, const char *own)
 {
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
     struct addrinfo *found = NULL;
-    bool is_same = getaddrinfo(own, NULL, &hints, &found) == 0 && found->ai_canonname &&
-                   strcasecmp(found->ai_canonname, name) == 0;
+    bool is_same = wfi_resolve(own, 0, AI_CANONNAME, wfi_deadline(&wfi_clock_real, RESOLVE_MS), &found) == 0 &&
+                   found->ai_canonname && strcasecmp(found->ai_canonname, name) == 0;
     if (found)
         freeaddrinfo(found);
     return is_same;
@@ -171,55 +170,28 @@ static bool read_line(host_list *list, char *line, const char *path, int number)
 
 /* ---- Two names of one machine ----------------------------------------------------------------------------------- */
 
-typedef struct question { /* to the resolver. A late answer is written to it, so it is never freed */
-    struct gaicb asked;
-    char name[NI_MAXHOST];
-} question;
-
-static const struct addrinfo any_address = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-
-/* Asks for the addresses of all hosts at once. Returns how many questions there are. */
-static size_t ask(const host_list *list, question *questions)
+/* Resolves the names of all hosts, LOOKUPS_MAX at a time. NULL: no address of that host is known. */
+static void resolve_all(const host_list *list, struct addrinfo **addresses)
 {
-    size_t count = 0;
-    for (; count < list->count; count++) {
-        question *one = &questions[count];
-        struct gaicb *asked = &one->asked;
-        const host *of = &list->items[count];
-        if (of->method == HOST_HERE)
-            (void)gethostname(one->name, sizeof one->name - 1);
-        else
-            snprintf(one->name, sizeof one->name, "%s", host_address(of));
-        *asked = (struct gaicb){.ar_name = one->name, .ar_request = &any_address};
-        if (getaddrinfo_a(GAI_NOWAIT, &asked, 1, NULL) != 0)
-            break;
-    }
-    return count;
-}
-
-static void await_answers(question *questions, size_t count)
-{
-    struct timespec now, end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += RESOLVE_S;
-    for (size_t i = 0; i < count; i++) {
-        const struct gaicb *asked = &questions[i].asked;
-        while (gai_error(&questions[i].asked) == EAI_INPROGRESS) {
-            clock_gettime(CLOCK_MONOTONIC, &now);
-            const struct timespec left = {.tv_sec = end.tv_sec - now.tv_sec};
-            if (left.tv_sec <= 0)
-                return;
-            (void)gai_suspend(&asked, 1, &left);
+    wfi_lookup *lookups[LOOKUPS_MAX];
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, RESOLVE_MS);
+    for (size_t from = 0; from < list->count && wfi_now(&wfi_clock_real) < deadline_ns; from += LOOKUPS_MAX) {
+        size_t count = list->count - from < LOOKUPS_MAX ? list->count - from : LOOKUPS_MAX;
+        for (size_t i = 0; i < count; i++) {
+            const host *one = &list->items[from + i];
+            char own[HOST_NAME_MAX + 1] = "";
+            (void)gethostname(own, sizeof own - 1);
+            lookups[i] = wfi_lookup_begin(one->method == HOST_HERE ? own : host_address(one), 0, 0);
         }
+        for (size_t i = 0; i < count; i++)
+            (void)wfi_lookup_end(lookups[i], deadline_ns, &addresses[from + i]);
     }
 }
 
-static bool share_address(question *a, question *b)
+static bool share_address(const struct addrinfo *a, const struct addrinfo *b)
 {
-    if (gai_error(&a->asked) != 0 || gai_error(&b->asked) != 0)
-        return false;
-    for (const struct addrinfo *x = a->asked.ar_result; x; x = x->ai_next)
-        for (const struct addrinfo *y = b->asked.ar_result; y; y = y->ai_next)
+    for (const struct addrinfo *x = a; x; x = x->ai_next)
+        for (const struct addrinfo *y = b; y; y = y->ai_next)
             if (x->ai_addrlen == y->ai_addrlen && memcmp(x->ai_addr, y->ai_addr, x->ai_addrlen) == 0)
                 return true;
     return false;
@@ -234,17 +206,17 @@ static bool have_one_user(const host *a, const host *b)
 /* Names that resolve to one address are one host, so that the ranks of its workers on the machine are right. */
 static bool merge_names(host_list *list, const char *path)
 {
-    static question *questions; /* keeps them reachable */
-    questions = list->count > 1 ? calloc(list->count, sizeof *questions) : NULL;
-    size_t *of = calloc(list->count, sizeof *of), kept = 0; /* the question of each kept host */
-    size_t asked = questions && of ? ask(list, questions) : 0;
-    bool ok = of != NULL;
-    await_answers(questions, asked);
-    for (size_t i = 0; i < list->count && of; i++) {
+    size_t count = list->count, kept = 0;
+    size_t *of = calloc(count, sizeof *of); /* the place in `addresses` of each kept host */
+    struct addrinfo **addresses = calloc(count, sizeof(struct addrinfo *));
+    bool ok = of && addresses;
+    if (ok && count > 1)
+        resolve_all(list, addresses);
+    for (size_t i = 0; i < count && of && addresses; i++) {
         host *one = &list->items[i], *same = NULL;
         for (size_t k = 0; k < kept && !same; k++)
             if ((one->method == HOST_HERE && list->items[k].method == HOST_HERE) ||
-                (i < asked && share_address(&questions[of[k]], &questions[i])))
+                share_address(addresses[of[k]], addresses[i]))
                 same = &list->items[k];
         if (same && !have_one_user(same, one)) {
             fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
@@ -259,7 +231,11 @@ static bool merge_names(host_list *list, const char *path)
         of[kept] = i;
         list->items[kept++] = *one;
     }
-    list->count = of ? kept : list->count;
+    list->count = of && addresses ? kept : count;
+    for (size_t i = 0; i < count && addresses; i++)
+        if (addresses[i])
+            freeaddrinfo(addresses[i]);
+    free(addresses);
     free(of);
     return ok;
 }

@@ -7,11 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,15 +43,6 @@ void wfi_tune_socket(int fd)
     for (size_t i = 0; i < sizeof settings / sizeof settings[0];
          i++) /* a socket works without an option that it refuses */
         (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value, sizeof settings[i].value);
-}
-
-static struct addrinfo *resolve(const char *host, int port, int flags)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    return getaddrinfo(host, service, &hints, &found) == 0 ? found : NULL;
 }
 
 static int listen_on(const struct addrinfo *where, int *out)
@@ -91,15 +80,16 @@ static weft_status listen_failed(const char *host, int port, int trouble, weft_e
 
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
 {
-    struct addrinfo *found = resolve(host, port, AI_PASSIVE);
-    if (!found && wfi_descriptors_lack(1)) /* to read /etc/hosts */
+    struct addrinfo *found;
+    int trouble = wfi_resolve(host, port, AI_PASSIVE, WFI_NEVER, &found);
+    if (trouble && wfi_descriptors_lack(1)) /* to read /etc/hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
-    if (!found)
+    if (trouble)
         return wfi_error_fail(
             error, WEFT_ERR_INVALID,
             "MASTER_ADDR \"%s\" does not resolve: set it (weft-run: --master-addr) to an address of rank 0's machine",
             host);
-    int trouble = EADDRNOTAVAIL;
+    trouble = EADDRNOTAVAIL;
     for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
         trouble = listen_on(where, fd);
     freeaddrinfo(found);
@@ -139,21 +129,12 @@ bool wfi_endpoint_is_loopback(const wfi_endpoint *where)
     return where->address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-bool wfi_host_says_loopback(const char *host)
-{
-    static const char *const names[] = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcasecmp(host, names[i]) == 0)
-            return true;
-    return strncmp(host, "127.", 4) == 0;
-}
-
-bool wfi_host_is_loopback(const char *host)
+bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns)
 {
     if (wfi_host_says_loopback(host))
         return true;
-    struct addrinfo *found = resolve(host, 0, 0);
-    bool is_loopback = found != NULL;
+    struct addrinfo *found = NULL;
+    bool is_loopback = !wfi_resolve(host, 0, 0, deadline_ns, &found);
     for (const struct addrinfo *at = found; at && is_loopback; at = at->ai_next) {
         wfi_endpoint where = {.size = at->ai_addrlen};
         memcpy(&where.address, at->ai_addr, at->ai_addrlen);
@@ -181,10 +162,11 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
 }
 
-bool wfi_endpoint_towards(const char *host, wfi_endpoint *out)
+bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *out)
 {
-    struct addrinfo *found = resolve(host, 9, 0); /* a datagram socket: connecting sends nothing */
-    int fd = found ? socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    struct addrinfo *found = NULL;
+    int trouble = wfi_resolve(host, 9, 0, deadline_ns, &found);
+    int fd = trouble ? -1 : socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* connecting it sends nothing */
     *out = (wfi_endpoint){.size = sizeof out->address};
     bool ok = fd >= 0 && !connect(fd, found->ai_addr, found->ai_addrlen) &&
               !getsockname(fd, (struct sockaddr *)&out->address, &out->size);
@@ -195,10 +177,10 @@ bool wfi_endpoint_towards(const char *host, wfi_endpoint *out)
     return ok;
 }
 
-bool wfi_address_towards(const char *host, char *out, size_t room)
+bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size_t room)
 {
     wfi_endpoint local;
-    return wfi_endpoint_towards(host, &local) &&
+    return wfi_endpoint_towards(host, deadline_ns, &local) &&
            !getnameinfo((struct sockaddr *)&local.address, local.size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
 }
 
@@ -245,25 +227,13 @@ static uint64_t share_of(uint64_t deadline_ns, bool is_last)
 
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd)
 {
-    struct addrinfo *found = resolve(host, port, 0);
-    int trouble = EHOSTUNREACH;
-    for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
+    struct addrinfo *found = NULL;
+    int trouble = wfi_resolve(host, port, 0, deadline_ns, &found);
+    if (trouble && wfi_descriptors_lack(1)) /* to read /etc/hosts */
+        return EMFILE;
+    for (const struct addrinfo *where = found; where; where = trouble ? where->ai_next : NULL)
         trouble = connect_address(where->ai_addr, where->ai_addrlen, share_of(deadline_ns, !where->ai_next), fd);
     if (found)
         freeaddrinfo(found);
-    return trouble;
-}
-
-int wfi_start_quiet_thread(pthread_t *thread, void *(*run)(void *arg), void *arg, const char *name)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    int trouble = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (trouble)
-        return trouble;
-    trouble = pthread_create(thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!trouble)
-        (void)pthread_setname_np(*thread, name);
     return trouble;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* socket.h - listens, connects, computes timeouts of poll(2), and starts threads with all signals blocked. */
+/* socket.h - listens, connects, and computes timeouts of poll(2). */
 #ifndef WFI_SOCKET_H
 #define WFI_SOCKET_H
 
 #include "base/clock.h"
+#include "base/resolve.h"
 
 #include <weft/status.h>
 
-#include <pthread.h>
 #include <sys/socket.h>
 
 typedef struct wfi_endpoint { /* a resolved address */
@@ -25,24 +25,23 @@ weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out);
 int wfi_listening_port(int listen_fd); /* 0 if it is no internet socket */
 
 bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
-/* Whether the host is explicitly loopback: "localhost", "127.0.0.1", "::1". */
-bool wfi_host_says_loopback(const char *host);
 /* The advice if no route leads to such a host. */
 #define WFI_LOOPBACK_HINT "the loopback interface is down: bring it up (ip link set lo up)"
-/* Whether it is explicitly loopback, or resolves only to loopback addresses (this may query a name server). */
-bool wfi_host_is_loopback(const char *host);
+/* Whether the host is explicitly loopback, or resolves only to loopback addresses. */
+bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns);
 
 /*
  * Makes one attempt to connect, to all addresses of the name in turn, until the deadline. *fd is a non-blocking socket
- * with TCP_NODELAY. Returns 0 or an errno value; EHOSTUNREACH if the name does not resolve (yet).
+ * with TCP_NODELAY. Returns 0 or an errno value; EHOSTUNREACH if the name does not resolve (yet), EMFILE if this process
+ * is out of descriptors.
  */
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd);
 int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd);
 
-/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve, or there is
- * no route. Sends nothing (this may query a name server). */
-bool wfi_endpoint_towards(const char *host, wfi_endpoint *out);
-bool wfi_address_towards(const char *host, char *out, size_t room);
+/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve until the
+ * deadline, or there is no route. Sends nothing to `host`. */
+bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *out);
+bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size_t room);
 
 bool wfi_is_connected_to_itself(int fd);
 
@@ -51,8 +50,5 @@ void wfi_tune_socket(int fd);
 
 /* The timeout for poll(2) until a deadline: rounded up, at most a minute. */
 int wfi_poll_timeout(uint64_t now_ns, uint64_t deadline_ns);
-
-/* A thread with all signals blocked. Returns 0 or an errno value. */
-int wfi_start_quiet_thread(pthread_t *thread, void *(*run)(void *arg), void *arg, const char *name);
 
 #endif

@@ -37,6 +37,7 @@
 #define FIRST_TRY_MS 2000 /* for one address, in the first round; a firewall may drop what is sent to it */
 #define LAST_TRY_MS 16000
 #define PAUSE_NS 20000000l
+#define OWN_NAME_MS 2000 /* to resolve this machine's name, whose address only comes first */
 
 /* In the order of preference. */
 typedef struct addresses {
@@ -84,8 +85,9 @@ static bool text_of(const struct sockaddr *address, char *text, size_t room)
 static bool resolve_own_name(char *text, size_t room)
 {
     char name[256] = "";
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    if (gethostname(name, sizeof name - 1) || getaddrinfo(name, NULL, &hints, &found))
+    struct addrinfo *found;
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, OWN_NAME_MS);
+    if (gethostname(name, sizeof name - 1) || wfi_resolve(name, 0, 0, deadline_ns, &found))
         return false;
     bool ok = order_of(found->ai_addr) < NO_USE && text_of(found->ai_addr, text, room);
     freeaddrinfo(found);

@@ -56,12 +56,12 @@ static void name_job(wfi_secret *secret)
 }
 
 /* Rank 0: its address on the network that leads to another node of the step. */
-static void own_address(const char *list, const char *own, char *out, size_t room)
+static void own_address(const char *list, const char *own, int64_t timeout_ms, char *out, size_t room)
 {
     char other[256];
     snprintf(out, room, "%s", own);
     if (wfi_nodelist_at(list, 1, other, sizeof other))
-        (void)wfi_address_towards(other, out, room);
+        (void)wfi_address_towards(other, wfi_deadline(&wfi_clock_real, timeout_ms), out, room);
 }
 
 static weft_status check_secret(const wfi_bootstrap_ask *ask, int nodes, wfi_bootstrap_answer *answer,
@@ -147,7 +147,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     if (status)
         return status;
     if (nodes != 1 && !ask->master_addr)
-        own_address(list, host, answer->address, sizeof answer->address);
+        own_address(list, host, ask->timeout_ms, answer->address, sizeof answer->address);
     return take_port(nodes == 1 && !ask->master_addr, answer, error);
 }
 

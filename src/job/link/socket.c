@@ -455,7 +455,7 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     if (at->reached)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                               "what listens on %s port %d is no store of weft's, or hangs: it did not answer within "
-                              "%lld ms",
+                              "%lld ms. If it is rank 0, its log says whether it is out of file descriptors",
                               host, port, waited_ms);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                           "rank 0's store on %s port %d could not be reached within %lld ms: %s%s", host, port,
@@ -499,6 +499,8 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
     say_what_we_await(at); /* from now on */
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
+        if (at->trouble == EMFILE)
+            return wfi_descriptors_fail("connect to rank 0's store", error);
         if (left_ms == 0)
             return join_failed(link, at, error);
         say_what_we_await(at);

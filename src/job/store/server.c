@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text/log.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <sodium.h>

@@ -10,7 +10,6 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
 #include <string.h>
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
@@ -38,22 +37,24 @@ static bool interface_of(const struct sockaddr *address, char *name, size_t room
     return found != NULL;
 }
 
-/* Finds the interface that has the address of the name `host`. */
-static bool find_interface(const char *host, char *name, size_t room)
+/* Finds the interface that has this numeric address. */
+static bool find_interface(const char *address, char *name, size_t room)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
-    if (getaddrinfo(host, NULL, &hints, &list))
+    struct addrinfo *list;
+    if (wfi_resolve(address, 0, AI_NUMERICHOST, WFI_NEVER, &list))
         return false;
     bool found = interface_of(list->ai_addr, name, room);
     freeaddrinfo(list);
     return found;
 }
 
-/* Finds the interface for packets to `host`. */
-static bool find_interface_towards(const char *host, char *name, size_t room)
+/* Finds the interface for packets to rank 0. */
+static bool find_interface_towards(const weft_agent_options *options, char *name, size_t room)
 {
     wfi_endpoint local;
-    return wfi_endpoint_towards(host, &local) && interface_of((struct sockaddr *)&local.address, name, room);
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, options->rendezvous_timeout_ms);
+    return wfi_endpoint_towards(options->master_addr, deadline_ns, &local) &&
+           interface_of((struct sockaddr *)&local.address, name, room);
 }
 
 /* Whether the first fabric of the list that uses a network is one over IP: it takes the interface of the route. */
@@ -75,7 +76,7 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
             return near;
     }
     if (!options->iface)
-        return find_interface_towards(options->master_addr, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
+        return find_interface_towards(options, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
     wfi_cores *cores = wfi_topo_near_interface(options->iface);
     if (!cores && find_interface(options->iface, name, sizeof name))
         cores = wfi_topo_near_interface(name);

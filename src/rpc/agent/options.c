@@ -15,6 +15,7 @@
 #include "tensor/parallel.h"
 #include "topo/share.h"
 
+#include <errno.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,22 +351,43 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     return st;
 }
 
+/* A name server that does not answer costs the time limit once, not once for each use of the name. Other names that
+ * do not resolve are reported, or tried again, where they are used. */
+static weft_status check_name_server(const weft_agent_options *values, weft_error **error)
+{
+    struct addrinfo *found = NULL;
+    uint64_t from_ns = wfi_now(&wfi_clock_real);
+    uint64_t deadline_ns = wfi_deadline_after(from_ns, values->rendezvous_timeout_ms);
+    int trouble = wfi_resolve(values->master_addr, 0, 0, deadline_ns, &found);
+    if (found)
+        freeaddrinfo(found);
+    if (trouble != ETIMEDOUT)
+        return WEFT_OK;
+    return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                          "MASTER_ADDR \"%s\" was not resolved within %llu ms: the name server does not answer "
+                          "(/etc/resolv.conf): set a numeric address, or add the name to /etc/hosts",
+                          values->master_addr, (unsigned long long)(wfi_now(&wfi_clock_real) - from_ns) / 1000000);
+}
+
 /* Where rank 0 is: its address and port, which may come with a secret. */
 static weft_status resolve_store(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
     bool insecure = false;
-    weft_status st =
-        values->master_port || values->sim ? find_address(given, out, error) : find_rank_0(given, out, error);
+    weft_status st = values->sim ? WEFT_OK : check_name_server(values, error);
+    if (!st)
+        st = values->master_port || values->sim ? find_address(given, out, error) : find_rank_0(given, out, error);
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
     if (!st)
         st = wfi_env_bool("WEFT_INSECURE", &insecure, error);
-    bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* other machines can reach the ports */
-    if (!st && !values->secret)
-        wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed && !insecure ? WEFT_LOG_WARN : WEFT_LOG_INFO,
-                   "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
-                   out->name);
+    if (st || values->secret)
+        return st;
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, values->rendezvous_timeout_ms);
+    bool is_exposed = !insecure && !values->sim && !wfi_host_is_loopback(out->master_addr, deadline_ns);
+    wfi_log_in(&(wfi_log_context){.rank = values->rank}, is_exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
+               "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
+               out->name);
     return st;
 }
 

@@ -6,8 +6,8 @@
 #include "rpc/observe/observe.h"
 
 #include "base/error.h"
-#include "base/socket.h"
 #include "base/text/log.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <signal.h>
