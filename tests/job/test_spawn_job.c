@@ -298,6 +298,14 @@ static void what_follows_from_rank_0_is_no_error(void **state)
     assert_non_null(strstr(said, "killed by signal 9"));
 }
 
+/* Rank 0 may lack what it needs to tell them, such as descriptors; no child can join without it. */
+static void nobody_waits_for_rank_0_that_failed(void **state)
+{
+    weft_job *job = spawn(2, "hang", NULL);
+    wfi_job_fail(job);
+    expect(job, WEFT_FOREVER, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
+}
+
 static void a_straggler_is_ended(void **state)
 {
     expect(spawn(2, "hang", NULL), 200, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
@@ -708,6 +716,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_worst_exit_code_is_told),
         cmocka_unit_test(a_killed_child_counts_as_128_and_the_signal),
         cmocka_unit_test(what_follows_from_rank_0_is_no_error),
+        cmocka_unit_test(nobody_waits_for_rank_0_that_failed),
         cmocka_unit_test(a_straggler_is_ended),
         cmocka_unit_test(a_deaf_straggler_is_killed),
         cmocka_unit_test(a_stopped_straggler_is_killed),

@@ -235,6 +235,7 @@ static void test_bad_variables(void **state)
                {"MASTER_PORT", "0", ""},
                {"MASTER_PORT", "65536", ""},
                {"MASTER_PORT", "http", "1 to 65535"},
+               {"MASTER_ADDR", "10.0.0.1 ", "has no spaces"},
                {"WEFT_WORKERS", "0", ""},
                {"WEFT_WORKERS", "1025", ""},
                {"WEFT_WORKERS", "many", "1 to 1024"},
@@ -282,6 +283,19 @@ static void test_bad_variables(void **state)
     clear_environment(NULL);
     setenv("WEFT_NAME", "two words", 1);
     must_refuse(NULL, "name", "two words");
+    clear_environment(NULL);
+    setenv("WEFT_SECRET_FD", "65535", 1); /* a launcher in between has closed it */
+    must_refuse(NULL, "WEFT_SECRET_FD", "do not start another launcher (mpirun, srun) in a worker of weft-run");
+    clear_environment(NULL);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MPI_LOCALNRANKS", "2", 1);
+    unsetenv("MASTER_PORT");
+    setenv("PMI_FD", "65535", 1);
+    must_refuse(NULL, "PMI_FD is \"65535\"", "or is closed");
+    unsetenv("MPI_LOCALNRANKS");
+    unsetenv("PMI_FD");
+    clear_environment(NULL);
 }
 
 static void test_bad_fields(void **state)

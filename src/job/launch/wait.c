@@ -31,6 +31,7 @@
 #define SLICE_NS (100ull * 1000 * 1000)
 #define BLIND_NS (5l * 1000 * 1000) /* the same, without pidfds */
 #define TERM_MS 1000                /* from SIGTERM to SIGKILL */
+#define FAILED_MS 3000              /* the longest wait if rank 0's agent did not open: no child can join any more */
 
 int weft_job_pid(const weft_job *job, int rank)
 {
@@ -286,8 +287,8 @@ static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
     name_failures(job, failures, sizeof failures);
     const char *colon = *failures ? ": " : "";
     if (status == WEFT_ERR_TIMEOUT)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s%s",
-                (long long)wait_ms, colon, failures);
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms%s, and the rest were killed%s%s",
+                (long long)wait_ms, job->has_failed ? " after rank 0 had failed" : "", colon, failures);
     else if (status == WEFT_ERR_REMOTE)
         wfi_log(level_of(job), "weft_job_close: children failed%s%s", colon, failures);
     else if (status)
@@ -306,6 +307,8 @@ weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: wait_ms is %lld: 0, more, or WEFT_FOREVER", (long long)wait_ms);
         return WEFT_ERR_INVALID;
     }
+    if (job->has_failed && (wait_ms == WEFT_FOREVER || wait_ms > FAILED_MS))
+        wait_ms = FAILED_MS;
     bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, wait_ms)), unknown;
     if (!in_time) {
         signal_all(job, SIGTERM);

@@ -125,7 +125,9 @@ static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
 {
     (void)unsetenv("WEFT_SECRET_FD");
     if (fd < 0)
-        return secret_fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD", "names no open descriptor");
+        return secret_fail(error, WEFT_ERR_INVALID, "WEFT_SECRET_FD",
+                           "names no open descriptor: a program between weft-run and this one has closed it; do "
+                           "not start another launcher (mpirun, srun) in a worker of weft-run");
     weft_status status = read_descriptor(fd, false, "WEFT_SECRET_FD", out, error);
     close(fd);
     return status ? status : keep_secret(out, "WEFT_SECRET_FD", error);

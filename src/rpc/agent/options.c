@@ -209,9 +209,11 @@ static weft_status no_store(weft_error **error)
     (void)wfi_pmix_world_size(&size, &why); /* only for the reason */
     if (wfi_env_string("PMI_FD") && wfi_env_string("MPI_LOCALNRANKS"))
         return invalid(
-            error, "no MASTER_PORT, and the connection to mpiexec (PMI_FD) belongs to MPI in this program, or is "
-                   "closed: pass weft_agent_options.bootstrap, or set MASTER_ADDR and MASTER_PORT to the address of "
-                   "rank 0 and a free port there");
+            error,
+            "no MASTER_PORT, and the connection to mpiexec (PMI_FD is \"%s\") belongs to MPI in this program, or is "
+            "closed: pass weft_agent_options.bootstrap, or set MASTER_ADDR and MASTER_PORT to the address of rank 0 "
+            "and a free port there",
+            wfi_env_string("PMI_FD"));
     return invalid(
         error,
         "no MASTER_PORT, and %s: start the program with weft-run -n N, srun, or mpirun, or set MASTER_ADDR and "
@@ -314,6 +316,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     }
     strip_brackets(out->master_addr);
     strip_brackets(out->iface);
+    if (out->master_addr[strcspn(out->master_addr, " \t\r\n")])
+        return invalid(error, "MASTER_ADDR is \"%s\": a name or address of a host has no spaces", out->master_addr);
     if (strncasecmp(out->master_addr, "fe80:", 5) == 0 && !strchr(out->master_addr, '%'))
         return invalid(error, "MASTER_ADDR is \"%s\": a link-local address needs its interface behind it: %s%%eth0",
                        out->master_addr, out->master_addr);
