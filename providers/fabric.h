@@ -68,8 +68,9 @@ typedef struct wfi_completion {
     wfi_fabric_op *op;
     /* WEFT_OK; WEFT_ERR_TOO_LARGE: the message did not fit the receive; WEFT_ERR_CANCELLED: the lane was closed;
      * WEFT_ERR_UNREACHABLE: the lane broke (on verbs perhaps because a message did not fit). WEFT_ERR_INVALID: memory
-     * of a read or write, here or at the peer, cannot be accessed; the lane continues. Only host detects that; on other
-     * fabrics the lane breaks. Any other error: the operation failed, and the lane is to be closed. */
+     * of a read or write, here or at the peer, cannot be accessed; the lane continues. Only fabrics with
+     * limits.reports_memory (host) detect that. On others the lane breaks, wrong
+     * bytes arrive (tcp), or the process gets SIGSEGV. Any other error: the operation failed, and the lane is to be closed. */
     weft_status status;
     size_t size; /* of a receive with status WEFT_OK: bytes that arrived */
 } wfi_completion;
@@ -129,6 +130,7 @@ typedef struct wfi_fabric_limits {
     bool needs_local_regions;
     bool open_blocks;          /* lane_open may take seconds: it is called without locks */
     bool target_must_progress; /* peers' reads and writes proceed only while this worker polls */
+    bool reports_memory;       /* see wfi_completion.status */
     bool writes;               /* peers of this fabric can write to each other's memory: `write` is not NULL */
     /* Why reads do not work on any lane (lanes carry messages only, and `read` returns WEFT_ERR_UNSUPPORTED); NULL:
      * they work. Valid forever. */

@@ -24,6 +24,7 @@ static const wfi_fabric_limits limits = {
     .rma_max = WFI_HOST_RMA_MAX,
     .inject_max = WFI_HOST_INJECT_MAX,
     .keys_per_transfer = true,
+    .reports_memory = true,
 };
 
 static wfi_host *create(const wfi_fabric_options *options)

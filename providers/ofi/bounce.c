@@ -200,8 +200,8 @@ static void go_on(wfofi_fabric *fabric, wfofi_bounce *bounce)
         end(fabric, bounce, state == WFOFI_CLOSING ? WEFT_ERR_CANCELLED : WEFT_ERR_UNREACHABLE);
     else if (ret == -FI_EAGAIN)
         wfi_list_push_back(&fabric->bounces.stalled, &bounce->link);
-    else if (ret != 0)
-        end(fabric, bounce, wfofi_status((int)ret));
+    else if (ret != 0) /* not WEFT_ERR_INVALID, which means memory that cannot be accessed (fabric.h) */
+        end(fabric, bounce, WEFT_ERR_FABRIC);
 }
 
 void wfofi_bounce_step(wfofi_fabric *fabric, wfofi_op *piece, weft_status status)

@@ -234,13 +234,15 @@ static weft_status look_at_places(const wfi_operation *operation, const wfi_grou
     return refuse(group, what, "input and output overlap: give each memory of its own");
 }
 
-/* The memory of the user's tensors. The other members must not wait for a member that lacks it. */
+/* The memory of the user's tensors. The other members must not wait for a member that lacks it, and weft computes with
+ * it: without this check that would raise SIGSEGV. */
 static weft_status look_at_memory(const wfi_operation *operation, const wfi_group_request *what)
 {
     weft_group *group = operation->group;
     bool only_reads = what->kind == WFI_BROADCAST && (size_t)group->index == what->root;
     int me = wfi_agent_rank(group->agent);
-    for (int i = WFI_INPUT; i <= WFI_OUTPUT; i++) {
+    bool is_one = has_one_tensor(what->kind) && operation->memory[WFI_OUTPUT].storage;
+    for (int i = is_one ? WFI_OUTPUT : WFI_INPUT; i <= WFI_OUTPUT; i++) {
         bool writes = i == WFI_OUTPUT && !only_reads;
         const wfi_storage *storage = operation->memory[i].storage;
         size_t size = storage ? weft_tensor_nbytes(i == WFI_INPUT ? what->input : what->output) : 0;

@@ -183,7 +183,7 @@ void wfi_transfer_trouble(const wfi_transfer *transfer, const wfi_peer *peer, we
 {
     const int me = peer->transport->rank;
     *out = '\0';
-    if (status == WEFT_ERR_INVALID && transfer)
+    if (transfer && transfer->is_spoilt)
         snprintf(out, room, "its memory on rank %d cannot be %s: " WFI_INACCESSIBLE,
                  transfer->is_bad_here ? me : peer->rank,
                  (transfer->kind == WFI_PULL) != transfer->is_bad_here ? "read" : "written");

@@ -113,8 +113,7 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
         weft_tensor_unref(place);
         return NULL;
     }
-    /* Places that this side offered were checked when its call began, without the lock. */
-    if (!d->options->landed_count &&
+    if (d->options->checks_places &&
         !wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true)) {
         fail(d, WEFT_ERR_INVALID, "the memory of the landing place of tensor %zu cannot be written: " WFI_INACCESSIBLE,
              index);
@@ -235,7 +234,7 @@ static void decode_tensors(decoding *d, weft_value *value)
         (void)decode_tensor(d);
     if (!d->options)
         return;
-    weft_tensor **items = wfi_calloc(count + 1, sizeof *items);
+    weft_tensor **items = wfi_calloc(count, sizeof *items);
     if (!items) {
         fail(d, WEFT_ERR_MEMORY, "no memory for %u tensors", count);
         return;
@@ -330,7 +329,7 @@ static void decode_list(decoding *d, weft_value *value, int depth)
             decode_value(d, &one, depth);
         return;
     }
-    weft_value *items = wfi_calloc(count + 1, sizeof *items);
+    weft_value *items = wfi_calloc(count, sizeof *items);
     if (!items) {
         fail(d, WEFT_ERR_MEMORY, "no memory for %u values", count);
         return;

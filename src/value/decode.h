@@ -37,6 +37,7 @@ typedef struct wfi_decode_options {
      * status, and with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
+    bool checks_places;  /* whether the memory of a place can be written */
     size_t landed_count; /* number of landing places that this side offered; a PUSH beyond is a protocol error */
     bool takes_linked;   /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
 } wfi_decode_options;

@@ -153,12 +153,6 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         return;
     }
     size_t nbytes = weft_tensor_nbytes(flat);
-    bool in_place = !e->all_inline && nbytes > WFI_TINY_TENSOR; /* otherwise it is copied here */
-    if (in_place && !wfi_storage_is_accessible(flat->storage, weft_tensor_data(flat), nbytes, false)) {
-        e->status = WEFT_ERR_INVALID;
-        weft_tensor_unref(flat);
-        return;
-    }
     bool has_landing = e->options->landing;
     out->packed_bytes += weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
     size_t at = out->meta.size;
@@ -167,7 +161,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         add_linked(e, tensor, at);
     if (has_landing && !fits_landing(e->options, flat, index)) {
         e->status = WEFT_ERR_SHAPE;
-    } else if (!in_place) {
+    } else if (e->all_inline || nbytes <= WFI_TINY_TENSOR) {
         wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
         wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
         out->copied_bytes += wfi_copied(nbytes);

@@ -12,6 +12,12 @@ enum { BYTES = 4 << 20, COUNT = BYTES / 4, BOUND_MS = 1000 };
 
 static const char *fabric;
 
+/* host reports memory that cannot be read; for tcp weft checks it before it sends. */
+static const char *said(const char *by_host, const char *by_tcp)
+{
+    return strcmp(fabric, "tcp") ? by_host : by_tcp;
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static void unmap(void *memory)
@@ -113,16 +119,28 @@ static void arguments_and_results(weft_agent *agent, void *arg)
         weft_tensor *tensor = bad(kind);
         must_fail(agent, "take",
                   WEFT_VALUES(weft_of_tensor(fine), weft_of_tensor(fine), weft_of_tensor(tensor), weft_of_tensor(fine)),
-                  (weft_tensors){0}, "argument 2: the memory of tensor 0 cannot be read");
+                  (weft_tensors){0},
+                  said("value 2 could not be pulled: its memory on rank 1 cannot be read",
+                       "argument 2: the memory of tensor 0 cannot be read"));
         must_fail(agent, "give", WEFT_VALUES(weft_of_i64((int64_t)kind)), (weft_tensors){0},
-                  "result 1: the memory of tensor 0 cannot be read");
+                  said("value 1 could not be pulled: its memory on rank 0 cannot be read",
+                       "result 1: the memory of tensor 0 cannot be read"));
+        weft_tensor *places[] = {good(), good()};
+        must_fail(agent, "give", WEFT_VALUES(weft_of_i64((int64_t)kind)), (weft_tensors){places, 2},
+                  said("value 1 could not be pulled: its memory on rank 0 cannot be read",
+                       "result 1: the memory of tensor 0 cannot be read"));
+        weft_tensor_unref(places[0]);
+        weft_tensor_unref(places[1]);
         must_fail(agent, "echo", WEFT_VALUES(weft_of_tensor(fine)), (weft_tensors){&tensor, 1},
-                  "land: the memory of tensor 0 cannot be written");
+                  said("its memory on rank 1 cannot be written", "land: the memory of tensor 0 cannot be written"));
         must_fail(agent, "echo", WEFT_VALUES(weft_of_tensor(fine)), (weft_tensors){&constants, 1},
-                  "land: the memory of tensor 0 cannot be written");
+                  said("its memory on rank 1 cannot be written", "land: the memory of tensor 0 cannot be written"));
         must_fail(agent, "land", WEFT_VALUES(weft_of_tensor(fine)), (weft_tensors){0},
-                  "the memory of the landing place of tensor 0 cannot be written");
-        must_fail(agent, "take", WEFT_VALUES(weft_of_tensor(tensor)), (weft_tensors){0}, "cannot be read");
+                  said("value 0 could not be pulled: its memory on rank 0 cannot be written",
+                       "the memory of the landing place of tensor 0 cannot be written"));
+        must_fail(agent, "take", WEFT_VALUES(weft_of_tensor(tensor)), (weft_tensors){0},
+                  said("value 0 could not be pulled: its memory on rank 1 cannot be read",
+                       "argument 0: the memory of tensor 0 cannot be read"));
         weft_tensor_unref(tensor);
     }
     weft_tensor_unref(fine);

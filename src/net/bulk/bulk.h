@@ -107,6 +107,9 @@ void wfi_registrations_await(wfi_transport *transport);
 typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
 /* Whether all fabrics that this worker and the peer share have remote writes. If not, use WFI_PULL. [locked] */
 bool wfi_peer_can_push(const wfi_peer *peer);
+/* Whether the fabric of transfers to the peer reports memory that cannot be accessed. If not, call
+ * wfi_memory_is_accessible before memory is exposed or pushed. [locked] */
+bool wfi_peer_reports_memory(const wfi_peer *peer);
 typedef struct wfi_transfer wfi_transfer;
 
 typedef struct wfi_transfer_ops { /* [locked] */
@@ -115,7 +118,7 @@ typedef struct wfi_transfer_ops { /* [locked] */
     void (*chunk)(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size);
     /* Called exactly once, when local memory is no longer accessed, and no access will follow. WEFT_OK: all bytes were
      * transferred, by a push into the peer's memory. WEFT_ERR_PROTOCOL: the memory is no longer exposed at the peer.
-     * WEFT_ERR_INVALID: memory of bad_segment cannot be read or written (bad_segment, is_bad_here).
+     * WEFT_ERR_INVALID with is_spoilt: memory of bad_segment cannot be read or written.
      * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: this worker has no descriptors or memory for a connection.
      * WEFT_ERR_UNSUPPORTED: a push, and the fabric has no writes. Also WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
      * WEFT_ERR_UNREACHABLE, WEFT_ERR_CLOSED, and the status with which registering memory failed. */
@@ -135,9 +138,9 @@ struct wfi_transfer {
     uint32_t told; /* result of wfi_peer_bulk_told for the message in which the peer named the memory */
     const wfi_transfer_ops *ops;
     void *net; /* for net */
-    /* If it ended with WEFT_ERR_INVALID because of memory: the segment, and whether that is its local memory. */
+    /* It ended because memory of bad_segment cannot be accessed. is_bad_here: the local memory, not the peer's. */
+    bool is_spoilt, is_bad_here;
     size_t bad_segment;
-    bool is_bad_here;
 };
 
 /*
@@ -291,7 +294,8 @@ void wfi_chunks_free_spares(wfi_transport *transport);
 /* A new connection is up: interrupted transfers, and all if keys last, ask before they continue. */
 void wfi_transfers_invalidate(wfi_bulk *bulk);
 void wfi_transfers_ask(wfi_bulk *bulk); /* sends the next question, if there is one */
-/* No chunk of the connection has moved for long, and the peer answers. Asks about the memory of a chunk in flight. */
+/* No chunk of the connection has moved for long, and the peer answers. Checks the local memory of a chunk in flight, and
+ * asks about the peer's. */
 void wfi_transfers_doubt(wfi_conn *conn);
 void wfi_bulk_answer(wfi_bulk *bulk); /* answers the peer's newest question, when the previous answer has arrived */
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);

@@ -14,9 +14,10 @@
  * truncated. So this side checks its own memory of the chunk before it asks, and the peer checks its memory before it
  * answers. If one of them cannot be accessed, the transfer ends with WEFT_ERR_INVALID.
  *
- * libfabric's tcp does not break the connection if the owner of the memory cannot read it: the reader waits forever. So
- * wfi_encode checks the memory of users before it is exposed. If a connection does not move for long although the peer
- * answers, the detector has this file ask about a chunk in flight (wfi_transfers_doubt).
+ * libfabric's tcp drops the answer to a read of memory that cannot be read, and takes the answers to later reads for the
+ * missing one: wrong bytes arrive, and the last reads never end. It copies to local memory, which raises SIGSEGV. So
+ * memory is checked before it is exposed or read to, except on fabrics with limits.reports_memory. If it becomes bad later, the connection does not move although the peer answers, and the detector has this file
+ * ask about a chunk in flight (wfi_transfers_doubt).
  *
  * If keys last, an answer is valid only for the connection that the peer had when it answered: the peer may withdraw
  * the memory before it has a later one.
@@ -90,7 +91,15 @@ void wfi_transfers_doubt(wfi_conn *conn)
     if (bulk->asked || bulk->revalidate.out || wfi_list_empty(&conn->flights))
         return;
     const wfi_chunk *chunk = wfi_container_of(conn->flights.next, wfi_chunk, flight.link);
-    ask_about(chunk->state, chunk->index);
+    if (wfi_transfer_state_has_local(chunk->state, chunk->index)) {
+        ask_about(chunk->state, chunk->index);
+        return;
+    }
+    uint64_t offset, size;
+    size_t at;
+    (void)wfi_transfer_state_place(chunk->state, chunk->index, &offset, &size, &at);
+    wfi_transfer_state_spoilt(chunk->state, at, true);
+    wfi_channel_broken(conn); /* its chunks in flight will not end */
 }
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
@@ -141,13 +150,14 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
     } else if (answer == WFI_NOT_ON_THIS_FABRIC) {
         if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0, WEFT_ERR_MEMORY))
             wfi_transfer_state_end(state, WEFT_ERR_MEMORY);
-    } else if (answer == WFI_NOT_ACCESSIBLE) {
-        bool hangs = state->under_way; /* wfi_transfers_doubt: its chunks will not end */
-        wfi_transfer_state_spoilt(state, bulk->asked_segment, false);
+    } else {
+        bool hangs = state->under_way; /* wfi_transfers_doubt has asked: its chunks in flight may never end */
+        if (answer == WFI_NOT_ACCESSIBLE)
+            wfi_transfer_state_spoilt(state, bulk->asked_segment, false);
+        else
+            wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
         if (hangs && conn)
             wfi_channel_broken(conn);
-    } else {
-        wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
     }
     wfi_transfers_ask(bulk);
 }

@@ -180,6 +180,7 @@ void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why)
 void wfi_transfer_state_spoilt(wfi_transfer_state *state, size_t segment, bool here)
 {
     if (!state->ending) {
+        state->owner->is_spoilt = true;
         state->owner->bad_segment = segment;
         state->owner->is_bad_here = here;
     }

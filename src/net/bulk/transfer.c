@@ -244,6 +244,13 @@ bool wfi_peer_can_push(const wfi_peer *peer)
     return true;
 }
 
+bool wfi_peer_reports_memory(const wfi_peer *peer)
+{
+    wfi_assert_held(&peer->transport->progress->lock);
+    const wfi_net_fabric *fabric = wfi_channel_exposes_on(peer->channels[WFI_BULK]);
+    return fabric && fabric->limits->reports_memory;
+}
+
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 {
     wfi_transport *transport = peer->transport;

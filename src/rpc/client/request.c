@@ -218,22 +218,22 @@ static void message_done(wfi_message *message, weft_status status)
     drop_hold(call);
 }
 
-static weft_status take_landing(wfi_request *call, weft_tensors land)
+static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
 {
     if (!land.count)
         return WEFT_OK;
     if (land.count > WEFT_MAX_CALL_TENSORS)
         return WEFT_ERR_TOO_LARGE;
-    bool any_large = false;
+    bool any_large = false, checks = wfi_payload_needs_check(call->agent->net, rank);
     call->land = wfi_calloc(land.count, sizeof(*call->land));
     if (!call->land)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < land.count; i++) {
         if (!land.items[i] || wfi_check_plain(land.items[i]))
             return WEFT_ERR_INVALID;
-        const weft_tensor *place = wfi_tensor_read(land.items[i]);
-        call->land[call->land_count++] = (weft_tensor *)place;
-        if (!wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true))
+        const weft_tensor *place = call->land[call->land_count++] = wfi_tensor_read(land.items[i]);
+        if (checks &&
+            !wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true))
             return WEFT_ERR_INVALID;
         any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
     }
@@ -591,13 +591,14 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
     return WEFT_OK;
 }
 
-static weft_status pack_arguments(wfi_request *call, const wfi_call_spec *spec)
+static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(spec);
-    if (!spec->packed)
-        return wfi_encode(&call->arguments.body, spec->arguments, &how);
-    weft_status st = wfi_spec_pack(call->agent, spec);
-    return st ? st : wfi_outbound_share(&call->arguments, *spec->packed);
+    weft_status st =
+        spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
+    if (!st && spec->packed)
+        st = wfi_outbound_share(&call->arguments, *spec->packed);
+    return st ? st : wfi_outbound_check(&call->arguments, call->agent->net, rank);
 }
 
 static void hold_stream(void *owner)
@@ -632,7 +633,7 @@ static weft_status take_items(wfi_request *call, const weft_rpc_options *options
     return call->items ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
+static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_writer_init_growing(&call->header);
     wfi_list_init(&call->child.link);
@@ -649,8 +650,8 @@ static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
         return WEFT_ERR_MEMORY;
     weft_status st = take_items(call, spec->options);
     if (!st)
-        st = pack_arguments(call, spec);
-    return st ? st : take_landing(call, spec->options->land);
+        st = pack_arguments(call, rank, spec);
+    return st ? st : take_landing(call, rank, spec->options->land);
 }
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
@@ -662,7 +663,7 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
     call->function_size = (uint8_t)name_size;
     memcpy(call->function, spec->function, name_size + 1);
     call->agent = wfi_agent_ref(agent);
-    weft_status st = prepare(call, spec);
+    weft_status st = prepare(call, rank, spec);
     weft_future *future = weft_future_ref(call->future);
     wfi_prepared prepared; /* set if `registers` */
     bool registers = !st && needs_registering(call);

@@ -61,7 +61,7 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
     char trouble[sizeof inbound->problem - SENTENCE] = "", value[WFI_FIND_DATA] = "";
     if (!inbound->cancelled)
         wfi_transfer_trouble(&inbound->transfer, inbound->peer, status, trouble, sizeof trouble);
-    if (!inbound->cancelled && status == WEFT_ERR_INVALID && inbound->values)
+    if (!inbound->cancelled && inbound->transfer.is_spoilt && inbound->values)
         wfi_find_data(weft_values_args(inbound->values),
                       inbound->transfer.segments[inbound->transfer.bad_segment].local, value);
     if (!inbound->problem[0])
@@ -311,6 +311,7 @@ static void decode_now(wfi_inbound *inbound)
 {
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
     if (inbound->user_places) {
+        inbound->options.checks_places = !wfi_peer_reports_memory(inbound->peer);
         if (inbound->charge) {
             inbound->options.admit = admit_slab;
             inbound->options.admit_arg = inbound;

@@ -77,6 +77,27 @@ void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *pr
         wfi_prepared_want(prepared, outbound->meta_storage, WFI_REMOTE_READ);
 }
 
+bool wfi_payload_needs_check(wfi_net *net, int rank)
+{
+    wfi_net_lock(net);
+    const wfi_peer *peer = wfi_net_peer(net, rank);
+    bool needs = peer && !wfi_peer_reports_memory(peer);
+    wfi_net_unlock(net);
+    return needs;
+}
+
+weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank)
+{
+    const wfi_encoded *body = &outbound->body;
+    bool checks = body->remote_bytes > WFI_EAGER_LIMIT && wfi_payload_needs_check(net, rank); /* less may be copied */
+    for (size_t i = 0; checks && i < body->remote_count; i++) {
+        const weft_tensor *tensor = body->remote[i].tensor;
+        if (!wfi_storage_is_accessible(tensor->storage, weft_tensor_data(tensor), weft_tensor_nbytes(tensor), false))
+            return WEFT_ERR_INVALID;
+    }
+    return WEFT_OK;
+}
+
 /* ---- Publishing -------------------------------------------------------------------------------------------------- */
 
 static weft_status expose(wfi_outbound *outbound, wfi_peer *peer, wfi_storage *storage, void *bytes, size_t size)

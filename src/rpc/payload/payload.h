@@ -72,6 +72,11 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
 /* Adds to *prepared the memory that wfi_outbound_publish will expose. After this call at most `later` bytes may be
  * added to the metadata. [agent lock] */
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
+/* Whether memory that the worker is to read or write must be checked first, because the fabric does not report memory
+ * that cannot be accessed. Without the lock: the check touches each page. */
+bool wfi_payload_needs_check(wfi_net *net, int rank);
+/* WEFT_ERR_INVALID: memory of a tensor that the worker is to read cannot be read. Checks what must be checked. */
+weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank);
 /*
  * Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
  * otherwise the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they

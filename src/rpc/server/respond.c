@@ -151,7 +151,7 @@ static weft_error *push_error(weft_call *call, weft_status status)
 {
     char trouble[384], value[WFI_FIND_DATA] = "";
     wfi_transfer_trouble(&call->push, call->peer, status, trouble, sizeof trouble);
-    if (status == WEFT_ERR_INVALID)
+    if (call->push.is_spoilt)
         wfi_find_data(weft_values_args(call->results), call->pushes[call->push.bad_segment].local, value);
     return wfi_call_error(call, status, "the results%s%s could not be pushed to their landing places%s%s",
                           *value ? ": " : "", value, *trouble ? ": " : "", trouble);
@@ -227,6 +227,8 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     weft_status st = wfi_encode(&call->outbound.body, results, &how);
     if (!st)
         wfi_encode_landing_count(&call->outbound.body, 0);
+    if (!st)
+        st = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
     if (!st && call->outbound.body.remote_count)
         st = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
     return st;

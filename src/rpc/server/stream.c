@@ -215,6 +215,8 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         how.context = wfi_links_get()->source(call->link);
     }
     st = wfi_encode(&item->outbound.body, values, &how);
+    if (!st)
+        st = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
     if (!st) {
         wfi_encode_landing_count(&item->outbound.body, 0);
         st = register_and_send(call, item);
