@@ -32,9 +32,9 @@ static weft_status check_places(const weft_module *module, weft_error **error)
 static weft_status take_parameters(weft_data_parallel *parallel, weft_error **error)
 {
     weft_tensors all = weft_module_parameters(parallel->module);
-    parallel->parameters = wfi_calloc(all.count + 1, sizeof *parallel->parameters);
-    parallel->gradients = wfi_calloc(all.count + 1, sizeof *parallel->gradients);
-    parallel->order = wfi_calloc(all.count + 1, sizeof *parallel->order);
+    parallel->parameters = wfi_calloc(all.count, sizeof *parallel->parameters);
+    parallel->gradients = wfi_calloc(all.count, sizeof *parallel->gradients);
+    parallel->order = wfi_calloc(all.count, sizeof *parallel->order);
     if (!parallel->parameters || !parallel->gradients || !parallel->order)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < all.count; i++) {

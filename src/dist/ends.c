@@ -701,7 +701,7 @@ static weft_status run_close(weft_call *call, void *user)
     if (reader.failed || size % sizeof(uint64_t) || size / sizeof(uint64_t) > 1 + TELL_MOST)
         return WEFT_ERR_PROTOCOL;
     size_t sets_size = (size / sizeof(uint64_t) - 1) * set_size(agent);
-    uint8_t *sets = wfi_calloc(sets_size + 1, 1);
+    uint8_t *sets = wfi_calloc(sets_size, 1);
     if (!sets)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);

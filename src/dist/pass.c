@@ -145,8 +145,8 @@ static weft_status snapshot(wfi_dist_pass *pass)
         return st;
     if (!pass->engine.hooks)
         pass->engine.hooks = weft_hooks_ref(context->hooks);
-    pass->sends = wfi_calloc(context->send_count + 1, sizeof *pass->sends);
-    pass->recvs = wfi_calloc(context->recv_count + 1, sizeof *pass->recvs);
+    pass->sends = wfi_calloc(context->send_count, sizeof *pass->sends);
+    pass->recvs = wfi_calloc(context->recv_count, sizeof *pass->recvs);
     bool whole = pass->sends && pass->recvs;
     for (size_t i = 0; whole && i < context->send_count; i++) {
         pass->sends[i] = (wfi_pass_send){.send = context->sends[i]};

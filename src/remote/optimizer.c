@@ -156,6 +156,9 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
     if (missing || !count)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: %s%s",
                               missing ? missing : "no parameters are given", missing ? " is NULL" : "");
+    if (count > PTRDIFF_MAX / sizeof(weft_value) - 1)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", count,
+                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
     for (size_t i = 0; i < count; i++)
         if (!parameters[i])
             return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);

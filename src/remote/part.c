@@ -92,7 +92,7 @@ static weft_status run_create(weft_call *call, void *user)
 /* Adds what a context has for the parameters. */
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
-    weft_gradient *more = wfi_calloc(parameters.count + 1, sizeof *more);
+    weft_gradient *more = wfi_calloc(parameters.count, sizeof *more);
     weft_status st = more ? weft_context_ref_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parameters.count && !st; i++)
         st = wfi_gradient_join(&sums[i], &more[i]);
@@ -110,7 +110,7 @@ static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gr
     weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
     const void *bytes = weft_call_bytes(call, at, &size);
     wfi_reader_init(&ids, bytes, size);
-    *out = wfi_calloc(parameters.count + 1, sizeof **out);
+    *out = wfi_calloc(parameters.count, sizeof **out);
     weft_status st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
     while (!st && wfi_reader_left(&ids)) {
         weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
@@ -241,7 +241,7 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     wfi_part *p = object;
     if (!st) {
         weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
-        sums = wfi_calloc(parameters.count + 1, sizeof *sums);
+        sums = wfi_calloc(parameters.count, sizeof *sums);
         st = sums ? WEFT_OK : WEFT_ERR_MEMORY;
         for (size_t i = 0; i < parameters.count && !st; i++)
             st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);

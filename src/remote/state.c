@@ -137,7 +137,7 @@ static weft_status join(const weft_dist_optimizer *optimizer, owner_state *owner
     size_t count = 0, before = 0;
     for (size_t i = 0; i < optimizer->count; i++)
         count += owners[i].states.count;
-    weft_optimizer_states all = {wfi_calloc(count + 1, sizeof(weft_optimizer_state)), 0};
+    weft_optimizer_states all = {wfi_calloc(count, sizeof(weft_optimizer_state)), 0};
     if (!all.items)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < optimizer->count; i++) {
@@ -254,7 +254,7 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
         s->at++;
     }
     size_t count = s->at - from;
-    out->tensors = wfi_calloc(count + 1, sizeof(*out->tensors));
+    out->tensors = wfi_calloc(count, sizeof(*out->tensors));
     if (!out->tensors)
         return WEFT_ERR_MEMORY;
     wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : FIRST) | (s->at == s->count ? LAST : 0)));

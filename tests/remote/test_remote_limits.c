@@ -85,6 +85,13 @@ static void learn_with_limits(weft_agent *agent, weft_tensor *x)
     MUST_OK(weft_remote_parameters(module, &parameters));
     MUST_OK(weft_values_get_rref(parameters, 0, &weight));
     MUST_OK(weft_dist_optimizer_create(agent, &weight, 1, &spec, &sgd, NULL));
+    for (size_t count = SIZE_MAX; count > SIZE_MAX - 3; count--) {
+        weft_error *error = NULL;
+        weft_rref *list[] = {weight, NULL};
+        MUST_BE(weft_dist_optimizer_create(agent, list, count, &spec, &sgd, &error), WEFT_ERR_INVALID);
+        MUST(strstr(weft_error_message(error), "count is 1844674407370955161"));
+        weft_error_unref(error);
+    }
     MUST_OK(weft_context_open(agent, &context));
     weft_tape *tape = weft_context_tape(context, NULL);
     weft_tensor *y =

@@ -47,8 +47,8 @@ static weft_error *find_places(weft_call *call, adding *a)
 {
     weft_args args = weft_values_args(call->args);
     a->count = wfi_values_tensors(args, NULL, 0);
-    a->arrived = wfi_calloc(a->count + 1, sizeof(*a->arrived));
-    a->places = wfi_calloc(a->count + 1, sizeof(*a->places));
+    a->arrived = wfi_calloc(a->count, sizeof(*a->arrived));
+    a->places = wfi_calloc(a->count, sizeof(*a->places));
     if (!a->arrived || !a->places)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a list of %zu places", a->count);
     wfi_values_tensors(args, a->arrived, a->count);
