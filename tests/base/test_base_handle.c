@@ -206,6 +206,21 @@ static void tape_twice(void)
     weft_tape_close(tape);
 }
 
+static void *close_tape(void *tape)
+{
+    weft_tape_close(tape);
+    return NULL;
+}
+
+static void tape_by_two_threads(void)
+{
+    pthread_t other;
+    weft_tape *tape = weft_tape_open(NULL);
+    MUST(!pthread_create(&other, NULL, close_tape, tape));
+    weft_tape_close(tape);
+    MUST(!pthread_join(other, NULL));
+}
+
 static void tape_in_operator(void)
 {
     weft_tape *tape = weft_tape_open(NULL);
@@ -677,6 +692,7 @@ static const misuse misuses[] = {
     {"values_twice", values_twice, "weft_values_unref", {RELEASED("weft_values")}},
     {"tape_use", tape_use, "weft_tape_status", {CLOSED("weft_tape_close")}},
     {"tape_twice", tape_twice, "weft_tape_close", {CLOSED("weft_tape_close")}},
+    {"tape_by_two_threads", tape_by_two_threads, "weft_tape_close", {CLOSED("weft_tape_close")}},
     {"tape_in_operator", tape_in_operator, "weft_relu", {CLOSED("weft_tape_close")}},
     {"temporary_after_tape", temporary_after_tape, "weft_tensor_data", {RELEASED("weft_tensor")}},
     {"module_use", module_use, "weft_module_numel", {RELEASED("weft_module")}},

@@ -9,6 +9,7 @@
 #include "rpc/world.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { PAIRS = 60 };
 
@@ -257,31 +258,54 @@ static weft_agent *open_pair(int rank, int port)
     return agent;
 }
 
-typedef struct ender {
-    weft_agent *agent;
+static void *open_second(void *arg)
+{
+    return open_pair(1, *(int *)arg);
+}
+
+/* A job of two workers in this process, and a thread that ends or uses the first one. */
+typedef struct pair {
+    weft_agent *first, *second;
+    pthread_t thread;
     weft_status result;
-    atomic_int *begun;
-} ender;
+} pair;
 
 static void *close_it(void *arg)
 {
-    ender *e = arg;
-    atomic_fetch_add(e->begun, 1);
-    e->result = weft_agent_close(e->agent);
+    pair *p = arg;
+    p->result = weft_agent_close(p->first);
     return NULL;
 }
 
 static void *serve_it(void *arg)
 {
-    ender *e = arg;
-    atomic_fetch_add(e->begun, 1);
-    e->result = weft_agent_serve(e->agent, WEFT_FOREVER);
+    pair *p = arg;
+    p->result = weft_agent_serve(p->first, WEFT_FOREVER);
     return NULL;
 }
 
-static void *open_second(void *arg)
+static atomic_bool may_end;
+
+static weft_status run_hold(weft_call *call, void *user)
 {
-    return open_pair(1, *(int *)arg);
+    while (!atomic_load(&may_end))
+        usleep(1000);
+    return WEFT_OK;
+}
+
+static const weft_function hold = {.name = "hold", .run = run_hold};
+
+/* Makes calls while others close the agent, and the last one ends with the agent. */
+static void *call_it(void *arg)
+{
+    pair *p = arg;
+    weft_future *future;
+    for (int i = 0; i < 200; i++) {
+        MUST_OK(weft_rpc_async(p->first, weft_to_rank(1), "none", WEFT_NO_VALUES, NULL, &future));
+        weft_future_unref(future);
+    }
+    p->result = weft_rpc_sync(p->first, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, NULL);
+    return NULL;
 }
 
 static void until_state(weft_agent *agent, const char *state)
@@ -298,46 +322,80 @@ static void until_state(weft_agent *agent, const char *state)
     }
 }
 
+/* `begins`: what the thread does; NULL: nothing yet. It is at it when the dump of the first agent has `state`. */
+static void begin_pair(pair *p, void *(*begins)(void *arg), const char *state)
+{
+    int port = world_free_port();
+    pthread_t others;
+    void *second = NULL;
+    MUST(!pthread_create(&others, NULL, open_second, &port));
+    *p = (pair){.first = open_pair(0, port)};
+    MUST(!pthread_join(others, &second));
+    p->second = second;
+    if (begins) {
+        MUST(!pthread_create(&p->thread, NULL, begins, p));
+        until_state(p->first, state);
+    }
+}
+
 /* One thread waits in weft_agent_close for the other worker. Another close is refused. A stop, of a watchdog, ends the wait. */
 static void test_watchdog(void **state)
 {
-    int port = world_free_port();
-    pthread_t thread, others;
-    void *second = NULL;
-    atomic_int begun = 0;
-    MUST(!pthread_create(&others, NULL, open_second, &port));
-    ender e = {.agent = open_pair(0, port), .begun = &begun};
-    MUST(!pthread_join(others, &second));
-    MUST(!pthread_create(&thread, NULL, close_it, &e));
-    until_state(e.agent, ": \"closing\"");
-    MUST_BE(weft_agent_close(e.agent), WEFT_ERR_STATE);
-    MUST_BE(weft_agent_close_within(e.agent, 0), WEFT_ERR_STATE);
-    MUST_BE(weft_agent_serve(e.agent, 0), WEFT_ERR_STATE);
-    weft_agent_stop(e.agent);
-    MUST(!pthread_join(thread, NULL));
-    MUST_BE(e.result, WEFT_ERR_CLOSED);
-    weft_agent_stop(second);
+    pair p;
+    begin_pair(&p, close_it, ": \"closing\"");
+    MUST_BE(weft_agent_close(p.first), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_close_within(p.first, 0), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_serve(p.first, 0), WEFT_ERR_STATE);
+    weft_agent_stop(p.first);
+    MUST(!pthread_join(p.thread, NULL));
+    MUST_BE(p.result, WEFT_ERR_CLOSED);
+    weft_agent_stop(p.second);
 }
 
 /* A thread that serves is told when another one stops the agent. */
 static void test_stopped_server(void **state)
 {
-    int port = world_free_port();
-    pthread_t thread, others;
-    void *second = NULL;
-    atomic_int begun = 0;
-    MUST(!pthread_create(&others, NULL, open_second, &port));
-    ender e = {.agent = open_pair(0, port), .begun = &begun};
-    MUST(!pthread_join(others, &second));
-    MUST(!pthread_create(&thread, NULL, serve_it, &e));
-    until_state(e.agent, ": \"serving\"");
-    MUST_BE(weft_agent_serve(e.agent, 0), WEFT_ERR_STATE);
-    weft_agent_stop(second);
-    weft_agent_stop(e.agent);
-    MUST(!pthread_join(thread, NULL));
-    MUST(e.result == WEFT_ERR_CLOSED || !e.result); /* the other worker had left: it may have returned before */
+    pair p;
+    begin_pair(&p, serve_it, ": \"serving\"");
+    MUST_BE(weft_agent_serve(p.first, 0), WEFT_ERR_STATE);
+    weft_agent_stop(p.first);
+    MUST(!pthread_join(p.thread, NULL));
+    MUST_BE(p.result, WEFT_ERR_CLOSED);
+    weft_agent_stop(p.second);
+}
+
+/* The same if it closes the agent, after the other worker has left. */
+static void test_closed_server(void **state)
+{
+    pair p;
+    begin_pair(&p, serve_it, ": \"serving\"");
+    weft_agent_stop(p.second);
+    MUST_OK(weft_agent_close(p.first));
+    MUST(!pthread_join(p.thread, NULL));
+    MUST(p.result == WEFT_ERR_CLOSED || !p.result); /* nobody is left to serve: it may have returned before */
+}
+
+/* Two threads close an agent while a third one calls. One of the two waits for that call; the other one is refused. */
+static void test_closed_while_calling(void **state)
+{
+    pair p, closes;
+    begin_pair(&p, NULL, NULL);
+    closes = p;
+    MUST_OK(weft_agent_register(p.second, &hold));
+    MUST(!pthread_create(&p.thread, NULL, call_it, &p));
+    MUST(!pthread_create(&closes.thread, NULL, close_it, &closes));
+    until_state(p.first, ": \"closing\"");
+    MUST_BE(weft_agent_close(p.first), WEFT_ERR_STATE);
+    until_state(p.first, "\"hold\"");
+    weft_agent_stop(p.first);
+    MUST(!pthread_join(p.thread, NULL));
+    MUST(!pthread_join(closes.thread, NULL));
+    MUST_BE(p.result, WEFT_ERR_CLOSED);
+    MUST_BE(closes.result, WEFT_ERR_CLOSED);
+    atomic_store(&may_end, true);
+    weft_agent_stop(p.second);
 }
 
 UNIT_MAIN(test_pairs, test_pairs_while_closing, test_one_ends_early, test_nobody_can_add, test_two_servers,
           test_again_and_again, test_alone, test_without_threads, test_misuse, test_elastic, test_watchdog,
-          test_stopped_server)
+          test_stopped_server, test_closed_server, test_closed_while_calling)

@@ -263,10 +263,12 @@ static void stop_from_outside(weft_agent *agent)
     wfi_net_stop(agent->net);
     WFI_FOR_COMPONENTS (component, drain)
         component->drain(agent);
-    wfi_executor_destroy(agent->executor);
+    wfi_executor *executor = wfi_executor_ref(agent->executor); /* late users may still make futures */
+    wfi_executor_destroy(executor);
     atomic_store(&agent->closed, true);
     while (atomic_load(&agent->late_users))
         sched_yield();
+    wfi_executor_unref(executor);
     wfi_forks_forget(agent);
     wfi_net_close(agent->net);
     close_components(agent);
@@ -339,11 +341,11 @@ weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
         st = WEFT_ERR_DEADLOCK; /* it would wait for itself */
     else if (!become_ender(agent, false))
         st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
+    else if (!wfi_agent_await_end(agent, wait_ms)) /* from then on another thread may end it */
+        st = WEFT_ERR_TIMEOUT;
     wfi_agent_leave(agent);
     if (st)
         return st;
-    if (!wfi_agent_await_end(agent, wait_ms))
-        return WEFT_ERR_TIMEOUT;
     if (agent->stops) {
         stop_from_outside(agent);
         return WEFT_ERR_CLOSED;
