@@ -225,13 +225,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
  * While a worker serves or closes, a batch that waits for calls of others begins without those that serve or close
- * themselves (weft/batch.h).
+ * themselves (weft/batch.h), even if their handlers call this worker. If handlers are to fill a batch, set its time limit.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
  *   WEFT_ERR_CANCELLED: weft_agent_wake.
  *   WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST: this worker no longer belongs to the job.
- *   WEFT_ERR_CLOSED: another thread has stopped the agent.
+ *   WEFT_ERR_CLOSED: another thread has closed or stopped the agent. If the workers were done before, WEFT_OK.
  *   WEFT_ERR_STATE: another thread serves with this agent; or it is closing; or this is a child of fork().
  *   WEFT_ERR_DEADLOCK: the caller is a handler or continuation of this agent.
  *   WEFT_ERR_INVALID (NULL, wait_ms below WEFT_FOREVER), WEFT_ERR_MEMORY.
