@@ -9,16 +9,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The limit of file sizes (ulimit -f) counts for memory, too. It may cut a write short. */
+/* The limit of file sizes (ulimit -f) counts for memory, too. It may cut a write short, and so may a lack of memory: the
+ * next write then has the errno. */
 static bool fill(int fd, const void *bytes, size_t size)
 {
     wfi_quiet quiet;
+    size_t done = 0;
+    ssize_t put = 1;
     wfi_quiet_begin(&quiet);
-    ssize_t put = pwrite(fd, bytes, size, 0);
+    while (done < size && put > 0) {
+        put = pwrite(fd, (const char *)bytes + done, size - done, (off_t)done);
+        done += put > 0 ? (size_t)put : 0;
+    }
     wfi_quiet_end(&quiet);
-    if (put >= 0 && put < (ssize_t)size)
-        errno = EFBIG;
-    return put == (ssize_t)size;
+    return done == size;
 }
 
 int wfi_sealed_file(const char *name, const void *bytes, size_t size)

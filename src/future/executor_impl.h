@@ -78,7 +78,7 @@ struct wfi_executor {
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
     atomic_bool has_worker; /* there is a thread; then there always is one until the end */
-    int trouble;            /* errno value of the last thread that could not be started */
+    int trouble;            /* errno value if the last thread could not be started; logged when it changes */
     wfi_worker *retired;    /* a thread that has ended, or is about to end, and is not joined yet */
     wfi_parker *closer;     /* fiber form: of the thread in destroy that waits until the workers have left */
 };

@@ -146,8 +146,9 @@ bool wfi_executor_start_thread(wfi_executor *executor)
     int rc;
     wfi_assert_held(&executor->lock);
     if (worker == NULL) {
+        if (executor->trouble != ENOMEM)
+            wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
         executor->trouble = ENOMEM;
-        wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
         return false;
     }
     worker->executor = executor;
@@ -156,11 +157,13 @@ bool wfi_executor_start_thread(wfi_executor *executor)
     rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
+        if (executor->trouble != rc)
+            wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_threads_text(rc, why), executor->total);
         executor->trouble = rc;
-        wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_threads_text(rc, why), executor->total);
         free(worker);
         return false;
     }
+    executor->trouble = 0;
     wfi_list_push_back(&executor->all, &worker->all);
     return true;
 }
