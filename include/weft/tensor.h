@@ -41,7 +41,8 @@ typedef enum weft_dtype {
     WEFT_DTYPE_INT64 = 2,
     WEFT_DTYPE_INT32 = 3,
     WEFT_DTYPE_UINT8 = 4,
-    WEFT_DTYPE_BOOL = 5, /* one byte: 0 is false, any other true. As a number true is 1; weft writes 0 and 1 */
+    /* One byte: 0 is false, any other true. As a number true is 1. weft computes 0 and 1; copies keep the bytes. */
+    WEFT_DTYPE_BOOL = 5,
     /* The dtypes below are only for storage and transport: operators have no kernels for them. Convert (weft_tensor_to)
      * to compute. */
     WEFT_DTYPE_FLOAT16 = 6,  /* IEEE 754 binary16 */
@@ -249,7 +250,7 @@ WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contigu
  *   NaN.
  *   From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
  *   Between integers: as in C.
- *   To bool: whether the number is not 0.
+ *   To bool: whether the number is not 0. From bool to bool the bytes are copied.
  *   Complex dtypes convert only to each other.
  *   On a GPU only the floating dtypes convert, to each other.
  * NULL if there is no such conversion. */
