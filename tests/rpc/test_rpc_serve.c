@@ -338,7 +338,8 @@ static void begin_pair(pair *p, void *(*begins)(void *arg), const char *state)
     }
 }
 
-/* One thread waits in weft_agent_close for the other worker. Another close is refused. A stop, of a watchdog, ends the wait. */
+/* One thread waits in weft_agent_close for the other worker. Another close is refused. A stop, of a watchdog, ends the
+ * wait. */
 static void test_watchdog(void **state)
 {
     pair p;
