@@ -233,7 +233,7 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_SHAPE: a tensor does not fit its landing place, in shape or dtype.
  *   WEFT_ERR_INVALID: the memory of an argument, result or landing place cannot be read or written: it is unmapped or
  *   protected, or its file was truncated. The error names it. Tensors that are copied (small or not contiguous ones),
- *   strings and bytes are not checked: reading them raises SIGSEGV or SIGBUS, as in any program.
+ *   strings and bytes are not checked: copying them raises SIGSEGV or SIGBUS, as in any program.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel).
  *   WEFT_ERR_BUSY: the callee has no memory or no thread for the call. The handler did not run.
  *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries it means that an
