@@ -1,6 +1,6 @@
 # cmake -D BUILD=FOLDER -P Uninstall.cmake: removes what the last cmake --install of that build folder installed, and
-# folders of weft that are empty then. The target uninstall runs it. Names may have any characters but a line's end: no
-# list of CMake's and no pattern has them.
+# the folders that are empty then and are weft's own (*/weft) or were made by an installation (Installing.cmake.in). The
+# target uninstall runs it. Names may have any characters but a line's end: no list of CMake's and no pattern has them.
 set(manifests)
 foreach(component "" _rpc _weft _man _man_programs) # with --component, the manifest's name has the component
   if(EXISTS "${BUILD}/install_manifest${component}.txt")
@@ -13,6 +13,26 @@ if(NOT manifests)
 endif()
 
 set(removed 0)
+set(made "")
+if(EXISTS "${BUILD}/install_manifest_folders.txt")
+  file(READ "${BUILD}/install_manifest_folders.txt" made)
+endif()
+# Of the folder and those above it, all that are empty and weft's.
+function(remove_folders folder)
+  while(IS_DIRECTORY "${folder}")
+    string(FIND "${made}" "\n${folder}\n" is_made)
+    if(is_made LESS 0 AND NOT folder MATCHES "/weft(/|$)")
+      return()
+    endif()
+    execute_process(COMMAND rmdir -- "${folder}" RESULT_VARIABLE is_kept ERROR_QUIET) # a folder with something in it stays
+    if(is_kept)
+      return()
+    endif()
+    cmake_path(GET folder PARENT_PATH folder)
+  endwhile()
+endfunction()
+
+set(last "") # the folder of the file before: it is looked at after its last file
 foreach(manifest IN LISTS manifests)
   file(READ "${BUILD}/${manifest}" rest)
   while(NOT rest STREQUAL "")
@@ -39,16 +59,15 @@ foreach(manifest IN LISTS manifests)
       math(EXPR removed "${removed} + 1")
     endif()
     cmake_path(GET file PARENT_PATH folder)
-    while(folder MATCHES "/weft(/|$)" AND IS_DIRECTORY "${folder}")
-      execute_process(COMMAND rmdir -- "${folder}" RESULT_VARIABLE is_kept ERROR_QUIET) # a folder with something in it stays
-      if(is_kept)
-        break()
-      endif()
-      cmake_path(GET folder PARENT_PATH folder)
-    endwhile()
+    if(NOT folder STREQUAL last)
+      remove_folders("${last}")
+      set(last "${folder}")
+    endif()
   endwhile()
 endforeach()
+remove_folders("${last}")
 foreach(manifest IN LISTS manifests)
   file(REMOVE "${BUILD}/${manifest}")
 endforeach()
+file(REMOVE "${BUILD}/install_manifest_folders.txt")
 message(STATUS "uninstall: removed ${removed} files")

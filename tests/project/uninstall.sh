@@ -16,8 +16,18 @@ export DESTDIR=$work
 uninstall
 left=$(cd "$work" && find . -type f -o -type l | sort | tr '\n' ' ')
 [ "$left" = "./usr/bin/other ./usr/include/weft/mine.h " ] || { echo "left: $left"; exit 1; }
-left=$(cd "$work" && find . -type d -path '*/weft*' | tr '\n' ' ')
-[ "$left" = "./usr/include/weft " ] || { echo "left: $left"; exit 1; }
+left=$(cd "$work" && find . -type d | sort | tr '\n' ' ')
+[ "$left" = ". ./usr ./usr/bin ./usr/include ./usr/include/weft " ] || { echo "left: $left"; exit 1; }
+
+# Folders that were there before stay, even if they are empty. A folder that only weft needed goes, and its prefix too.
+mkdir -p "$work/there/lib/pkgconfig"
+for prefix in /there '/new one'; do
+  "$cmake" --install "$build" --prefix "$prefix" --component rpc >/dev/null
+  "$cmake" --install "$build" --prefix "$prefix" >/dev/null
+  uninstall
+done
+left=$(cd "$work" && find there new* -type d 2>/dev/null | sort | tr '\n' ' ')
+[ "$left" = "there there/lib there/lib/pkgconfig " ] || { echo "left: $left"; exit 1; }
 
 ! uninstall 2>"$work/said" || { echo "the second time it does not fail"; exit 1; }
 tr -s ' \n' ' ' <"$work/said" | grep -q 'install_manifest.txt does not exist' || { cat "$work/said"; exit 1; }
