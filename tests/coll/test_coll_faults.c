@@ -478,6 +478,7 @@ static weft_group *make(weft_agent *agent, const char *name)
 }
 
 static world *stage;
+static atomic_bool has_cancelled; /* rank 0, in one_cancels */
 
 /* A ring: each waits for its neighbour, and only one does not come. */
 static void one_is_missing(weft_agent *agent, void *arg)
@@ -486,8 +487,9 @@ static void one_is_missing(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
     weft_tensor *x = filled(1000, 1);
     MUST_OK(weft_group_set_algorithms(all, "allreduce * * ring"));
+    MUST_OK(weft_group_barrier(meet, 20000)); /* the two that come are not late */
     if (me != 2) {
-        MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 200), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 1000), WEFT_ERR_TIMEOUT);
         must_say(all, "missing is rank 2 (has not called it)");
         MUST(weft_error_worker(weft_group_error(all)) == 2);
     }
@@ -541,12 +543,13 @@ static void one_cancels(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
     weft_tensor *x = filled(500000, 1); /* in transfers */
     weft_future *future;
-    if (me == 1)
-        world_sleep_ms(stage, 20);
+    while (me == 1 && !atomic_load(&has_cancelled)) /* before that the operation cannot end */
+        world_sleep_ms(stage, 1);
     weft_status st = weft_group_allreduce_async(all, x, WEFT_OP_SUM, WEFT_FOREVER, &future);
     if (me == 0) {
         world_sleep_ms(stage, 5);
         MUST_OK(weft_future_cancel(future));
+        atomic_store(&has_cancelled, true);
     }
     if (!st) {
         st = weft_future_wait(future, 20000);
@@ -635,6 +638,7 @@ static void mistakes(weft_agent *agent, void *arg)
 static void begin(world *w)
 {
     stage = w;
+    atomic_store(&has_cancelled, false);
 }
 
 #define STAGE .size = 3, .adjust = adjust, .begin = begin

@@ -265,7 +265,7 @@ start() { # start PROGRAM OPTIONS... - a job in the background, in its third epi
   "$@" --num-episode 100000 --world-size 4 >"$log" 2>&1 &
   job=$!
   pids+=("$job")
-  within 60 says '^Episode 1' || fail "expected episodes"
+  within 300 says '^Episode 1' || fail "expected episodes"
   read -ra observers <<<"$(children "$job")"
   pids+=("${observers[@]}")
 }

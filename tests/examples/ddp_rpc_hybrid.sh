@@ -12,7 +12,7 @@ start() { # start OPTIONS... - a job in the background, until its first line was
   "$program" --epochs 1000000 "$@" >"$log" 2>&1 &
   job=$!
   pids+=("$job")
-  within 60 says 'update [1-9]' || fail "expected training to begin"
+  within 300 says 'update [1-9]' || fail "expected training to begin"
   read -r -a workers < <(children "$job")
   pids+=("${workers[@]}")
 }

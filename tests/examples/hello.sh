@@ -60,7 +60,7 @@ no_loopback)
   done
   env -u MASTER_ADDR RANK=1 WORLD_SIZE=2 MASTER_PORT=1 WEFT_FABRIC=host timeout 60 unshare -n "$program" >"$log" 2>&1 &
   pids+=($!)
-  within 30 says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "host: the reason is not there"
+  within 300 says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "host: the reason is not there"
   ;;
 readme) # README has the program, without its head, and what it prints
   sed -n '/^#include <weft/,$p' "$root/examples/hello.c" >"$dir/program"

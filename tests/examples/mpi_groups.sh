@@ -42,7 +42,7 @@ case_killed() {
   "${starter[@]}" -n 3 "$program" --repeats 1000000 --bytes 64 >"$log" 2>&1 &
   local job=$! workers
   pids+=("$job")
-  within 30 eval '[ "$(children "$job" | wc -w)" -ge 3 ]' || fail "expected three processes"
+  within 300 eval '[ "$(children "$job" | wc -w)" -ge 3 ]' || fail "expected three processes"
   read -r -a workers < <(children "$job")
   pids+=("${workers[@]}")
   sleep 1 # they are at work, or on the way there: all end in either case

@@ -15,7 +15,7 @@ start() { # start OPTIONS... - a job in the background, until its first update w
   "$program" --digits 640 --iterations 100000 "$@" >"$log" 2>&1 &
   job=$!
   pids+=("$job")
-  within 60 says 'update [1-9]' || fail "expected training to begin"
+  within 300 says 'update [1-9]' || fail "expected training to begin"
   trainers=($(children "$job"))
   pids+=("${trainers[@]}")
 }
@@ -24,8 +24,8 @@ shown() { grep -c 'update [1-9]' "$log"; }                                   # l
 updates() { grep -o 'update [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*'; } # as the last line has it
 beyond() { [ "$("$1")" -gt "$2" ]; }                                         # beyond COUNT NUMBER
 trains_on() { # updates are made that were not made before: the lines come anyway
-  within 30 beyond shown "$(shown)" || fail "expected a line about progress"
-  within 30 beyond updates "$(updates)" || fail "expected training to go on after update $(updates)"
+  within 300 beyond shown "$(shown)" || fail "expected a line about progress"
+  within 300 beyond updates "$(updates)" || fail "expected training to go on after update $(updates)"
 }
 
 case_usage() {
@@ -225,7 +225,7 @@ case_server_killed() {
   says 'trainer 1: the server is gone' && says 'trainer 2: the server is gone' || fail "expected both trainers to say so"
   pids=()
   by_hand --iterations 100000
-  within 60 says 'update [1-9]' || fail "expected training to begin"
+  within 300 says 'update [1-9]' || fail "expected training to begin"
   kill -KILL "${pids[0]}"
   ends_within 20000 1 "${pids[1]}" "${pids[2]}"
   grep -q 'the server is gone' "$dir/log1" || fail "expected trainer 1 to say so: $(cat "$dir/log1")"
@@ -270,7 +270,7 @@ case_rpc_accuracy_missing() { # rank 1 has left, and rank 2 is killed while it m
   join 0 "$log" "${steady[@]}" --on-death continue --report "$r"
   join 1 "$dir/log1" "${steady[@]}" --iterations 2 --held-out 10
   join 2 "$dir/log2" "${steady[@]}" --iterations 60 --held-out 30000
-  within 60 says 'update 62' || fail "expected both to have trained"
+  within 300 says 'update 62' || fail "expected both to have trained"
   kill -KILL "${pids[2]}"
   ends_within 20000 0 "${pids[0]}" "${pids[1]}"
   says 'trainer 2 is dead: .*going on with 0' || fail "expected news of the death"
@@ -283,7 +283,7 @@ case_rpc_killed_others_finish() {
   ! grep -q '__tsan_init' "$program" || each=70
   start "${steady[@]}" --trainers 3 --on-death continue --threads 1 --iterations $each --held-out 200 --report "$r"
   kill -KILL "${trainers[1]}"
-  ends_within 75000 0 "$job" "${trainers[@]}"
+  ends_within 300000 0 "$job" "${trainers[@]}"
   says 'server: trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
   holds "$(value iterations "$r") >= 2 * $each && $(value iterations "$r") < 3 * $each" # those of two, and some of the third's
   holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"

@@ -12,7 +12,7 @@ start() { # start - a job in the background, until its first line was shown; set
   "$program" --batches 1000000 "${small[@]}" --micro-batches 2 "$@" >"$log" 2>&1 &
   job=$!
   pids+=("$job")
-  within 60 says 'update [1-9]' || fail "expected training to begin"
+  within 300 says 'update [1-9]' || fail "expected training to begin"
   read -r -a stages < <(children "$job")
   pids+=("${stages[@]}")
 }

@@ -11,7 +11,7 @@ begin() { # begin OPTIONS... - a farm in the background, until a tenth of its ta
   "$program" "$@" >"$log" 2>&1 &
   job=$!
   pids+=("$job")
-  within 60 says '^\[# ' || fail "expected tasks to be done"
+  within 300 says '^\[# ' || fail "expected tasks to be done"
   workers=($(children "$job"))
   pids+=("${workers[@]}")
 }
@@ -48,12 +48,12 @@ case_late() { # workers join while the job runs, also with the rank of one that 
   by_hand
   worker "$dir/first"
   first=$pid
-  within 60 says '^\[# ' || fail "expected the first worker to do tasks"
+  within 300 says '^\[# ' || fail "expected the first worker to do tasks"
   worker "$dir/second"
-  within 60 says '2 workers' || fail "expected the second worker to be counted"
+  within 300 says '2 workers' || fail "expected the second worker to be counted"
   kill -KILL "$first"
   for n in 3 4 5; do worker "$dir/log$n"; done
-  ends_within 60000 0 "$job" "${pids[@]:2}"
+  ends_within 300000 0 "$job" "${pids[@]:2}"
   is_right
   for n in second log3 log4 log5; do [ ! -s "$dir/$n" ] || fail "expected a worker to say nothing: $(cat "$dir/$n")"; done
 }
@@ -62,18 +62,18 @@ case_left() { # a worker that is asked to leaves with exit code 0, and no task f
   worker "$dir/first"
   local first=$pid
   worker "$dir/second"
-  within 60 says '^\[# ' || fail "expected tasks to be done"
+  within 300 says '^\[# ' || fail "expected tasks to be done"
   kill -TERM "$first"
   ends_within 20000 0 "$first"
-  ends_within 60000 0 "$job" "$pid"
+  ends_within 300000 0 "$job" "$pid"
   is_right
 }
 case_killed() {
   begin --workers 4
   kill -KILL "${workers[1]}"
-  within 60 says 'worker [1-4] is dead: ' || fail "expected the death to be reported"
+  within 300 says 'worker [1-4] is dead: ' || fail "expected the death to be reported"
   kill -KILL "${workers[2]}"
-  ends_within 60000 0 "$job" "${workers[@]}"
+  ends_within 300000 0 "$job" "${workers[@]}"
   is_right
   retried
 }
@@ -89,13 +89,13 @@ case_stopped() { # a stopped worker is declared dead and its tasks are done agai
   worker "$dir/first"
   local first=$pid
   worker "$dir/second"
-  within 60 says '^\[# .* 2 workers' || within 60 says '^\[##.* 2 workers' || fail "expected two workers"
+  within 300 says '^\[# .* 2 workers' || within 300 says '^\[##.* 2 workers' || fail "expected two workers"
   kill -STOP "$first"
-  within 60 says 'worker [1-4] is dead: ' || fail "expected the stopped worker to be declared dead"
+  within 300 says 'worker [1-4] is dead: ' || fail "expected the stopped worker to be declared dead"
   kill -CONT "$first"
   ends_within 20000 1 "$first"
   grep -q 'this worker is out of the job: ' "$dir/first" || fail "expected it to say so: $(cat "$dir/first")"
-  ends_within 60000 0 "$job" "$pid"
+  ends_within 300000 0 "$job" "$pid"
   is_right
   retried
 }

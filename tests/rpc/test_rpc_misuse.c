@@ -15,6 +15,7 @@ static struct shared {
     _Atomic(weft_future *) held;
     atomic_bool barrier_named; /* the log has which call an inline handler could not wait for */
     atomic_bool refused;       /* the inline handler has seen its waits refused */
+    atomic_bool released;      /* "held" may return */
 } shared;
 
 static const weft_rpc_options none = {.timeout_ms = 20000};
@@ -34,6 +35,13 @@ static weft_status run_long(weft_call *call, void *user)
     weft_status st = weft_future_wait(over, 20000);
     weft_future_unref(over);
     return st;
+}
+
+static weft_status run_held(weft_call *call, void *user)
+{
+    while (!atomic_load(&shared.released))
+        world_sleep_ms(shared.w, 1);
+    return WEFT_OK;
 }
 
 static void must_say(weft_error *error, weft_status code, const char *words)
@@ -135,6 +143,7 @@ static const weft_function functions[] = {
     {.name = "make room", .run = run_make_room},
     {.name = "count", .takes = {WEFT_TYPE_REST}, .run = run_count},
     {.name = "long", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_long},
+    {.name = "held", .gives = {WEFT_TYPE_REST}, .run = run_held},
     {.name = "wait inline", .takes = {WEFT_TYPE_RREF}, .run = run_wait_inline, .flags = WEFT_FUNCTION_INLINE},
     {.name = "wait at home", .run = run_wait_at_home, .flags = WEFT_FUNCTION_INLINE},
     {.name = "give at null", .gives = {WEFT_TYPE_REST}, .run = run_give_at_null},
@@ -221,11 +230,11 @@ static void futures_of_weft(weft_agent *agent)
     MUST_OK(weft_rpc_multicast(agent, both, 2, "long", WEFT_NO_VALUES, &none, &future));
     must_refuse(future);
     must_end(future, WEFT_OK);
-    MUST_OK(
-        weft_rpc_remote(agent, weft_to_rank(1), "long", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 300}, &rref));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "held", WEFT_NO_VALUES, &none, &rref));
     future = weft_rref_created(rref);
     must_refuse(future);
     must_end(future, WEFT_ERR_CANCELLED);
+    atomic_store(&shared.released, true);
     weft_rref_unref(rref);
 }
 

@@ -11,7 +11,6 @@
 
 static char folder[] = "/tmp/weft-trace-XXXXXX";
 static bool rank_1_is_silent; /* it writes no trace */
-static world *present;        /* for handlers */
 
 /* Passes its tensor on to "inner" of that rank, and the answer back. */
 static weft_status call_inner(weft_call *call, int rank)
@@ -39,9 +38,12 @@ static weft_status run_nest(weft_call *call, void *user)
     return call_inner(call, weft_agent_rank(weft_call_agent(call)));
 }
 
-static weft_status run_slow(weft_call *call, void *user)
+/* Returns when the time limit has ended the call. */
+static weft_status run_late(weft_call *call, void *user)
 {
-    world_sleep_ms(present, 20);
+    weft_future *ended = weft_call_cancellation(call);
+    MUST_BE(weft_future_wait(ended, 20000), WEFT_ERR_TIMEOUT);
+    weft_future_unref(ended);
     return WEFT_OK;
 }
 
@@ -55,7 +57,7 @@ static const weft_function functions[] = {
     {.name = "inner", .run = world_run_echo, .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}},
     {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_FUNCTION_INLINE},
     {.name = "nest", .run = run_nest, .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}},
-    {.name = "slow", .run = run_slow},
+    {.name = "late", .run = run_late},
 };
 
 static void trace_to(weft_agent_options *options, void *arg)
@@ -167,7 +169,7 @@ static void call_oneself(weft_agent *agent, void *arg)
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nobody has it", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
-    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "slow", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "late", WEFT_NO_VALUES, &soon, NULL), WEFT_ERR_TIMEOUT);
     for (int i = 0; i < SELF_AT_ONCE; i++)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, &futures[i]));
     for (int i = 0; i < SELF_AT_ONCE; i++) {
@@ -188,13 +190,12 @@ static void a_call_to_oneself_has_both_spans(void **state)
                .program = call_oneself,
                .adjust = trace_to,
                .arg = (void *)name};
-    present = &w;
     world_run(&w);
     assert_int_equal(check(files_of("--self", name)), SELF_SPANS);
-    char *text = read_file(name, 0, &size), *slow = strstr(text, "\"cat\":\"call\",\"name\":\"slow\"");
-    assert_non_null(slow);
-    slow[strcspn(slow, "\n")] = '\0';
-    assert_non_null(strstr(slow, "\"peer\":0,\"status\":\"TIMEOUT\""));
+    char *text = read_file(name, 0, &size), *late = strstr(text, "\"cat\":\"call\",\"name\":\"late\"");
+    assert_non_null(late);
+    late[strcspn(late, "\n")] = '\0';
+    assert_non_null(strstr(late, "\"peer\":0,\"status\":\"TIMEOUT\""));
     free(text);
 }
 
