@@ -314,6 +314,7 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .port_count = options->port_count,
                                   .store_fd = store_fd,
                                   .processes = options->processes,
+                                  .is_spawned = options->is_spawned,
                                   .sim = options->sim,
                                   .no_threads = agent->no_threads,
                                   .join_timeout_ms = agent->rendezvous_timeout_ms,

@@ -43,6 +43,7 @@ typedef struct wfi_net_options {
     int store_fd;
     int port_count;                  /* as in wfi_rendezvous_options */
     struct wfi_processes *processes; /* of a spawned job, watched while it opens; NULL: none */
+    bool is_spawned;                 /* weft_job_open started this process (job/link/rendezvous.h) */
     const wfi_cores *cores;          /* for net's own threads; valid while net is open; NULL: any cores */
 } wfi_net_options;
 

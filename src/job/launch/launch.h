@@ -73,8 +73,11 @@ int wfi_job_take_fd(weft_job *job);
 /* Rank 0's agent did not open, and the program has the reason: weft_job_close logs no exit codes as errors. */
 void wfi_job_fail(weft_job *job);
 
-/* An agent is being opened in this process, which may call weft_job_open itself from now on. */
-void wfi_spawn_joined(void);
+/*
+ * An agent is being opened in this process, which may call weft_job_open itself from now on. Returns whether
+ * weft_job_open started this process, once.
+ */
+bool wfi_spawn_joined(void);
 
 /* The job's secret, for rank 0's agent; the children find theirs by wfi_secret_find. Borrowed from the job. */
 const wfi_secret *wfi_job_secret(const weft_job *job);

@@ -19,6 +19,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
+#include "base/threads.h"
 #include "base/utf8.h"
 #include "job/protocol/protocol.h"
 
@@ -68,10 +69,12 @@ static weft_status refuse_generation(weft_error **error)
                           rank ? wfi_utf8_fit(rank, 16) : 0, rank ? rank : "");
 }
 
-void wfi_spawn_joined(void)
+bool wfi_spawn_joined(void)
 {
-    if (getenv(SPAWNED))
+    bool is_spawned = getenv(SPAWNED) != NULL;
+    if (is_spawned)
         (void)unsetenv(SPAWNED);
+    return is_spawned;
 }
 
 /* ---- What the children get ------------------------------------------------------------------------------------- */
@@ -280,6 +283,9 @@ static weft_status start_children(const weft_job_options *options, weft_job *job
     char what[PATH_MAX + 64];
     snprintf(what, sizeof what, "cannot start a worker, program \"%s\"", made.program);
     drop_recipe(&made);
+    char why[WFI_THREADS_TEXT];
+    if (trouble == EAGAIN)
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "%s: %s", what, wfi_threads_text(trouble, why));
     return trouble ? spawn_fail(error, WEFT_ERR_SYSTEM, what, trouble) : WEFT_OK;
 }
 

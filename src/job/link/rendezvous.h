@@ -70,6 +70,7 @@ typedef struct wfi_rendezvous_options {
      * Used until wfi_rendezvous_open or wfi_rendezvous_refuse returns.
      */
     struct wfi_processes *processes;
+    bool is_spawned; /* rank 0 listened before it started this process: a refused connection is final */
     int store_fd;    /* rank 0: a listening socket to serve the store on, or -1 to bind master_addr:master_port */
     weft_sim *sim;   /* not NULL: over the simulation's channels */
     bool no_threads; /* pumped by wfi_rendezvous_pump (rank 0's store keeps its thread) */

@@ -423,12 +423,23 @@ static const char *hint_of(const char *host, int trouble)
     return "";
 }
 
+/* weft_job_open listens before it starts this worker, so nobody will listen there again. */
+static bool has_lost_its_starter(const attempt *at)
+{
+    return at->trouble == ECONNREFUSED && at->options->is_spawned;
+}
+
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
 {
     const wfi_rendezvous_options *options = at->options;
     const char *host = options->master_addr ? options->master_addr : "this machine";
     int port = options->master_port;
     long long waited_ms = options->join_timeout_ms;
+    if (has_lost_its_starter(at))
+        return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
+                              "rank 0's store on %s port %d is closed: rank 0, which started this worker, has failed, "
+                              "and its output says why",
+                              host, port);
     if (has_several_ports(at) && !link->base.greeted && at->stranger)
         return wfi_error_fail(
             error, WEFT_ERR_RENDEZVOUS,
@@ -501,7 +512,7 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (at->trouble == EMFILE)
             return wfi_descriptors_fail("connect to rank 0's store", error);
-        if (left_ms == 0)
+        if (left_ms == 0 || has_lost_its_starter(at))
             return join_failed(link, at, error);
         say_what_we_await(at);
         at->port = has_several_ports(at) ? (at->port + 1) % options->port_count : 0;

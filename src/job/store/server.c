@@ -242,20 +242,27 @@ static weft_status server_create_store(wfi_store_server *server, const wfi_store
     return status;
 }
 
-static weft_status start_server_thread(wfi_store_server *server)
+/* Writes to `why` what failed, unless it is memory. */
+static weft_status start_server_thread(wfi_store_server *server, char why[WFI_THREADS_TEXT])
 {
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->wake_fd < 0)
+    if (server->wake_fd < 0) {
+        snprintf(why, WFI_THREADS_TEXT, "eventfd: %s", strerrordesc_np(errno));
         return WEFT_ERR_SYSTEM;
+    }
     if (!reserve_polls(server, 2))
         return WEFT_ERR_MEMORY;
-    return wfi_start_quiet_thread(&server->thread, run_server, server, "weft-store") ? WEFT_ERR_SYSTEM : WEFT_OK;
+    int trouble = wfi_start_quiet_thread(&server->thread, run_server, server, "weft-store");
+    if (trouble)
+        (void)wfi_threads_text(trouble, why);
+    return trouble ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
 {
     wfi_store_server *server = wfi_calloc(1, sizeof *server);
     weft_status status = WEFT_ERR_MEMORY;
+    char why[WFI_THREADS_TEXT] = "";
     if (!server) {
         close(options->listen_fd);
         goto give_error;
@@ -270,7 +277,7 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
     wfi_map_init(&server->by_id);
     status = server_create_store(server, options);
     if (!status)
-        status = start_server_thread(server);
+        status = start_server_thread(server, why);
     if (status)
         goto free_server;
     *out = server;
@@ -279,7 +286,7 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
 free_server:
     free_server(server);
 give_error:
-    return wfi_error_fail(error, status, "cannot start the store: %s", weft_status_text(status));
+    return wfi_error_fail(error, status, "cannot start the store: %s", why[0] ? why : weft_status_text(status));
 }
 
 void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out)

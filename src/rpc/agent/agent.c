@@ -153,7 +153,8 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .sim = agent->options.values.sim,
                            .store_fd = agent->options.store_fd,
                            .port_count = agent->options.port_count,
-                           .processes = agent->options.processes};
+                           .processes = agent->options.processes,
+                           .is_spawned = agent->options.is_spawned};
     agent->options.store_fd = -1; /* now owned by net */
     weft_status st = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);

@@ -462,7 +462,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     if (!st)
         st = resolve_rank(out, error);
     if (!st)
-        wfi_spawn_joined();
+        out->is_spawned = wfi_spawn_joined() && !(given && given->has_rank);
     if (!st)
         st = resolve_port(&out->values, error);
     if (!st)

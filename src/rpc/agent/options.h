@@ -12,6 +12,7 @@ typedef struct wfi_options {
     int store_fd;                    /* of a spawned job's rank 0; -1: none */
     int port_count;                  /* how many ports the store may have: values.master_port and those above */
     struct wfi_processes *processes; /* of a spawned job; NULL: none */
+    bool is_spawned;                 /* weft_job_open started this process, and rank 0 is the process that called it */
     wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
     bool budget_is_ours;             /* neither the program nor the environment has set the budget */
     char name[128], master_addr[256], fabric[64], iface[64], ports[32], trace_file[1024];
