@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """weft_trace.py - weft-trace: merges the trace files of a job's workers (WEFT_TRACE) into one (docs/weft-trace.md)."""
+import errno
 import json
 import os
 import sys
@@ -71,6 +72,23 @@ def refuse(what):
     sys.exit(2)
 
 
+def put(text, output):
+    """Writes to the file, or to standard output. What cannot be written is an error."""
+    try:
+        if output:
+            with open(output, "w", encoding="utf-8") as file:
+                file.write(text)
+        elif sys.stdout is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        else:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except OSError as problem:
+        sys.stderr.write(f"weft-trace: {output or 'standard output'}: {problem.strerror}\n")
+        sys.stdout = None  # Python would try again
+        sys.exit(1)
+
+
 def read_arguments(words):
     """The files, and the name of the merged one; None: standard output."""
     files, output, words = [], None, list(words)
@@ -78,7 +96,7 @@ def read_arguments(words):
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if word in ("--help", "-h", "--version"):
-            print(f"weft-trace {VERSION}" if word == "--version" else HELP, end="\n" if word == "--version" else "")
+            put(f"weft-trace {VERSION}\n" if word == "--version" else HELP, None)
             sys.exit(0)
         if name in ("--output", "-o"):
             if not equals and not words:
@@ -102,17 +120,7 @@ def main():
     files, output = read_arguments(sys.argv[1:])
     events = merge(files)
     lines = "[\n" + ",\n".join(json.dumps(e, separators=(",", ":")) for e in events) + "\n]\n"
-    try:
-        if output:
-            with open(output, "w", encoding="utf-8") as file:
-                file.write(lines)
-        else:
-            sys.stdout.write(lines)
-            sys.stdout.flush()
-    except OSError as problem:
-        sys.stderr.write(f"weft-trace: {output or 'standard output'}: {problem.strerror}\n")
-        sys.stdout = None  # Python would try again
-        sys.exit(1)
+    put(lines, output)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -359,6 +360,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "weft-perf: standard output is not open for writing\n");
         return REFUSED;
     }
+    (void)signal(SIGXFSZ, SIG_IGN); /* output over the limit of a file is an error */
     int code = settings_read(argc, argv, &r.o);
     if (code >= 0)
         return cli_flush("weft-perf", code);

@@ -3,6 +3,7 @@
 #include "run/job.h"
 
 #include "base/quiet.h"
+#include "base/threads.h"
 #include "run/clock.h"
 #include "run/failure.h"
 #include "run/lines.h"
@@ -593,7 +594,9 @@ int job_run(const settings *o, const host_list *hosts, const secret *job_secret)
 {
     job j = {.o = o, .job_secret = job_secret, .count = (int)o->workers};
     if (!place(&j, hosts) || !catch_signals(&j) || !open_links(&j)) {
-        fprintf(stderr, "weft-run: the job cannot be started: %s\n", strerror(errno));
+        char why[WFI_THREADS_TEXT];
+        fprintf(stderr, "weft-run: the job cannot be started: %s\n",
+                errno == EAGAIN ? wfi_threads_text(errno, why) : strerror(errno));
         return 1;
     }
     j.heard_ms = clock_ms();

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,9 @@ int main(int argc, char **argv)
     open_standard_descriptors();
     if (argc == 2 && strcmp(argv[1], "--node") == 0)
         return node_run(0, 1);
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* the help may not fit into a file; workers inherit `before` */
     int code = settings_read(argc, argv, &o);
+    (void)signal(SIGXFSZ, before);
     if (code >= 0)
         return code;
     int tasks = launcher_tasks(&launcher);

@@ -2,6 +2,8 @@
 /* worker.c - see worker.h. */
 #include "run/worker.h"
 
+#include "base/threads.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -94,13 +96,16 @@ close_pipes:
 
 void worker_describe_trouble(const char *program, int trouble, char *out, size_t room)
 {
-    char here[300];
+    char here[300], limit[WFI_THREADS_TEXT];
     snprintf(here, sizeof here, "./%s", program);
     bool is_searched = trouble == ENOENT && !strchr(program, '/');
     if (is_searched && strlen(program) < sizeof here - 2 && access(here, X_OK) == 0)
         snprintf(out, room, "%.256s: not found on PATH: to start the program of this folder, write %s", program, here);
     else
-        snprintf(out, room, "%.256s: %s", program, is_searched ? "not found on PATH" : strerror(trouble));
+        snprintf(out, room, "%.256s: %s", program,
+                 is_searched         ? "not found on PATH"
+                 : trouble == EAGAIN ? wfi_threads_text(trouble, limit)
+                                     : strerror(trouble));
 }
 
 void worker_signal(const worker *to, int number)
