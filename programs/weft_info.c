@@ -5,6 +5,7 @@
  */
 #include "base/launchers.h"
 #include "base/text/variables.h"
+#include "base/threads.h"
 #include "cli.h"
 #include "fabric.h"
 #include "host/host.h"
@@ -24,11 +25,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,8 +60,20 @@ static void put_build(out *to)
     out_text(to, "libfabric_running", "%u.%u", FI_MAJOR(running), FI_MINOR(running));
 }
 
-/* `had_secret`: WEFT_SECRET was set; reading the options removes it. */
-static void put_variables(out *to, bool had_secret)
+/* Variables of the secret that were set. Reading the options removes them from the environment. */
+typedef struct secret_variables {
+    bool has_text;
+    char fd[24]; /* the value of WEFT_SECRET_FD; "": it was not set */
+} secret_variables;
+
+static void note_secret(secret_variables *before)
+{
+    const char *fd = getenv("WEFT_SECRET_FD");
+    before->has_text = getenv("WEFT_SECRET") != NULL;
+    snprintf(before->fd, sizeof before->fd, "%s", fd ? fd : "");
+}
+
+static void put_variables(out *to, const secret_variables *before)
 {
     out_section(to, "variables", true);
     for (char **each = environ; each && *each; each++) {
@@ -72,9 +87,13 @@ static void put_variables(out *to, bool had_secret)
         if (!wfi_variable_is_known(*each, &meant))
             out_text(to, "problem", "not a variable of weft%s%s", meant ? ": did you mean " : "", meant ? meant : "");
     }
-    if (had_secret && !getenv("WEFT_SECRET")) {
+    if (before->has_text && !getenv("WEFT_SECRET")) {
         out_row(to, "name", "WEFT_SECRET");
         out_text(to, "value", "(hidden)");
+    }
+    if (before->fd[0] && !getenv("WEFT_SECRET_FD")) {
+        out_row(to, "name", "WEFT_SECRET_FD");
+        out_text(to, "value", "%s", before->fd);
     }
 }
 
@@ -106,8 +125,10 @@ static bool put_limit(out *to, const char *key, int resource)
     struct rlimit limit;
     bool is_known = getrlimit((__rlimit_resource_t)resource, &limit) == 0;
     bool is_limited = is_known && limit.rlim_cur != RLIM_INFINITY;
-    if (is_known)
-        out_limit(to, key, is_limited ? (int64_t)limit.rlim_cur : 0);
+    if (is_limited)
+        out_number(to, key, (int64_t)limit.rlim_cur); /* perhaps 0 */
+    else if (is_known)
+        out_limit(to, key, 0);
     return is_limited;
 }
 
@@ -134,7 +155,8 @@ static void put_limits(out *to)
         out_text(to, "memlock_advice", "verbs registers memory within this limit; \"ulimit -l unlimited\" raises it");
     put_limit(to, "descriptors", RLIMIT_NOFILE);
     if (put_limit(to, "file_bytes", RLIMIT_FSIZE))
-        out_text(to, "file_advice", "shared memory above this limit ends a program that does not ignore SIGXFSZ");
+        out_text(to, "file_advice",
+                 "weft's files and shared memory end at this limit, with an error; \"ulimit -f unlimited\" raises it");
     put_yama(to);
     out_limit(to, "cgroup_quota_cores", group.quota);
     out_number(to, "cgroup_cores", group.cores > 0 ? group.cores : -1);
@@ -220,11 +242,13 @@ static void read_from(pid_t owner, uint64_t *token)
     _exit(size < 0 ? errno : size == sizeof got && got == *token ? 0 : EFAULT);
 }
 
-/* Whether one process of this user can read the memory of another: 0, or an errno value. */
-static int probe_reads(void)
+/* Whether one process of this user can read the memory of another: 0, or an errno value. *tried: false if the two
+ * processes or the pipe cannot be made, for which the result is the reason. */
+static int probe_reads(bool *tried)
 {
     static uint64_t token = 0x7765667400000001;
     int ends[2], status = 0;
+    *tried = false;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return errno;
     void (*before)(int) = signal(SIGCHLD, SIG_DFL); /* inherited as ignored, no exit code of a child would be left */
@@ -236,6 +260,7 @@ static int probe_reads(void)
     pid_t reader = owner > 0 ? fork() : -1;
     if (reader == 0)
         read_from(owner, &token);
+    *tried = reader > 0;
     int failed =
         reader > 0 && waitpid(reader, &status, 0) == reader && WIFEXITED(status) ? WEXITSTATUS(status) : EAGAIN;
     close(ends[0]);
@@ -249,11 +274,18 @@ static int probe_reads(void)
 /* Messages of host work without such reads, large tensors do not. */
 static void put_host(out *to)
 {
-    int refusal = probe_reads();
+    char limit[WFI_THREADS_TEXT];
+    bool tried;
+    int refusal = probe_reads(&tried);
     out_text(to, "over", "shared memory, between workers of one machine");
     out_text(to, "large_tensors", "%s",
-             refusal ? "take the next fabric of the list" : "are read from the other worker");
-    if (refusal)
+             !tried    ? "not known"
+             : refusal ? "take the next fabric of the list"
+                       : "are read from the other worker");
+    if (!tried)
+        out_text(to, "large_tensors_why", "two processes could not be made: %s",
+                 refusal == EAGAIN ? wfi_threads_text(refusal, limit) : strerror(refusal));
+    else if (refusal)
         out_text(to, "large_tensors_why", "%s: %s", wfi_host_refusal_text(refusal), strerror(refusal));
 }
 
@@ -412,6 +444,50 @@ static bool list_opened(const wfi_fabric_list *list, const opened fabrics[FABRIC
     return false;
 }
 
+/* A port of the loopback interface that is free now; 0: none. */
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_bound =
+        fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && getsockname(fd, (struct sockaddr *)&at, &size) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is_bound ? ntohs(at.sin_port) : 0;
+}
+
+/* Opens an agent, alone in its job: only that shows whether threads, descriptors and memory suffice. False: `text` has
+ * the reason. */
+static bool try_agent(char *text, size_t room)
+{
+    static const char *const kept_out[] = {"WEFT_TRACE",
+                                           "WEFT_METRICS_PORT"}; /* a report writes no trace, and has no port */
+    enum { COUNT = sizeof kept_out / sizeof *kept_out };
+    char *values[COUNT];
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    for (size_t i = 0; i < COUNT; i++) {
+        const char *value = getenv(kept_out[i]);
+        values[i] = value ? strdup(value) : NULL;
+        (void)unsetenv(kept_out[i]);
+    }
+    weft_agent_options alone = {
+        .has_rank = true, .world_size = 1, .master_addr = "127.0.0.1", .master_port = free_port()};
+    weft_status st = weft_agent_open(&alone, &agent, &error);
+    if (st)
+        snprintf(text, room, "%s", error ? weft_error_message(error) : weft_status_text(st));
+    else
+        (void)!weft_agent_close(agent);
+    for (size_t i = 0; i < COUNT; i++) {
+        if (values[i])
+            (void)setenv(kept_out[i], values[i], 1);
+        free(values[i]);
+    }
+    weft_error_unref(error);
+    return !st;
+}
+
 /* With `options` NULL, what would be chosen on the machine of a file, or `problem` says why the options cannot be read.
  * `used`: the fabrics that open; NULL: none. */
 static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
@@ -491,21 +567,23 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     weft_error *trouble = NULL;
     wfi_fabric_list list = {0};
     char text[600];
-    bool has_rank = !weft_job_is_launched(NULL, NULL), had_secret = getenv("WEFT_SECRET") != NULL;
+    bool has_rank = !weft_job_is_launched(NULL, NULL);
+    secret_variables secret;
+    note_secret(&secret);
     /* Without a launcher, as the only worker of a job; the port is not used. */
     weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
-    weft_status st = wfi_options_resolve(&given, &options, &trouble); /* removes the secret from the environment */
+    weft_status st = wfi_options_resolve(&given, &options, &trouble); /* removes the secret's variables */
     if (!st)
         st = wfi_fabric_list_read(options.fabric, &list, &trouble);
     if (st && !trouble)
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
     try_fabrics(fabrics, &options.values);
-    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof text);
+    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof text) && try_agent(text, sizeof text);
     if (trouble)
         snprintf(text, sizeof text, "%s", weft_error_message(trouble));
     out_verdict(to, "%s%s", opens ? "an agent opens here: " : "no agent opens here: ", text);
     put_build(to);
-    put_variables(to, had_secret);
+    put_variables(to, &secret);
     put_launcher(to);
     put_limits(to);
     put_fabrics(to, fabrics);
@@ -522,11 +600,11 @@ int main(int argc, char **argv)
     out to;
     wfi_topology *described = NULL;
     weft_error *error = NULL;
+    signal(SIGXFSZ, SIG_IGN); /* output over the limit of files is an error */
     int code = read_arguments(argc, argv, &given);
     if (code >= 0)
         return cli_flush("weft-info", code);
     weft_logging_set_sink(drop_line, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* with a limit of files, opening a fabric would end the report */
     if (given.topology && wfi_topology_open_file(given.topology, &described, &error) != WEFT_OK) {
         fprintf(stderr, "weft-info: %s\n", error ? weft_error_message(error) : "out of memory");
         weft_error_unref(error);

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 PROGRAM, MACHINES, EMULATED = sys.argv[1:4]
 SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "cuda", "numa_nodes", "nics", "gpus", "chosen"]
@@ -19,12 +20,12 @@ LEAKS = "suppressions=" + os.path.join(os.path.dirname(os.path.abspath(__file__)
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_", "HWLOC_")
 
 
-def run(*args, code=0, env=None, before=(), limits=None):
+def run(*args, code=0, env=None, before=(), limits=None, keep=()):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
     clean["LSAN_OPTIONS"] = LEAKS
     clean.update(env or {})
     done = subprocess.run([*before, PROGRAM, *args], env=clean, capture_output=True, text=True, timeout=60, preexec_fn=limits,
-                          check=False)
+                          pass_fds=keep, check=False)
     assert done.returncode == code, (args, done)
     return done
 
@@ -67,6 +68,12 @@ def check_environment():
     assert "problem" not in rows["WEFT_WORKERS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
     assert [one["launcher"] for one in found["launchers"]] == ["RANK and WORLD_SIZE", "Slurm"]
     assert found["chosen"]["workers"] == 7
+    with open(os.devnull, "rb") as nothing:  # the library reads and closes a descriptor with the secret; this one is empty
+        given = {"WEFT_SECRET_FD": str(nothing.fileno())}
+        for fd, code in ((nothing.fileno(), 1), (999, 1)):
+            given["WEFT_SECRET_FD"] = str(fd)
+            rows = {row["name"]: row for row in report(env=given, code=code, keep=[nothing.fileno()])["variables"]}
+            assert rows["WEFT_SECRET_FD"] == {"name": "WEFT_SECRET_FD", "value": str(fd)}, rows
     wrong = report(env={"WEFT_WORKERS": "many"}, code=1)
     assert 'WEFT_WORKERS="many"' in wrong["chosen"]["problem"], wrong["chosen"]
     half = report(env={"RANK": "1"}, code=1)
@@ -101,12 +108,16 @@ def check_surroundings():
         row = {one["name"]: one for one in report(**how)["fabrics"]}["host"]
         return {key: row[key] for key in row if key != "address"}
     assert host(limits=ignore) == host(), host(limits=ignore)
-    for limit, most in ((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 10)):
+    for limit, most in ((resource.RLIMIT_FSIZE, 0), *((resource.RLIMIT_NOFILE, most) for most in (10, 14, 28))):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         done = subprocess.run([PROGRAM], env=clean, capture_output=True, text=True, timeout=60, check=False,
                               preexec_fn=lambda: resource.setrlimit(limit, (most, most)))
         verdict = done.stdout.splitlines()[0]
         assert done.returncode in (0, 1) and verdict.startswith(("an agent opens here: ", "no agent opens here: ")[done.returncode]), done
+        if limit == resource.RLIMIT_FSIZE:
+            assert "  file_bytes: 0\n" in done.stdout and "ulimit -f" in done.stdout, done
+        elif most < 28:  # each fabric alone can be opened with these descriptors, and no agent
+            assert done.returncode == 1 and re.search("descriptors|open files", verdict), done
 
 
 def forbid_reads():
@@ -207,10 +218,41 @@ def check_output():
         for args in ([], ["--json"], ["--help"], ["--version"]):
             done = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
             assert done.returncode == 1 and "weft-info: standard output cannot be written" in done.stderr, (args, done)
+    with tempfile.TemporaryFile() as small:  # over the process's limit of files, with SIGXFSZ as it is by default
+        for name in ("weft-info", "weft-perf", "weft-run", "weft-trace"):
+            program = os.path.join(os.path.dirname(PROGRAM), name)
+            if not os.path.exists(program):
+                continue
+            done = subprocess.run([program, "--help"], stdout=small, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+            assert done.returncode == 1 and re.search("standard output.*: File too large", done.stderr), (name, done)
+
+
+def check_processes():
+    """A user without room for an agent's threads: the verdict names the limit, and a job of two ends at once."""
+    if os.geteuid() != 0:
+        return
+    def few(number):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NPROC, (number, number))
+            os.setgroups([])
+            os.setgid(54321)
+            os.setuid(54321)
+        return limit
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    for name, number in (("weft-info", 2), ("hello", 2), ("hello", 3)):
+        program = os.path.join(os.path.dirname(PROGRAM), name)
+        if not os.path.exists(program):
+            continue
+        try:  # hello's child waits 60 s for a store that never comes, if it does not know that
+            done = subprocess.run([program], env=clean, capture_output=True, text=True, timeout=50, check=False, preexec_fn=few(number))
+        except PermissionError:  # that user cannot read the build folder
+            return
+        assert done.returncode == 1 and "ulimit -u %d" % number in done.stdout + done.stderr, (name, done)
 
 
 def main():
-    for check in (check_output, check_here, check_environment, check_fabrics, check_surroundings, check_reads, check_cuda, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_processes, check_here, check_environment, check_fabrics, check_surroundings, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()
