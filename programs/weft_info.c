@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 #define NODES_MAX 64
-#define FABRICS 11 /* that it shows */
+#define FABRICS 10 /* that it shows */
 
 extern char **environ;
 
@@ -174,7 +174,7 @@ typedef struct opened {        /* how the attempt to open a fabric for this proc
 } opened;
 
 /* In the order of the rows. */
-static const char *const fabric_names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "net",
+static const char *const fabric_names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm",
                                                   "efa",  "cxi", "psm3",  "opx", "sim"};
 
 /* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */

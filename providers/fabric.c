@@ -5,9 +5,9 @@
 #include <string.h>
 
 static const wfi_fabric_ops *const fabrics[] = {
-    &wfi_fabric_host, &wfi_fabric_tcp,       &wfi_fabric_verbs,     &wfi_fabric_shm,    &wfi_fabric_rxm,
-    &wfi_fabric_net,  &wfi_fabric_efa,       &wfi_fabric_cxi,       &wfi_fabric_psm3,   &wfi_fabric_opx,
-    &wfi_fabric_sim,  &wfi_fabric_sim_verbs, &wfi_fabric_sim_reads, &wfi_fabric_sim_rdm};
+    &wfi_fabric_host,      &wfi_fabric_tcp,       &wfi_fabric_verbs,  &wfi_fabric_shm, &wfi_fabric_rxm,
+    &wfi_fabric_efa,       &wfi_fabric_cxi,       &wfi_fabric_psm3,   &wfi_fabric_opx, &wfi_fabric_sim,
+    &wfi_fabric_sim_verbs, &wfi_fabric_sim_reads, &wfi_fabric_sim_rdm};
 
 const wfi_fabric_ops *wfi_fabric_find(const char *name)
 {
@@ -27,5 +27,5 @@ const wfi_fabric_ops *wfi_fabric_numbered(uint8_t number)
 
 const char *wfi_fabric_names(void)
 {
-    return "\"host\", \"tcp\", \"verbs\", \"shm\", \"rxm\", \"net\", \"efa\", \"cxi\", \"psm3\", \"opx\" and \"sim\"";
+    return "\"host\", \"tcp\", \"verbs\", \"shm\", \"rxm\", \"efa\", \"cxi\", \"psm3\", \"opx\" and \"sim\"";
 }

@@ -297,7 +297,7 @@ struct wfi_fabric {
 extern const wfi_fabric_ops wfi_fabric_tcp;
 extern const wfi_fabric_ops wfi_fabric_verbs;
 extern const wfi_fabric_ops wfi_fabric_host;
-extern const wfi_fabric_ops wfi_fabric_shm, wfi_fabric_rxm, wfi_fabric_net;
+extern const wfi_fabric_ops wfi_fabric_shm, wfi_fabric_rxm;
 extern const wfi_fabric_ops wfi_fabric_efa, wfi_fabric_cxi, wfi_fabric_psm3, wfi_fabric_opx;
 extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 

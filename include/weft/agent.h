@@ -115,7 +115,7 @@ typedef struct weft_agent_options {
      * call weft_job_open. */
     weft_job *job;
     /* Up to four fabrics in the order of preference, separated by commas, without spaces, each once: "host,tcp". There
-     * are "host" (workers of one machine), "tcp", "verbs" (InfiniBand, RoCE), and libfabric's "shm", "rxm", "net",
+     * are "host" (workers of one machine), "tcp", "verbs" (InfiniBand, RoCE), and libfabric's "shm", "rxm",
      * "efa", "cxi", "psm3" and "opx". "auto": the fabrics of "host,verbs,tcp" that open. WEFT_FABRIC; default "auto".
      * With `sim`: simulated fabrics (weft/sim.h), default "sim". docs/fabrics.md */
     const char *fabric;

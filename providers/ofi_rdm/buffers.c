@@ -59,10 +59,7 @@ static int add_frames(wfrdm *rdm)
 
 int wfrdm_receive_post(wfrdm *rdm, wfrdm_buffer *buffer)
 {
-    wfrdm_guard_enter(rdm);
-    ssize_t ret = fi_recv(rdm->ep, buffer->bytes, rdm->kind->frame_bytes, buffer->descriptor, FI_ADDR_UNSPEC, buffer);
-    wfrdm_guard_leave(rdm);
-    return (int)ret;
+    return (int)fi_recv(rdm->ep, buffer->bytes, rdm->kind->frame_bytes, buffer->descriptor, FI_ADDR_UNSPEC, buffer);
 }
 
 int wfrdm_buffers_open(wfrdm *rdm)

@@ -201,13 +201,19 @@ static void set_limits(wfrdm *rdm)
     };
 }
 
-/* libfabric accepts connections and messages of these providers before weft sees them (docs/security.md). */
-static void warn_of_strangers(const wfrdm *rdm)
+/* libfabric accepts connections and messages of the network's providers before weft sees them (docs/security.md). Its
+ * shm has a lock in shared memory before 1.18 (docs/libfabric.md). */
+static void warn_of_dangers(const wfrdm *rdm)
 {
-    static atomic_bool is_told;
+    static atomic_bool is_told, is_told_shm;
     wfi_endpoint here = {.size = (socklen_t)rdm->info->src_addrlen};
-    if (rdm->kind->is_local)
+    if (rdm->kind->is_local) {
+        if (fi_version() < rdm->kind->reads_before && !atomic_exchange(&is_told_shm, true))
+            wfrdm_log(
+                rdm, WEFT_LOG_WARN,
+                "fabric 'shm' with libfabric before 1.18: a worker that is killed can block the others: use host");
         return;
+    }
     if (rdm->kind->is_ip) {
         memcpy(&here.address, rdm->info->src_addr, rdm->info->src_addrlen);
         if (wfi_endpoint_is_loopback(&here))
@@ -231,8 +237,6 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
         status = wfi_error_fail(
             error, WEFT_ERR_FABRIC,
             "fabric '%s': /dev/shm, /proc/self and /proc/sys/kernel/random/boot_id must be readable", kind->ops->name);
-    if (status == WEFT_OK && kind->is_local)
-        wfrdm_local_sweep();
     if (status == WEFT_OK)
         status = wfrdm_choose(rdm, options, error);
     int ret = status == WEFT_OK ? open_queues(rdm) : 0;
@@ -252,14 +256,9 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
         return status;
     }
     set_limits(rdm);
-    if (kind->is_local && fi_version() < FI_VERSION(1, 18) && !wfrdm_guard_open(rdm, (char *)rdm->address + 16)) {
-        take_apart(rdm);
-        return wfofi_fail(error, -FI_ENOMEM, "fabric '%s': the thread that releases locks of killed workers",
-                          kind->ops->name);
-    }
     if (kind->is_local)
         wfrdm_local_add(rdm);
-    warn_of_strangers(rdm);
+    warn_of_dangers(rdm);
     *out = &rdm->base;
     return WEFT_OK;
 }
@@ -304,7 +303,7 @@ static void linger(wfrdm *rdm)
 /*
  * Never frees the fabric. libfabric's shm introduces an endpoint to a peer by a command in the peer's memory, and this
  * peer has not read the command yet. If this endpoint's memory is gone by then, libfabric 1.17 crashes there. The file
- * of a kept endpoint is removed after this process has ended (local.c).
+ * of a kept endpoint stays in /dev/shm.
  */
 static void keep(wfrdm *rdm)
 {
@@ -327,7 +326,6 @@ void wfrdm_close(wfi_fabric *base)
     linger(rdm);
     if (rdm->kind->is_local)
         wfrdm_local_remove(rdm);
-    wfrdm_guard_close(rdm);
     if (has_unmet(rdm))
         keep(rdm);
     else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kinds.c - the providers, and their tables of functions. shm, rxm and net are tested. efa, cxi, psm3 and opx were
+ * kinds.c - the providers, and their tables of functions. shm and rxm are tested. efa, cxi, psm3 and opx were
  * never run (docs/fabrics.md).
  */
 #include "ofi_rdm/rdm.h"
@@ -47,8 +47,6 @@ KIND(shm, 4, .provider = "shm",
      .no_reads = "libfabric before 1.18: a worker that is killed while it moves much data over shm stops the others");
 KIND(rxm, 5, .provider = "tcp;ofi_rxm", .advice = "it is part of every libfabric (Debian: libfabric1)",
      .frame_bytes = WFRDM_FRAME_MAX, .is_ip = true, .waits = true);
-KIND(net, 6, .provider = "net", .advice = "only libfabric 1.x has it: from 2.0 on, use rxm or tcp",
-     .frame_bytes = WFRDM_FRAME_MAX, .is_ip = true); /* its descriptor is always readable */
 KIND(efa, 7, .provider = "efa", .advice = "it needs an EFA device (AWS), and its driver", .frame_bytes = NETWORK_FRAME);
 KIND(cxi, 8, .provider = "cxi", .advice = "it needs a Slingshot device, and a libfabric built for it (not Debian's)",
      .frame_bytes = NETWORK_FRAME);

@@ -2,13 +2,11 @@
 /*
  * local.c - libfabric's shm: processes of one machine that share memory in /dev/shm.
  *
- * An endpoint's memory is a file there. libfabric removes it when the endpoint is closed, or by a handler of SIGTERM,
- * SIGINT, SIGSEGV and SIGBUS. After a SIGKILL the file stays. Its name identifies the process. The next worker of the
- * same user that opens the fabric removes the files of ended processes. It first marks the file, and removes it
- * SWEEP_AFTER_S later, because a living worker may still have to map the file (fabric.c, keep).
+ * An endpoint's memory is a file there, whose name identifies the process. libfabric removes it when the endpoint is
+ * closed, or by a handler of SIGTERM, SIGINT, SIGSEGV and SIGBUS. After a SIGKILL the file stays (docs/fabrics.md).
  *
  * libfabric does not report that a peer has died. So each peer's process is watched with a descriptor (pidfd_open), and
- * nothing is sent to a process that has ended. Locks that it held are released by guard.c.
+ * nothing is sent to a process that has ended.
  *
  * Two fabrics of one process use each other's memory directly. So a fabric that closes tells the others, which then
  * send nothing to it.
@@ -20,7 +18,6 @@
 #include "topo/machine.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,12 +29,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
 #define PREFIX "weft-"
-#define SWEEP_AFTER_S 60
 #define STAT_START 22 /* the field of /proc/PID/stat with the time of the start; the state is field 3 */
 #define GONE "its endpoint is closed, or its process has ended"
 
@@ -149,39 +144,6 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
                           (double)folder.f_bavail * (double)folder.f_frsize / (1 << 20), rdm->kind->advice);
 }
 
-/* ---- Files that were left behind --------------------------------------------------------------------------------- */
-
-static bool is_left_behind(int folder, const char *name, unsigned long namespace, struct stat *info)
-{
-    identity owner;
-    return read_name(name, &owner) && owner.namespace == namespace && start_of(owner.pid) != owner.start &&
-           fstatat(folder, name, info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info->st_mode) && info->st_uid == geteuid();
-}
-
-/* A marked file has the access time 0 (1970). Its modification time is that of the mark, in whole seconds. */
-static void sweep(int folder, const char *name, const struct stat *info)
-{
-    time_t now = time(NULL);
-    bool is_marked = info->st_mtim.tv_nsec == 0 && info->st_atim.tv_sec == 0;
-    const struct timespec mark[2] = {{.tv_sec = 0}, {.tv_sec = now}};
-    if (!is_marked)
-        (void)utimensat(folder, name, mark, AT_SYMLINK_NOFOLLOW);
-    else if (now - info->st_mtim.tv_sec >= SWEEP_AFTER_S)
-        (void)unlinkat(folder, name, 0);
-}
-
-void wfrdm_local_sweep(void)
-{
-    DIR *folder = opendir(FOLDER);
-    unsigned long namespace = own_namespace();
-    struct stat info;
-    for (const struct dirent *entry; folder && namespace && (entry = readdir(folder));)
-        if (is_left_behind(dirfd(folder), entry->d_name, namespace, &info))
-            sweep(dirfd(folder), entry->d_name, &info);
-    if (folder)
-        closedir(folder);
-}
-
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
 
 /* In another process the file of an open endpoint exists. In this one the registry says whether it is open. */
@@ -213,10 +175,8 @@ bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer)
     peer->pid = owner.pid;
     if (owner.pid != getpid())
         watch(rdm, peer); /* before its start time is compared: then the descriptor is of that process */
-    if (is_open(name, &owner)) {
-        wfrdm_guard_add(rdm, name, owner.pid, peer->pid_fd);
+    if (is_open(name, &owner))
         return true;
-    }
     wfrdm_local_part(rdm, peer);
     return false;
 }

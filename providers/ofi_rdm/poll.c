@@ -39,9 +39,7 @@ static void read_error(wfrdm *rdm)
 static bool read_batch(wfrdm *rdm)
 {
     struct fi_cq_msg_entry entries[BATCH];
-    wfrdm_guard_enter(rdm);
     ssize_t count = fi_cq_read(rdm->cq, entries, BATCH);
-    wfrdm_guard_leave(rdm);
     if (count == -FI_EAVAIL) {
         read_error(rdm);
         return true;

@@ -70,7 +70,6 @@
 #define WFRDM_NAME_BYTES (WFRDM_PROVIDER_ADDRESS_MAX + 1)
 
 typedef struct wfrdm wfrdm;
-typedef struct wfrdm_guard wfrdm_guard; /* guard.c */
 
 /* A provider of libfabric, as this folder uses it. */
 typedef struct wfrdm_kind {
@@ -354,10 +353,7 @@ struct wfrdm {
     uint64_t probe;        /* `to` of the frame to itself */
     uint64_t probe_due_ns; /* when it must have come; 0: none is under way */
     bool is_deaf;
-    wfrdm_guard *guard;         /* NULL: not needed */
-    _Atomic uint64_t calls;     /* of libfabric that began or ended; odd: a thread is inside */
-    _Atomic int64_t call_clock; /* the processor time of that thread (clockid_t) */
-    wfrdm *kept_before;         /* fabric.c: closed, but not freed */
+    wfrdm *kept_before; /* fabric.c: closed, but not freed */
 };
 
 /* shm: whether libfabric has asked the peer to map this endpoint's memory, and the peer has not done so yet. */
@@ -460,13 +456,12 @@ int wfrdm_events_fd(wfi_fabric *fabric);
 
 /*
  * local.c: processes of this machine that share memory. The name of an endpoint has the pid namespace, the process and
- * its start time, so that a process that has ended is known, and its file in /dev/shm can be removed.
+ * its start time, so that a process that has ended is known.
  */
 void wfrdm_local_name(char out[WFRDM_NAME_BYTES]);
 uint64_t wfrdm_local_where(void); /* equal in processes that can share memory; 0: unknown */
 /* Allocates the memory of this endpoint, whose file has this name; fails if there is too little. */
 weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error **error);
-void wfrdm_local_sweep(void); /* removes files that processes left behind. No lock */
 /* Begins to watch the peer's process. False: the process has ended, or its endpoint is closed. */
 bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
@@ -482,18 +477,6 @@ void wfrdm_deaf_ask(wfrdm *rdm);
 bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head);
 const char *wfrdm_deaf_text(const wfrdm *rdm);
 void wfrdm_deaf_look(wfrdm *rdm, uint64_t now);
-
-/*
- * guard.c releases locks of libfabric's shm 1.17 that a killed process held. open: false if memory, descriptors or
- * threads are out. It is also false if the endpoint's memory has an unknown layout. wfrdm_guard_enter and
- * wfrdm_guard_leave surround each call that may take such a lock. They need rdm->lock. wfrdm_guard_add may be called
- * with or without rdm->lock.
- */
-bool wfrdm_guard_open(wfrdm *rdm, const char *name);
-void wfrdm_guard_close(wfrdm *rdm);
-void wfrdm_guard_add(wfrdm *rdm, const char *name, pid_t pid, int pid_fd); /* a peer's process */
-void wfrdm_guard_enter(wfrdm *rdm);
-void wfrdm_guard_leave(wfrdm *rdm);
 
 /* Logs a line with the rank. */
 #define wfrdm_log(rdm_, level, ...)                                                                                    \

@@ -29,10 +29,8 @@ static ssize_t post(wfrdm *rdm, wfrdm_buffer *frame)
     }
     peer->was_tried = true;
     bool injects = frame->size <= rdm->inject_max;
-    wfrdm_guard_enter(rdm);
     ssize_t ret = injects ? fi_inject(rdm->ep, frame->bytes, frame->size, peer->to)
                           : fi_send(rdm->ep, frame->bytes, frame->size, frame->descriptor, peer->to, frame);
-    wfrdm_guard_leave(rdm);
     if (ret == -FI_EAGAIN)
         return ret;
     if (ret == 0) {

@@ -31,7 +31,7 @@ bool ofi_is_tcp(void)
 
 bool ofi_is_rdm(void)
 {
-    static const wfi_fabric_ops *const all[] = {&wfi_fabric_shm, &wfi_fabric_rxm,  &wfi_fabric_net, &wfi_fabric_efa,
+    static const wfi_fabric_ops *const all[] = {&wfi_fabric_shm, &wfi_fabric_rxm,  &wfi_fabric_efa,
                                                 &wfi_fabric_cxi, &wfi_fabric_psm3, &wfi_fabric_opx};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (ofi_ops() == all[i])

@@ -66,6 +66,8 @@ static void a_kill_at_any_moment_is_survived(void **state)
     static ofi_node survivor, friend;
     ofi_link link;
     uint64_t most = 0;
+    if (ofi_ops() == &wfi_fabric_shm && fi_version() < FI_VERSION(1, 18))
+        skip(); /* a killed process may keep libfabric's lock: the survivor then hangs in libfabric */
     unsigned deaf = 0, kills = ofi_ops() == &wfi_fabric_shm ? KILLS_SHM : KILLS_OTHER;
     ofi_node_open(&survivor);
     ofi_node_open(&friend);

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rdm_local_test.c - shm's files in /dev/shm: those of processes that have ended are removed, and no others. The memory
- * of an open endpoint's file is reserved. */
+/* rdm_local_test.c - shm's files in /dev/shm: their names, and that the memory of an open endpoint's file is reserved. */
 #include "ofi_rdm/rdm.h"
 
 #include "unit.h"
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static void path_of(const char *name, char out[512])
@@ -27,93 +24,6 @@ static void make(const char *name)
     int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
-}
-
-static bool exists(const char *name)
-{
-    char path[512];
-    path_of(name, path);
-    return access(path, F_OK) == 0;
-}
-
-/* As if the mark had been made so long ago. */
-static void age(const char *name, time_t seconds)
-{
-    char path[512];
-    const struct timespec mark[2] = {{.tv_sec = 0}, {.tv_sec = time(NULL) - seconds}};
-    path_of(name, path);
-    assert_int_equal(utimensat(AT_FDCWD, path, mark, 0), 0);
-}
-
-static void drop(const char *name)
-{
-    char path[512];
-    path_of(name, path);
-    assert_int_equal(unlink(path), 0);
-}
-
-/* A name that a process of this machine had, which has ended. */
-static void name_of_dead(char out[WFRDM_NAME_BYTES])
-{
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        char name[WFRDM_NAME_BYTES] = "";
-        wfrdm_local_name(name);
-        _exit(write(fds[1], name, sizeof name) != (ssize_t)sizeof name);
-    }
-    assert_int_equal(read(fds[0], out, WFRDM_NAME_BYTES), WFRDM_NAME_BYTES);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-    close(fds[0]);
-    close(fds[1]);
-}
-
-static void a_file_of_a_dead_process_is_removed_after_a_while(void **state)
-{
-    char name[WFRDM_NAME_BYTES];
-    name_of_dead(name);
-    make(name);
-    wfrdm_local_sweep(); /* marks it */
-    wfrdm_local_sweep();
-    assert_true(exists(name));
-    age(name, 30);
-    wfrdm_local_sweep();
-    assert_true(exists(name));
-    age(name, 61);
-    wfrdm_local_sweep();
-    assert_false(exists(name));
-}
-
-static void a_file_of_a_living_process_stays(void **state)
-{
-    char name[WFRDM_NAME_BYTES];
-    wfrdm_local_name(name);
-    make(name);
-    age(name, 1000);
-    wfrdm_local_sweep();
-    assert_true(exists(name));
-    drop(name);
-}
-
-/* Names that are not weft's, or of another pid namespace, whose processes are not known here. */
-static void a_file_of_others_stays(void **state)
-{
-    char dead[WFRDM_NAME_BYTES], names[4][WFRDM_NAME_BYTES + 8];
-    name_of_dead(dead);
-    snprintf(names[0], sizeof names[0], "x%s", dead);
-    snprintf(names[1], sizeof names[1], "%sx", dead);
-    snprintf(names[2], sizeof names[2], "weft-1%s", dead + strlen("weft-"));
-    snprintf(names[3], sizeof names[3], "weft-%d", (int)getpid());
-    for (int i = 0; i < 4; i++) {
-        make(names[i]);
-        age(names[i], 1000);
-    }
-    wfrdm_local_sweep();
-    for (int i = 0; i < 4; i++) {
-        assert_true(exists(names[i]));
-        drop(names[i]);
-    }
 }
 
 static void a_name_fits_an_address_and_is_used_once(void **state)
@@ -178,5 +88,4 @@ static void too_little_memory_is_an_error(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-UNIT_MAIN(a_file_of_a_dead_process_is_removed_after_a_while, a_file_of_a_living_process_stays, a_file_of_others_stays,
-          a_name_fits_an_address_and_is_used_once, the_memory_of_an_endpoint_is_reserved, too_little_memory_is_an_error)
+UNIT_MAIN(a_name_fits_an_address_and_is_used_once, the_memory_of_an_endpoint_is_reserved, too_little_memory_is_an_error)

@@ -62,7 +62,7 @@ static bool is_by_ip(const char *fabrics)
 {
     while (strncmp(fabrics, "host,", 5) == 0 || strncmp(fabrics, "shm,", 4) == 0)
         fabrics = strchr(fabrics, ',') + 1;
-    return strncmp(fabrics, "tcp", 3) == 0 || strncmp(fabrics, "rxm", 3) == 0 || strncmp(fabrics, "net", 3) == 0;
+    return strncmp(fabrics, "tcp", 3) == 0 || strncmp(fabrics, "rxm", 3) == 0;
 }
 
 wfi_cores *wfi_binding_of(const weft_agent_options *options)
