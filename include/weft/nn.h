@@ -273,7 +273,7 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads a safetensors file of any program, or a file of weft's former own format, into a module. The file must have
+ * Reads a safetensors file of any program into a module. The file must have
  * exactly the names of the module, in any order, with the same dtypes and shapes. A tensor with several names may be
  * stored under several of them, with the same elements. On failure nothing changes, and *error, if `error` is not NULL,
  * receives the first wrong, missing or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
@@ -306,7 +306,7 @@ typedef struct weft_named_tensors {
  * success *out receives them; release them with weft_tensors_free. On failure *out is NULL, and *error, if `error` is
  * not NULL, receives the detail; you release it. Untrusted regular files are safe to load: the tensors are together no
  * larger than the file. For a pipe weft allocates each tensor at the size that the header states. Any thread. Errors:
- *   WEFT_ERR_FORMAT: the file is damaged, or has another format, such as weft's former one.
+ *   WEFT_ERR_FORMAT: the file is damaged, or has another format.
  *   WEFT_ERR_TYPE: the file has a dtype that weft lacks.
  *   WEFT_ERR_INVALID: `path` or `out` is NULL.
  *   WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_MEMORY.

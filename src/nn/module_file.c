@@ -162,15 +162,11 @@ static weft_status read_tensors(const weft_module *module, const char *path, wef
     weft_status status = wfi_file_open(path, &stream, head, error);
     if (status != WEFT_OK)
         return status;
-    if (memcmp(head, wfi_module_old_magic, sizeof(head)) == 0)
-        status = wfi_module_read_old(module, stream, path, loaded, error);
-    else {
-        wfi_safetensors file;
-        status = wfi_safetensors_open(&file, stream, path, head, error);
-        if (status == WEFT_OK)
-            status = read_matching(module, &file, loaded, error);
-        wfi_safetensors_fini(&file);
-    }
+    wfi_safetensors file;
+    status = wfi_safetensors_open(&file, stream, path, head, error);
+    if (status == WEFT_OK)
+        status = read_matching(module, &file, loaded, error);
+    wfi_safetensors_fini(&file);
     fclose(stream);
     return status;
 }

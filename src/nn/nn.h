@@ -55,12 +55,4 @@ weft_status wfi_module_move(weft_module *module, weft_device device, weft_error 
 /* The finished module, or NULL (released, with the reason in *error) if building failed. */
 weft_module *wfi_module_finish(weft_module *module, weft_error **error);
 
-/*
- * Reads a file of the format before safetensors, after its magic. Its tensors go to loaded[], parameters and then
- * buffers, even on failure.
- */
-extern const char wfi_module_old_magic[8];
-weft_status wfi_module_read_old(const weft_module *module, FILE *stream, const char *path, weft_tensor **loaded,
-                                weft_error **error);
-
 #endif

@@ -169,91 +169,6 @@ static void file_of_a_module_nearly_the_same_is_refused(void **state)
                    "does not hold \"2.extra\", which the module has");
 }
 
-/* ---- Files of the format before safetensors: a stored one, of small(1) with a 7 in it ---- */
-
-static size_t slurp_old(unsigned char *bytes, size_t size)
-{
-    FILE *file = fopen(WEFT_TEST_DATA "/module_version1.weft", "rb");
-    assert_non_null(file);
-    size = fread(bytes, 1, size, file);
-    fclose(file);
-    return size;
-}
-
-static void file_of_the_old_format_is_read(void **state)
-{
-    weft_module *a = small(1), *b = small(2);
-    assert_int_equal(weft_module_load(b, WEFT_TEST_DATA "/module_version1.weft", NULL), WEFT_OK);
-    assert_true(same(a, b));
-    assert_int_equal(weft_tensor_get_i64(weft_module_find(b, "1.num_batches_tracked"), 0), 7);
-    weft_module_unref(a);
-    weft_module_unref(b);
-}
-
-static void file_of_the_old_format_with_any_damage_is_refused(void **state)
-{
-    unsigned char bytes[4096];
-    weft_module *b = small(2), *as_it_was = small(2);
-    size_t size = slurp_old(bytes, sizeof(bytes));
-    for (size_t i = 0; i < size; i++) {
-        bytes[i] ^= 0x41;
-        spill(bytes, size);
-        assert_int_not_equal(weft_module_load(b, path, NULL), WEFT_OK);
-        bytes[i] ^= 0x41;
-        spill(bytes, i);
-        assert_int_equal(weft_module_load(b, path, NULL), WEFT_ERR_FORMAT);
-    }
-    bytes[size] = 0;
-    spill(bytes, size + 1);
-    assert_int_equal(weft_module_load(b, path, NULL), WEFT_ERR_FORMAT);
-    assert_true(same(b, as_it_was));
-    weft_module_unref(b);
-    weft_module_unref(as_it_was);
-}
-
-static void file_of_another_version_is_refused(void **state)
-{
-    unsigned char bytes[4096];
-    weft_module *a = small(1);
-    weft_error *error = NULL;
-    size_t size = slurp_old(bytes, sizeof(bytes));
-    bytes[8] = 9; /* behind the magic of eight bytes */
-    spill(bytes, size);
-    assert_int_equal(weft_module_load(a, path, &error), WEFT_ERR_FORMAT);
-    assert_non_null(strstr(weft_error_message(error), "has version 9"));
-    weft_error_unref(error);
-    weft_module_unref(a);
-}
-
-static void assert_old_refused(weft_module *module, weft_status status, const char *text)
-{
-    weft_error *error = NULL;
-    assert_int_equal(weft_module_load(module, WEFT_TEST_DATA "/module_version1.weft", &error), status);
-    assert_non_null(strstr(weft_error_message(error), text));
-    weft_error_unref(error);
-    weft_module_unref(module);
-}
-
-static weft_module *conv_and_norm(int64_t kernel)
-{
-    weft_conv2d_layer conv = {.in_channels = 1, .out_channels = 2, .kernel = {kernel, 3}, .seed = 1};
-    weft_module *parts[] = {weft_conv2d_create(&conv, NULL), weft_batch_norm2d_create(2, 0, 0, NULL)};
-    return weft_sequential_create(parts, 2, NULL);
-}
-
-static void file_of_the_old_format_of_another_module_is_refused(void **state)
-{
-    weft_module *wide = small(1), *nested = weft_sequential_create((weft_module *[]){small(1)}, 1, NULL);
-    assert_int_equal(weft_module_to(wide, WEFT_DTYPE_FLOAT64), WEFT_OK);
-    assert_old_refused(wide, WEFT_ERR_TYPE, "the module's is float64");
-    assert_old_refused(nested, WEFT_ERR_SHAPE, "holds \"0.weight\" where the module has \"0.0.weight\"");
-    assert_old_refused(conv_and_norm(2), WEFT_ERR_SHAPE, "dimension 2 of 0.weight has size ");
-    assert_old_refused(weft_linear_create(3, 4, false, 1, NULL), WEFT_ERR_SHAPE, "where the module has \"weight\"");
-    /* The tensors that both have fit, and the file has more or fewer. */
-    assert_old_refused(first_parts(1, NULL), WEFT_ERR_SHAPE, "holds \"1.weight\", which the module does not have");
-    assert_old_refused(first_parts(2, "extra"), WEFT_ERR_SHAPE, "does not hold \"2.extra\", which the module has");
-}
-
 /* A child that stands twice: its tensors are in the file once, and may be there twice if they are the same. */
 static void file_of_a_child_that_stands_twice(void **state)
 {
@@ -654,10 +569,6 @@ int main(void)
         cmocka_unit_test(file_any_damage_is_refused),
         cmocka_unit_test(file_of_another_module_is_refused),
         cmocka_unit_test(file_of_a_module_nearly_the_same_is_refused),
-        cmocka_unit_test(file_of_the_old_format_is_read),
-        cmocka_unit_test(file_of_the_old_format_with_any_damage_is_refused),
-        cmocka_unit_test(file_of_another_version_is_refused),
-        cmocka_unit_test(file_of_the_old_format_of_another_module_is_refused),
         cmocka_unit_test(file_of_a_child_that_stands_twice),
         cmocka_unit_test(file_missing_or_unwritable),
         cmocka_unit_test_setup_teardown(file_has_the_mode_of_the_old_one_or_the_umask, enter_folder, leave_folder),
