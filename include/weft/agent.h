@@ -172,14 +172,15 @@ typedef struct weft_agent_options {
     size_t memory_budget_bytes;
 
     /* Observation (docs/metrics.md). */
-    /* Serve Prometheus text on this port of 127.0.0.1; WEFT_METRICS_PORT; 0: do not serve; -1: any free port. If the
-     * port is taken, a warning is logged and nothing is served. With no_threads, opening fails with WEFT_ERR_INVALID.
-     * In the simulation nothing is served. */
-    int metrics_port;
     /* Write the spans of every call to this file, for Perfetto; WEFT_TRACE. "%r" becomes the rank, "%p" the process id.
      * If the job has several workers and the name has no "%r", the rank is inserted before the ending: "t.json" becomes
      * "t.0.json". */
     const char *trace_file;
+    /* Write the metrics as Prometheus text to this file every 5 seconds, and the output of weft_debug_dump to a second
+     * one, with ".json" behind the name; WEFT_METRICS. "%r" and "%p" as in trace_file. Each file is written beside the
+     * old one and renamed, and removed when the agent closes; a worker that is killed leaves both. With no_threads,
+     * opening fails with WEFT_ERR_INVALID. In the simulation nothing is written. */
+    const char *metrics_file;
 
     weft_membership_fn on_membership; /* called for each weft_member_event */
     void *membership_arg;
@@ -209,7 +210,7 @@ typedef struct weft_agent_options {
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).
  *   WEFT_ERR_UNREACHABLE: there is no route to master_addr.
- *   WEFT_ERR_IO: trace_file cannot be written.
+ *   WEFT_ERR_IO: trace_file or metrics_file cannot be written.
  *   WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
@@ -426,16 +427,6 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
  * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
-
-/*
- * Makes weft write the output of weft_debug_dump to stderr when the signal `signal_number` arrives, for example
- * SIGUSR1, for each open agent of the process. The signal handler only wakes a thread of weft, which writes. A process
- * can watch one signal; 0 restores the former handler, and ends the thread. One thread at a time may call the function.
- *   WEFT_ERR_INVALID: the signal cannot be handled.
- *   WEFT_ERR_EXISTS: the program handles that signal, or weft already watches one.
- *   WEFT_ERR_SYSTEM.
- */
-WEFT_API WEFT_NODISCARD weft_status weft_debug_on_signal(int signal_number);
 
 /* Counters since the agent opened. */
 typedef struct weft_stats {

@@ -3,7 +3,7 @@
  * weft/metrics.h - counters and latency histograms of calls, by peer and function; of operations of groups, by group.
  *
  * weft counts every call from the moment the agent opens. A program can read the numbers, write them as Prometheus
- * text, or let the agent serve that text on a local port (weft_agent_options.metrics_port). docs/metrics.md lists the
+ * text, or let the agent write that text to a file (weft_agent_options.metrics_file). docs/metrics.md lists the
  * names, and describes traces: files of spans (weft_agent_options.trace_file). Any thread.
  *
  *     void print_latency(const weft_agent *agent)
@@ -55,12 +55,6 @@ WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, w
  * SIGPIPE is raised), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);
-
-/*
- * The port of http://127.0.0.1:PORT/metrics, which serves this text, and /debug, which serves the output of
- * weft_debug_dump. 0: nothing is served, or `agent` is NULL. Every user of this machine can read both.
- */
-WEFT_API int weft_metrics_port(const weft_agent *agent);
 
 #define WEFT_TRACE_NAME_MAX 127 /* longest name of a span, in bytes */
 

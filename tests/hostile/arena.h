@@ -42,7 +42,8 @@ typedef struct footprint {
     int descriptors, threads;
 } footprint;
 
-void arena_begin(arena *a, const char *log_level, const char *trace_file); /* starts the job, waits until it works */
+/* Starts the job, and waits until it works. The files may be NULL. */
+void arena_begin(arena *a, const char *log_level, const char *trace_file, const char *metrics_file);
 void arena_end(arena *a); /* everybody closes well, or the test fails */
 footprint arena_footprint(const arena *a, int rank);
 uint64_t arena_refused(const arena *a); /* by all workers, the store included */

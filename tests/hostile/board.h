@@ -33,7 +33,6 @@ typedef struct victim {
     char trouble[200];
     wfi_member member;
     wfi_net_keys keys;
-    int metrics_port;
     window windows[WINDOWS][SAMPLE_KINDS];
 } victim;
 

@@ -58,7 +58,8 @@ static void await(const arena *a, atomic_int *what)
 
 /* ---- The job --------------------------------------------------------------------------------------------------------- */
 
-static void start_job(arena *a, const char *board_name, const char *log_level, const char *trace_file)
+static void start_job(arena *a, const char *board_name, const char *log_level, const char *trace_file,
+                      const char *metrics_file)
 {
     a->log_fd = memfd_create("hostile-log", MFD_CLOEXEC);
     assert_true(a->log_fd >= 0);
@@ -71,23 +72,23 @@ static void start_job(arena *a, const char *board_name, const char *log_level, c
     (void)fcntl(2, F_SETFL, O_APPEND);
     setenv("HOSTILE_BOARD", board_name, 1);
     setenv("WEFT_LOG", log_level, 1);
-    if (trace_file) {
+    if (trace_file)
         setenv("WEFT_TRACE", trace_file, 1);
-        setenv("HOSTILE_METRICS", "1", 1);
-    }
+    if (metrics_file)
+        setenv("WEFT_METRICS", metrics_file, 1);
     unsetenv("RANK");
     execl("/proc/self/exe", "hostile", "victim", (char *)NULL);
     _exit(127);
 }
 
-void arena_begin(arena *a, const char *log_level, const char *trace_file)
+void arena_begin(arena *a, const char *log_level, const char *trace_file, const char *metrics_file)
 {
     char name[64];
     memset(a, 0, sizeof *a);
     a->at = board_make(name);
     assert_non_null(a->at);
     memset(a->at, 0, sizeof *a->at); /* shared from the start: what the workers write there is nobody's growth */
-    start_job(a, name, log_level, trace_file);
+    start_job(a, name, log_level, trace_file, metrics_file);
     for (int rank = 0; rank < VICTIMS; rank++)
         await(a, &a->at->victims[rank].ready);
     await(a, &a->at->recorded_size);

@@ -23,7 +23,7 @@ static arena *begin(void)
 {
     current = calloc(1, sizeof *current);
     assert_non_null(current);
-    arena_begin(current, "warn", NULL);
+    arena_begin(current, "warn", NULL, NULL);
     return current;
 }
 

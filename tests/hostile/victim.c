@@ -196,8 +196,6 @@ static void introduce(worker *w)
     w->me->keys = *inside_net_keys(net);
     if (w->rank == 0)
         memcpy(w->at->job_key, w->me->keys.job, sizeof w->at->job_key);
-    const char *port = getenv("HOSTILE_METRICS");
-    w->me->metrics_port = port ? weft_metrics_port(w->agent) : 0;
     atomic_store(&w->me->ready, (int)getpid());
 }
 
@@ -249,8 +247,7 @@ static int open_and_work(board *at, weft_job *job)
                                   .no_binding = true,
                                   .workers = 2,
                                   .death_timeout_ms = 30000,
-                                  .memory_budget_bytes = (size_t)64 << 20,
-                                  .metrics_port = getenv("HOSTILE_METRICS") ? -1 : 0};
+                                  .memory_budget_bytes = (size_t)64 << 20};
     if (weft_agent_open(&options, &w.agent, &error)) {
         fprintf(stderr, "victim: %s\n", weft_error_message(error));
         return 3;

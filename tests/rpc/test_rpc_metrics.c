@@ -287,7 +287,6 @@ static void read_nothing(weft_agent *agent, void *arg)
     MUST_BE(weft_metrics_read(agent, (weft_metric_side)2, -1, NULL, &seen), WEFT_ERR_INVALID);
     MUST_BE(weft_metrics_write(agent, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_metrics_write(NULL, stdout), WEFT_ERR_INVALID);
-    MUST(weft_metrics_port(NULL) == 0);
 }
 
 WORLD_TEST(read_nothing, 1, 0, .size = 1, WORLD_FUNCTIONS(functions))

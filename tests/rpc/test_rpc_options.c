@@ -36,7 +36,7 @@ static const char *const variables[] = {"RANK",
                                         "SLURM_NTASKS",
                                         "SLURM_STEP_NUM_TASKS",
                                         "WEFT_MEMORY_BUDGET",
-                                        "WEFT_METRICS_PORT",
+                                        "WEFT_METRICS",
                                         "PMI_RANK",
                                         "PMI_SIZE",
                                         "OMPI_COMM_WORLD_RANK",
@@ -83,7 +83,7 @@ static void test_defaults(void **state)
     assert_string_equal(v->name, "worker1");
     assert_string_equal(v->master_addr, "127.0.0.1");
     assert_string_equal(v->fabric, "auto");
-    assert_false(v->elastic || v->no_binding || v->iface || v->ports || v->trace_file || v->secret || v->metrics_port);
+    assert_false(v->elastic || v->no_binding || v->iface || v->ports || v->trace_file || v->secret || v->metrics_file);
     assert_int_equal(v->workers, 4);
     assert_int_equal(v->death_timeout_ms, 2000);
     assert_int_equal(v->call_timeout_ms, 60000);
@@ -151,14 +151,14 @@ static void test_environment(void **state)
     setenv("WEFT_WORKERS", "7", 1);
     setenv("WEFT_DEATH_MS", "-1", 1);
     setenv("WEFT_NO_BINDING", "yes", 1);
-    setenv("WEFT_METRICS_PORT", "-1", 1);
+    setenv("WEFT_METRICS", "/tmp/%r.prom", 1);
     setenv("WEFT_TRACE", "/tmp/trace-%r.json", 1);
     setenv("WEFT_NAME", "trainer", 1);
     out = must_resolve(NULL);
     assert_int_equal(out->workers, 7);
     assert_int_equal(out->death_timeout_ms, WEFT_FOREVER);
     assert_true(out->no_binding);
-    assert_int_equal(out->metrics_port, -1);
+    assert_string_equal(out->metrics_file, "/tmp/%r.prom");
     assert_string_equal(out->trace_file, "/tmp/trace-%r.json");
     assert_string_equal(out->name, "trainer");
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
@@ -170,7 +170,7 @@ static void test_environment(void **state)
     weft_agent_options given = {.workers = 2,
                                 .memory_budget_bytes = 5,
                                 .death_timeout_ms = 900,
-                                .metrics_port = 80,
+                                .metrics_file = "mine.prom",
                                 .name = "mine",
                                 .trace_file = "mine.json"};
     out = must_resolve(&given);
@@ -179,7 +179,7 @@ static void test_environment(void **state)
     inside_share(2); /* changes what nobody has chosen */
     assert_int_equal(out->memory_budget_bytes, 5);
     assert_int_equal(out->death_timeout_ms, 900);
-    assert_int_equal(out->metrics_port, 80);
+    assert_string_equal(out->metrics_file, "mine.prom");
     assert_string_equal(out->name, "mine");
     assert_string_equal(out->trace_file, "mine.json");
 }
@@ -246,9 +246,6 @@ static void test_bad_variables(void **state)
                {"WEFT_DEATH_MS", "99", ""},
                {"WEFT_NO_BINDING", "maybe", "no (false, off, 0)"},
                {"WEFT_ELASTIC", "rubber", "yes (true, on, 1)"},
-               {"WEFT_METRICS_PORT", "65536", ""},
-               {"WEFT_METRICS_PORT", "-2", ""},
-               {"WEFT_METRICS_PORT", "http", "-1 to 65535"},
                {"WEFT_MEMORY_BUDGET", "lots", "K, M, G or T"},
                {"WEFT_MEMORY_BUDGET", "0", ""},
                {"WEFT_MEMORY_BUDGET", "-5", ""},
@@ -319,7 +316,6 @@ static void test_bad_fields(void **state)
                {"death_timeout_ms is 99", "100 at least", BAD(.death_timeout_ms = 99)},
                {"call_timeout_ms", "-8", BAD(.call_timeout_ms = -8)},
                {"rendezvous_timeout_ms", "-9", BAD(.rendezvous_timeout_ms = -9)},
-               {"metrics_port", "70000", BAD(.metrics_port = 70000)},
                {"name", "\"\"", BAD(.name = "")},
                {"secret", "16", BAD(.secret = "short", .secret_size = 5)},
                {"secret", "16", BAD(.secret = too_long, .secret_size = 5000)},

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_signals.c - what a program does with signals: weft_agent_wake in a handler makes the program's waits return, and
- * weft_debug_on_signal writes what agents hold.
+ * test_rpc_signals.c - what a program does with signals: weft_agent_wake in a handler makes the program's waits return.
  */
 #include "rpc/world.h"
 
@@ -258,53 +257,6 @@ static void test_null_and_closed(void **cmocka)
     assert_int_equal(weft_agent_store_port(NULL), 0);
 }
 
-/* ---- weft_debug_on_signal ---------------------------------------------------------------------------------------- */
-
-/* Counts dumps in what was written to stderr. */
-static int dumps_in(int fd)
-{
-    static char text[1 << 20];
-    int count = 0;
-    ssize_t size = pread(fd, text, sizeof text - 1, 0);
-    MUST(size >= 0);
-    text[size] = 0;
-    for (char *at = text; (at = strstr(at, "\"held_bytes\":")); at++)
-        count++;
-    return count;
-}
-
-static void test_dump_on_signal(void **cmocka)
-{
-    int fd = memfd_create("stderr", 0), before = dup(STDERR_FILENO);
-    (void)cmocka;
-    MUST(fd >= 0 && before >= 0);
-    weft_agent *first = open_alone(false), *second = open_alone(false);
-    MUST_BE(weft_debug_on_signal(SIGKILL), WEFT_ERR_INVALID);
-    MUST_BE(weft_debug_on_signal(12345), WEFT_ERR_INVALID);
-    MUST_BE(weft_debug_on_signal(-1), WEFT_ERR_INVALID);
-    handle(SIGUSR2);
-    MUST_BE(weft_debug_on_signal(SIGUSR2), WEFT_ERR_EXISTS);
-    MUST_OK(weft_debug_on_signal(SIGUSR1));
-    MUST_BE(weft_debug_on_signal(SIGUSR1), WEFT_ERR_EXISTS);
-    dup2(fd, STDERR_FILENO);
-    MUST(raise(SIGUSR1) == 0);
-    for (int i = 0; i < 20000 && dumps_in(fd) < 2; i++)
-        usleep(1000);
-    int dumps = dumps_in(fd);
-    MUST_OK(weft_debug_on_signal(0));
-    dup2(before, STDERR_FILENO);
-    assert_int_equal(dumps, 2);
-    signal(SIGUSR1, SIG_IGN);
-    MUST_OK(weft_debug_on_signal(SIGUSR1)); /* again, over an ignored signal, which comes back */
-    MUST_OK(weft_debug_on_signal(0));
-    MUST_OK(weft_debug_on_signal(0));
-    MUST(raise(SIGUSR1) == 0);
-    close(fd);
-    close(before);
-    MUST_OK(weft_agent_close(first));
-    close_alone(second);
-}
-
 /* ---- WEFT_ANY_PORT ----------------------------------------------------------------------------------------------- */
 
 static atomic_int told_port;
@@ -380,5 +332,5 @@ static void test_taken_port(void **cmocka)
 }
 
 UNIT_MAIN(test_waits_return, test_waits_return_without_threads, test_progress_returns, test_waits_of_all_threads_return,
-          test_calls_and_handlers, test_signals_beside_calls, test_wake_in_sim, test_null_and_closed,
-          test_dump_on_signal, test_any_port, test_taken_port)
+          test_calls_and_handlers, test_signals_beside_calls, test_wake_in_sim, test_null_and_closed, test_any_port,
+          test_taken_port)

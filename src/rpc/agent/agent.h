@@ -176,9 +176,6 @@ void wfi_agent_leave_locked(weft_agent *agent);
 /* Called when net has opened, and before it closes. Between the two, a child of fork(2) marks the agent (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
 void wfi_forks_forget(weft_agent *agent);
-/* Enters open agent number `index` of the process: it does not close before wfi_agent_leave. NULL: there are no
- * more. */
-weft_agent *wfi_forks_enter(size_t index);
 
 /* Cores for weft's own threads; NULL: any cores (agent/binding.c). */
 wfi_cores *wfi_binding_of(const weft_agent_options *options);

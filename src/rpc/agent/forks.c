@@ -59,20 +59,3 @@ void wfi_forks_forget(weft_agent *agent)
     wfi_list_remove(&agent->open_link);
     pthread_mutex_unlock(&lock);
 }
-
-weft_agent *wfi_forks_enter(size_t index)
-{
-    weft_agent *found = NULL;
-    pthread_mutex_lock(&lock);
-    for (wfi_list *at = open_agents.next; at != &open_agents && !found; at = at->next) {
-        weft_agent *agent = wfi_container_of(at, weft_agent, open_link);
-        if (!wfi_agent_enter(agent))
-            continue; /* it is closing */
-        if (index-- == 0)
-            found = agent;
-        else
-            wfi_agent_leave(agent);
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
-}

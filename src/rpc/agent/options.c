@@ -164,18 +164,6 @@ static weft_status resolve_budget(wfi_options *out, weft_error **error)
     return WEFT_OK;
 }
 
-static weft_status resolve_metrics(weft_agent_options *values, weft_error **error)
-{
-    int64_t port = values->metrics_port;
-    weft_status st = port ? WEFT_OK : wfi_env_i64("WEFT_METRICS_PORT", -1, 65535, &port, error);
-    if (st)
-        return st;
-    if (port < -1 || port > 65535)
-        return invalid(error, "metrics_port is %lld: ports are 1 to 65535, -1 is any free one", (long long)port);
-    values->metrics_port = (int)port;
-    return WEFT_OK;
-}
-
 static weft_status resolve_numbers(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
@@ -192,9 +180,7 @@ static weft_status resolve_numbers(wfi_options *out, weft_error **error)
     values->no_binding = unbound || values->no_binding;
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
     st = resolve_times(values, error);
-    if (!st)
-        st = resolve_budget(out, error);
-    return st ? st : resolve_metrics(values, error);
+    return st ? st : resolve_budget(out, error);
 }
 
 static const char *given_address(const weft_agent_options *given)
@@ -305,6 +291,7 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         {values->iface, "WEFT_IFACE", "", out->iface, sizeof out->iface},
         {values->ports, "WEFT_PORTS", "", out->ports, sizeof out->ports},
         {values->trace_file, "WEFT_TRACE", "", out->trace_file, sizeof out->trace_file},
+        {values->metrics_file, "WEFT_METRICS", "", out->metrics_file, sizeof out->metrics_file},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *text = texts[i].option ? texts[i].option : wfi_env_string(texts[i].variable);
@@ -330,6 +317,7 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     values->iface = out->iface[0] ? out->iface : NULL;
     values->ports = out->ports[0] ? out->ports : NULL;
     values->trace_file = out->trace_file[0] ? out->trace_file : NULL;
+    values->metrics_file = out->metrics_file[0] ? out->metrics_file : NULL;
     for (const char *name = out->fabric; name; name = strchr(name, ',')) {
         name += *name == ',';
         bool is_empty = !*name || *name == ',';                                   /* refused where the list is read */

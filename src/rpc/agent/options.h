@@ -15,7 +15,7 @@ typedef struct wfi_options {
     bool is_spawned;                 /* weft_job_open started this process, and rank 0 is the process that called it */
     wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
     bool budget_is_ours;             /* neither the program nor the environment has set the budget */
-    char name[128], master_addr[256], fabric[64], iface[64], ports[32], trace_file[1024];
+    char name[128], master_addr[256], fabric[64], iface[64], ports[32], trace_file[1024], metrics_file[1024];
 } wfi_options;
 
 /*

@@ -12,30 +12,6 @@
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
-/* Last of all, so that it does not take the port of the store or the fabric. A failure here disables the server, but
- * does not end the job. */
-static void begin_serving(wfi_call_observer *observer)
-{
-    weft_agent *agent = observer->agent;
-    const weft_agent_options *options = &agent->options.values;
-    wfi_listener *server = NULL;
-    weft_error *error = NULL;
-    if (!options->metrics_port || options->sim) /* a simulation, in virtual time, cannot serve a real port */
-        return;
-    weft_status st = wfi_listener_open(options->metrics_port, &server, &error);
-    if (!st)
-        st = wfi_listener_begin(server, agent);
-    if (st) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "metrics are off: %s",
-                      error ? weft_error_message(error) : weft_status_text(st));
-        wfi_listener_close(server);
-        weft_error_unref(error);
-        return;
-    }
-    atomic_store(&observer->server, server);
-    wfi_log_agent(agent, WEFT_LOG_INFO, 0, "metrics are at 127.0.0.1:%d", wfi_listener_port(server));
-}
-
 static weft_status open_observation(weft_agent *agent, weft_error **error)
 {
     wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
@@ -49,9 +25,9 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
         const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
         st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
     }
-    if (!st && options->metrics_port && options->no_threads) {
+    if (!st && options->metrics_file && options->no_threads) {
         st = WEFT_ERR_INVALID;
-        *error = weft_error_create(st, "metrics_port is set for an agent without threads, which cannot serve it");
+        *error = weft_error_create(st, "metrics_file is set for an agent without threads, which cannot write it");
     }
     return st;
 }
@@ -65,23 +41,23 @@ static weft_status begin_observation(weft_agent *agent, weft_error **error)
     wfi_net_lock(agent->net);
     observer->incarnation = self ? self->incarnation : 0;
     wfi_net_unlock(agent->net);
-    if (observer->trace) {
-        wfi_trace_who who = {.rank = wfi_agent_rank(agent),
-                             .world_size = options->world_size,
-                             .name = options->name,
-                             .interface = wfi_net_interface(agent->net)};
+    wfi_trace_who who = {.rank = wfi_agent_rank(agent),
+                         .world_size = options->world_size,
+                         .name = options->name,
+                         .interface = wfi_net_interface(agent->net)};
+    if (observer->trace)
         st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
-    }
-    if (!st)
-        begin_serving(observer);
+    if (!st && options->metrics_file && !options->sim) /* a simulation has no real time */
+        st = wfi_metrics_files_open(agent, &who, &observer->files, error);
     return st;
 }
 
-static void hide_port(weft_agent *agent)
+static void end_files(weft_agent *agent)
 {
     if (!agent->observer)
         return;
-    wfi_listener_close(atomic_exchange(&agent->observer->server, NULL));
+    wfi_metrics_files_close(agent->observer->files);
+    agent->observer->files = NULL;
 }
 
 static void close_observation(weft_agent *agent)
@@ -90,17 +66,10 @@ static void close_observation(weft_agent *agent)
     if (!observer)
         return;
     agent->observer = NULL;
-    wfi_listener_close(atomic_load(&observer->server));
+    wfi_metrics_files_close(observer->files);
     wfi_trace_destroy(observer->trace);
     wfi_metrics_fini(&observer->metrics);
     free(observer);
-}
-
-int weft_metrics_port(const weft_agent *agent)
-{
-    WFI_LIVE(agent);
-    const wfi_listener *server = agent && agent->observer ? atomic_load(&agent->observer->server) : NULL;
-    return server ? wfi_listener_port(server) : 0;
 }
 
 /* ---- Spans ------------------------------------------------------------------------------------------------------- */
@@ -377,7 +346,7 @@ static const wfi_call_hooks hooks = {.started = on_started,
 const wfi_component wfi_observe_component = {
     .open = open_observation,
     .begin = begin_observation,
-    .hide = hide_port,
+    .hide = end_files,
     .close = close_observation,
     .hooks = &hooks,
 };

@@ -6,7 +6,7 @@
  * trace. Most times are those of the round of progress (wfi_net_now). The clock is read when a handler's answer is sent
  * and, for a trace, when a handler begins.
  *
- * Shared by its files: the table of metrics (table.c), the trace (trace.h), the server (server.c).
+ * Shared by its files: the table of metrics (table.c), the trace (trace.h), the files of metrics (files.c).
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H
@@ -54,12 +54,12 @@ typedef struct wfi_metrics {
 struct wfi_call_observer {
     weft_agent *agent;
     wfi_metrics metrics;
-    wfi_trace *trace;                    /* NULL: no trace was asked for */
-    wfi_task flush_task;                 /* of a trace without a thread */
-    atomic_bool flushing;                /* flush_task is queued */
-    uint32_t incarnation;                /* of this worker */
-    uint64_t last_id;                    /* of spans and traces */
-    struct wfi_listener *_Atomic server; /* NULL: no server was asked for, or its port was in use */
+    wfi_trace *trace;                /* NULL: no trace was asked for */
+    wfi_task flush_task;             /* of a trace without a thread */
+    atomic_bool flushing;            /* flush_task is queued */
+    uint32_t incarnation;            /* of this worker */
+    uint64_t last_id;                /* of spans and traces */
+    struct wfi_metrics_files *files; /* NULL: none were asked for */
 };
 
 weft_status wfi_dump(weft_agent *agent, FILE *to); /* weft_debug_dump for an entered agent */
@@ -80,18 +80,17 @@ uint64_t wfi_metric_failed(const wfi_metric *metric);
 void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
 void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what);
 
-/* ---- The server (observe/server.c) ------------------------------------------------------------------------------- */
+/* ---- Files of metrics (files.c) ---------------------------------------------------------------------------------- */
 
-typedef struct wfi_listener wfi_listener;
-weft_status wfi_listener_open(int port, wfi_listener **out, weft_error **error); /* port -1: any */
-weft_status wfi_listener_begin(wfi_listener *listener, weft_agent *agent);       /* starts its thread */
-void wfi_listener_close(wfi_listener *listener);                                 /* ends it; NULL is a no-op */
-int wfi_listener_port(const wfi_listener *listener);
+typedef struct wfi_metrics_files wfi_metrics_files;
+/* Writes both files once, and starts the thread. WEFT_ERR_IO, WEFT_ERR_INVALID, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY. */
+weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, wfi_metrics_files **out,
+                                   weft_error **error);
+void wfi_metrics_files_close(wfi_metrics_files *files); /* ends the thread, removes the files; NULL is a no-op */
 
 /*
- * Opens before net, so that the agent does not join if a port is in use or a file cannot be written. Begins when this
- * worker has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace file),
- * WEFT_ERR_EXISTS (port in use), WEFT_ERR_SYSTEM.
+ * Begins when this worker has its rank. NULL in the options means off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO
+ * (a file cannot be written), WEFT_ERR_SYSTEM.
  */
 extern const wfi_component wfi_observe_component;
 

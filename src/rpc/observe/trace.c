@@ -282,8 +282,7 @@ static size_t rank_place(const char *path)
     return dot && dot > name ? (size_t)(dot - path) : strlen(path);
 }
 
-/* Replaces "%r" by the rank and "%p" by the process id; false if the result is too long. */
-static bool expand(const char *path, const wfi_trace_who *who, char *out, size_t room)
+bool wfi_trace_expand(const char *path, const wfi_trace_who *who, char *out, size_t room)
 {
     size_t at = 0, i = 0;
     int rank = who->rank;
@@ -310,7 +309,7 @@ weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_
     char name[PATH_MAX];
     trace->rank = who->rank;
     snprintf(trace->interface, sizeof trace->interface, "%s", who->interface);
-    if (!expand(path, who, name, sizeof name)) {
+    if (!wfi_trace_expand(path, who, name, sizeof name)) {
         *error = weft_error_create(WEFT_ERR_INVALID, "the path of the trace file is too long");
         return WEFT_ERR_INVALID;
     }

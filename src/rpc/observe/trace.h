@@ -59,6 +59,8 @@ weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **
 /* Opens the file and starts the thread. In `path` "%r" is replaced by the rank; the rank is added if "%r" is missing
  * and there are other workers. WEFT_ERR_IO, WEFT_ERR_SYSTEM, WEFT_ERR_INVALID. */
 weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_who *who, weft_error **error);
+/* The path of a file for one worker, as above. False: it does not fit `room`. */
+bool wfi_trace_expand(const char *path, const wfi_trace_who *who, char *out, size_t room);
 void wfi_trace_destroy(wfi_trace *trace); /* writes the remaining records, and the end. NULL is a no-op */
 
 bool wfi_trace_add(wfi_trace *trace, const wfi_trace_record *record); /* true: wfi_trace_flush should be called */

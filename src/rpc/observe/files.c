@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files.c - a thread that writes the metrics to a file every PERIOD_S seconds, and weft_debug_dump to a second one.
+ *
+ * Each is written beside the file and renamed, so that a reader sees a whole one: node_exporter's textfile collector
+ * reads files so (https://github.com/prometheus/node_exporter, "Textfile Collector"), those that end in ".prom". Both
+ * files are removed when the agent closes.
+ */
+#include "rpc/observe/observe.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/quiet.h"
+#include "base/socket.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PERIOD_S 5
+#define DUMP_ENDING ".json"
+
+struct wfi_metrics_files {
+    weft_agent *agent;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    bool ending; /* `lock` guards it */
+    bool fails;  /* the last round failed, and the log says so */
+    char metrics[PATH_MAX], dump[PATH_MAX], beside[PATH_MAX];
+};
+
+static weft_status write_one(wfi_metrics_files *files, const char *path,
+                             weft_status (*write)(const weft_agent *agent, FILE *to), weft_error **error)
+{
+    FILE *to = fopen(files->beside, "we");
+    weft_status st = to ? write(files->agent, to) : WEFT_ERR_IO;
+    int why = errno;
+    if (to && fclose(to) && !st) {
+        st = WEFT_ERR_IO;
+        why = errno;
+    }
+    if (!st && rename(files->beside, path)) {
+        st = WEFT_ERR_IO;
+        why = errno;
+    }
+    if (st && to)
+        (void)unlink(files->beside);
+    return st ? wfi_error_fail(error, st, "the file of metrics \"%s\" cannot be written: %s", path,
+                               st == WEFT_ERR_IO ? wfi_quiet_trouble(why) : weft_status_text(st))
+              : WEFT_OK;
+}
+
+static weft_status write_both(wfi_metrics_files *files, weft_error **error)
+{
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
+    weft_status st = write_one(files, files->metrics, weft_metrics_write, error);
+    if (!st)
+        st = write_one(files, files->dump, weft_debug_dump, error);
+    wfi_quiet_end(&quiet);
+    return st;
+}
+
+/* False: the agent closes. */
+static bool sleep_a_period(wfi_metrics_files *files)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PERIOD_S;
+    pthread_mutex_lock(&files->lock);
+    while (!files->ending && pthread_cond_timedwait(&files->end, &files->lock, &until) == 0)
+        continue;
+    bool ending = files->ending;
+    pthread_mutex_unlock(&files->lock);
+    return !ending;
+}
+
+static void *run_writer(void *arg)
+{
+    wfi_metrics_files *files = arg;
+    while (sleep_a_period(files)) {
+        weft_error *error = NULL;
+        weft_status st = write_both(files, &error);
+        if (st && !files->fails)
+            wfi_log_agent(files->agent, WEFT_LOG_WARN, 0, "%s",
+                          error ? weft_error_message(error) : weft_status_text(st));
+        files->fails = st != WEFT_OK;
+        weft_error_unref(error);
+    }
+    return NULL;
+}
+
+static void destroy(wfi_metrics_files *files)
+{
+    pthread_cond_destroy(&files->end);
+    pthread_mutex_destroy(&files->lock);
+    free(files);
+}
+
+weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, wfi_metrics_files **out,
+                                   weft_error **error)
+{
+    const char *path = agent->options.values.metrics_file;
+    wfi_metrics_files *files = wfi_calloc(1, sizeof *files);
+    pthread_condattr_t monotonic;
+    if (!files)
+        return WEFT_ERR_MEMORY;
+    files->agent = agent;
+    pthread_mutex_init(&files->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&files->end, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    weft_status st = WEFT_OK;
+    if (!wfi_trace_expand(path, who, files->metrics, sizeof files->metrics - sizeof DUMP_ENDING))
+        st = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
+    if (!st) {
+        int size = (int)strlen(files->metrics);
+        snprintf(files->dump, sizeof files->dump, "%.*s" DUMP_ENDING, size, files->metrics);
+        snprintf(files->beside, sizeof files->beside, "%.*s.tmp", size, files->metrics);
+        st = write_both(files, error);
+    }
+    int trouble = st ? 0 : wfi_start_quiet_thread(&files->thread, run_writer, files, "weft-metrics");
+    if (trouble)
+        st = wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the file of metrics: %s", strerrordesc_np(trouble));
+    if (st)
+        destroy(files);
+    else
+        *out = files;
+    return st;
+}
+
+void wfi_metrics_files_close(wfi_metrics_files *files)
+{
+    if (!files)
+        return;
+    pthread_mutex_lock(&files->lock);
+    files->ending = true;
+    pthread_cond_signal(&files->end);
+    pthread_mutex_unlock(&files->lock);
+    pthread_join(files->thread, NULL);
+    (void)unlink(files->metrics);
+    (void)unlink(files->dump);
+    destroy(files);
+}
