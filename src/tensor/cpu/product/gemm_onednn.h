@@ -16,8 +16,8 @@ typedef struct wfi_sgemm {
 
 /*
  * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. Returns false if it did nothing, because
- * the product is small or CBLAS is as fast or faster here. WEFT_PRODUCT chooses for larger ones; "auto" measures both
- * at the process's first one.
+ * the product is small, or CBLAS computes it here. WEFT_PRODUCT chooses for larger ones; "auto" takes oneDNN where it
+ * uses AVX-512 and OpenBLAS does not.
  */
 bool wfi_sgemm_onednn(const wfi_sgemm *product);
 
