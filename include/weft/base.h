@@ -29,9 +29,8 @@
  * timeout_ms limits an operation, which then fails (0: the default).
  *
  * MISUSE. Functions check the objects that they are given. These mistakes end the process: use of an object after its
- * end (_close, the last _unref, weft_call_finish), a second release, and a pointer to another kind of object. A
- * sentence on stderr names the function and the object, then abort() is called. The check is reliable for the last 64
- * calls, the last 64 futures and the last 1,024 other objects that ended, and best effort for older ones.
+ * end (_close, the last _unref, weft_call_finish), and a second release. A sentence on stderr names the function and
+ * the address, then abort() is called. The check is certain until the memory of the object is used again.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H

@@ -93,7 +93,7 @@ void *wfi_tape_owner(const weft_tape *tape)
 {
     while (tape->parent != NULL) {
         tape = tape->parent;
-        wfi_handle_check(tape, WFI_HANDLE_TAPE, "the parent of a tape");
+        wfi_handle_check(tape, "the parent of a tape");
     }
     return tape->owner;
 }
@@ -152,7 +152,7 @@ void weft_tape_close(weft_tape *tape)
     if (tape == NULL)
         return;
     WFI_END(tape); /* of two threads that close it, one aborts */
-    wfi_handle_check(tape->parent, WFI_HANDLE_TAPE, "the parent of a tape");
+    wfi_handle_check(tape->parent, "the parent of a tape");
     wfi_tape_look_last(tape);
     wfi_tape_commit(tape);
     wfi_graph_unref(tape->graph);

@@ -28,7 +28,7 @@ struct weft_error {
 };
 
 static weft_error out_of_memory = {
-    .handle = {WFI_HANDLE_LIVE(WFI_HANDLE_ERROR)},
+    .handle = {WFI_HANDLE_LIVE},
     .code = WEFT_ERR_MEMORY,
     .worker = -1,
     .function = "",
@@ -49,7 +49,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
     if (error == NULL)
         return &out_of_memory;
     *error = (weft_error){
-        .handle = {WFI_HANDLE_LIVE(WFI_HANDLE_ERROR)},
+        .handle = {WFI_HANDLE_LIVE},
         .refs = 1,
         .code = detail->code < 0 ? detail->code : WEFT_ERR_INVALID,
         .remote_code = detail->remote_code,

@@ -328,7 +328,7 @@ void weft_group_close(weft_group *group)
     if (!group)
         return;
     if (atomic_exchange_explicit(&group->closed, true, memory_order_relaxed))
-        wfi_handle_misused(group, WFI_HANDLE_GROUP, __func__);
+        wfi_handle_refuse(group, __func__, NULL);
     if (wfi_agent_enter_locked(group->agent)) {
         close_group(group, WEFT_ERR_CANCELLED, "has closed it");
         wfi_agent_leave_locked(group->agent);

@@ -4,7 +4,7 @@
 
 void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops)
 {
-    atomic_init(&reference->handle.word, WFI_HANDLE_LIVE(WFI_HANDLE_RREF));
+    atomic_init(&reference->handle.word, WFI_HANDLE_LIVE);
     atomic_init(&reference->refs, 1);
     reference->ops = ops;
 }

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_base_handle.c - a use of an ended object, a second release and a pointer to another kind of object end the process with
- * one sentence on stderr and abort(), for each kind of object. Each misuse runs in a child process.
+ * test_base_handle.c - a use of an ended object and a second release end the process with one sentence on stderr and abort(), for
+ * each kind of object. Each misuse runs in a child process.
  */
 #include "rpc/world.h"
 
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define KEPT 1024       /* objects that stay readable after their end */
-#define FUTURES_KEPT 64 /* of futures, in a release build: the least */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -25,7 +21,7 @@ typedef struct misuse {
     const char *name;
     void (*run)(void);
     const char *function; /* that the sentence begins with */
-    const char *says[3];  /* parts of it, in order */
+    const char *says;     /* a part of it */
 } misuse;
 
 /* ---- Running one ------------------------------------------------------------------------------------------------- */
@@ -61,18 +57,21 @@ static int in_child(void (*run)(void), char *text, size_t room)
 
 static void must_abort(const misuse *m)
 {
-    char text[4096], *at = text;
+    char text[4096];
     int status = in_child(m->run, text, sizeof text);
+    if (SANITIZED) { /* the tool may see it first */
+        assert_int_not_equal(status, 0);
+        return;
+    }
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT)
         fprintf(stderr, "%s: status %x, \"%s\"\n", m->name, (unsigned)status, text);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     bool begins = strncmp(text, m->function, strlen(m->function)) == 0 && text[strlen(m->function)] == ':';
-    for (size_t i = 0; i < 3 && m->says[i] && at; i++)
-        at = strstr(at, m->says[i]);
+    bool says = strstr(text, m->says) != NULL;
     bool one_line = strchr(text, '\n') && strchr(text, '\n')[1] == '\0';
-    if (!begins || !at || !one_line)
+    if (!begins || !says || !one_line)
         fprintf(stderr, "%s: \"%s\"\n", m->name, text);
-    assert_true(begins && at && one_line);
+    assert_true(begins && says && one_line);
 }
 
 /* ---- Objects without an agent ------------------------------------------------------------------------------------ */
@@ -294,19 +293,6 @@ static void job_twice(void)
     MUST_OK(weft_job_open(&(weft_job_options){.count = 0}, &job, NULL));
     MUST_OK(weft_job_close(job, 1000, NULL));
     (void)!weft_job_close(job, 1000, NULL);
-}
-
-static void tensor_as_future(void)
-{
-    weft_tensor *x = make_tensor();
-    (void)weft_future_done((weft_future *)(void *)x);
-}
-
-static void ended_tensor_as_future(void)
-{
-    weft_tensor *x = make_tensor();
-    weft_tensor_unref(x);
-    (void)weft_future_done((weft_future *)(void *)x);
 }
 
 static void zeros_as_tensor(void)
@@ -672,70 +658,57 @@ static void context_use(void)
 
 /* ---- Together ---------------------------------------------------------------------------------------------------- */
 
-#define RELEASED(noun) "that must not be used any more", "its last reference was released", noun "_ref"
-#define CLOSED(function) "that must not be used any more", "it was closed", "until " function
-#define FINISHED(function) "that must not be used any more", "it was finished", function
+#define ENDED "is no object of weft, or no longer one"
 
 static const misuse misuses[] = {
-    {"tensor_use", tensor_use, "weft_tensor_numel", {RELEASED("weft_tensor")}},
-    {"tensor_twice", tensor_twice, "weft_tensor_unref", {RELEASED("weft_tensor")}},
-    {"tensor_ref", tensor_ref, "weft_tensor_ref", {RELEASED("weft_tensor")}},
-    {"tensor_in_operator", tensor_in_operator, "weft_relu", {RELEASED("weft_tensor")}},
-    {"tensor_in_value", tensor_in_value, "weft_of_tensor", {RELEASED("weft_tensor")}},
-    {"future_use", future_use, "weft_future_done", {RELEASED("weft_future")}},
-    {"future_twice", future_twice, "weft_future_unref", {RELEASED("weft_future")}},
-    {"future_wait", future_wait, "weft_future_wait", {RELEASED("weft_future")}},
-    {"future_of_then", future_of_then, "weft_future_payload", {RELEASED("weft_future")}},
-    {"future_of_all", future_of_all, "weft_future_unref", {RELEASED("weft_future")}},
-    {"error_use", error_use, "weft_error_message", {RELEASED("weft_error")}},
-    {"error_twice", error_twice, "weft_error_unref", {RELEASED("weft_error")}},
-    {"values_twice", values_twice, "weft_values_unref", {RELEASED("weft_values")}},
-    {"tape_use", tape_use, "weft_tape_status", {CLOSED("weft_tape_close")}},
-    {"tape_twice", tape_twice, "weft_tape_close", {CLOSED("weft_tape_close")}},
-    {"tape_by_two_threads", tape_by_two_threads, "weft_tape_close", {CLOSED("weft_tape_close")}},
-    {"tape_in_operator", tape_in_operator, "weft_relu", {CLOSED("weft_tape_close")}},
-    {"temporary_after_tape", temporary_after_tape, "weft_tensor_data", {RELEASED("weft_tensor")}},
-    {"module_use", module_use, "weft_module_numel", {RELEASED("weft_module")}},
-    {"module_twice", module_twice, "weft_module_unref", {RELEASED("weft_module")}},
-    {"optimizer_use", optimizer_use, "weft_optimizer_step", {RELEASED("weft_optimizer")}},
-    {"optimizer_twice", optimizer_twice, "weft_optimizer_unref", {RELEASED("weft_optimizer")}},
-    {"hooks_twice", hooks_twice, "weft_hooks_unref", {RELEASED("weft_hooks")}},
-    {"sim_twice", sim_twice, "weft_sim_close", {CLOSED("weft_sim_close")}},
-    {"job_twice", job_twice, "weft_job_close", {CLOSED("weft_job_close")}},
-    {"tensor_as_future", tensor_as_future, "weft_future_done", {"is a tensor where a future is needed"}},
-    {"ended_tensor_as_future",
-     ended_tensor_as_future,
-     "weft_future_done",
-     {"is a tensor that has ended, where a future is needed"}},
-    {"zeros_as_tensor", zeros_as_tensor, "weft_tensor_numel", {"is not a tensor", "0x00000000"}},
-    {"agent_use", agent_use, "weft_agent_rank", {CLOSED("weft_agent_close")}},
-    {"agent_twice", agent_twice, "weft_agent_close", {CLOSED("weft_agent_close")}},
-    {"agent_stop_after_close", agent_stop_after_close, "weft_agent_stop", {CLOSED("weft_agent_close")}},
-    {"agent_call", agent_call, "weft_rpc_sync", {CLOSED("weft_agent_close")}},
-    {"agent_held", agent_held, "weft_agent_world_size", {CLOSED("weft_agent_close")}},
-    {"call_after_handler", call_after_handler, "weft_call_count", {FINISHED("weft_call_finish")}},
-    {"call_finished_twice", call_finished_twice, "weft_call_finish", {FINISHED("weft_call_finish")}},
-    {"call_given_after_finish", call_given_after_finish, "weft_call_give", {FINISHED("weft_call_finish")}},
-    {"batch_finished_twice", batch_finished_twice, "weft_batch_finish", {FINISHED("weft_batch_finish")}},
-    {"group_twice", group_twice, "weft_group_close", {CLOSED("weft_group_close")}},
-    {"group_use", group_use, "weft_group_barrier", {CLOSED("weft_group_close")}},
-    {"group_twice_beside_parallel", group_twice_beside_parallel, "weft_group_close", {CLOSED("weft_group_close")}},
-    {"parallel_twice", parallel_twice, "weft_data_parallel_unref", {RELEASED("weft_data_parallel")}},
-    {"context_use", context_use, "weft_context_get_id", {CLOSED("weft_context_close")}},
-    {"call_finished_in_handler",
-     call_finished_in_handler,
-     "weft_call_finish",
-     {"a call that was not deferred", "weft_call_defer"}},
-    {"batch_finished_in_handler",
-     batch_finished_in_handler,
-     "weft_batch_finish",
-     {"a batch that was not deferred", "weft_batch_defer"}},
-    {"call_parent_finished", call_parent_finished, "weft_rpc_options.parent", {FINISHED("weft_call_finish")}},
-    {"tape_parent_closed", tape_parent_closed, "the parent of a tape", {CLOSED("weft_tape_close")}},
-    {"rref_twice", rref_twice, "weft_rref_unref", {RELEASED("weft_rref")}},
-    {"rref_use", rref_use, "weft_rref_local_value", {RELEASED("weft_rref")}},
-    {"remote_module_twice", remote_module_twice, "weft_remote_module_unref", {RELEASED("weft_remote_module")}},
-    {"dist_optimizer_twice", dist_optimizer_twice, "weft_dist_optimizer_unref", {RELEASED("weft_dist_optimizer")}},
+    {"tensor_use", tensor_use, "weft_tensor_numel", ENDED},
+    {"tensor_twice", tensor_twice, "weft_tensor_unref", ENDED},
+    {"tensor_ref", tensor_ref, "weft_tensor_ref", ENDED},
+    {"tensor_in_operator", tensor_in_operator, "weft_relu", ENDED},
+    {"tensor_in_value", tensor_in_value, "weft_of_tensor", ENDED},
+    {"future_use", future_use, "weft_future_done", ENDED},
+    {"future_twice", future_twice, "weft_future_unref", ENDED},
+    {"future_wait", future_wait, "weft_future_wait", ENDED},
+    {"future_of_then", future_of_then, "weft_future_payload", ENDED},
+    {"future_of_all", future_of_all, "weft_future_unref", ENDED},
+    {"error_use", error_use, "weft_error_message", ENDED},
+    {"error_twice", error_twice, "weft_error_unref", ENDED},
+    {"values_twice", values_twice, "weft_values_unref", ENDED},
+    {"tape_use", tape_use, "weft_tape_status", ENDED},
+    {"tape_twice", tape_twice, "weft_tape_close", ENDED},
+    {"tape_by_two_threads", tape_by_two_threads, "weft_tape_close", ENDED},
+    {"tape_in_operator", tape_in_operator, "weft_relu", ENDED},
+    {"temporary_after_tape", temporary_after_tape, "weft_tensor_data", ENDED},
+    {"module_use", module_use, "weft_module_numel", ENDED},
+    {"module_twice", module_twice, "weft_module_unref", ENDED},
+    {"optimizer_use", optimizer_use, "weft_optimizer_step", ENDED},
+    {"optimizer_twice", optimizer_twice, "weft_optimizer_unref", ENDED},
+    {"hooks_twice", hooks_twice, "weft_hooks_unref", ENDED},
+    {"sim_twice", sim_twice, "weft_sim_close", ENDED},
+    {"job_twice", job_twice, "weft_job_close", ENDED},
+    {"zeros_as_tensor", zeros_as_tensor, "weft_tensor_numel", ENDED},
+    {"agent_use", agent_use, "weft_agent_rank", ENDED},
+    {"agent_twice", agent_twice, "weft_agent_close", ENDED},
+    {"agent_stop_after_close", agent_stop_after_close, "weft_agent_stop", ENDED},
+    {"agent_call", agent_call, "weft_rpc_sync", ENDED},
+    {"agent_held", agent_held, "weft_agent_world_size", ENDED},
+    {"call_after_handler", call_after_handler, "weft_call_count", ENDED},
+    {"call_finished_twice", call_finished_twice, "weft_call_finish", ENDED},
+    {"call_given_after_finish", call_given_after_finish, "weft_call_give", ENDED},
+    {"batch_finished_twice", batch_finished_twice, "weft_batch_finish", ENDED},
+    {"group_twice", group_twice, "weft_group_close", ENDED},
+    {"group_use", group_use, "weft_group_barrier", ENDED},
+    {"group_twice_beside_parallel", group_twice_beside_parallel, "weft_group_close", ENDED},
+    {"parallel_twice", parallel_twice, "weft_data_parallel_unref", ENDED},
+    {"context_use", context_use, "weft_context_get_id", ENDED},
+    {"call_finished_in_handler", call_finished_in_handler, "weft_call_finish", "that was not deferred"},
+    {"batch_finished_in_handler", batch_finished_in_handler, "weft_batch_finish", "that was not deferred"},
+    {"call_parent_finished", call_parent_finished, "weft_rpc_options.parent", ENDED},
+    {"tape_parent_closed", tape_parent_closed, "the parent of a tape", ENDED},
+    {"rref_twice", rref_twice, "weft_rref_unref", ENDED},
+    {"rref_use", rref_use, "weft_rref_local_value", ENDED},
+    {"remote_module_twice", remote_module_twice, "weft_remote_module_unref", ENDED},
+    {"dist_optimizer_twice", dist_optimizer_twice, "weft_dist_optimizer_unref", ENDED},
 };
 
 static void test_every_misuse_ends_with_one_sentence(void **cmocka)
@@ -752,60 +725,7 @@ static void test_what_is_no_misuse_goes_on(void **cmocka)
     assert_int_equal(in_child(view_after_base, text, sizeof text), 0);
 }
 
-/* ---- The ring ---------------------------------------------------------------------------------------------------- */
-
-static void release_many(size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        weft_tensor_unref(make_tensor());
-}
-
-static void use_oldest_kept(void)
-{
-    weft_tensor *x = make_tensor();
-    release_many(10 * KEPT + 7); /* the ring has turned */
-    weft_tensor_unref(x);
-    release_many(KEPT - 1);
-    (void)weft_tensor_ndim(x);
-}
-
-static void release_futures(size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        weft_future_unref(weft_future_create(NULL));
-}
-
-static void use_oldest_kept_future(void)
-{
-    weft_future *future = weft_future_create(NULL);
-    release_futures(10 * KEPT + 7);
-    weft_future_unref(future);
-    release_futures(FUTURES_KEPT - 1);
-    release_many(5 * KEPT); /* of other kinds: these have another ring */
-    (void)weft_future_done(future);
-}
-
-static void test_the_last_ones_stay_readable(void **cmocka)
-{
-    (void)cmocka;
-    must_abort(&(misuse){"oldest tensor", use_oldest_kept, "weft_tensor_ndim", {RELEASED("weft_tensor")}});
-    must_abort(&(misuse){"oldest future", use_oldest_kept_future, "weft_future_done", {RELEASED("weft_future")}});
-}
-
-/* Memory of older ones is freed: however many end, no more than a ring of them is held. */
-static void test_older_ones_are_freed(void **cmocka)
-{
-    (void)cmocka;
-#if !SANITIZED && defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
-    release_many(2 * KEPT);
-    size_t before = mallinfo2().uordblks;
-    release_many(50 * KEPT);
-    size_t after = mallinfo2().uordblks;
-    assert_true(after < before + 64 * KEPT);
-#else
-    release_many(2 * KEPT);
-#endif
-}
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 8, TURNS = 20000 };
 
@@ -837,36 +757,6 @@ static void test_many_threads_end_handles_at_once(void **cmocka)
         pthread_join(threads[i], NULL);
     assert_int_equal(weft_tensor_numel(shared), 6);
     weft_tensor_unref(shared);
-}
-
-/* Two threads that release the same last reference: one of them aborts, whichever comes second. */
-static weft_tensor *contended;
-static pthread_barrier_t start;
-
-static void *release_contended(void *arg)
-{
-    (void)arg;
-    pthread_barrier_wait(&start);
-    weft_tensor_unref(contended);
-    return NULL;
-}
-
-static void release_in_two_threads(void)
-{
-    pthread_t threads[2];
-    contended = make_tensor();
-    pthread_barrier_init(&start, NULL, 2);
-    for (int i = 0; i < 2; i++)
-        MUST(pthread_create(&threads[i], NULL, release_contended, NULL) == 0);
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-}
-
-static void test_two_threads_that_release_the_last_reference(void **cmocka)
-{
-    (void)cmocka;
-    for (int i = 0; i < 20; i++)
-        must_abort(&(misuse){"contended", release_in_two_threads, "weft_tensor_unref", {"is a tensor that"}});
 }
 
 /* ---- NULL -------------------------------------------------------------------------------------------------------- */
@@ -928,7 +818,5 @@ static void test_releasing_null_does_nothing(void **cmocka)
     MUST_OK(weft_job_close(NULL, 0, NULL));
 }
 
-UNIT_MAIN(test_every_misuse_ends_with_one_sentence, test_what_is_no_misuse_goes_on, test_the_last_ones_stay_readable,
-          test_older_ones_are_freed, test_many_threads_end_handles_at_once,
-          test_two_threads_that_release_the_last_reference, test_releasing_null_does_nothing,
-          test_reading_null_gives_nothing)
+UNIT_MAIN(test_every_misuse_ends_with_one_sentence, test_what_is_no_misuse_goes_on,
+          test_many_threads_end_handles_at_once, test_releasing_null_does_nothing, test_reading_null_gives_nothing)

@@ -15,9 +15,15 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static _Atomic int agents; /* of this process */
+
+/* Memory of ended agents, for the next ones. It is never freed, so a thread that ends an agent which another thread has
+ * just ended finds the word of an ended one. */
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static wfi_list spare_agents = {&spare_agents, &spare_agents};
 
 /* ---- Reference counting ------------------------------------------------------------------------------------------ */
 
@@ -39,15 +45,21 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_names_fini(agent);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
-    wfi_handle_free(agent);
+    pthread_mutex_lock(&spare_lock);
+    wfi_list_push_back(&spare_agents, &agent->open_link);
+    pthread_mutex_unlock(&spare_lock);
     atomic_fetch_sub(&agents, 1);
 }
 
 static weft_agent *make_agent(void)
 {
-    weft_agent *agent = wfi_calloc(1, sizeof *agent);
+    pthread_mutex_lock(&spare_lock);
+    wfi_list *spare = wfi_list_pop_front(&spare_agents);
+    pthread_mutex_unlock(&spare_lock);
+    weft_agent *agent = spare ? wfi_container_of(spare, weft_agent, open_link) : wfi_calloc(1, sizeof *agent);
     if (!agent)
         return NULL;
+    memset(agent, 0, sizeof *agent);
     WFI_BEGIN(agent);
     atomic_init(&agent->refs, 1);
     atomic_fetch_add(&agents, 1);

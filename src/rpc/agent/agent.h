@@ -107,7 +107,7 @@ struct weft_agent {
     atomic_int inbound_elsewhere;           /* tasks on the process's executor: payload/inbound.c */
     atomic_int late_users;                  /* threads between wfi_agent_enter and _leave; closing waits for them */
     atomic_bool closed;                     /* net and executor are gone, or are being closed */
-    wfi_list open_link;                     /* agent/forks.c */
+    wfi_list open_link;                     /* agent/forks.c; of an ended agent: agent.c */
     bool forked;                            /* this process is a child of fork(2), and the agent is its parent's */
 
     void *state[WFI_STATES]; /* the components' data: their headers say what guards them */

@@ -56,7 +56,7 @@ static weft_status resolve_rank(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
     weft_status st = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
-    wfi_handle_check(values->job, WFI_HANDLE_JOB, "weft_agent_options.job");
+    wfi_handle_check(values->job, "weft_agent_options.job");
     if (!st && values->job) {
         values->rank = 0;
         values->world_size = wfi_job_world_size(values->job);

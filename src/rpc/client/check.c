@@ -21,7 +21,7 @@ static bool retry_is_good(const weft_retry *retry)
 weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec)
 {
     const weft_rpc_options *options = spec->options;
-    wfi_handle_check(options->parent, WFI_HANDLE_CALL, "weft_rpc_options.parent");
+    wfi_handle_check(options->parent, "weft_rpc_options.parent");
     size_t length = spec->function ? strlen(spec->function) : 0;
     bool good = length > 0 && length <= WFI_FUNCTION_NAME_MAX && options->timeout_ms >= WEFT_FOREVER &&
                 retry_is_good(&options->retry) && (!options->land.count || options->land.items);
