@@ -461,8 +461,7 @@ static int free_port(void)
  * the reason. */
 static bool try_agent(char *text, size_t room)
 {
-    static const char *const kept_out[] = {"WEFT_TRACE",
-                                           "WEFT_METRICS_PORT"}; /* a report writes no trace, and has no port */
+    static const char *const kept_out[] = {"WEFT_TRACE", "WEFT_METRICS"}; /* a report writes no files */
     enum { COUNT = sizeof kept_out / sizeof *kept_out };
     char *values[COUNT];
     weft_agent *agent = NULL;

@@ -29,7 +29,7 @@
  *
  * LOCKING. rdm->lock guards all fields, except those marked _Atomic and those set while the fabric opens. It is held
  * during each call of libfabric. No call waits, and each copies at most one frame. Lock order: registry_lock (local.c),
- * rdm->lock, guard->lock (guard.c). A function needs rdm->lock, except if its comment says otherwise, if it is one of
+ * rdm->lock. A function needs rdm->lock, except if its comment says otherwise, if it is one of
  * wfi_fabric_ops, or if it opens or closes a part of the fabric.
  */
 #ifndef WFRDM_RDM_H

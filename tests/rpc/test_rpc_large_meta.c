@@ -27,7 +27,7 @@ static atomic_int decoded, decoded_locked, dropped;
 /* Each list of the arguments takes an array: whether the server's lock is free then, at least now and then. */
 void *__wrap_wfi_calloc(size_t count, size_t size)
 {
-    weft_agent *agent = count == PER_LIST + 1 ? atomic_load(&server) : NULL;
+    weft_agent *agent = count == PER_LIST ? atomic_load(&server) : NULL;
     if (agent) {
         bool is_free = inside_try_lock(agent);
         if (is_free)

@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/quiet.h"
-#include "base/socket.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <limits.h>
