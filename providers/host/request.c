@@ -119,7 +119,8 @@ static void admit(wfi_host *host, int fd)
 {
     struct ucred owner;
     if (!wfi_host_is_ours(fd, &owner)) {
-        wfi_log(WEFT_LOG_DEBUG, "host: a process of another user was refused: this fabric connects workers of one user");
+        wfi_log(WEFT_LOG_DEBUG,
+                "host: a process of another user was refused: this fabric connects workers of one user");
         host->silent++;
         close(fd);
         return;

@@ -21,7 +21,7 @@ struct wfi_lookup {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool is_over;           /* under the lock: the answer is there */
-    bool is_abandoned;      /* under the lock: nobody waits any more; the thread frees the lookup */
+    bool is_abandoned;      /* under the lock: nobody waits; the thread frees the lookup */
     int trouble;            /* the answer: an errno value */
     struct addrinfo *found; /* the answer */
     struct addrinfo hints;

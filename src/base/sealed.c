@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The limit of file sizes (ulimit -f) counts for memory, too. It may cut a write short, and so may a lack of memory: the
- * next write then has the errno. */
+/* The limit of file sizes (ulimit -f) counts for memory, too. It may cut a write short, and so may a lack of memory:
+ * the next write then has the errno. */
 static bool fill(int fd, const void *bytes, size_t size)
 {
     wfi_quiet quiet;

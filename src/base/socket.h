@@ -32,8 +32,8 @@ bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns);
 
 /*
  * Makes one attempt to connect, to all addresses of the name in turn, until the deadline. *fd is a non-blocking socket
- * with TCP_NODELAY. Returns 0 or an errno value; EHOSTUNREACH if the name does not resolve (yet), EMFILE if this process
- * is out of descriptors.
+ * with TCP_NODELAY. Returns 0 or an errno value; EHOSTUNREACH if the name does not resolve (yet), EMFILE if this
+ * process is out of descriptors.
  */
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd);
 int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd);

@@ -192,7 +192,10 @@ static void who_proves_nothing_is_no_warning(void **state)
             bench_greet(at, line);
         else
             wfi_store_opened(at->store, line);
-        wfi_store_closed(at->store, line, line < 3 ? WFI_STORE_ENDED : line < 5 ? WFI_STORE_RESET : WFI_STORE_CUT,
+        wfi_store_closed(at->store, line,
+                         line < 3   ? WFI_STORE_ENDED
+                         : line < 5 ? WFI_STORE_RESET
+                                    : WFI_STORE_CUT,
                          at->now_ns);
     }
     weft_logging_set_sink(NULL, NULL);
@@ -250,5 +253,5 @@ static void a_frame_without_a_seal_is_not_a_members(void **state)
 
 UNIT_MAIN(a_proof_is_good_for_one_greeting_and_one_secret, frames_open_once_in_order_and_in_one_direction,
           a_frame_changed_anywhere_does_not_open, those_who_have_the_secret_join, one_side_without_a_secret_is_named,
-          a_wrong_secret_gets_nothing_and_is_counted, who_refuses_the_proof_is_counted, who_proves_nothing_is_no_warning,
-          a_recorded_join_is_worth_nothing, a_frame_without_a_seal_is_not_a_members)
+          a_wrong_secret_gets_nothing_and_is_counted, who_refuses_the_proof_is_counted,
+          who_proves_nothing_is_no_warning, a_recorded_join_is_worth_nothing, a_frame_without_a_seal_is_not_a_members)

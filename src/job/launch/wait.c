@@ -31,7 +31,7 @@
 #define SLICE_NS (100ull * 1000 * 1000)
 #define BLIND_NS (5l * 1000 * 1000) /* the same, without pidfds */
 #define TERM_MS 1000                /* from SIGTERM to SIGKILL */
-#define FAILED_MS 3000              /* the longest wait if rank 0's agent did not open: no child can join any more */
+#define FAILED_MS 3000              /* the longest wait if rank 0's agent did not open: no child can join then */
 
 int weft_job_pid(const weft_job *job, int rank)
 {

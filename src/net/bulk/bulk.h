@@ -294,8 +294,8 @@ void wfi_chunks_free_spares(wfi_transport *transport);
 /* A new connection is up: interrupted transfers, and all if keys last, ask before they continue. */
 void wfi_transfers_invalidate(wfi_bulk *bulk);
 void wfi_transfers_ask(wfi_bulk *bulk); /* sends the next question, if there is one */
-/* No chunk of the connection has moved for long, and the peer answers. Checks the local memory of a chunk in flight, and
- * asks about the peer's. */
+/* No chunk of the connection has moved for long, and the peer answers. Checks the local memory of a chunk in flight,
+ * and asks about the peer's. */
 void wfi_transfers_doubt(wfi_conn *conn);
 void wfi_bulk_answer(wfi_bulk *bulk); /* answers the peer's newest question, when the previous answer has arrived */
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - spans of calls, passes and the program, written as trace events (the JSON array format of Chrome's and Perfetto's
- * viewers).
+ * trace.h - spans of calls, passes and the program, written as trace events (the JSON array format of Chrome's and
+ * Perfetto's viewers).
  *
  * Each worker writes one file. Times are of the agent's clock, CLOCK_MONOTONIC, which all processes of a host share.
  * The first event has an anchor (the same moment by CLOCK_REALTIME), with which weft-trace aligns the files of
