@@ -69,8 +69,8 @@ typedef struct wfi_completion {
     /* WEFT_OK; WEFT_ERR_TOO_LARGE: the message did not fit the receive; WEFT_ERR_CANCELLED: the lane was closed;
      * WEFT_ERR_UNREACHABLE: the lane broke (on verbs perhaps because a message did not fit). WEFT_ERR_INVALID: memory
      * of a read or write, here or at the peer, cannot be accessed; the lane continues. Only fabrics with
-     * limits.reports_memory (host) detect that. On others the lane breaks, wrong
-     * bytes arrive (tcp), or the process gets SIGSEGV. Any other error: the operation failed, and the lane is to be closed. */
+     * limits.reports_memory (host) detect that. On others the lane breaks, wrong bytes arrive (tcp), or the process
+     * gets SIGSEGV. Any other error: the operation failed, and the lane is to be closed. */
     weft_status status;
     size_t size; /* of a receive with status WEFT_OK: bytes that arrived */
 } wfi_completion;

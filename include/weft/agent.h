@@ -226,7 +226,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
  * While a worker serves or closes, a batch that waits for calls of others begins without those that serve or close
- * themselves (weft/batch.h), even if their handlers call this worker. If handlers are to fill a batch, set its time limit.
+ * themselves (weft/batch.h), even if their handlers call this worker. If handlers are to fill a batch, set its
+ * time limit.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.

@@ -84,7 +84,7 @@ WEFT_API int weft_job_pid(const weft_job *job, int rank);
 /*
  * Waits until all children have ended, at most wait_ms (0: not at all; or WEFT_FOREVER), kills the remaining ones, and
  * frees the job. *worst_exit, if not NULL, receives the highest exit code; a child killed by a signal counts as 128 +
- * the signal. One thread. NULL does nothing. If rank 0's weft_agent_open failed, no child can join any more: then this
+ * the signal. One thread. NULL does nothing. If rank 0's weft_agent_open failed, no child can join: then this
  * function waits for at most 3 s.
  *   WEFT_OK: all children exited with 0.
  *   WEFT_ERR_TIMEOUT: children had to be killed.

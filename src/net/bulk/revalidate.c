@@ -15,8 +15,8 @@
  * answers. If one of them cannot be accessed, the transfer ends with WEFT_ERR_INVALID.
  *
  * libfabric's tcp drops the answer to a read of memory that cannot be read, and takes the answers to later reads for
- * the missing one: wrong bytes arrive, and the last reads never end. It copies to local memory, which raises SIGSEGV. So
- * memory is checked before it is exposed or read to, except on fabrics with limits.reports_memory. If it becomes bad
+ * the missing one: wrong bytes arrive, and the last reads never end. It copies to local memory, which raises SIGSEGV.
+ * So memory is checked before it is exposed or read to, except on fabrics with limits.reports_memory. If it becomes bad
  * later, the connection may stop although the peer answers. The detector then has this file ask about a chunk in flight
  * (wfi_transfers_doubt).
  *
