@@ -444,19 +444,6 @@ static bool list_opened(const wfi_fabric_list *list, const opened fabrics[FABRIC
     return false;
 }
 
-/* A port of the loopback interface that is free now; 0: none. */
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool is_bound =
-        fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && getsockname(fd, (struct sockaddr *)&at, &size) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is_bound ? ntohs(at.sin_port) : 0;
-}
-
 /* Opens an agent, alone in its job: only that shows whether threads, descriptors and memory suffice. False: `text` has
  * the reason. */
 static bool try_agent(char *text, size_t room)
@@ -472,7 +459,7 @@ static bool try_agent(char *text, size_t room)
         (void)unsetenv(kept_out[i]);
     }
     weft_agent_options alone = {
-        .has_rank = true, .world_size = 1, .master_addr = "127.0.0.1", .master_port = free_port()};
+        .has_rank = true, .world_size = 1, .master_addr = "127.0.0.1", .master_port = WEFT_ANY_PORT};
     weft_status st = weft_agent_open(&alone, &agent, &error);
     if (st)
         snprintf(text, room, "%s", error ? weft_error_message(error) : weft_status_text(st));

@@ -37,7 +37,7 @@ void wfi_handle_end(void *handle, const char *function);
 /* Ends the object if the program has not, and frees the memory that begins with `handle`. */
 void wfi_handle_free(void *handle);
 
-/* Writes one sentence about an object that must not be used so, and aborts; `why`: what it is. NULL: it is not live. */
+/* Writes one sentence and aborts. `why` completes "0x... is". NULL: the object has ended, or never was one. */
 _Noreturn void wfi_handle_refuse(const void *handle, const char *function, const char *why);
 
 static inline void wfi_handle_check(const void *handle, const char *function)

@@ -15,7 +15,7 @@
 #include <time.h>
 
 #define NS_PER_S UINT64_C(1000000000)
-#define PROMPT_NS NS_PER_S /* EAI_AGAIN after less is an answer; after more the resolver has given up */
+#define PROMPT_NS NS_PER_S /* EAI_AGAIN within this time came from a name server; later, none answered */
 
 struct wfi_lookup {
     pthread_mutex_t lock;

@@ -288,11 +288,11 @@ static void what_follows_from_rank_0_is_no_error(void **state)
     said[0] = 0;
     weft_logging_set_sink(keep_line, NULL);
     weft_job *job = spawn(3, "rank", NULL);
-    wfi_job_fail(job);
+    wfi_job_opened(job, true);
     expect(job, 20000, WEFT_ERR_REMOTE, 3);
     assert_string_equal(said, "");
     job = spawn(1, "abort", NULL);
-    wfi_job_fail(job);
+    wfi_job_opened(job, true);
     expect(job, 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
     weft_logging_set_sink(NULL, NULL);
     assert_non_null(strstr(said, "killed by signal 9"));
@@ -302,7 +302,7 @@ static void what_follows_from_rank_0_is_no_error(void **state)
 static void nobody_waits_for_rank_0_that_failed(void **state)
 {
     weft_job *job = spawn(2, "hang", NULL);
-    wfi_job_fail(job);
+    wfi_job_opened(job, true);
     expect(job, WEFT_FOREVER, WEFT_ERR_TIMEOUT, 128 + SIGTERM);
 }
 

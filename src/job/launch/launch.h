@@ -70,8 +70,9 @@ int wfi_job_port(const weft_job *job);
 /* The store's listening socket, which the caller then owns. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
 
-/* Rank 0's agent did not open, and the program has the reason: weft_job_close logs no exit codes as errors. */
-void wfi_job_fail(weft_job *job);
+/* Rank 0's agent opened, or did not. If it did not, the program has the reason: weft_job_close logs no exit codes as
+ * errors, and waits for a short time only. */
+void wfi_job_opened(weft_job *job, bool has_failed);
 
 /*
  * An agent is being opened in this process, which may call weft_job_open itself from now on. Returns whether

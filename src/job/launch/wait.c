@@ -59,9 +59,9 @@ int wfi_job_take_fd(weft_job *job)
     return atomic_exchange(&job->store_fd, -1);
 }
 
-void wfi_job_fail(weft_job *job)
+void wfi_job_opened(weft_job *job, bool has_failed)
 {
-    job->has_failed = true;
+    job->has_failed = has_failed;
 }
 
 /* Sets how a child has ended; `code` is CLD_EXITED or another code of siginfo_t. */

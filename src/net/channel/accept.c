@@ -75,8 +75,8 @@ static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, 
 }
 
 /*
- * Notes that a request with this generation has arrived. False: one arrived before, or it is too old to tell. Requests
- * of a slow job may overtake each other.
+ * Notes that a request with this generation has arrived. False: it arrived before, or is 64 or more generations old and
+ * counts as a replay. Requests may arrive in another order than they were sent.
  */
 static bool is_first_of_generation(wfi_channel *channel, uint32_t generation)
 {

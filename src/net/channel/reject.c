@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reject.c - counts and logs refused connections and messages. Those without a request are no warning. */
+/*
+ * reject.c - counts and logs refused connections and messages. Connections that closed before they sent a request are
+ * logged at level info.
+ */
 #include "net/channel/channel.h"
 #include "base/utf8.h"
 

@@ -20,10 +20,12 @@
 
 static _Atomic int agents; /* of this process */
 
-/* Memory of ended agents, for the next ones. It is never freed, so a thread that ends an agent which another thread has
- * just ended finds the word of an ended one. */
+/* Memory of ended agents, for later ones. It is never freed, and the last SPARES_MIN of them stay as they are. So a
+ * thread that ends an agent which another thread has just ended finds the word of an ended one. */
+#define SPARES_MIN 64
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
-static wfi_list spare_agents = {&spare_agents, &spare_agents};
+static wfi_list spare_agents = {&spare_agents, &spare_agents}; /* the oldest first */
+static size_t spare_count;
 
 /* ---- Reference counting ------------------------------------------------------------------------------------------ */
 
@@ -47,6 +49,7 @@ void wfi_agent_unref(weft_agent *agent)
     free(agent->peers);
     pthread_mutex_lock(&spare_lock);
     wfi_list_push_back(&spare_agents, &agent->open_link);
+    spare_count++;
     pthread_mutex_unlock(&spare_lock);
     atomic_fetch_sub(&agents, 1);
 }
@@ -54,7 +57,8 @@ void wfi_agent_unref(weft_agent *agent)
 static weft_agent *make_agent(void)
 {
     pthread_mutex_lock(&spare_lock);
-    wfi_list *spare = wfi_list_pop_front(&spare_agents);
+    wfi_list *spare = spare_count > SPARES_MIN ? wfi_list_pop_front(&spare_agents) : NULL;
+    spare_count -= spare != NULL;
     pthread_mutex_unlock(&spare_lock);
     weft_agent *agent = spare ? wfi_container_of(spare, weft_agent, open_link) : wfi_calloc(1, sizeof *agent);
     if (!agent)
@@ -227,6 +231,8 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
         stop_from_outside(agent); /* net is open */
         agent = NULL;
     }
+    if (options && options->job)
+        wfi_job_opened(options->job, st != WEFT_OK);
     if (!st) {
         *out = agent;
         return WEFT_OK;
@@ -239,8 +245,6 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
         wfi_status_said(st);
     }
     wfi_error_give(detail, error);
-    if (options && options->job)
-        wfi_job_fail(options->job);
     if (!agent)
         return st;
     if (agent->options.store_fd > 0)

@@ -87,7 +87,7 @@ typedef struct wfi_component {
 
     /* ---- Any end, in this order ---- */
     void (*flush)(weft_agent *agent); /* weft_agent_stop: waits a short time until replies have reached others */
-    void (*hide)(weft_agent *agent);  /* ends what reads the agent from outside: the files of metrics */
+    void (*hide)(weft_agent *agent);  /* ends the thread that writes the metrics, and removes its files */
     void (*end)(weft_agent *agent);   /* fails the component's operations. [agent lock] */
     void (*fail)(weft_agent *agent, weft_status why, const char *text); /* fails all outstanding calls. [agent lock] */
     void (*drain)(weft_agent *agent); /* net has stopped, the executor has not: waits for the component's tasks */

@@ -343,20 +343,22 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     return st;
 }
 
-/* A name server that does not answer costs the time limit once, not once for each use of the name. Other names that
- * do not resolve are reported, or tried again, where they are used. */
+/* Waits until a name server has answered, so that a silent one costs the time limit once, not once for each use of the
+ * name. A name that does not exist is reported, or tried again, where it is used. */
 static weft_status check_name_server(const weft_agent_options *values, weft_error **error)
 {
     struct addrinfo *found = NULL;
     uint64_t from_ns = wfi_now(&wfi_clock_real);
     uint64_t deadline_ns = wfi_deadline_after(from_ns, values->rendezvous_timeout_ms);
-    int trouble = wfi_resolve(values->master_addr, 0, 0, deadline_ns, &found);
-    if (found)
-        freeaddrinfo(found);
-    if (trouble != ETIMEDOUT)
-        return WEFT_OK;
+    do {
+        int trouble = wfi_resolve(values->master_addr, 0, 0, deadline_ns, &found);
+        if (found)
+            freeaddrinfo(found);
+        if (trouble != ETIMEDOUT)
+            return WEFT_OK;
+    } while (wfi_now(&wfi_clock_real) < deadline_ns);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                          "MASTER_ADDR \"%s\" was not resolved within %llu ms: the name server does not answer "
+                          "MASTER_ADDR \"%s\" was not resolved within %llu ms: no name server answers "
                           "(/etc/resolv.conf): set a numeric address, or add the name to /etc/hosts",
                           values->master_addr, (unsigned long long)(wfi_now(&wfi_clock_real) - from_ns) / 1000000);
 }

@@ -15,13 +15,18 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PERIOD_S 5
 #define DUMP_ENDING ".json"
+#define BESIDE_MAX 32 /* bytes that are added to a path */
+
+static atomic_uint opened; /* in this process, so that no two write beside one file under one name */
 
 struct wfi_metrics_files {
     weft_agent *agent;
@@ -96,6 +101,10 @@ static void *run_writer(void *arg)
 
 static void destroy(wfi_metrics_files *files)
 {
+    if (files->dump[0]) { /* they may have been written */
+        (void)unlink(files->metrics);
+        (void)unlink(files->dump);
+    }
     pthread_cond_destroy(&files->end);
     pthread_mutex_destroy(&files->lock);
     free(files);
@@ -107,6 +116,7 @@ weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, 
     const char *path = agent->options.values.metrics_file;
     wfi_metrics_files *files = wfi_calloc(1, sizeof *files);
     pthread_condattr_t monotonic;
+    struct stat old;
     if (!files)
         return WEFT_ERR_MEMORY;
     files->agent = agent;
@@ -116,12 +126,16 @@ weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, 
     pthread_cond_init(&files->end, &monotonic);
     pthread_condattr_destroy(&monotonic);
     weft_status st = WEFT_OK;
-    if (!wfi_trace_expand(path, who, files->metrics, sizeof files->metrics - sizeof DUMP_ENDING))
+    if (!wfi_trace_expand(path, who, files->metrics, sizeof files->metrics - BESIDE_MAX))
         st = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
+    if (!st && stat(files->metrics, &old) == 0 && !S_ISREG(old.st_mode))
+        st = wfi_error_fail(error, WEFT_ERR_INVALID, "the file of metrics \"%s\" exists and is no regular file",
+                            files->metrics);
     if (!st) {
         int size = (int)strlen(files->metrics);
         snprintf(files->dump, sizeof files->dump, "%.*s" DUMP_ENDING, size, files->metrics);
-        snprintf(files->beside, sizeof files->beside, "%.*s.tmp", size, files->metrics);
+        snprintf(files->beside, sizeof files->beside, "%.*s.%d-%u.tmp", size, files->metrics, (int)getpid(),
+                 atomic_fetch_add(&opened, 1));
         st = write_both(files, error);
     }
     int trouble = st ? 0 : wfi_start_quiet_thread(&files->thread, run_writer, files, "weft-metrics");
@@ -143,7 +157,5 @@ void wfi_metrics_files_close(wfi_metrics_files *files)
     pthread_cond_signal(&files->end);
     pthread_mutex_unlock(&files->lock);
     pthread_join(files->thread, NULL);
-    (void)unlink(files->metrics);
-    (void)unlink(files->dump);
     destroy(files);
 }

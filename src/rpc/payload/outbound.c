@@ -89,7 +89,7 @@ bool wfi_payload_needs_check(wfi_net *net, int rank)
 weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank)
 {
     const wfi_encoded *body = &outbound->body;
-    bool checks = body->remote_bytes > WFI_EAGER_LIMIT && wfi_payload_needs_check(net, rank); /* less may be copied */
+    bool checks = body->remote_count && wfi_payload_needs_check(net, rank);
     for (size_t i = 0; checks && i < body->remote_count; i++) {
         const weft_tensor *tensor = body->remote[i].tensor;
         if (!wfi_storage_is_accessible(tensor->storage, weft_tensor_data(tensor), weft_tensor_nbytes(tensor), false))

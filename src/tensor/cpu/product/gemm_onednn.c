@@ -2,7 +2,7 @@
 /*
  * gemm_onednn.c - see gemm_onednn.h. OpenBLAS chooses its kernels by the model of the processor, and takes those for
  * AVX2 on models that it does not know; oneDNN asks what the processor can do. So on many machines with AVX-512 oneDNN
- * alone uses it, and is twice as fast. There oneDNN computes (docs/decisions/047-products-by-rule.md).
+ * alone uses it, and is twice as fast. weft uses oneDNN on those machines (docs/decisions/047-products-by-rule.md).
  */
 #include "tensor/cpu/product/gemm_onednn.h"
 
