@@ -222,9 +222,10 @@ void weft_batch_finish(weft_batch *batch, weft_status status)
     if (!batch)
         return;
     if (!batch->deferred)
-        wfi_handle_refuse(batch, __func__,
-                          "a batch that was not deferred: the return of its handler finishes it; to finish it later, call "
-                          "weft_batch_defer in the handler and return WEFT_DEFERRED");
+        wfi_handle_refuse(
+            batch, __func__,
+            "a batch that was not deferred: the return of its handler finishes it; to finish it later, call "
+            "weft_batch_defer in the handler and return WEFT_DEFERRED");
     finish_batch(batch, status, 1);
 }
 

@@ -344,8 +344,9 @@ void weft_call_finish(weft_call *call, weft_status status)
     if (!call)
         return;
     if (!call->deferred)
-        wfi_handle_refuse(call, __func__,
-                          "a call that was not deferred: the return of its handler finishes it; to finish it later, call "
-                          "weft_call_defer in the handler and return WEFT_DEFERRED");
+        wfi_handle_refuse(
+            call, __func__,
+            "a call that was not deferred: the return of its handler finishes it; to finish it later, call "
+            "weft_call_defer in the handler and return WEFT_DEFERRED");
     wfi_call_finish(call, status);
 }
