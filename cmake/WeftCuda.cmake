@@ -4,7 +4,7 @@
 # if they are.
 #
 # weft_cuda_kernels(FILES...)                              .cu files with kernels
-# weft_cuda_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [ENVIRONMENT e...])
+# weft_cuda_test(NAME SOURCES... [LABELS l...] [ARGS a...] [ENVIRONMENT e...])
 #     a test with the label gpu. It runs on a GPU if there is one, otherwise on the emulated one (tests/emulated), and
 #     prints which; in a tree of WEFT_GPU_ONLY it exits 77 where no GPU is. LABELS emulated: it only runs on the emulated
 #     one, and has that label instead of gpu
@@ -106,7 +106,7 @@ function(weft_cuda_images)
 endfunction()
 
 function(weft_cuda_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "LABELS;ARGS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(T "" "" "LABELS;ARGS;ENVIRONMENT" ${ARGN})
   weft_test_program(${name} ${T_UNPARSED_ARGUMENTS})
   # The static forms: tools/gpu-check --pack takes the program alone to a GPU machine.
   set_target_properties(${name} PROPERTIES WEFT_WRAPS ON)
@@ -120,7 +120,7 @@ function(weft_cuda_test name)
   if(NOT emulated IN_LIST T_LABELS)
     list(APPEND T_LABELS gpu)
   endif()
-  weft_test_settings(${name} TIMEOUT ${T_TIMEOUT} LABELS ${T_LABELS})
+  weft_test_settings(${name} LABELS ${T_LABELS})
   if(T_ENVIRONMENT)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${T_ENVIRONMENT})
   endif()
