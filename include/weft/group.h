@@ -26,7 +26,9 @@
  * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
  * outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an output
  * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of modules
- * are copied, so these may overlap. Tensors without elements are allowed.
+ * are copied, so these may overlap. Tensors without elements are allowed. Memory that cannot be accessed when the
+ * operation starts is WEFT_ERR_INVALID. If it is lost later, this process may get SIGSEGV or SIGBUS, because weft
+ * computes with it.
  *
  * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does not
  * take part. The log has a warning with the function's name without _async. Any other failure ends the group, unless

@@ -162,7 +162,8 @@ void wfi_on_served(void *arg, uint64_t number)
         wfi_future_settle(agent->served, NULL, NULL);
 }
 
-/* Serves until `served` is complete, or the wait for it fails. */
+/* Serves until `served` is complete, or the wait for it fails. Without a wait the store is not told: it could not answer
+ * in time, and a loop of such calls would send more than it takes. */
 static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms)
 {
     wfi_net_lock(agent->net);
@@ -178,7 +179,8 @@ static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms
     }
     agent->serve_number = ++agent->serves;
     agent->served = served;
-    wfi_net_serve(agent->net, agent->serve_number);
+    if (wait_ms)
+        wfi_net_serve(agent->net, agent->serve_number);
     WFI_FOR_COMPONENTS (component, closing)
         component->closing(agent);
     wfi_net_unlock(agent->net);
@@ -186,10 +188,10 @@ static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms
     st = weft_future_wait(served, wait_ms);
 
     wfi_net_lock(agent->net);
-    if (!weft_future_done(served))
-        wfi_net_serve(agent->net, 0);
-    else
+    if (weft_future_done(served))
         st = wfi_agent_usable(agent);
+    else if (wait_ms)
+        wfi_net_serve(agent->net, 0);
     agent->serve_number = 0;
     agent->served = NULL;
     wfi_net_unlock(agent->net);
