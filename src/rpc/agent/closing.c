@@ -162,8 +162,8 @@ void wfi_on_served(void *arg, uint64_t number)
         wfi_future_settle(agent->served, NULL, NULL);
 }
 
-/* Serves until `served` is complete, or the wait for it fails. Without a wait the store is not told: it could not answer
- * in time, and a loop of such calls would send more than it takes. */
+/* Serves until `served` is complete, or the wait for it fails. Without a wait the store is not told: it could not
+ * answer in time, and a loop of such calls would send more than it takes. */
 static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms)
 {
     wfi_net_lock(agent->net);
