@@ -354,12 +354,18 @@ static void test_watchdog(void **state)
     weft_agent_stop(p.second);
 }
 
-/* A thread that serves is told when another one stops the agent. */
+/* A thread that serves is told when another one stops the agent. Serving without a wait sends nothing to the store. */
 static void test_stopped_server(void **state)
 {
     pair p;
+    weft_stats before, after;
     begin_pair(&p, serve_it, ": \"serving\"");
     MUST_BE(weft_agent_serve(p.first, 0), WEFT_ERR_STATE);
+    weft_agent_stats(p.first, &before);
+    for (int i = 0; i < 1000; i++)
+        MUST_BE(weft_agent_serve(p.second, 0), WEFT_ERR_TIMEOUT);
+    weft_agent_stats(p.first, &after);
+    assert_in_range(after.rendezvous_messages - before.rendezvous_messages, 0, 100);
     weft_agent_stop(p.first);
     MUST(!pthread_join(p.thread, NULL));
     MUST_BE(p.result, WEFT_ERR_CLOSED);
