@@ -179,8 +179,8 @@ typedef struct weft_agent_options {
     /* Write the metrics as Prometheus text to this file every 5 seconds, and the output of weft_debug_dump to a second
      * one, with ".json" behind the name; WEFT_METRICS. "%r" and "%p" as in trace_file. Each file is written beside the
      * old one and renamed. Closing the agent removes both. A killed worker leaves both, and perhaps one that ends in
-     * ".tmp". The file must be a regular one or none. With no_threads,
-     * opening fails with WEFT_ERR_INVALID. In the simulation nothing is written. */
+     * ".tmp". If the path exists and is no regular file, or with no_threads, opening fails with WEFT_ERR_INVALID. In
+     * the simulation nothing is written. */
     const char *metrics_file;
 
     weft_membership_fn on_membership; /* called for each weft_member_event */

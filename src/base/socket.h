@@ -38,7 +38,7 @@ bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns);
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd);
 int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int *fd);
 
-/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve until the
+/* This machine's address for packets to `host`, and its numeric form. False if the name does not resolve before the
  * deadline, or there is no route. Sends nothing to `host`. */
 bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *out);
 bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size_t room);

@@ -113,8 +113,8 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 }
 
 /*
- * This is no refusal, and no warning: the connection may be of a worker that is slow, was killed, or gave an attempt
- * up, and the store itself closes some while descriptors have run out. Logged at 1, 2, 4, 8, ...
+ * This is no refusal, and no warning: the connection may be of a worker that is slow, was killed, or gave up. The store
+ * also closes connections when it lacks descriptors. Logged at 1, 2, 4, 8, ...
  */
 static void log_unproven(wfi_store *store)
 {
