@@ -27,11 +27,11 @@ if("weft" IN_LIST weft_parts)
   set(weft_private_libs ${OPENBLAS_LDFLAGS} -ldnnl ${SODIUM_LDFLAGS} ${CJSON_LDFLAGS} -lpthread -lm)
 endif()
 
-# Of the programs: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets), and where there is one MPI::MPI_C.
+# Of the programs: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets), and where MPI_C_FOUND MPI::MPI_C.
 if(NOT WEFT_GPU_ONLY AND (WEFT_EXAMPLES OR WEFT_PERF OR WEFT_TESTS))
   pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET GLOBAL libcjson>=1.7.13)
   pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET GLOBAL zlib)
   if(NOT WEFT_SANITIZE) # MPI's own libraries are full of what sanitizers report
-    find_package(MPI QUIET COMPONENTS C)
+    find_package(MPI QUIET COMPONENTS C) # FindMPI of CMake 3.25 makes the target even where it finds nothing
   endif()
 endif()
