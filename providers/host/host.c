@@ -3,6 +3,7 @@
 #include "host/host.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/quiet.h"
 #include "topo/machine.h"
@@ -114,9 +115,11 @@ static weft_status host_open(const wfi_fabric_options *options, wfi_fabric **out
     if (!host->slots)
         status = fail(error, ENOMEM, "opening it");
     else if (!host->machine)
-        status = wfi_error_fail(error, WEFT_ERR_FABRIC,
-                                "fabric 'host': the machine cannot be identified: /proc/sys/kernel/random/boot_id and "
-                                "/proc/self/ns/net must be readable");
+        status = wfi_descriptors_lack(1)
+                     ? fail(error, EMFILE, "reading /proc")
+                     : wfi_error_fail(error, WEFT_ERR_FABRIC,
+                                      "fabric 'host': the machine cannot be identified: "
+                                      "/proc/sys/kernel/random/boot_id and /proc/self/ns/net must be readable");
     else if ((failed = wfi_host_regions_open(host)))
         status = fail(error, failed, "the table of regions");
     else if ((failed = wfi_host_door_open(host)))

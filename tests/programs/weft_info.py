@@ -114,8 +114,26 @@ def check_surroundings():
         assert done.returncode in (0, 1) and verdict.startswith(("an agent opens here: ", "no agent opens here: ")[done.returncode]), done
         if limit == resource.RLIMIT_FSIZE:
             assert "  file_bytes: 0\n" in done.stdout and "ulimit -f" in done.stdout, done
-        elif most < 28:  # each fabric alone can be opened with these descriptors, and no agent
+            continue
+        assert "/proc/sys/kernel" not in done.stdout, done  # it is the descriptors that are missing
+        if most < 28:  # each fabric alone can be opened with these descriptors, and no agent
             assert done.returncode == 1 and re.search("descriptors|open files", verdict), done
+
+
+def check_hidden():
+    """A container without /sys or /dev/shm: the same fabrics open. Without /proc/sys host cannot, and says why."""
+    def hidden(folder):
+        mount = f'mount -t tmpfs none {folder} && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if subprocess.run([*hidden("/sys"), "true"], capture_output=True, check=False).returncode:
+        print("weft_info: no mount namespaces here: nothing is hidden")
+        return
+    verdict = run().stdout.splitlines()[0]
+    for folder in ("/sys", "/dev/shm"):
+        assert run(before=hidden(folder)).stdout.splitlines()[0] == verdict, folder
+    found = report(before=hidden("/proc/sys"))
+    host = [one for one in found["fabrics"] if one["name"] == "host"][0]
+    assert host["opens"] == "no" and "boot_id" in host["why"] and "host" not in found["verdict"], found
 
 
 def forbid_reads():
@@ -250,7 +268,7 @@ def check_processes():
 
 
 def main():
-    for check in (check_output, check_processes, check_here, check_environment, check_fabrics, check_surroundings, check_reads, check_cuda, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_processes, check_here, check_environment, check_fabrics, check_surroundings, check_hidden, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()
