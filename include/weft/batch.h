@@ -28,8 +28,8 @@
  * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
  * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
  * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer
- * than `in_flight` other batches must be running. If `queue` calls wait, or too many calls of one caller, further calls
- * fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
+ * than `in_flight` other batches must be running. If `queue` calls wait, further calls fail with WEFT_ERR_BUSY. One
+ * caller may have as many calls waiting as places are free. A waiting call that is cancelled, reaches its deadline or
  * loses its caller is removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory
@@ -61,21 +61,19 @@ typedef struct weft_batch_options {
     int size; /* the largest number of calls in a batch, 1..WEFT_MAX_BATCH; 0: 64 */
     /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
      * `in_flight` allows, and calls that arrive later form the next one. WEFT_FOREVER: it begins only when it has
-     * `size` calls or all `callers`. */
+     * `size` calls or all `callers`, and all their tensors have arrived. */
     int64_t wait_us;
-    /* Adapt the wait to the measured rate. A batch of n calls waits for another one only while n times the gap between
-     * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
-    bool adaptive;
     /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
      * without a living worker is ignored. While this worker serves or closes, ranks that serve or close are ignored,
      * even if their handlers make the calls. Copied at registration. */
     const int *callers;
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
-    /* The largest number of calls of one caller in a batch, 1..size; 0: size. Further calls of that caller go to later
-     * batches. At most queue * max_per_caller / size calls of one caller may wait, but at least one. */
-    int max_per_caller;
-    int queue; /* how many calls may wait, with wait_us WEFT_FOREVER at least `size`; 0: 4 * size, at least 1,024 */
+    bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
+    /* How many calls may wait; 0: 4 * size, at least 1,024. One caller may have as many calls waiting as places are
+     * free, so about half of the queue if it is alone. With wait_us WEFT_FOREVER `queue` is at least 2 * size, or size
+     * with one_per_caller. */
+    int queue;
 } weft_batch_options;
 
 /*
@@ -131,14 +129,13 @@ typedef struct weft_batch_stats {
     uint64_t by_size, by_time, by_callers; /* batches by why they began; the rest: no other worker could add a call */
     uint64_t left_out;         /* calls cancelled, out of time or without a caller before their batch began */
     uint64_t refused;          /* calls rejected because too many waited */
-    uint64_t late_calls;       /* calls that were not ready when their batch began, and went to a later one */
+    uint64_t late_calls;       /* calls whose tensors had not arrived when their batch began: copied to a later one */
     uint64_t copied_bytes;     /* bytes of large tensors that were copied (docs/batches.md) */
     uint64_t waiting, running; /* current: waiting calls, running batches */
     double mean_size;
     uint64_t size_p50, size_p99, size_max;
     /* The time from when a call is ready until its handler begins. */
     uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns;
-    uint64_t chosen_wait_ns; /* adaptive: recent average of the time from a batch's first call to its start */
 } weft_batch_stats;
 
 /* Reads the statistics of a batched function; weft_metrics_write writes the same numbers. On failure *out is zeroed.

@@ -478,7 +478,7 @@ static const weft_function table[] = {
      .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
-     .batch = {.size = 5, .adaptive = true, .in_flight = 2}},
+     .batch = {.size = 5, .wait_us = 1000, .in_flight = 2}},
     {.name = "gather and hold",
      .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},

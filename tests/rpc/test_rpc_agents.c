@@ -321,7 +321,7 @@ static void test_bad_options(void **s)
     static const weft_function no_name = {.run = run_add},
                                twice[] = {{.name = "f", .run = run_add}, {.name = "f", .run = run_add}},
                                ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"},
-                               wide = {.name = "f", .run_batch = run_none, .batch = {.size = 8, .max_per_caller = 9}};
+                               wide = {.name = "f", .run_batch = run_none, .batch = {.size = -8}};
     static char name[200];
 #define BAD(...)                                                                                                       \
     {                                                                                                                  \
@@ -331,22 +331,21 @@ static void test_bad_options(void **s)
         weft_status status;
         const char *text;
         weft_agent_options given;
-    } bad[] = {
-        {WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
-        {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
-        {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
-        {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
-        {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
-        {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},
-        {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
-        {WEFT_ERR_INVALID, "function 0, \"f\", cannot be registered: run is NULL",
-         BAD(.functions = &no_run, .function_count = 1)},
-        {WEFT_ERR_INVALID, "batch.max_per_caller is 9: 1 to the size, 8", BAD(.functions = &wide, .function_count = 1)},
-        {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
-        {WEFT_ERR_INVALID, "functions is NULL", BAD(.function_count = 3)},
-        {WEFT_ERR_INVALID, "secret", BAD(.secret_size = 32)},
-        {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
-        {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
+    } bad[] = {{WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
+               {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
+               {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
+               {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
+               {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
+               {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},
+               {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
+               {WEFT_ERR_INVALID, "function 0, \"f\", cannot be registered: run is NULL",
+                BAD(.functions = &no_run, .function_count = 1)},
+               {WEFT_ERR_INVALID, "batch.size is -8: 1 to 65536", BAD(.functions = &wide, .function_count = 1)},
+               {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
+               {WEFT_ERR_INVALID, "functions is NULL", BAD(.function_count = 3)},
+               {WEFT_ERR_INVALID, "secret", BAD(.secret_size = 32)},
+               {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
+               {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
 #undef BAD
     static const char *const no_ports[] = {"9-8",   "1",          "80",         "0-9", "5000-",
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};

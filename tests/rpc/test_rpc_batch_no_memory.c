@@ -90,7 +90,7 @@ static const weft_function functions[] = {{.name = "double",
                                            .takes = {WEFT_TYPE_TENSOR},
                                            .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64},
                                            .run_batch = run_double,
-                                           .batch = {.size = 4, .adaptive = true, .in_flight = 2}}};
+                                           .batch = {.size = 4, .wait_us = 500, .in_flight = 2}}};
 
 static void check(const weft_values *values, double number)
 {

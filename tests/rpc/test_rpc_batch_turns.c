@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { US = 1000, MS = 1000000 };
+enum { US = 1000, MS = 1000000, FORMS = 500, MODEST = 20 };
 
 static struct shared {
     world *w;
@@ -58,19 +58,16 @@ static const weft_function functions[] = {
     {.name = "shapes in pairs",
      .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
-     .batch = {.size = 2, .wait_us = 60000000}},
-    {.name = "rare",
-     .takes = {WEFT_TYPE_TENSOR},
-     .run_batch = run_slow,
-     .batch = {.size = 8, .wait_us = 1000, .adaptive = true}},
+     .batch = {.size = 2, .wait_us = 60000000, .queue = 4 * FORMS}},
+    {.name = "rare", .takes = {WEFT_TYPE_TENSOR}, .run_batch = run_slow, .batch = {.size = 8, .wait_us = 1000}},
     {.name = "rare beside two",
      .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
-     .batch = {.size = 8, .wait_us = 1000, .adaptive = true, .in_flight = 2}},
+     .batch = {.size = 8, .wait_us = 1000, .in_flight = 2}},
     {.name = "shapes in time",
      .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
-     .batch = {.size = 3, .wait_us = 50000}},
+     .batch = {.size = 3, .wait_us = 50000, .queue = 4 * FORMS}},
 };
 
 static void await_finished(int count)
@@ -90,8 +87,6 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
 }
 
 /* ---- Many shapes --------------------------------------------------------------------------------------------------- */
-
-enum { FORMS = 500, MODEST = 20 };
 
 static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_batch_waits.c - how long batches wait: adaptively, where that pays and no longer, in virtual time; one batch a round for
- * sixty-four callers on one worker; many threads at once; agents without threads; and what cannot be registered.
+ * test_rpc_batch_waits.c - how long batches wait: for ever; one batch a round for sixty-four callers on one worker; many threads at
+ * once; agents without threads; and what cannot be registered.
  */
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
@@ -61,15 +61,12 @@ static const int everybody[MANY] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 
 #define DOUBLE .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run_batch = run_double
 
 static const weft_function functions[] = {
-    {.name = "adaptive", SLOW, .batch = {.size = 64, .adaptive = true}},
-    {.name = "briefly", SLOW, .batch = {.size = 64, .adaptive = true, .wait_us = 500}},
-    {.name = "at once", SLOW, .batch = {.size = 64}},
     {.name = "for long", SLOW, .batch = {.size = 64, .wait_us = INT64_MAX}},
     {.name = "everybody",
      SLOW,
      .batch = {.size = 1000, .wait_us = WEFT_FOREVER, .callers = everybody, .caller_count = MANY}},
     {.name = "double all", DOUBLE, .batch = {.wait_us = WEFT_FOREVER, .callers = everybody, .caller_count = MANY}},
-    {.name = "double", DOUBLE, .batch = {.size = 7, .adaptive = true, .in_flight = 2}},
+    {.name = "double", DOUBLE, .batch = {.size = 7, .wait_us = 500, .in_flight = 2}},
     {.name = "double later", DOUBLE, .batch = {.size = 5, .wait_us = 200, .queue = 3}},
 };
 
@@ -113,136 +110,7 @@ static void run_on(world_fabric fabric, uint64_t seed, world w, uint64_t handler
     world_run(&w);
 }
 
-/* ---- Adaptive ------------------------------------------------------------------------------------------------------ */
-
-/* Each call at most so long after the answer to the one before. */
-static void keep_in_step(weft_agent *agent, const char *function, uint64_t most_us)
-{
-    unsigned chance = (unsigned)weft_agent_rank(agent) * 77u;
-    for (int i = 0; i < ROUNDS; i++) {
-        chance = chance * 1103515245u + 12345u;
-        weft_sim_sleep(shared.w->sim, (chance >> 16) % (most_us * US));
-        (void)call(agent, function);
-    }
-    finished();
-}
-
-/* Eight callers, each of which calls again a little after its answer: waiting for all of them is worth it. */
-static void in_step(weft_agent *agent, void *arg)
-{
-    const char *function = arg;
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(8);
-        weft_batch_stats stats = stats_of(agent, function);
-        if (strcmp(function, "adaptive") == 0)
-            MUST(stats.mean_size > 7 && stats.chosen_wait_ns > 0 && stats.chosen_wait_ns < 1000 * US);
-        else
-            MUST(stats.mean_size < 6); /* who is first goes alone */
-        MUST(stats.calls == 8 * ROUNDS && stats.wait_max_ns < 4000 * US);
-        return;
-    }
-    keep_in_step(agent, function, 200);
-}
-
-/* They do not start together: the first goes alone. */
-static void out_of_step(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(8);
-        weft_batch_stats stats = stats_of(agent, "adaptive");
-        MUST(stats.calls == 8 * ROUNDS && stats.mean_size > 6);
-        return;
-    }
-    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * shared.handler_ns / 6);
-    keep_in_step(agent, "adaptive", 300);
-}
-
-static void test_in_step(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++) {
-        run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "adaptive"}, 2000);
-        run_on(WORLD_SIM, seed, (world){.size = 9, .program = in_step, .arg = "at once"}, 2000);
-    }
-}
-
-static void test_long_handlers_split_nobody(void **state)
-{
-    const uint64_t handlers_us[] = {8000, 10000, 12000, 50000};
-    for (size_t i = 0; i < sizeof handlers_us / sizeof *handlers_us; i++)
-        for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
-            run_on(WORLD_SIM, seed, (world){.size = 9, .program = out_of_step}, handlers_us[i]);
-}
-
-/* Two callers, far apart: after the first calls nobody is waited for any more. */
-static void far_apart(weft_agent *agent, void *arg)
-{
-    int rank = weft_agent_rank(agent);
-    if (rank == 0) {
-        await_finished(2);
-        weft_batch_stats stats = stats_of(agent, "adaptive");
-        MUST(stats.size_max == 1 && stats.by_time == stats.batches && stats.chosen_wait_ns < 100 * US);
-        MUST(stats.wait_p50_ns < 10 * US && stats.wait_max_ns <= 2100 * US);
-        return;
-    }
-    weft_sim_sleep(shared.w->sim, (uint64_t)rank * 10000 * US);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t began = weft_agent_now_ns(agent);
-        (void)call(agent, "adaptive");
-        MUST(i < 4 || weft_agent_now_ns(agent) - began < 2200 * US);
-        weft_sim_sleep(shared.w->sim, 20000 * US);
-    }
-    finished();
-}
-
-static void test_far_apart(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(5); seed++)
-        run_on(WORLD_SIM, seed, (world){.size = 3, .program = far_apart}, 2000);
-}
-
-/* Four callers that do not wait for answers: a call every 100 us, the handler takes 1 ms. */
-static void stream(weft_agent *agent, void *arg)
-{
-    weft_future *futures[10 * ROUNDS];
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(4);
-        weft_batch_stats stats = stats_of(agent, "adaptive");
-        MUST(stats.mean_size > 8 && stats.mean_size < 30 && stats.wait_p99_ns < 3000 * US);
-        return;
-    }
-    weft_sim_sleep(shared.w->sim, (uint64_t)weft_agent_rank(agent) * 100 * US);
-    for (int i = 0; i < 10 * ROUNDS; i++) {
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "adaptive", WEFT_NO_VALUES, &patient, &futures[i]));
-        weft_sim_sleep(shared.w->sim, 400 * US);
-    }
-    for (int i = 0; i < 10 * ROUNDS; i++) {
-        MUST_OK(weft_future_wait(futures[i], 60000));
-        weft_future_unref(futures[i]);
-    }
-    finished();
-}
-
-static void test_stream(void **state)
-{
-    for (uint64_t seed = 1; seed <= world_seeds(3); seed++)
-        run_on(WORLD_SIM, seed, (world){.size = 5, .program = stream}, 1000);
-}
-
-/* Rank 2 called lately, and does not any more. The handler takes 20 ms, and would be worth waiting for: but 500 us at most. */
-static void at_most(weft_agent *agent, void *arg)
-{
-    if (weft_agent_rank(agent) == 0) {
-        await_finished(2);
-        weft_batch_stats stats = stats_of(agent, "briefly");
-        MUST(stats.calls == 9 && stats.wait_max_ns >= 400 * US && stats.wait_max_ns < 540 * US);
-        return;
-    }
-    if (weft_agent_rank(agent) == 1)
-        await_finished(1);
-    for (int i = 0; i < (weft_agent_rank(agent) == 1 ? 6 : 3); i++)
-        (void)call(agent, "briefly");
-    finished();
-}
+/* ---- For ever ---------------------------------------------------------------------------------------------------- */
 
 /* A wait that outlasts every clock is for ever, not none. */
 static void outlasts(weft_agent *agent, void *arg)
@@ -266,9 +134,8 @@ static void outlasts(weft_agent *agent, void *arg)
     finished();
 }
 
-static void test_at_most(void **state)
+static void test_outlasts(void **state)
 {
-    run_on(WORLD_SIM, 1, (world){.size = 3, .program = at_most}, 20000);
     run_on(WORLD_SIM, 1, (world){.size = 2, .program = outlasts}, 0);
     run_on(WORLD_TCP, 0, (world){.size = 2, .program = outlasts}, 0);
 }
@@ -467,14 +334,12 @@ static void registering(weft_agent *agent, void *arg)
         {{.run_batch = run_slow, .batch = {.size = -1}}, "batch.size is -1: 1 to 65536"},
         {{.run_batch = run_slow, .batch = {.size = WEFT_MAX_BATCH + 1}}, "batch.size is 65537: 1 to 65536"},
         {{.run_batch = run_slow, .batch = {.wait_us = -2}}, "batch.wait_us is -2"},
-        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .adaptive = true}},
-         "batch.adaptive is set, and batch.wait_us is WEFT_FOREVER"},
         {{.run_batch = run_slow, .batch = {.in_flight = -1}}, "batch.in_flight is -1"},
         {{.run_batch = run_slow, .batch = {.queue = -1}}, "batch.queue is -1"},
-        {{.run_batch = run_slow, .batch = {.size = 8, .max_per_caller = 9}},
-         "batch.max_per_caller is 9: 1 to the size, 8"},
-        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .queue = 63}},
-         "batch.queue is 63, below the size, 64"},
+        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .queue = 127}},
+         "batch.queue is 127, below 128: with wait_us WEFT_FOREVER no batch of 64 calls might be full"},
+        {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .one_per_caller = true, .queue = 63}},
+         "batch.queue is 63, below 64"},
         {{.run_batch = run_slow, .batch = {.caller_count = 1}}, "1 callers at NULL"},
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){7}, .caller_count = 1}},
          "caller 0 has rank 7: 0 to 6, as the world size is 7"},
@@ -483,7 +348,7 @@ static void registering(weft_agent *agent, void *arg)
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, 2, 1}, .caller_count = 3}},
          "callers 0 and 2 have the same rank, 1"},
         {{.run = run_plain, .batch = {.size = 1}}, "batch.size is set without run_batch"},
-        {{.run = run_plain, .batch = {.adaptive = true}}, "batch.adaptive is set without run_batch"},
+        {{.run = run_plain, .batch = {.one_per_caller = true}}, "batch.one_per_caller is set without run_batch"},
         {{.takes = {WEFT_TYPE_I64}}, "run is NULL"},
         {{.run = run_plain, .takes = {WEFT_TYPE_I64, WEFT_TYPE_NONE, WEFT_TYPE_I64}},
          "takes goes on after WEFT_TYPE_NONE"},
@@ -525,5 +390,4 @@ static void test_registering(void **state)
     weft_logging_set_sink(NULL, NULL);
 }
 
-UNIT_MAIN(test_in_step, test_long_handlers_split_nobody, test_far_apart, test_stream, test_at_most, test_rounds,
-          test_shapes, test_threads, test_by_hand, test_registering)
+UNIT_MAIN(test_outlasts, test_rounds, test_shapes, test_threads, test_by_hand, test_registering)

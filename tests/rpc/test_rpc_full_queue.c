@@ -261,31 +261,93 @@ static int child_works(void)
     return 0;
 }
 
-static const child_role roles[] = {{"works", child_works}};
+/* The number of calls. */
+static weft_status run_meet(weft_batch *batch, void *user)
+{
+    for (size_t i = 0; i < weft_batch_count(batch); i++)
+        weft_call_give(weft_batch_call(batch, i), WEFT_VALUES(weft_of_i64((int64_t)weft_batch_count(batch))));
+    return WEFT_OK;
+}
+
+static const weft_function meeting[] = {
+    {.name = "meet",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
+     .run_batch = run_meet,
+     .batch = {.size = 2, .wait_us = 20000, .callers = (const int[]){1, 2}, .caller_count = 2, .one_per_caller = true}},
+    {.name = "over", .run = run_over},
+};
+
+static weft_status meet(weft_agent *agent, weft_tensor *x)
+{
+    return weft_rpc_sync(agent, weft_to_rank(0), "meet", WEFT_VALUES(weft_of_tensor(x)),
+                         &(weft_rpc_options){.timeout_ms = 2 * SLACK_MS}, NULL);
+}
+
+/* Rank 2 stands still, perhaps while its tensor is pulled: rank 1's batches begin without it. */
+static int child_meets(void)
+{
+    weft_agent *agent;
+    weft_agent_options options = {
+        .functions = meeting, .function_count = 2, .rendezvous_timeout_ms = 20000, .no_binding = true};
+    adjust(&options, NULL);
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
+    int rank = weft_agent_rank(agent);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(rank, 1 << 20), WEFT_DTYPE_FLOAT32);
+    for (int i = 0; rank == 1 && i < 40; i++) {
+        if (i == 20)
+            stop_rank_1(); /* the parent stops rank 2 */
+        MUST_OK(meet(agent, x));
+    }
+    if (rank == 1) {
+        continue_rank_1();
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "over", WEFT_NO_VALUES, NULL, NULL));
+    }
+    while (rank == 2 && !atomic_load(&over))
+        MUST_OK(meet(agent, x));
+    weft_tensor_unref(x);
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+static const child_role roles[] = {{"works", child_works}, {"meets", child_meets}};
+
+/* Stops and continues a child when another one says so. */
+static void stop_one(const char *role, int who, int stopped)
+{
+    child children[3];
+    child_start_three(children, role, role, role);
+    child_hear(&children[who], 's');
+    child_signal(&children[stopped], SIGSTOP);
+    child_order(&children[who], 's');
+    child_hear(&children[who], 'c');
+    child_signal(&children[stopped], SIGCONT);
+    child_order(&children[who], 'c');
+    child_must_end_well(children, 3);
+}
 
 static void test_on_tcp(void **state)
 {
-    child children[3];
-    child_start_three(children, "works", "works", "works");
-    child_hear(&children[0], 's');
-    child_signal(&children[1], SIGSTOP);
-    child_order(&children[0], 's');
-    child_hear(&children[0], 'c');
-    child_signal(&children[1], SIGCONT);
-    child_order(&children[0], 'c');
-    child_must_end_well(children, 3);
+    stop_one("works", 0, 1);
+}
+
+static void test_batches(void **state)
+{
+    stop_one("meets", 1, 2);
 }
 
 int main(int argc, char **argv)
 {
     memset(piece, 'x', PIECE);
-    int played = child_play(argc, argv, roles, 1);
+    int played = child_play(argc, argv, roles, 2);
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_stands_still),
         cmocka_unit_test(test_tries_again),
         cmocka_unit_test(test_on_tcp),
+        cmocka_unit_test(test_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,10 +59,13 @@ static weft_status run_serves(weft_call *call, void *user)
 static const weft_function functions[] = {
     {.name = "pair",
      COUNTS,
-     .batch =
-         {.size = 2, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2}, .caller_count = 2, .max_per_caller = 1}},
+     .batch = {.size = 2,
+               .wait_us = WEFT_FOREVER,
+               .callers = (const int[]){1, 2},
+               .caller_count = 2,
+               .one_per_caller = true}},
     {.name = "four", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER}},
-    {.name = "one each", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER, .max_per_caller = 1}},
+    {.name = "one each", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER, .one_per_caller = true}},
     {.name = "hop", .takes = {WEFT_TYPE_I64}, .run = run_hop},
     {.name = "serves", .run = run_serves},
 };
@@ -214,7 +217,7 @@ static const weft_function counting = {
     .name = "count",
     COUNTS,
     .batch = {
-        .size = 2, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2}, .caller_count = 2, .max_per_caller = 1}};
+        .size = 2, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2}, .caller_count = 2, .one_per_caller = true}};
 
 /* The server is alone at first, and serves until it ends the job. */
 static void elastic(stage *s, int actor)

@@ -473,7 +473,7 @@ const weft_function storm_functions[] = {
      .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
-     .batch = {.size = 4, .adaptive = true, .in_flight = 2}},
+     .batch = {.size = 4, .wait_us = 500, .in_flight = 2}},
     {.name = "gather later",
      .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},

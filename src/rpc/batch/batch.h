@@ -10,8 +10,8 @@
  * Calls whose tensors have the same dtypes and shapes form a shape class. A class has open batches, which accept calls,
  * the oldest batch first. A row is a call's place in a batch. When the call's header arrives, the call gets a row of an
  * open batch. Its tensors are pulled into that row of the batch's slabs; then the row is ready. A batch begins with the
- * rows that are ready. A call whose row is not ready then is late: when its arguments have arrived, they are copied
- * into a row of another batch.
+ * rows that are ready. A call whose row is not ready then is late: when its arguments have arrived, it gets a row of
+ * another batch, and they are copied there when that begins.
  *
  * FILES, from the bottom: client.c (callers, and how many of their calls may wait), rows.c (shape classes, open
  * batches, their rows), schedule.c (when a batch begins), run.c (its handler, its results), batcher.c (makes and frees
@@ -42,8 +42,6 @@ typedef struct wfi_batch_client {
     size_t number;  /* counted from 0, in the order of the first calls */
     size_t queued;  /* its calls that wait, or are being received */
     size_t waiting; /* those of them whose arguments have arrived */
-    uint64_t seen;  /* batcher->begun at its last call */
-    bool is_active; /* counted in batcher->active */
 } wfi_batch_client;
 
 typedef struct wfi_row {
@@ -65,7 +63,6 @@ struct weft_batch {
     wfi_list link;          /* in batcher->open */
     wfi_list class_link;    /* in class->open */
     bool open;
-    bool hurries;         /* it has a late call, so it does not wait for further calls */
     bool takes_no_others; /* all expected callers have calls in open batches, perhaps not all in this one */
     bool has_left;        /* its handler has returned, and the batch is deferred */
     int holds;            /* of the handler's thread, and of the code that finishes the batch */
@@ -73,12 +70,8 @@ struct weft_batch {
     size_t scanned;       /* no row below this one is free */
     size_t room;          /* elements of `rows` and `calls` */
     size_t clients_known; /* elements of `of_client` */
-    size_t clients_ready; /* clients with a ready row */
     size_t spare_bytes;   /* bytes of the slabs, and of copies, that no call is charged for */
     uint64_t first_ns;    /* when the arguments of its first call had arrived; 0: not yet */
-    uint64_t last_ns;     /* the same for its last call */
-    uint64_t could_ns;    /* since when it has a ready row and could have begun; 0: not yet */
-    uint64_t due_ns;      /* since when it waits only for rows that are not ready; 0: it does not */
     int reason;           /* why it began: schedule.c */
     uint64_t seed;        /* of its tape */
     weft_tensor *slabs[WEFT_MAX_SIGNATURE]; /* they have rows for the first calls, perhaps not for all */
@@ -105,19 +98,16 @@ typedef struct wfi_batcher {
     struct wfi_batcher *next; /* in agent->batchers; constant after it was announced */
     weft_agent *agent;
     const weft_function *function;
-    void (*run)(wfi_task *task);          /* runs a batch: wfi_batch_task */
-    weft_batch_options options;           /* without zeros; `callers` is owned, and guarded by the agent's lock */
-    size_t tensor_count;                  /* tensors in `takes` */
-    wfi_list open;                        /* weft_batch.link: all open batches, oldest first */
-    wfi_map class_by_hash;                /* wfi_shape_class */
-    wfi_map clients;                      /* wfi_batch_client, by rank */
-    size_t active;                        /* clients that called during the last few batches */
-    size_t queued;                        /* number of calls */
-    size_t running;                       /* number of batches */
-    size_t recent_max;                    /* the largest recent batch */
-    uint64_t begun;                       /* total number of batches */
-    double gap_ns, handler_ns, chosen_ns; /* weighted averages, recent values weigh more; 0: unknown */
-    uint64_t arrived_ns, finished_ns;     /* times of the last call and of the end of the last batch */
+    void (*run)(wfi_task *task); /* runs a batch: wfi_batch_task */
+    weft_batch_options options;  /* without zeros; `callers` is owned, and guarded by the agent's lock */
+    size_t tensor_count;         /* tensors in `takes` */
+    wfi_list open;               /* weft_batch.link: all open batches, oldest first */
+    wfi_map class_by_hash;       /* wfi_shape_class */
+    wfi_map clients;             /* wfi_batch_client, by rank */
+    size_t queued;               /* number of calls */
+    size_t running;              /* number of batches */
+    size_t recent_max;           /* the largest recent batch */
+    uint64_t begun;              /* total number of batches */
     wfi_timer timer;
     uint64_t look_ns; /* when it fires; WFI_NEVER: it is not set */
     weft_batch_stats stats;
@@ -131,7 +121,6 @@ wfi_batcher *wfi_batcher_of(const weft_function *function); /* NULL: it is not b
 weft_error *wfi_batch_admit(weft_call *call);
 void wfi_batch_unqueue(weft_call *call);
 wfi_batch_client *wfi_batch_client_of(wfi_batcher *batcher, int rank); /* NULL: it never called */
-void wfi_batch_count_active(wfi_batcher *batcher);
 
 /* ---- rows.c. [agent lock] ---------------------------------------------------------------------------------------- */
 
@@ -155,9 +144,8 @@ void wfi_batch_free_if_over(weft_batch *batch);
 void wfi_batcher_pump(wfi_batcher *batcher);
 void wfi_batchers_pump(weft_agent *agent);
 void wfi_batch_timer(wfi_timer *timer);
-void wfi_batch_arrived(weft_call *call, uint64_t now_ns);     /* its row is ready */
-void wfi_batch_count(weft_batch *batch, uint64_t now_ns);     /* its handler begins */
-void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns); /* its handler is over */
+void wfi_batch_arrived(weft_call *call, uint64_t now_ns); /* its row is ready */
+void wfi_batch_count(weft_batch *batch, uint64_t now_ns); /* its handler begins */
 
 /* ---- run.c ------------------------------------------------------------------------------------------------------- */
 

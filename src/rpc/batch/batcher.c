@@ -13,7 +13,6 @@
 
 #define DEFAULT_SIZE 64
 #define DEFAULT_QUEUE 1024
-#define DEFAULT_ADAPTIVE_WAIT_US 10000
 
 /* ---- Creating and freeing ---------------------------------------------------------------------------------------- */
 
@@ -51,19 +50,15 @@ static weft_status check_numbers(const weft_batch_options *o, weft_error **error
                               DEFAULT_SIZE);
     if (o->wait_us < WEFT_FOREVER)
         return wfi_error_fail(error, bad, "batch.wait_us is %lld: 0, more, or WEFT_FOREVER", (long long)o->wait_us);
-    if (o->adaptive && o->wait_us == WEFT_FOREVER)
-        return wfi_error_fail(error, bad, "batch.adaptive is set, and batch.wait_us is WEFT_FOREVER");
     if (o->in_flight < 0)
         return wfi_error_fail(error, bad, "batch.in_flight is %d: 1 or more, or 0 for 1", o->in_flight);
     if (o->queue < 0)
         return wfi_error_fail(error, bad, "batch.queue is %d: 1 or more, or 0 for the default", o->queue);
-    if (o->max_per_caller < 0 || o->max_per_caller > size)
-        return wfi_error_fail(error, bad, "batch.max_per_caller is %d: 1 to the size, %d, or 0 for that",
-                              o->max_per_caller, size);
-    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < size)
-        return wfi_error_fail(error, bad,
-                              "batch.queue is %d, below the size, %d: with wait_us WEFT_FOREVER no batch would be full",
-                              o->queue, size);
+    const int needed = o->one_per_caller ? size : 2 * size; /* so that one caller can fill a batch: client.c */
+    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < needed)
+        return wfi_error_fail(
+            error, bad, "batch.queue is %d, below %d: with wait_us WEFT_FOREVER no batch of %d calls might be full",
+            o->queue, needed, size);
     return WEFT_OK;
 }
 
@@ -73,9 +68,11 @@ static const char *option_set(const weft_batch_options *o)
     const struct {
         bool is_set;
         const char *name;
-    } options[] = {{o->size, "size"},           {o->wait_us, "wait_us"},
-                   {o->adaptive, "adaptive"},   {o->caller_count, "caller_count"},
-                   {o->in_flight, "in_flight"}, {o->max_per_caller, "max_per_caller"},
+    } options[] = {{o->size, "size"},
+                   {o->wait_us, "wait_us"},
+                   {o->caller_count, "caller_count"},
+                   {o->in_flight, "in_flight"},
+                   {o->one_per_caller, "one_per_caller"},
                    {o->queue, "queue"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].is_set)
@@ -121,9 +118,6 @@ static void take_defaults(weft_batch_options *o)
     o->in_flight = o->in_flight ? o->in_flight : 1;
     int many = o->size < DEFAULT_QUEUE / 4 ? DEFAULT_QUEUE : 4 * o->size;
     o->queue = o->queue ? o->queue : many;
-    o->max_per_caller = o->max_per_caller ? o->max_per_caller : o->size;
-    if (o->adaptive && !o->wait_us)
-        o->wait_us = DEFAULT_ADAPTIVE_WAIT_US;
 }
 
 static const wfi_runner_ops runner_ops;
@@ -249,74 +243,10 @@ static void refuse_batched(weft_call *call, weft_error *error)
     wfi_serve_refuse(call, error);
 }
 
-static void join(weft_call *call);
-
-/* Copies a call whose batch began without it to a row of another batch. */
-typedef struct late_copy {
-    wfi_task task;
-    weft_call *call;
-    weft_tensor *places[WEFT_MAX_SIGNATURE]; /* for its tensors; NULL: not made yet */
-} late_copy;
-
-static weft_status copy_tensors(late_copy *copy, weft_tensor *const *tensors, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!copy->places[i])
-            copy->places[i] = weft_tensor_empty(tensors[i]->shape, tensors[i]->dtype);
-        weft_status st = copy->places[i] ? weft_tensor_assign(copy->places[i], tensors[i]) : WEFT_ERR_MEMORY;
-        if (st)
-            return st;
-    }
-    wfi_values_replace_tensors(copy->call->args, copy->places);
-    return WEFT_OK;
-}
-
-static void copy_late(wfi_task *task)
-{
-    late_copy *copy = wfi_container_of(task, late_copy, task);
-    weft_call *call = copy->call;
-    weft_tensor *tensors[WEFT_MAX_SIGNATURE];
-    size_t count = wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE);
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < count; i++)
-        bytes += wfi_copied(weft_tensor_nbytes(tensors[i]));
-    weft_status st = copy_tensors(copy, tensors, count);
-    for (size_t i = 0; i < count; i++)
-        weft_tensor_unref(copy->places[i]);
-    free(copy);
-    wfi_net_lock(call->agent->net);
-    wfi_batcher_of(call->function)->stats.copied_bytes += bytes;
-    call->agent->stats.bytes_copied += bytes;
-    if (st)
-        refuse_batched(call, wfi_call_error(call, st, "no memory for a copy, because its batch began without it"));
-    else
-        join(call);
-    wfi_serve_drop_hold(call);
-    wfi_net_unlock(call->agent->net);
-}
-
-/* Gives a late call another row, and copies its tensors there, without the lock. */
-static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
-{
-    late_copy *copy = wfi_calloc(1, sizeof *copy);
-    if (!copy)
-        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a copy, because its batch began without it");
-    wfi_batch_leave_row(call);
-    wfi_batch_expect(call, types);
-    for (size_t i = 0; i < types->count; i++)
-        copy->places[i] = wfi_batch_place(call, i, types->items[i].dtype, types->items[i].shape);
-    wfi_batcher_of(call->function)->stats.late_calls++;
-    call->is_late = true;
-    call->holds++;
-    copy->call = call;
-    copy->task.run = copy_late;
-    wfi_net_defer(call->agent->net, &copy->task, WFI_DEFER_RELEASE);
-    return NULL;
-}
-
 static void join(weft_call *call)
 {
     weft_tensor *tensors[WEFT_MAX_SIGNATURE];
+    wfi_batcher *batcher = wfi_batcher_of(call->function);
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     wfi_tensor_types types =
         types_of(tensors, wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE));
@@ -325,20 +255,21 @@ static void join(weft_call *call)
         error = wfi_call_error(call, (weft_status)atomic_load(&call->cancel_reason), "its answer is no longer needed");
     if (!error && !call->queued) /* a call of this worker to itself */
         error = wfi_batch_admit(call);
-    bool is_late = !error && call->batch && !call->batch->open;
-    if (is_late)
-        error = start_over(call, &types);
-    else if (!error && !wfi_batch_settle(call, &types))
+    if (!error && call->batch && !call->batch->open) { /* its batch began without it: its tensors stay where they are */
+        batcher->stats.late_calls++;
+        wfi_batch_leave_row(call);
+    }
+    if (!error && !wfi_batch_settle(call, &types))
         error = wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a batch");
     if (error) {
         refuse_batched(call, error);
-    } else if (!is_late) {
-        call->stage = WFI_SERVE_SERVING;
-        call->span.ready_ns = wfi_net_now(call->agent->net);
-        call->holds += 2; /* the user's, until weft_call_finish, and the batch's */
-        wfi_serve_watch_deadline(call);
-        wfi_batch_arrived(call, call->span.ready_ns);
+        return;
     }
+    call->stage = WFI_SERVE_SERVING;
+    call->span.ready_ns = wfi_net_now(call->agent->net);
+    call->holds += 2; /* the user's, until weft_call_finish, and the batch's */
+    wfi_serve_watch_deadline(call);
+    wfi_batch_arrived(call, call->span.ready_ns);
 }
 
 static void withdraw_queued(weft_call *call, weft_status why, const char *text)

@@ -134,7 +134,6 @@ weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *fun
     out->wait_p50_ns = wfi_histogram_quantile(&batcher->waits, 0.5);
     out->wait_p99_ns = wfi_histogram_quantile(&batcher->waits, 0.99);
     out->wait_max_ns = batcher->waits.max;
-    out->chosen_wait_ns = (uint64_t)batcher->chosen_ns;
     wfi_net_unlock(agent->net);
     return WEFT_OK;
 }

@@ -231,16 +231,9 @@ static void set_ready(weft_call *call, bool ready)
     if (row->ready == ready)
         return;
     row->ready = ready;
-    if (ready) {
-        batch->clients_ready += count->ready++ == 0;
-        batch->ready++;
-        row->client->waiting++;
-        batch->hurries |= call->is_late;
-    } else {
-        batch->clients_ready -= --count->ready == 0;
-        batch->ready--;
-        row->client->waiting--;
-    }
+    count->ready += ready ? 1 : -1u;
+    batch->ready += ready ? 1 : (size_t)-1;
+    row->client->waiting += ready ? 1 : (size_t)-1;
 }
 
 static void free_row(weft_call *call)
@@ -263,7 +256,7 @@ void wfi_batch_leave_row(weft_call *call)
     free_row(call);
     charge_spare(batch, placed); /* the call is no longer charged for these */
     if (!batch->ready)
-        batch->first_ns = batch->could_ns = 0;
+        batch->first_ns = 0;
     wfi_batch_free_if_over(batch);
 }
 
@@ -274,7 +267,7 @@ static bool takes(weft_batch *batch, const wfi_batch_client *client)
     /* A client that another of these batches has answered may call again before this one begins. Its new call goes into
      * a new batch, with the next calls of the other clients. */
     return !batch->takes_no_others && batch->taken < (size_t)o->size &&
-           wfi_batch_count_of(batch, client).taken < (unsigned)o->max_per_caller;
+           !(o->one_per_caller && wfi_batch_count_of(batch, client).taken);
 }
 
 /* Gives the call a row: in the oldest open batch of these types that takes a call of its client, or in a new batch.

@@ -192,8 +192,6 @@ static void run_the_next(weft_batch *batch)
     weft_agent *agent = batch->agent;
     if (!wfi_agent_enter_locked(agent))
         return;
-    if (batch->ran)
-        wfi_batch_note_over(batch, wfi_now(wfi_net_clock(agent->net)));
     note_copied(batch);
     batcher->running--;
     wfi_batcher_pump(batcher);

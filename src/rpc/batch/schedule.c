@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * schedule.c - decides when a batch begins; see batch.h.
- *
- * ADAPTIVE. With n calls ready, a batch waits handler_ns / n after each call. It does not wait if gap_ns is longer than
- * that, or if all active clients are in it. The reason: waiting for one more call costs each of the n calls one gap,
- * and saves that call the time of a handler.
- *
- * The wait counts from `could_ns`, when the batch could first have begun: while other batches run, callers that may
- * still join wait for the answers of these. When an earlier batch of the same class begins, the wait starts anew,
- * because its callers will call again and join this batch. When a batch of another class begins, the wait does not
- * start anew: otherwise a busy class would keep this batch waiting forever.
- */
+/* schedule.c - decides when a batch begins; see batch.h. */
 #include "rpc/batch/batch.h"
 
 #include <string.h>
 
-#define GRACE_NS 10000000u /* for calls that are being received when the time is over */
-#define WEIGHT 0.125       /* of the newest value in an average */
-
 typedef enum wfi_reason { NOT_YET, BY_SIZE, BY_TIME, BY_CALLERS, BY_CLOSING } wfi_reason;
-
-static void average(double *mean, double value)
-{
-    *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
-}
-
-void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
-{
-    wfi_batcher *batcher = batch->batcher;
-    batcher->finished_ns = now_ns;
-    average(&batcher->handler_ns, (double)(now_ns - batch->began_ns));
-}
 
 /* ---- Whether a batch is due -------------------------------------------------------------------------------------- */
 
@@ -67,7 +41,7 @@ static bool nobody_can_add(const weft_batch *batch)
         return false;
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         wfi_row_count its = wfi_batch_count_of(batch, wfi_batch_client_of(batcher, rank));
-        if (its.taken < (unsigned)batcher->options.max_per_caller && !is_done(agent, rank))
+        if (!(batcher->options.one_per_caller && its.taken) && !is_done(agent, rank))
             return false;
     }
     return true;
@@ -90,59 +64,29 @@ static bool let_all_go(wfi_batcher *batcher)
     return any;
 }
 
-static uint64_t later_by(uint64_t time_ns, uint64_t by_ns)
-{
-    return by_ns < WFI_NEVER - time_ns ? time_ns + by_ns : WFI_NEVER;
-}
-
 /* When the batch is due by time. */
 static uint64_t time_limit(const weft_batch *batch)
 {
-    const wfi_batcher *batcher = batch->batcher;
-    int64_t wait_us = batcher->options.wait_us;
-    if (wait_us == WEFT_FOREVER)
-        return WFI_NEVER;
-    uint64_t wait_ns = wfi_ns_of_us(wait_us);
-    if (!batcher->options.adaptive)
-        return later_by(batch->first_ns, wait_ns);
-    double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);
-    if (pause <= 0 || batcher->gap_ns > pause || batch->clients_ready >= batcher->active)
-        return batch->first_ns;
-    uint64_t from = batch->last_ns > batch->could_ns ? batch->last_ns : batch->could_ns;
-    uint64_t likely = later_by(from, (uint64_t)pause);
-    uint64_t longest = later_by(batch->could_ns, wait_ns);
-    return likely < longest ? likely : longest;
+    int64_t wait_us = batch->batcher->options.wait_us;
+    uint64_t wait_ns = wait_us == WEFT_FOREVER ? WFI_NEVER : wfi_ns_of_us(wait_us);
+    return wait_ns < WFI_NEVER - batch->first_ns ? batch->first_ns + wait_ns : WFI_NEVER;
 }
 
-static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
+/* Why the batch is due. Until its time limit it waits for rows that are not ready, whatever the reason. */
+static wfi_reason is_due(const weft_batch *batch, uint64_t now_ns)
 {
-    const wfi_batcher *batcher = batch->batcher;
-    size_t size = (size_t)batcher->options.size;
     if (!batch->ready)
         return NOT_YET;
-    if (batch->taken == size)
+    bool in_time = now_ns < time_limit(batch);
+    if (in_time && batch->ready < batch->taken)
+        return NOT_YET;
+    if (batch->taken == (size_t)batch->batcher->options.size)
         return BY_SIZE;
     if (batch->takes_no_others || all_expected_are_in(batch->batcher, batch))
         return BY_CALLERS;
     if (nobody_can_add(batch))
         return BY_CLOSING;
-    return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
-}
-
-/* The same, but waits some time for rows that are not ready. A batch that is full, has all expected callers, or to
- * which nobody can add, waits for them until its time limit. Every batch waits for them until GRACE_NS after it was
- * due. */
-static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
-{
-    wfi_reason reason = reason_for(batch, now_ns);
-    if (!reason || batch->ready == batch->taken) {
-        batch->due_ns = 0; /* it may no longer be due: a caller has left, or others are expected */
-        return reason;
-    }
-    bool in_time = !batch->hurries && now_ns < time_limit(batch);
-    if (!batch->due_ns && !in_time)
-        batch->due_ns = now_ns;
-    return batch->due_ns && now_ns - batch->due_ns >= GRACE_NS ? reason : NOT_YET;
+    return in_time ? NOT_YET : BY_TIME;
 }
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
@@ -176,11 +120,7 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
     batch->reason = reason;
-    /* The callers of this batch may join the later batches of its class, whose waits start anew. */
-    for (wfi_list *link = batch->class_link.next; link != &batch->class->open; link = link->next)
-        wfi_container_of(link, weft_batch, class_link)->could_ns = 0;
     wfi_batch_take_calls(batch);
-    average(&batcher->chosen_ns, (double)(now_ns - batch->first_ns));
     size_t faded = batcher->recent_max - batcher->recent_max / 8;
     batcher->recent_max = batch->count > faded ? batch->count : faded;
     batcher->begun++;
@@ -188,7 +128,6 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     batcher->running++;
     batch->holds = 2;
     batch->began_ns = now_ns;
-    wfi_batch_count_active(batcher);
     batch->task.run = batcher->run;
     batch->task.urgency = wfi_serve_urgency(function);
     bool is_inline = function->flags & WEFT_FUNCTION_INLINE;
@@ -207,18 +146,13 @@ typedef struct look {
 /* Called while fewer than in_flight batches run. */
 static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
 {
-    if (batch->ready && !batch->could_ns)
-        batch->could_ns = now_ns;
     wfi_reason why = is_due(batch, now_ns);
     if (why && (!seen->due || batch->first_ns < seen->due->first_ns)) {
         seen->due = batch;
         seen->reason = why;
     }
-    if (!batch->ready)
-        return; /* it needs a ready row first */
-    uint64_t limit = batch->due_ns ? batch->due_ns + GRACE_NS : time_limit(batch);
-    uint64_t next = batch->due_ns || limit > now_ns ? limit : now_ns;
-    seen->again_ns = next < seen->again_ns ? next : seen->again_ns;
+    if (batch->ready && time_limit(batch) < seen->again_ns)
+        seen->again_ns = time_limit(batch);
 }
 
 void wfi_batcher_pump(wfi_batcher *batcher)
@@ -257,7 +191,7 @@ void wfi_batcher_pump(wfi_batcher *batcher)
 }
 
 /*
- * Whether a call that has joined this batch can make a batch due. With fixed limits and no expected callers it cannot
+ * Whether a call that has joined this batch can make a batch due. Without expected callers it cannot
  * make another batch due. There may be as many batches as queued calls, so checking all of them for each call would
  * take quadratic time.
  */
@@ -266,7 +200,7 @@ static bool matters(weft_batch *batch, uint64_t now_ns)
     const wfi_batcher *batcher = batch->batcher;
     const weft_batch_options *o = &batcher->options;
     look seen = {.again_ns = WFI_NEVER};
-    if (o->adaptive || o->caller_count || wfi_agent_is_ending(batcher->agent))
+    if (o->caller_count || wfi_agent_is_ending(batcher->agent))
         return true;
     if (batcher->running >= (size_t)o->in_flight)
         return false;
@@ -289,13 +223,7 @@ void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     weft_batch *batch = call->batch;
-    /* The gap between calls: callers that wait for their answers call again only after a batch is over. */
-    uint64_t from = batcher->finished_ns > batcher->arrived_ns ? batcher->finished_ns : batcher->arrived_ns;
-    if (batcher->arrived_ns)
-        average(&batcher->gap_ns, now_ns > from ? (double)(now_ns - from) : 0);
-    batcher->arrived_ns = now_ns;
     batch->first_ns = batch->first_ns ? batch->first_ns : now_ns;
-    batch->last_ns = now_ns;
     if (matters(batch, now_ns))
         wfi_batcher_pump(batcher);
 }

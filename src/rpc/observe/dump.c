@@ -145,7 +145,7 @@ static void put_batches(wfi_json *j, weft_agent *agent)
         wfi_json_put_number(j, "waiting", batcher->queued);
         wfi_json_put_number(j, "running", batcher->running);
         wfi_json_put_number(j, "batches", batcher->stats.batches);
-        wfi_json_put_number(j, "callers", batcher->active);
+        wfi_json_put_number(j, "callers", batcher->clients.count);
         wfi_json_close(j, '}');
     }
     wfi_json_close(j, ']');

@@ -121,7 +121,6 @@ struct weft_call {
     bool pinned;                 /* `results` have read pins: unread.c */
     weft_future *unread;         /* created by the first weft_call_unread */
     bool queued;                 /* for a batch: batch/batch.h */
-    bool is_late;                /* a batch began without it */
     struct wfi_items_out *items; /* server/stream.c; NULL: the caller takes no items */
     unsigned notifications;      /* promised for it: a bare reply, if there is no memory for its answer */
     wfi_charge charge;           /* against the memory budget; unused in a call of this worker to itself */
