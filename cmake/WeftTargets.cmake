@@ -127,19 +127,19 @@ endif()
 # With a sanitizer these take about half of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests
-  test_base_fiber test_cartpole_crowd test_chaos_groups test_chaos_parallel test_chaos_passes test_coll_large
+  test_base_fiber test_cartpole_crowd test_faults_groups test_faults_parallel test_faults_passes test_coll_large
   test_coll_values test_conformance_backward test_conformance_training test_host_conformance_calls
-  test_host_conformance_faults test_host_net_long test_lives_kills test_net_footprint test_net_long test_nn_follow
+  test_host_conformance_faults test_host_net_long test_faults_kills test_net_footprint test_net_long test_nn_follow
   test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
   test_rdm_rxm_threads test_rdm_rxm_transfer test_rdm_shm_conformance_calls test_remote_many test_remote_state
   test_remote_training test_rendezvous_elastic test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults
-  test_rpc_trace test_spawn_job test_storm weft_info weft_perf weft_run_output weft_run_secret weft_run_success weft_run_launchers
+  test_rpc_trace test_spawn_job test_faults_calls weft_info weft_perf weft_run_output weft_run_secret weft_run_success weft_run_launchers
   weft_run_terminal weft_run_usage weft_run_weft weft_run_weft_elastic weft_trace)
 
 # The same with ThreadSanitizer alone.
 set(weft_deep_threads test_conformance_faults test_conformance_passes test_conformance_rrefs test_dist_hostile test_host_transfer
   test_net_again test_ofi_transfer test_remote_models test_rpc_agents test_rpc_batch_ends test_rpc_batch_waits test_rpc_budget
-  test_rpc_large_meta test_rpc_misuse test_rpc_registers test_rpc_remapped test_worst_waiting)
+  test_rpc_large_meta test_rpc_misuse test_rpc_registers test_rpc_remapped test_conformance_waiting)
 
 if(WEFT_TESTS)
   add_custom_target(weft_deep_tests) # with a sanitizer: builds the programs of these tests, which `all` leaves out
