@@ -2,22 +2,8 @@
 /* tcp.c - libfabric's tcp provider: connected endpoints over sockets, everywhere. */
 #include "tcp/tcp.h"
 
-static const wfofi_hooks hooks = {
-    .state_bytes = sizeof(wfi_tcp),
-    .created = wfi_tcp_created,
-    .listening = wfi_tcp_listening,
-    .accept_begin = wfi_tcp_accept_begin,
-    .accept_end = wfi_tcp_accept_end,
-    .events_after = wfi_tcp_events_after,
-    .events_arm = wfi_tcp_events_arm,
-    .events_watch = wfi_tcp_events_watch,
-    .lane_drain = wfi_tcp_lane_drain,
-    .polled = wfi_tcp_polled,
-    .closing = wfi_tcp_closing,
-};
-
 static const wfofi_provider tcp_provider = {
-    .hooks = &hooks,
+    .hooks = &wfi_tcp_workarounds,
     .ops = &wfi_fabric_tcp,
     .name = "tcp",
     .advice = "it is part of every libfabric (Debian: libfabric1); FI_PROVIDER in the environment must not exclude it",

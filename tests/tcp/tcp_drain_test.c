@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tcp_drain_test.c - a lane is closed in the middle of its reads while this process stands still, or libfabric does not see
- * the end of the lane's socket.
+ * the end of the lane's socket. libfabric before 1.18.
  *
  * libfabric calls the recv, shutdown and getpeername of this file, which behave as `fault` says for the socket that the
  * provider shut down last. The provider's own recv asks for MSG_TRUNC and is left alone.
@@ -10,6 +10,8 @@
 #include "ofi/ofi_node.h"
 
 #include <weft/log.h>
+
+#include <rdma/fabric.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -342,6 +344,11 @@ int main(void)
         wired(a_fabric_can_be_closed_with_a_lane_that_is_kept),
         wired(a_lane_whose_socket_is_not_found_is_closed_after_its_reads),
     };
+    if (fi_version() >= FI_VERSION(1, 18)) {
+        printf("libfabric %u.%u closes endpoints in the middle of reads correctly: nothing is drained\n",
+               FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
+        return 0;
+    }
     weft_logging_set_sink(count_errors, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
