@@ -5,6 +5,7 @@
 
 #include "mem/mem.h"
 #include "unit.h"
+#include "prng.h"
 
 #include <math.h>
 #include <string.h>
@@ -332,14 +333,14 @@ static void tape_given_gradient_must_be_its_outputs(void **state)
 /* Random sums of sums: the gradient of the leaf is the number of paths to it, however the nodes lie. */
 static void tape_random_sums_count_their_paths(void **state)
 {
-    uint32_t seed = 1;
+    uint64_t seed = 1;
     for (int round = 0; round < 50; round++) {
         weft_tape *t = recording();
         weft_tensor *x = leaf(WEFT_SCALAR, 1), *nodes[DAG_NODES] = {x}, *loss = NULL;
         double paths[DAG_NODES] = {1}, all = 0;
         for (int i = 1; i < DAG_NODES; i++) {
             int low = i > 8 ? i - 8 : 0; /* near ones, or the sums leave float32's integers */
-            int a = low + (int)((seed = seed * 1103515245u + 12345u) >> 16) % (i - low);
+            int a = low + (int)prng_below(&seed, (uint64_t)(i - low));
             int b = i % 3 == 0 ? 0 : low;
             nodes[i] = weft_add(t, nodes[a], nodes[b]);
             paths[i] = paths[a] + paths[b];

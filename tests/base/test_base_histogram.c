@@ -2,6 +2,7 @@
 /* test_base_histogram.c - what the histogram answers, against the sorted values themselves. */
 #include "base/histogram.h"
 #include "unit.h"
+#include "prng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,18 +11,10 @@
 
 static uint64_t random_state = 88172645463325252u;
 
-static uint64_t random_u64(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
 /* Every magnitude from 1 ns to an hour as likely as any other. */
 static uint64_t random_latency(void)
 {
-    return 1 + random_u64() % (UINT64_C(1) << (random_u64() % 42)) % HOUR_NS;
+    return 1 + prng_next(&random_state) % (UINT64_C(1) << (prng_next(&random_state) % 42)) % HOUR_NS;
 }
 
 static int by_value(const void *a, const void *b)

@@ -8,6 +8,7 @@
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
+#include "prng.h"
 
 enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20, WARM = 5 /* barriers: after them hosts have memory */ };
 
@@ -38,15 +39,6 @@ static void adjust_fabrics(weft_agent_options *options, void *arg)
         spoiler_choose(&s->fabrics, options);
 }
 
-/* SplitMix64: the same on all members. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static weft_tensor *filled(int64_t count, double value)
 {
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64, value);
@@ -64,7 +56,7 @@ static void check_all(const weft_tensor *x, double value)
 /* The i-th operation of a program; its result is looked at if it succeeded. */
 static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most)
 {
-    uint64_t chance = mix(seed * 1000 + (uint64_t)i);
+    uint64_t chance = prng_mix(seed * 1000 + (uint64_t)i);
     size_t size = weft_group_size(group), me = (size_t)weft_group_index(group), root = chance / 8 % size;
     int64_t count = (int64_t)(chance / 64 % (uint64_t)most);
     weft_tensor *x = filled(count, (double)me + 1), *y = NULL;
@@ -166,7 +158,7 @@ static void play_deaths(bool has_fabrics, bool has_levels)
 {
     int before = 0, evicted = 0;
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
-        uint64_t chance = mix(seed);
+        uint64_t chance = prng_mix(seed);
         scene s = {.w = {.fabric = WORLD_SIM,
                          .size = SIZE,
                          .seed = seed,
@@ -416,7 +408,7 @@ static void test_looks(void **state)
         scene s = {.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_looks, .adjust = adjust},
                    .seed = seed,
                    .victim = 1 + (int)(seed % 2),
-                   .delay_ns = mix(seed) % UINT64_C(20000000000)};
+                   .delay_ns = prng_mix(seed) % UINT64_C(20000000000)};
         s.w.arg = &s;
         world_run(&s.w);
     }
@@ -453,7 +445,7 @@ static void test_roots_without_rank_0(void **state)
                          .adjust = adjust,
                          .close_may_fail = true},
                    .seed = seed,
-                   .delay_ns = mix(seed) % UINT64_C(1500000000)};
+                   .delay_ns = prng_mix(seed) % UINT64_C(1500000000)};
         s.w.arg = &s;
         world_run(&s.w);
     }

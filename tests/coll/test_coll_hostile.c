@@ -7,6 +7,7 @@
 #include "rpc/inside.h"
 
 #include "coll/group.h"
+#include "prng.h"
 
 enum { ROUNDS = 300, WORDS = 25 };
 
@@ -17,8 +18,7 @@ static struct {
 
 static uint64_t chance(uint64_t below)
 {
-    state_of_chance = state_of_chance * 6364136223846793005u + 1442695040888963407u;
-    return (state_of_chance >> 33) % below;
+    return prng_below(&state_of_chance, below);
 }
 
 static uint64_t some_number(void)

@@ -12,6 +12,7 @@
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
 #include "sim/sim.h"
+#include "prng.h"
 
 enum { MOST = 6, ROUNDS = 6, AT_ONCE = 4, GROUPS = 2 };
 
@@ -117,29 +118,21 @@ typedef struct scene {
     spoiler fabrics;
 } scene;
 
-/* The same on all members: SplitMix64. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* Bytes at which a message becomes too long, or a piece has to be cut; a few elements more or less. */
 static int64_t draw_count(uint64_t *state)
 {
     static const int64_t bytes[] = {16, 3584, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
-    int64_t count = bytes[draw(state) % (sizeof bytes / sizeof *bytes)] / 4 + (int64_t)(draw(state) % 7) - 3;
-    return draw(state) % 4 ? count : (int64_t)(draw(state) % 3000);
+    int64_t count = bytes[prng_next(state) % (sizeof bytes / sizeof *bytes)] / 4 + (int64_t)(prng_next(state) % 7) - 3;
+    return prng_next(state) % 4 ? count : (int64_t)(prng_next(state) % 3000);
 }
 
 static operation draw_operation(uint64_t *state, const weft_group *group)
 {
-    operation op = {.kind = draw(state) % 2 ? ALLREDUCE : (kind)(draw(state) % KINDS), .size = weft_group_size(group)};
-    op.root = draw(state) % op.size;
+    operation op = {.kind = prng_next(state) % 2 ? ALLREDUCE : (kind)(prng_next(state) % KINDS),
+                    .size = weft_group_size(group)};
+    op.root = prng_next(state) % op.size;
     op.count = draw_count(state);
-    op.salt = (int32_t)(draw(state) % 1000);
+    op.salt = (int32_t)(prng_next(state) % 1000);
     op.me = (size_t)weft_group_index(group);
     if (op.kind >= ALLGATHER)
         op.count /= (int64_t)op.size;
@@ -235,8 +228,8 @@ static void run_apart(weft_agent *agent, void *arg)
     for (int i = 0; i < FLOOD; i++) {
         ops[i] = draw_operation(&state, group);
         ops[i].count %= 1000;
-        if (me == s->w.size - 1 || draw(&pace) % 50 == 0)
-            weft_sim_sleep(s->w.sim, draw(&pace) % 50000);
+        if (me == s->w.size - 1 || prng_next(&pace) % 50 == 0)
+            weft_sim_sleep(s->w.sim, prng_next(&pace) % 50000);
         begin(group, &ops[i]);
     }
     for (int i = 0; i < FLOOD; i++)

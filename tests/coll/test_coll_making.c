@@ -5,6 +5,7 @@
  */
 #include "coll/coll.h"
 #include "rpc/stage.h"
+#include "prng.h"
 
 #include <sched.h>
 
@@ -48,11 +49,12 @@ static weft_status meet_once(weft_agent *agent, const char *name, int64_t timeou
 
 /* ---- Made less often than by others ------------------------------------------------------------------------------ */
 
-/* Tries again and again, all members in step, until it succeeds. */
+/* Tries again and again, all members in step, until it succeeds: each time with a longer limit, as the machine may be
+ * busy. */
 static int attempts(weft_agent *agent, weft_group *meet, const char *name)
 {
     int count = 1;
-    while (meet_once(agent, name, 300)) {
+    for (int64_t limit_ms = 300; meet_once(agent, name, limit_ms); limit_ms *= 2) {
         MUST(++count < 10);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     }
@@ -70,7 +72,8 @@ static void behind(weft_agent *agent, void *arg)
     else
         MUST_BE(meet_once(agent, "all", 100), WEFT_ERR_TIMEOUT);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    MUST(attempts(agent, meet, "all") == 2); /* the first one tells member 2 that the others are ahead */
+    int count = attempts(agent, meet, "all"); /* the first one tells member 2 that the others are ahead */
+    MUST(((world *)arg)->sim ? count == 2 : count >= 2);
     for (int i = 0; i < 3; i++)
         MUST_OK(meet_once(agent, "all", 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -87,14 +90,15 @@ static void behind_far(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet");
     uint64_t state = w->seed * 100 + (uint64_t)weft_agent_rank(agent);
     for (int round = 0; round < 3; round++) {
-        for (uint64_t i = 0; i < (state = state * 6364136223846793005u + 1442695040888963407u) >> 62; i++) {
+        for (uint64_t i = 0; i < prng_below(&state, 4); i++) {
             weft_group *all = make(agent, "all");
             if (state >> 32 & 1)
                 (void)!weft_group_barrier(all, 50); /* by chance it succeeds */
             weft_group_close(all);
         }
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        MUST(attempts(agent, meet, "all") <= 2);
+        int count = attempts(agent, meet, "all");
+        MUST(!w->sim || count <= 2);
         for (int i = 0; i < 3; i++)
             MUST_OK(meet_once(agent, "all", 20000));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));

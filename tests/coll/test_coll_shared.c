@@ -9,6 +9,7 @@
  */
 #include "coll/coll.h"
 #include "rpc/children.h"
+#include "prng.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -87,21 +88,13 @@ static void meet(weft_agent *agent)
     weft_group_close(group);
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 /* Small numbers that differ by member and place: exact in every dtype as they are, and rounded where they are added. */
 static weft_tensor *filled(weft_dtype dtype, int64_t count, uint64_t seed, int who)
 {
     weft_tensor *x = coll_empty(WEFT_DTYPE_FLOAT64, count), *converted;
     double *data = weft_tensor_data(x);
     for (int64_t i = 0; i < count; i++) {
-        uint64_t chance = mix(seed * 77 + (uint64_t)who * 1000003 + (uint64_t)i);
+        uint64_t chance = prng_mix(seed * 77 + (uint64_t)who * 1000003 + (uint64_t)i);
         data[i] = coll_is_float(dtype) ? (double)(chance % 4001) / 64 - 31 : (double)(chance % 3);
     }
     converted = coll_convert(x, dtype);
@@ -584,12 +577,14 @@ static int run_missing(void)
 
 static void write_nonsense(char *memory, size_t bytes, uint64_t seed)
 {
-    uint64_t words = 1 + mix(seed) % 8 * (mix(seed) % 3 ? 1 : 500); /* few: otherwise every operation ends alike */
-    for (uint64_t k = 0; k < words; k++) {                          /* mostly at the flags and heads */
-        uint64_t chance = mix(seed + k);
+    uint64_t words =
+        1 + prng_mix(seed) % 8 * (prng_mix(seed) % 3 ? 1 : 500); /* few: otherwise every operation ends alike */
+    for (uint64_t k = 0; k < words; k++) {                       /* mostly at the flags and heads */
+        uint64_t chance = prng_mix(seed + k);
         size_t at = (chance % 3 ? chance / 3 % 8192 : chance / 3 % bytes) / 8 * 8;
-        uint64_t value = chance >> 60 ? mix(chance) : UINT64_MAX;
-        __atomic_store_n((uint64_t *)(void *)(memory + at), chance % 7 ? value : mix(chance) % 300, __ATOMIC_RELAXED);
+        uint64_t value = chance >> 60 ? prng_mix(chance) : UINT64_MAX;
+        __atomic_store_n((uint64_t *)(void *)(memory + at), chance % 7 ? value : prng_mix(chance) % 300,
+                         __ATOMIC_RELAXED);
     }
 }
 

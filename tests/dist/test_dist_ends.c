@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dist_ends.c - contexts end everywhere, also where the opener never heard of a holder. */
 #include "dist/parameters.h"
+#include "prng.h"
 
 #define QUIET_MS 21000 /* after so long a holder has asked the opener */
 
@@ -204,8 +205,7 @@ static uint64_t draws; /* the state of `draw` */
 
 static uint64_t draw(uint64_t below)
 {
-    draws = draws * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (draws >> 33) % below;
+    return prng_below(&draws, below);
 }
 
 /* The others must be there when rank 0 looks at them. */

@@ -9,6 +9,7 @@
  * (docs/distributed-autograd.md, "The order of sums").
  */
 #include "rpc/world.h"
+#include "prng.h"
 
 #define WORKERS 4
 #define PROGRAMS 6
@@ -42,11 +43,7 @@ typedef struct pending {
 
 static uint64_t draw(hand *h, uint64_t below)
 {
-    h->state += 0x9e3779b97f4a7c15u;
-    uint64_t z = h->state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % below;
+    return prng_below(&h->state, below);
 }
 
 static double draw_real(hand *h)

@@ -12,6 +12,7 @@
  */
 #include "rpc/spoiler.h"
 #include "rpc/world.h"
+#include "prng.h"
 
 #include <math.h>
 
@@ -50,11 +51,7 @@ static weft_agent *agent_of_book(const book *b)
 
 static uint64_t draw(book *b, uint64_t below)
 {
-    b->state += 0x9e3779b97f4a7c15u;
-    uint64_t z = b->state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % below;
+    return prng_below(&b->state, below);
 }
 
 static int write_line(book *b, line what)

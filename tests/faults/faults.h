@@ -166,7 +166,6 @@ uint64_t chance_below(uint64_t below);
 bool once_in(unsigned times);
 uint64_t now_ms(void);
 void sleep_ms(uint64_t ms);
-uint64_t mix(uint64_t x); /* SplitMix64: the same on all workers */
 
 /* ---- weather.c: what the driver does to the workers -------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "faults/lanes.h"
 
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <stdio.h>
 
@@ -83,8 +84,8 @@ static weft_status operate_and_meet(const session *s, const op_plan *plan)
 
 static op_plan plan_of(const session *s, unsigned i)
 {
-    uint64_t chance = mix(s->seed + 7);
-    return op_choose(mix(s->seed + 1000 + i), s->size, chance % 6 == 0 ? LARGE : 3000);
+    uint64_t chance = prng_mix(s->seed + 7);
+    return op_choose(prng_mix(s->seed + 1000 + i), s->size, chance % 6 == 0 ? LARGE : 3000);
 }
 
 /* Rules that all members have. */
@@ -98,7 +99,7 @@ static void choose_algorithms(const session *s)
                                         "allgather * * ring; reduce_scatter * * ring",
                                         "reduce_scatter * * direct",
                                         "allreduce * * recursive_doubling"};
-    uint64_t chance = mix(s->seed + 3);
+    uint64_t chance = prng_mix(s->seed + 3);
     if (chance % 2) {
         weft_status st = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof rules / sizeof *rules)]);
         if (st && st != WEFT_ERR_CLOSED)
@@ -110,7 +111,7 @@ static void choose_algorithms(const session *s)
 static weft_status run_operations(const session *s, unsigned first, unsigned count)
 {
     op_run runs[WINDOW];
-    unsigned begun = 0, ended = 0, window = 1 + (unsigned)(mix(s->seed + 5) % WINDOW);
+    unsigned begun = 0, ended = 0, window = 1 + (unsigned)(prng_mix(s->seed + 5) % WINDOW);
     weft_status st = WEFT_OK, one;
     while (begun < count && !st && epoch_is_current(&s->e)) {
         op_plan plan = plan_of(s, first + begun);
@@ -158,7 +159,7 @@ static void shrink(session *s)
     }
     atomic_fetch_add(&book->shrunk, 1);
     for (unsigned i = 0; i < 4 && !st; i++) {
-        op_plan plan = op_choose(mix(s->seed + 5000 + i), smaller.size, 3000);
+        op_plan plan = op_choose(prng_mix(s->seed + 5000 + i), smaller.size, 3000);
         plan.limit_ms = SHRINK_MS; /* a member may have gone on to the next epoch */
         st = smaller.size > 1 ? operate(&smaller, &plan) : WEFT_OK;
         if (st && epoch_is_current(&s->e))
@@ -188,7 +189,7 @@ static void play_disagree(session *s)
     static const op_kind rooted[] = {OP_REDUCE, OP_BROADCAST, OP_GATHER, OP_SCATTER};
     static const op_kind counted[] = {OP_ALLREDUCE,      OP_REDUCE, OP_BROADCAST, OP_ALLGATHER,
                                       OP_REDUCE_SCATTER, OP_GATHER, OP_SCATTER,   OP_ALL_TO_ALL};
-    uint64_t chance = mix(s->seed + 11);
+    uint64_t chance = prng_mix(s->seed + 11);
     unsigned way = (unsigned)(chance % 5);
     op_plan plan = {.dtype = WEFT_DTYPE_FLOAT32,
                     .how = WEFT_OP_SUM,
@@ -378,7 +379,7 @@ static void play(session *s, scene_kind scene)
 
 static scene_kind choose_scene(uint64_t seed)
 {
-    unsigned chance = (unsigned)(mix(seed + 17) % 32);
+    unsigned chance = (unsigned)(prng_mix(seed + 17) % 32);
     if (board->scene >= 0)
         return (scene_kind)board->scene;
     if (chance == 0)

@@ -7,6 +7,7 @@
 #include "faults/groups.h"
 
 #include "coll/coll.h"
+#include "prng.h"
 
 #include <stdio.h>
 
@@ -209,7 +210,7 @@ static int64_t choose_count(uint64_t chance, int64_t most)
 
 op_plan op_choose(uint64_t seed, size_t size, int64_t most)
 {
-    uint64_t chance = mix(seed), more = mix(seed + 1);
+    uint64_t chance = prng_mix(seed), more = prng_mix(seed + 1);
     op_plan plan = {.kind = (op_kind)(chance % OPS),
                     .dtype = (weft_dtype)(chance / 16 % (WEFT_DTYPE_COMPLEX128 + 1)),
                     .how = (weft_op)(chance / 256 % (WEFT_OP_PROD + 1)),

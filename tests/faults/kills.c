@@ -20,6 +20,7 @@
 #include "faults/kills.h"
 #include "net/net_measure.h"
 #include "rpc/world.h"
+#include "prng.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -54,8 +55,7 @@ typedef struct job {
 
 static uint64_t chance_below(job *j, uint64_t below)
 {
-    j->chance = j->chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (j->chance >> 33) % below;
+    return prng_below(&j->chance, below);
 }
 
 static void start_worker(job *j, int rank)

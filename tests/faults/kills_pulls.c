@@ -6,6 +6,7 @@
  * in its landing memory when it ended must be there still when the next one of that thread begins.
  */
 #include "faults/kills.h"
+#include "prng.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -84,8 +85,7 @@ weft_status kill_run_verify(weft_call *call, void *user)
 
 static uint64_t chance_below(puller *p, uint64_t below)
 {
-    p->chance = p->chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (p->chance >> 33) % below;
+    return prng_below(&p->chance, below);
 }
 
 static void guards_must_be_whole(const puller *p)

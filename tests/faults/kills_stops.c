@@ -5,6 +5,7 @@
  * Rank 0 is stopped as well, and oftener than the others: so a process of its own does it.
  */
 #include "faults/kills.h"
+#include "prng.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,11 +49,11 @@ pid_t kill_stops_begin(const kill_stops *stops, const pid_t pids[SEATS])
     pid_t child = fork_helper();
     if (child > 0)
         return child;
-    srand((unsigned)stops->seed);
+    uint64_t state = (uint64_t)stops->seed;
     for (int i = 0; i < stops->count; i++) {
-        int rank = rand() % 2 ? 0 : rand() % SEATS;
-        stop_one(pids[rank], stops->low_ms + rand() % (stops->high_ms - stops->low_ms + 1));
-        usleep((useconds_t)(rand() % (stops->high_ms / GAP_PART + 1)) * 1000);
+        int rank = prng_below(&state, 2) ? 0 : (int)prng_below(&state, SEATS);
+        stop_one(pids[rank], stops->low_ms + (int)prng_below(&state, (uint64_t)(stops->high_ms - stops->low_ms + 1)));
+        usleep((useconds_t)prng_below(&state, (uint64_t)(stops->high_ms / GAP_PART + 1)) * 1000);
     }
     _exit(0);
 }

@@ -3,6 +3,7 @@
 #include "faults/lanes.h"
 
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -12,12 +13,12 @@
 /* At least two of those who are there, in any order; the same on all. False: this worker is not one of them. */
 static bool choose_members(faults_lane *lane)
 {
-    uint64_t chance = mix(board->seed ^ mix((uint64_t)lane->e.number * LANES_MOST + (uint64_t)lane->number));
+    uint64_t chance = prng_mix(board->seed ^ prng_mix((uint64_t)lane->e.number * LANES_MOST + (uint64_t)lane->number));
     bool mine = false;
     lane->size = 2 + chance % (lane->e.count - 1);
     memcpy(lane->ranks, lane->e.ranks, sizeof lane->ranks);
     for (size_t i = 0; i < lane->size; i++) {
-        size_t from = i + mix(chance + i) % (lane->e.count - i);
+        size_t from = i + prng_mix(chance + i) % (lane->e.count - i);
         int rank = lane->ranks[from];
         lane->ranks[from] = lane->ranks[i];
         lane->ranks[i] = rank;
@@ -89,9 +90,9 @@ static void watch_group(const faults_lane *lane, weft_group *group)
 static void play_epoch(faults_lane *lane, void (*play)(faults_lane *lane))
 {
     for (lane->generation = 0; lane_meet(lane, 0); lane->generation++) {
-        lane->seed =
-            mix(mix(board->seed * 1000003 + lane->e.number) + (uint64_t)lane->number * 4096 + lane->generation);
-        lane->odd = mix(lane->seed + 19) % lane->size;
+        lane->seed = prng_mix(prng_mix(board->seed * 1000003 + lane->e.number) + (uint64_t)lane->number * 4096 +
+                              lane->generation);
+        lane->odd = prng_mix(lane->seed + 19) % lane->size;
         play(lane);
     }
 }

@@ -11,6 +11,7 @@
 #include "faults/lanes.h"
 
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ typedef struct session {
 
 static model make_model(const faults_lane *lane, uint64_t seed, bool odd)
 {
-    uint64_t chance = mix(lane->seed + 2);
+    uint64_t chance = prng_mix(lane->seed + 2);
     model m = {.in = 2 + (int64_t)(chance % 6),
                .hidden = 2 + (int64_t)(chance >> 8 & 7),
                .out = 1 + (int64_t)(chance >> 16 & 3)};
@@ -92,7 +93,7 @@ static weft_tensor *parameter(const model *m, size_t i)
 static weft_tensor *data_of(const faults_lane *lane, size_t member, unsigned step, int64_t columns, uint64_t what)
 {
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
-    MUST_OK(weft_tensor_fill_normal(x, mix(lane->seed + member * 1000 + step * 10 + what), 0, 1));
+    MUST_OK(weft_tensor_fill_normal(x, prng_mix(lane->seed + member * 1000 + step * 10 + what), 0, 1));
     return x;
 }
 
@@ -101,7 +102,7 @@ static bool uses_third(const session *s, size_t member, unsigned step)
 {
     if (s->scene == SCENE_OMIT)
         return member != s->lane->odd || step < s->before;
-    return !s->options.find_unused || mix(s->lane->seed + 77 + member * 100 + step) % 3;
+    return !s->options.find_unused || prng_mix(s->lane->seed + 77 + member * 100 + step) % 3;
 }
 
 static weft_tensor *loss_of(const session *s, weft_tape *t, const model *m, size_t member, unsigned step)
@@ -217,7 +218,7 @@ static weft_tensor *twice(weft_tensor *gradient, void *arg)
 
 static void choose_options(session *s)
 {
-    uint64_t chance = mix(s->lane->seed + 3);
+    uint64_t chance = prng_mix(s->lane->seed + 3);
     bool uneven = s->scene == SCENE_UNEVEN;
     s->options = (weft_data_parallel_options){.bucket_bytes = chance % 3 ? 1 + (chance >> 8) % 2000 : 0,
                                               .first_bucket_bytes = chance >> 2 & 1 ? 1 + (chance >> 20) % 500 : 0,
@@ -235,7 +236,7 @@ static void choose_options(session *s)
 
 static weft_optimizer *make_optimizer(const session *s, const model *m)
 {
-    double momentum = mix(s->lane->seed + 4) % 2 ? 0.5 : 0;
+    double momentum = prng_mix(s->lane->seed + 4) % 2 ? 0.5 : 0;
     weft_optimizer *made = weft_sgd_create(weft_module_parameters(m->all),
                                            &(weft_optimizer_spec){.lr = 0.05, .sgd.momentum = momentum}, NULL);
     MUST(made);
@@ -309,8 +310,9 @@ static void take_gradients(session *s, weft_context *c, weft_tape *t, pass *out)
         out->status = weft_context_ref_gradients(c, weft_module_parameters(s->real.all), out->gradients);
         return;
     }
-    weft_gradients found = mix(s->lane->seed + 9) % 2 ? weft_data_parallel_gradients(s->parallel)
-                                                      : weft_tape_gradients(t, weft_module_parameters(s->real.all));
+    weft_gradients found = prng_mix(s->lane->seed + 9) % 2
+                               ? weft_data_parallel_gradients(s->parallel)
+                               : weft_tape_gradients(t, weft_module_parameters(s->real.all));
     for (size_t i = 0; i < PARAMETERS && i < found.count; i++)
         out->gradients[i] = (weft_gradient){.values = weft_tensor_ref(found.items[i].values)};
 }
@@ -378,7 +380,7 @@ static uint64_t hash_of(const session *s)
         weft_tensor *p = weft_tensor_contiguous(parameter(&s->real, i));
         const uint64_t *words = weft_tensor_data(p);
         for (int64_t k = 0; k < weft_tensor_numel(p); k++)
-            hash = mix(hash ^ words[k]);
+            hash = prng_mix(hash ^ words[k]);
         weft_tensor_unref(p);
     }
     return hash;
@@ -429,7 +431,7 @@ static void check_over(session *s, const char *words)
 
 static unsigned steps_of(const session *s)
 {
-    return 2 + (unsigned)(mix(s->lane->seed + 5) % (STEPS_MOST - 1));
+    return 2 + (unsigned)(prng_mix(s->lane->seed + 5) % (STEPS_MOST - 1));
 }
 
 /* After a death: a smaller group, another data-parallel module, and on with the parameters of its member 0. */
@@ -472,9 +474,9 @@ static void go_on_smaller(session *s)
 static void play_train(session *s)
 {
     unsigned steps = steps_of(s);
-    bool carries = mix(s->lane->seed + 6) % 3 == 0, well = create_and_check(s);
+    bool carries = prng_mix(s->lane->seed + 6) % 3 == 0, well = create_and_check(s);
     for (unsigned i = 0; i < steps && well; i++) {
-        bool syncs = !carries || i + 1 == steps || mix(s->lane->seed + 200 + i) % 2;
+        bool syncs = !carries || i + 1 == steps || prng_mix(s->lane->seed + 200 + i) % 2;
         well = train_step(s, i, syncs, s->lane->size, (double)s->lane->size);
     }
     if (well)
@@ -494,7 +496,7 @@ static void play_uneven(session *s)
     for (unsigned round = 0; round < 2 && well; round++) {
         unsigned passes[SEATS_MOST], most = 0;
         for (size_t m = 0; m < lane->size; m++) {
-            passes[m] = (unsigned)(mix(lane->seed + 300 + m * 10 + round) % 5);
+            passes[m] = (unsigned)(prng_mix(lane->seed + 300 + m * 10 + round) % 5);
             most = passes[m] > most ? passes[m] : most;
         }
         for (unsigned i = 0; i < most && well; i++) {
@@ -537,8 +539,8 @@ static void play_uneven(session *s)
  */
 static void play_thaw(session *s)
 {
-    size_t frozen = mix(s->lane->seed + 8) % PARAMETERS;
-    unsigned steps = 2 + steps_of(s), thaw = 1 + (unsigned)(mix(s->lane->seed + 10) % (steps - 1));
+    size_t frozen = prng_mix(s->lane->seed + 8) % PARAMETERS;
+    unsigned steps = 2 + steps_of(s), thaw = 1 + (unsigned)(prng_mix(s->lane->seed + 10) % (steps - 1));
     const char *name = weft_module_parameter_name(s->real.all, frozen);
     weft_tensor_set_requires_grad(parameter(&s->real, frozen), false);
     weft_tensor_set_requires_grad(parameter(&s->copy, frozen), false);
@@ -568,7 +570,7 @@ static void play_thaw(session *s)
 /* One member has other options or another module: all learn it, and the group lives. */
 static void play_mismatch(session *s)
 {
-    uint64_t chance = mix(s->lane->seed + 12);
+    uint64_t chance = prng_mix(s->lane->seed + 12);
     weft_error *error = NULL;
     if (s->lane->me == s->lane->odd && chance % 3 == 0)
         s->options.find_unused = !s->options.find_unused;
@@ -622,7 +624,7 @@ static void play_trouble(session *s)
 
 static void play(faults_lane *lane)
 {
-    uint64_t chance = mix(lane->seed + 17) % 16;
+    uint64_t chance = prng_mix(lane->seed + 17) % 16;
     session s = {.lane = lane,
                  .scene = chance < 6   ? SCENE_TRAIN
                           : chance < 9 ? SCENE_UNEVEN
@@ -635,10 +637,10 @@ static void play(faults_lane *lane)
              lane->number, lane->e.number, lane->generation, scene_names[s.scene], lane->odd, lane->size);
     if (!lane_make_group(lane, ""))
         return;
-    s.before = (unsigned)(mix(lane->seed + 14) % 3);
+    s.before = (unsigned)(prng_mix(lane->seed + 14) % 3);
     choose_options(&s);
-    s.real = make_model(lane, mix(lane->seed + lane->me), false);
-    s.copy = make_model(lane, mix(lane->seed), false);
+    s.real = make_model(lane, prng_mix(lane->seed + lane->me), false);
+    s.copy = make_model(lane, prng_mix(lane->seed), false);
     if (s.scene == SCENE_TRAIN)
         play_train(&s);
     else if (s.scene == SCENE_UNEVEN)

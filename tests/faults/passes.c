@@ -11,6 +11,7 @@
 #include "faults/passes.h"
 
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -265,7 +266,7 @@ static void check_nobody_holds(const session *s)
 static void close_context(session *s)
 {
     weft_future *future = NULL;
-    bool asked = mix(s->seed + 3) % 3 == 0;
+    bool asked = prng_mix(s->seed + 3) % 3 == 0;
     weft_context_close(s->context, asked ? &future : NULL);
     s->context = NULL;
     if (!asked || !future)
@@ -536,7 +537,7 @@ static weft_tensor *apply_all(session *s, weft_tape *t, owned *o, size_t count, 
 /* One step by the gradients of one context. False: it failed, and where it was done is not known. */
 static bool step(session *s, weft_dist_optimizer *optimizer, owned *o, size_t count, double lr, unsigned number)
 {
-    bool along = mix(s->seed + number) % 2, well = false;
+    bool along = prng_mix(s->seed + number) % 2, well = false;
     if (!open_context(s))
         return false;
     weft_tape *t = weft_context_tape(s->context, NULL), *local = weft_tape_open(&(weft_tape_options){.record = true});
@@ -613,8 +614,8 @@ static void play_steps(session *s)
     weft_status st = WEFT_OK;
     s->graphs[0].rows = s->graphs[0].rows % 50 + 1;
     for (size_t i = 0; i < count && !st; i++) {
-        int64_t seed = (int64_t)(mix(s->seed + i) % 1000);
-        o[i].rank = s->e.ranks[mix(s->seed + 50 + i) % s->e.count];
+        int64_t seed = (int64_t)(prng_mix(s->seed + i) % 1000);
+        o[i].rank = s->e.ranks[prng_mix(s->seed + 50 + i) % s->e.count];
         st = weft_rpc_remote(self.agent, weft_to_worker(s->workers[o[i].rank]), "make", WEFT_VALUES(weft_of_i64(seed)),
                              &(weft_rpc_options){.wait_for_room = true, .error = &error}, &o[i].handle);
         if (st)
@@ -656,8 +657,8 @@ static void choose(session *s)
     s->count = 1 + (s->seed >> 8) % GRAPHS_MOST;
     bool fractions = s->scene == SCENE_SAME_BITS || (s->scene == SCENE_ONE && s->seed >> 9 & 1);
     for (size_t i = 0; i < GRAPHS_MOST; i++) {
-        uint64_t chance = mix(s->seed + 100 + i);
-        s->graphs[i] = (graph){.seed = mix(chance),
+        uint64_t chance = prng_mix(s->seed + 100 + i);
+        s->graphs[i] = (graph){.seed = prng_mix(chance),
                                .fractions = fractions,
                                .ranks = ranks | (s->scene == SCENE_BREAK ? 1U << BREAKS : 0),
                                .depth = 1 + (int)(chance >> 8 & 1) + (int)((chance >> 9 & 7) == 0)};

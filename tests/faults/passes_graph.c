@@ -7,6 +7,7 @@
 #include "faults/passes.h"
 
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <stdlib.h>
 
@@ -101,8 +102,8 @@ typedef struct child {
 
 static child choose_child(const place *p, uint64_t seed, unsigned i)
 {
-    uint64_t chance = mix(seed + 31 + i);
-    return (child){.seed = mix(chance),
+    uint64_t chance = prng_mix(seed + 31 + i);
+    return (child){.seed = prng_mix(chance),
                    .rank = choose_rank(p->g, chance),
                    .transposed = chance >> 8 & 1,
                    .unused = (chance >> 9 & 15) == 0};
@@ -179,7 +180,7 @@ static weft_tensor *call_children(const place *p, uint64_t seed, int depth, unsi
 {
     weft_future *futures[CHILDREN_MOST] = {NULL};
     weft_tensor *results[CHILDREN_MOST] = {NULL}, *sum = v;
-    bool at_once = mix(seed + 41) % 2, well = true;
+    bool at_once = prng_mix(seed + 41) % 2, well = true;
     for (unsigned i = 0; i < count && well; i++) {
         child c = choose_child(p, seed, i);
         well = !call_child(p, &c, depth, v, &futures[i]);
@@ -205,7 +206,7 @@ static weft_tensor *refuse_gradient(weft_tensor *gradient, void *arg)
 
 static weft_tensor *run_node(const place *p, uint64_t seed, int depth, weft_tensor *x)
 {
-    uint64_t chance = mix(seed);
+    uint64_t chance = prng_mix(seed);
     weft_tape *t = p->tape;
     weft_tensor *w = parameter_of(p, chance >> 8), *v;
     if (chance % 4 == 0)

@@ -7,6 +7,7 @@
 
 #include "mem/slab.h"
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -42,24 +43,12 @@ uint64_t chance_below(uint64_t below)
     static atomic_uint threads;
     if (!chance)
         chance = board->seed * 1000003 + self.life * UINT64_C(8191) + atomic_fetch_add(&threads, 1) + 1;
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return (chance >> 11) % below;
+    return prng_below(&chance, below);
 }
 
 bool once_in(unsigned times)
 {
     return chance_below(times) == 0;
-}
-
-/* Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
-uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
 }
 
 bool goes_on(void)

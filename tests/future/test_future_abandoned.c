@@ -3,6 +3,7 @@
 #include "future/future.h"
 #include "patience.h"
 #include "unit.h"
+#include "prng.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -148,11 +149,11 @@ static void *end_joined(void *arg)
 static void members_and_what_they_make_go_at_once(void **state)
 {
     pthread_barrier_t start;
-    unsigned seed = 1;
+    uint64_t seed = 1;
     pthread_barrier_init(&start, NULL, 2);
     for (int i = 0; i < ROUNDS; i++) {
         pthread_t threads[2];
-        round_state r = {.start = &start, .seed = (seed = seed * 1103515245u + 12345u) >> 8};
+        round_state r = {.start = &start, .seed = (unsigned)prng_next(&seed)};
         for (int k = 0; k < MEMBERS; k++)
             r.members[k] = make();
         for (int k = 0; k < 2; k++)

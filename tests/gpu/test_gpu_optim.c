@@ -11,6 +11,7 @@
 #include "unit.h"
 
 #include "emulated/emulated.h"
+#include "prng.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -417,10 +418,8 @@ static weft_tensor *rows_below(int64_t n, int64_t below, weft_device device)
 {
     weft_tensor *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_DTYPE_INT64);
     uint64_t x = 88172645463325252u;
-    for (int64_t i = 0; i < n; i++) {
-        x = x * 6364136223846793005u + 1442695040888963407u;
-        ((int64_t *)weft_tensor_data(rows))[i] = (int64_t)(x >> 33) % below;
-    }
+    for (int64_t i = 0; i < n; i++)
+        ((int64_t *)weft_tensor_data(rows))[i] = (int64_t)prng_below(&x, (uint64_t)below);
     return moved(rows, device);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_bench.c - the store's state machine on a bench. */
 #include "store_bench.h"
+#include "prng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +56,8 @@ static void on_send(void *arg, uint64_t connection, const uint8_t *data, size_t 
 static void on_random(void *arg, void *out, size_t size)
 {
     bench *at = arg;
-    for (size_t i = 0; i < size; i++) {
-        at->random = at->random * 6364136223846793005u + 1442695040888963407u;
-        ((uint8_t *)out)[i] = (uint8_t)(at->random >> 56);
-    }
+    for (size_t i = 0; i < size; i++)
+        ((uint8_t *)out)[i] = (uint8_t)prng_next(&at->random);
 }
 
 static void on_close(void *arg, uint64_t connection, int64_t keep_ms)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rendezvous_elastic.c - joining while the job runs: elastic jobs, seats of the dead, and what the others hear of it. */
 #include "store_bench.h"
+#include "prng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,12 +277,6 @@ static void nobody_joins_when_rank_0_has_closed(void **state)
 
 /* ---- Any history ------------------------------------------------------------------------------------------------ */
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
-
 /* What a member believes: its table, with all that it heard since. */
 static uint32_t believes(const bench *at, uint64_t line, int rank)
 {
@@ -310,7 +305,7 @@ static void every_member_knows_of_every_member_whatever_happened(void **state)
         bench *at = bench_create_elastic(SEATS, -1);
         bench_join(at, 1, 0, SEATS, "rank0", 1000);
         for (int step = 0; step < STEPS; step++) {
-            int rank = 1 + (int)(next_random(&random) % (SEATS - 1));
+            int rank = 1 + (int)(prng_next(&random) % (SEATS - 1));
             char name[16];
             snprintf(name, sizeof name, "n%d", rank);
             if (!lines[rank]) {
@@ -319,7 +314,7 @@ static void every_member_knows_of_every_member_whatever_happened(void **state)
                 incarnations[rank] = ++last;
                 continue;
             }
-            if (next_random(&random) % 2)
+            if (prng_next(&random) % 2)
                 bench_say_type(at, lines[rank], WFI_STORE_GOODBYE);
             else
                 bench_end(at, lines[rank]);

@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rendezvous_wire.c - the store's messages: round trips, limits, and nonsense in every shape. */
 #include "store_bench.h"
+#include "prng.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define ROUNDS 6000
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    return *seed;
-}
 
 static wfi_store_message sample(wfi_store_type type)
 {
@@ -136,8 +129,8 @@ static void mutated_tables_never_break_the_reader(void **state)
         uint8_t *copy = malloc(writer.size); /* exactly: a byte too far is seen by the sanitizer */
         wfi_store_world world;
         memcpy(copy, writer.data, writer.size);
-        for (uint64_t n = next_random(&seed) % 4 + 1; n > 0; n--)
-            copy[next_random(&seed) % writer.size] = (uint8_t)next_random(&seed);
+        for (uint64_t n = prng_next(&seed) % 4 + 1; n > 0; n--)
+            copy[prng_next(&seed) % writer.size] = (uint8_t)prng_next(&seed);
         if (wfi_store_decode_world(copy, writer.size, &world) == WEFT_OK)
             free(world.members);
         free(copy);
@@ -148,18 +141,18 @@ static void mutated_tables_never_break_the_reader(void **state)
 /* Random bytes, or a real message with a few bytes changed, cut or not. */
 static size_t nonsense(uint64_t *seed, uint8_t *out)
 {
-    size_t size = next_random(seed) % WFI_STORE_SMALL_MAX;
-    if (next_random(seed) % 3 == 0) {
+    size_t size = prng_next(seed) % WFI_STORE_SMALL_MAX;
+    if (prng_next(seed) % 3 == 0) {
         for (size_t i = 0; i < size; i++)
-            out[i] = (uint8_t)next_random(seed);
+            out[i] = (uint8_t)prng_next(seed);
         return size;
     }
-    wfi_store_message message = sample((wfi_store_type)(next_random(seed) % 16));
-    message.rank = (int32_t)(next_random(seed) % 5);
+    wfi_store_message message = sample((wfi_store_type)(prng_next(seed) % 16));
+    message.rank = (int32_t)(prng_next(seed) % 5);
     size = wfi_store_encode(&message, out);
-    for (uint64_t n = next_random(seed) % 4; n > 0; n--)
-        out[next_random(seed) % size] = (uint8_t)next_random(seed);
-    return next_random(seed) % 4 ? size : next_random(seed) % (size + 1);
+    for (uint64_t n = prng_next(seed) % 4; n > 0; n--)
+        out[prng_next(seed) % size] = (uint8_t)prng_next(seed);
+    return prng_next(seed) % 4 ? size : prng_next(seed) % (size + 1);
 }
 
 static void feed_nonsense(bench *at, uint64_t *seed, uint64_t line)
@@ -199,8 +192,8 @@ static void members_nonsense_never_breaks_the_store(void **state)
         bench *at = bench_create(4, 2000);
         bench_join_all(at, 4);
         for (int n = 0; n < 20; n++) {
-            feed_nonsense(at, &seed, 1 + next_random(&seed) % 4);
-            bench_pass(at, next_random(&seed) % 100);
+            feed_nonsense(at, &seed, 1 + prng_next(&seed) % 4);
+            bench_pass(at, prng_next(&seed) % 100);
         }
         bench_destroy(at);
     }

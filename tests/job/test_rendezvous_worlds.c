@@ -7,6 +7,7 @@
 #include "unit.h"
 
 #include "job/link/rendezvous.h"
+#include "prng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +41,7 @@ typedef struct life { /* of one incarnation */
 
 static uint64_t pick(world *w, uint64_t below)
 {
-    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
-    return (w->random >> 33) % below;
+    return prng_below(&w->random, below);
 }
 
 static void on_joined(void *arg, const wfi_member *member)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "unit.h"
+#include "prng.h"
 
 #define THREADS 4
 #define STORAGES 8
@@ -57,19 +58,13 @@ typedef struct job {
     domain *domain;
     wfi_reg_cache *cache;
     wfi_storage *const *shared; /* NULL: storages of its own, which come and go */
-    unsigned seed;
+    uint64_t seed;
 } job;
-
-static unsigned next_random(unsigned *seed)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
 
 static void use_region(job *j, wfi_storage *storage)
 {
     void *got;
-    const unsigned access = 1 + next_random(&j->seed) % 7;
+    const unsigned access = 1 + (unsigned)prng_below(&j->seed, 7);
     if (wfi_reg_cache_get(j->cache, storage, access, &got) != WEFT_OK) {
         atomic_fetch_add(&j->domain->wrong, 1);
         return;
@@ -87,7 +82,7 @@ static void *register_often(void *arg)
 {
     job *j = arg;
     for (int i = 0; i < ROUNDS; i++) {
-        unsigned random = next_random(&j->seed);
+        uint64_t random = prng_next(&j->seed);
         wfi_storage *storage = NULL;
         if (j->shared != NULL)
             storage = wfi_storage_ref(j->shared[random % STORAGES]);
@@ -151,7 +146,7 @@ static void *open_and_destroy(void *arg)
         if (wfi_reg_cache_create(&domain_ops, j->domain, 4, &cache) != WEFT_OK)
             continue;
         job own = {j->domain, cache, j->shared, j->seed};
-        use_region(&own, j->shared[next_random(&j->seed) % STORAGES]);
+        use_region(&own, j->shared[prng_below(&j->seed, STORAGES)]);
         wfi_reg_cache_destroy(cache);
     }
     return NULL;

@@ -4,6 +4,7 @@
  * random messages, damaged ones. They may close its lane; they must not disturb anybody else.
  */
 #include "net/net_host.h"
+#include "prng.h"
 
 #define FRAMES 3000
 #define FRIENDLY 50
@@ -104,14 +105,6 @@ NET_TEST(nonsense_of_a_peer_disturbs_nobody, body, 3, 5, false, .on_message = ta
 
 /* ---- The decoder alone ----------------------------------------------------------------------------------------- */
 
-static uint64_t step(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static bool walk(const uint8_t *data, size_t size)
 {
     size_t at = WFI_FRAME_HEAD, length;
@@ -129,11 +122,11 @@ static void decoding_stays_within_its_bytes(void **state)
     static const uint8_t key[crypto_shorthash_KEYBYTES] = {1, 2, 3};
     uint64_t random = 88172645463325252u;
     for (int i = 0; i < 30000; i++) {
-        size_t size = step(&random) % 600;
+        size_t size = prng_next(&random) % 600;
         uint8_t *data = malloc(size ? size : 1); /* of its exact size: a checker sees what is read beyond */
         assert_non_null(data);
         for (size_t at = 0; at < size; at++)
-            data[at] = (uint8_t)(step(&random) % (i % 2 ? 256 : 3));
+            data[at] = (uint8_t)(prng_next(&random) % (i % 2 ? 256 : 3));
         wfi_frame frame = {.count = 3, .first = 1, .size = (uint32_t)size}, read;
         if (size >= WFI_FRAME_HEAD && i % 3)
             wfi_frame_write(&frame, key, data);

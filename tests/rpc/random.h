@@ -200,7 +200,6 @@ extern job *now_playing;
 
 /* ---- random_chance.c ----------------------------------------------------------------------------------------------- */
 
-uint64_t next_random(uint64_t *state);
 int below(uint64_t *state, int limit);
 /* True once in so many times. */
 bool once_in(uint64_t *state, int times);

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_chance.c - chance that replays, and time. */
 #include "rpc/random.h"
-
-uint64_t next_random(uint64_t *state) /* splitmix64 (S. Vigna, public domain) */
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "prng.h"
 
 int below(uint64_t *state, int limit)
 {
-    return (int)(next_random(state) % (uint64_t)limit);
+    return (int)prng_below(state, (uint64_t)limit);
 }
 
 bool once_in(uint64_t *state, int times)

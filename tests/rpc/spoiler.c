@@ -2,6 +2,7 @@
 /* spoiler.c - see spoiler.h. */
 #include "rpc/spoiler.h"
 #include "rpc/must.h"
+#include "prng.h"
 
 #include <string.h>
 
@@ -9,13 +10,9 @@ enum { KINDS = 4, SPOILER_RANK = 1001, FAULTS_MOST = 12 };
 
 static const char *const kinds[KINDS] = {"sim", "sim-reads", "sim-verbs", "sim-rdm"};
 
-/* SplitMix64. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
 static uint64_t draw(spoiler *s, uint64_t limit)
 {
-    uint64_t x = s->state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (x ^ (x >> 31)) % limit;
+    return prng_below(&s->state, limit);
 }
 
 /* From 10 us to 5 s; every order of magnitude is equally likely. */

@@ -7,6 +7,7 @@
 #include "rpc/must.h"
 #include "rpc/stage.h"
 #include "rpc/world.h"
+#include "prng.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -223,9 +224,9 @@ static void storm(weft_agent *agent, void *arg)
     const char *function = arg;
     sum_call calls[STORM];
     int rank = weft_agent_rank(agent), good = 0;
-    unsigned chance = (unsigned)shared.w->seed * 7919u + (unsigned)rank;
+    uint64_t state = shared.w->seed * 7919u + (uint64_t)rank;
     for (int i = 0; i < STORM; i++) {
-        chance = chance * 1103515245u + 12345u;
+        uint64_t chance = prng_next(&state);
         int64_t columns = chance >> 16 & 1 ? COLUMNS : 64, timeout_ms = (chance >> 17 & 7) == 0 ? 1 : 60000;
         calls[i] = start(agent, 0, function, rank * 1000 + i, columns, timeout_ms);
         if ((chance >> 20 & 3) == 0) {

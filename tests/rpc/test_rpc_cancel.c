@@ -4,6 +4,7 @@
  * room, from callbacks; and what is known of the handler afterwards. No tensor is touched after its call has ended.
  */
 #include "rpc/world.h"
+#include "prng.h"
 
 #define SIZE 3
 #define MANY 1000
@@ -108,13 +109,6 @@ static void reaches_the_handler(weft_agent *agent, void *arg)
 
 /* ---- Races ------------------------------------------------------------------------------------------------------- */
 
-/* A cheap generator: the same numbers for the same seed, whatever else happens. */
-static uint32_t next_random(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*state >> 33);
-}
-
 typedef struct racer {
     weft_future *future;
     weft_tensor *x, *land;
@@ -134,16 +128,16 @@ static void drop_future(void *future)
 
 static void start_racer(weft_agent *agent, racer *r, uint64_t *random)
 {
-    int64_t size = next_random(random) % 2 ? 16 : LARGE;
-    bool lands = next_random(random) % 2;
+    int64_t size = (uint32_t)prng_next(random) % 2 ? 16 : LARGE;
+    bool lands = (uint32_t)prng_next(random) % 2;
     r->x = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 5);
     r->land = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 0);
     weft_rpc_options options = {.land = {&r->land, lands}, .timeout_ms = WEFT_FOREVER};
-    if (next_random(random) % 4 == 0)
-        options.timeout_ms = 1 + next_random(random) % 2;
-    if (next_random(random) % 4 == 0)
+    if ((uint32_t)prng_next(random) % 4 == 0)
+        options.timeout_ms = 1 + (uint32_t)prng_next(random) % 2;
+    if ((uint32_t)prng_next(random) % 4 == 0)
         options.retry = (weft_retry){.attempts = 3, .attempt_ms = 1, .pause_ms = 1};
-    MUST_OK(weft_rpc_async(agent, weft_to_rank((int)(next_random(random) % SIZE)), "echo",
+    MUST_OK(weft_rpc_async(agent, weft_to_rank((int)((uint32_t)prng_next(random) % SIZE)), "echo",
                            WEFT_VALUES(weft_of_tensor(r->x)), &options, &r->future));
 }
 
@@ -180,12 +174,12 @@ static void races(weft_agent *agent, void *arg)
     uint64_t random = the_world->seed * 31 + (uint64_t)weft_agent_rank(agent);
     for (int i = 0; i < RACERS; i++) {
         start_racer(agent, &racers[i], &random);
-        uint32_t what = next_random(&random) % 6;
+        uint32_t what = (uint32_t)prng_next(&random) % 6;
         weft_status st = WEFT_OK;
         if (what == 0)
             st = weft_future_cancel(racers[i].future);
         else if (what == 1 && the_world->sim)
-            weft_sim_sleep(the_world->sim, next_random(&random) % 60000);
+            weft_sim_sleep(the_world->sim, (uint32_t)prng_next(&random) % 60000);
         else if (what == 2 && i)
             MUST_OK(weft_future_add_done_callback(racers[i].future, cancel_it, weft_future_ref(racers[i - 1].future),
                                                   drop_future));
@@ -193,7 +187,7 @@ static void races(weft_agent *agent, void *arg)
             st = weft_future_cancel(racers[i].future);
         if (what == 3) { /* twice, and what has been cancelled already */
             st = weft_future_cancel(racers[i].future);
-            st = weft_future_cancel(racers[next_random(&random) % (uint32_t)(i + 1)].future);
+            st = weft_future_cancel(racers[(uint32_t)prng_next(&random) % (uint32_t)(i + 1)].future);
         }
         (void)st; /* whoever came first */
     }

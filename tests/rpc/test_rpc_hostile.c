@@ -5,20 +5,13 @@
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "prng.h"
 
 static uint64_t state;
 
-static uint64_t next_random(void) /* splitmix64 (S. Vigna, public domain) */
-{
-    uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static size_t below(size_t limit)
 {
-    return (size_t)(next_random() % limit);
+    return (size_t)(prng_next(&state) % limit);
 }
 
 /* Bits turned, bytes that mean something put in, the end cut off. */
@@ -98,7 +91,7 @@ static void test_random_metadata(void **s)
         uint8_t bytes[64];
         size_t size = below(sizeof bytes);
         for (size_t k = 0; k < size; k++)
-            bytes[k] = below(2) ? (uint8_t)below(12) : (uint8_t)next_random();
+            bytes[k] = below(2) ? (uint8_t)below(12) : (uint8_t)prng_next(&state);
         decode_all(bytes, size);
     }
 }
@@ -165,10 +158,10 @@ static void write_body(wfi_writer *w)
         return;
     }
     wfi_write_u8(w, 1); /* elsewhere */
-    wfi_write_u64(w, next_random());
-    wfi_write_u64(w, next_random());
-    wfi_write_u8(w, (uint8_t)(below(2) ? 64 : next_random()));
-    wfi_write_u64(w, below(2) ? below(10000) : next_random());
+    wfi_write_u64(w, prng_next(&state));
+    wfi_write_u64(w, prng_next(&state));
+    wfi_write_u8(w, (uint8_t)(below(2) ? 64 : prng_next(&state)));
+    wfi_write_u64(w, below(2) ? below(10000) : prng_next(&state));
 }
 
 static void write_call(wfi_writer *w)
@@ -203,7 +196,7 @@ static size_t compose(uint8_t type, uint8_t *bytes)
     if (type == INSIDE_CALL)
         write_call(&w);
     if (type == INSIDE_REFUSED)
-        wfi_write_u64(&w, below(2) ? below(80) : next_random());
+        wfi_write_u64(&w, below(2) ? below(80) : prng_next(&state));
     if (type == INSIDE_REFUSED)
         wfi_write_u8(&w, (uint8_t)below(2));
     if (type == INSIDE_CANCEL)

@@ -8,6 +8,7 @@
 #include "rpc/inside.h"
 #include "rpc/rref_counts.h"
 #include "rpc/rref_functions.h"
+#include "prng.h"
 
 static weft_function functions[RREF_FUNCTIONS + 4];
 
@@ -243,8 +244,7 @@ static uint64_t state;
 
 static uint64_t below(uint64_t limit)
 {
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (state >> 33) % limit;
+    return prng_below(&state, limit);
 }
 
 static int mortal;      /* the rank that dies in this seed; -1: none */

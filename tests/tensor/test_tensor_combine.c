@@ -6,6 +6,7 @@
 #include "tensor/combine.h"
 #include "tensor/dtype.h"
 #include "unit.h"
+#include "prng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -293,18 +294,10 @@ static edge_list edges_of(weft_dtype dtype)
     }
 }
 
-static uint64_t random_bits(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
-    uint64_t z = (*state ^ *state >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 /* An edge, any bits, or a number near 1, whose sums and products round. */
 static uint64_t some_real(weft_dtype real, uint64_t *state)
 {
-    uint64_t draw = random_bits(state), word = random_bits(state);
+    uint64_t draw = prng_next(state), word = prng_next(state);
     edge_list edges = edges_of(real);
     if (draw % 4 == 0)
         return edges.bits[word % edges.count];
