@@ -49,16 +49,20 @@ static weft_status meet_once(weft_agent *agent, const char *name, int64_t timeou
 
 /* ---- Made less often than by others ------------------------------------------------------------------------------ */
 
-/* Tries again and again, all members in step, until it succeeds: each time with a longer limit, as the machine may be
+/* Tries until it succeeds on all members, which stay in step: each time with a longer limit, as the machine may be
  * busy. */
 static int attempts(weft_agent *agent, weft_group *meet, const char *name)
 {
-    int count = 1;
-    for (int64_t limit_ms = 300; meet_once(agent, name, limit_ms); limit_ms *= 2) {
-        MUST(++count < 10);
-        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    int count = 0;
+    bool failed = true;
+    for (int64_t limit_ms = 300; failed; limit_ms *= 2) {
+        MUST(++count <= 10);
+        weft_tensor *flag =
+            weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32, meet_once(agent, name, limit_ms) != WEFT_OK);
+        MUST_OK(weft_group_allreduce(meet, flag, WEFT_OP_MAX, WEFT_FOREVER));
+        failed = weft_tensor_get_i64(flag, 0);
+        weft_tensor_unref(flag);
     }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     return count;
 }
 
