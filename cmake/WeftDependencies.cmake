@@ -27,7 +27,7 @@ if("weft" IN_LIST weft_parts)
   set(weft_private_libs ${OPENBLAS_LDFLAGS} -ldnnl ${SODIUM_LDFLAGS} ${CJSON_LDFLAGS} -lpthread -lm)
 endif()
 
-# Of the programs: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets), and where MPI_C_FOUND MPI::MPI_C.
+# Of programs and tests: PkgConfig::CJSON (dumps), PkgConfig::ZLIB (data sets), and where MPI_C_FOUND MPI::MPI_C.
 if(NOT WEFT_GPU_ONLY AND (WEFT_EXAMPLES OR WEFT_PERF OR WEFT_TESTS))
   pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET GLOBAL libcjson>=1.7.13)
   pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET GLOBAL zlib)

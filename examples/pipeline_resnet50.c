@@ -12,28 +12,28 @@
  * passes add their gradients in one context, and an optimizer then steps both stages once. While the second stage
  * computes the backward pass of one micro-batch, the first stage computes that of the previous one.
  *
- * The program measures several sizes of micro-batches. Small ones keep both stages busy, large ones are computed more
- * efficiently.
+ * Small micro-batches keep both stages busy, large ones are computed more efficiently: compare --micro-batch 4, 30 and
+ * 120.
  *
  * After PyTorch's tutorial "Distributed Pipeline Parallelism Using RPC". --help lists the options.
  */
 #include <weft/weft.h>
 
-#include "common/worker.h"                       /* messages, exit codes, signals */
-#include "common/report.h"                       /* the report */
-#include "pipeline_resnet50/pipeline.h"          /* stages, images */
-#include "pipeline_resnet50/pipeline_settings.h" /* the command line */
-#include "common/random_stream.h"                /* seeds */
+#include "common/random_stream.h" /* images, seeds */
+#include "common/report.h"        /* progress, the final table */
+#include "common/worker.h"        /* the job, messages */
 
 #include <math.h>
-#include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 
-#define LARGEST_DIFFERENCE 1e-5 /* relative difference of a gradient from that of one process */
-#define LOOK_MS 50              /* between two checks for signals */
-#define DISMISS_MS 300          /* timeout of the call that tells the other workers that the job ends early */
-#define CHART_COLUMNS 40
+enum { STAGES = 2, CLASSES = 1000 };
+
+typedef struct settings {
+    int64_t batch, piece, batches, image_size, seed; /* piece: images of a micro-batch */
+    double lr;
+    bool quiet;
+    const char *report;
+} settings;
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
 
@@ -43,10 +43,14 @@ static void drop_stage(void *module)
 }
 static const weft_object_type stage_type = {"stage of ResNet-50", drop_stage};
 
+/* (number, seed) -> stage 0 or 1, cut behind layer2 as in the tutorial. */
 static weft_status make_stage(weft_call *call, void *arg)
 {
     (void)arg;
-    weft_module *module = pipeline_stage(weft_call_i64(call, 0), (uint64_t)weft_call_i64(call, 1));
+    bool first = weft_call_i64(call, 0) == 0;
+    weft_module *module = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
+                                                     first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
+                                                     (uint64_t)weft_call_i64(call, 1), NULL);
     weft_status st = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
     if (st)
         weft_module_unref(module);
@@ -71,29 +75,6 @@ static weft_status parameters(weft_call *call, void *arg)
     weft_module *stage = stage_of(call);
     if (stage)
         weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(stage))));
-    return WEFT_OK;
-}
-
-static weft_status gradients(weft_call *call, void *arg)
-{
-    (void)arg;
-    weft_module *stage = stage_of(call);
-    if (!stage)
-        return WEFT_OK;
-    weft_tensors all = weft_module_parameters(stage);
-    weft_tensor **found = calloc(all.count, sizeof *found);
-    bool whole = found != NULL;
-    for (size_t i = 0; i < all.count && whole; i++) {
-        found[i] = weft_context_ref_grad(weft_call_context(call), all.items[i]);
-        whole = found[i] != NULL;
-    }
-    if (whole)
-        weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){found, all.count})));
-    for (size_t i = 0; found && i < all.count; i++)
-        weft_tensor_unref(found[i]);
-    free(found);
-    if (!whole)
-        weft_call_fail(call, WEFT_ERR_STATE, "not all parameters of this stage have gradients");
     return WEFT_OK;
 }
 
@@ -131,78 +112,74 @@ static weft_status forward(weft_call *call, void *arg)
     return WEFT_DEFERRED;
 }
 
-static weft_status leave(weft_call *call, void *over)
+static int serve(void)
 {
-    (void)call;
-    sem_post(over);
-    return WEFT_OK;
-}
-
-/* The master calls this when it ends the job early. */
-static weft_status dismissed(weft_call *call, void *arg)
-{
-    (void)arg;
-    worker_exit("the master ended the job: %s", weft_call_string(call, 0));
-}
-
-static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
-{
-    (void)agent, (void)rank, (void)arg;
-    if (event == WEFT_MEMBER_SELF_EVICTED)
-        worker_exit("this stage was declared dead, and is out of the job: %s", why);
-    if (event == WEFT_MEMBER_STORE_LOST)
-        worker_exit("the master is gone: %s", why);
-}
-
-static int serve(const pipeline_settings *set)
-{
-    sem_t over;
-    weft_error *error = NULL;
-    weft_agent *agent;
     const weft_function functions[] = {
         /* The first argument of the others is the result of make_stage, a reference to the stage. */
         {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
         {.name = "parameters", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = parameters},
         {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
-        {.name = "gradients", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = gradients},
-        {.name = "leave", .run = leave, .user = &over},
-        {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
     };
-    weft_agent_options options = worker_agent_options(&set->job);
-    sem_init(&over, 0, 0);
-    options.functions = functions;
-    options.function_count = sizeof functions / sizeof *functions;
-    options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is not a failure; its death ends the calls */
-    options.workers = 1;                    /* so micro-batches are computed one after the other, in order */
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    if (st)
-        return worker_error(st, error);
-    worker_outlive_parent();
-    while (sem_wait(&over))
-        ; /* interrupted by a signal */
-    st = weft_agent_close(agent);
-    sem_destroy(&over);
-    return st ? worker_error(st, NULL) : 0;
+    weft_agent *agent = NULL;
+    weft_agent_options options = {.functions = functions,
+                                  .function_count = sizeof functions / sizeof *functions,
+                                  .call_timeout_ms = WEFT_FOREVER, /* a slow worker is no failure; its death is */
+                                  .workers = 1}; /* so micro-batches are computed one after the other, in order */
+    weft_status st = worker_open(options, &agent);
+    if (!st)
+        st = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
+    return worker_end(agent, st, NULL);
 }
 
-/* ---- The master ------------------------------------------------------------------------------------------------- */
+/* ---- The master: images ------------------------------------------------------------------------------------------ */
 
-/* The measurement of one size of micro-batches. */
-typedef struct measure {
-    double seconds;          /* of all batches */
-    double first_loss, loss; /* of the first batch, of the last */
-} measure;
+static int64_t count_pieces(const settings *s)
+{
+    return (s->batch + s->piece - 1) / s->piece;
+}
+
+/* The number of images in micro-batch k; the last one may be smaller. */
+static int64_t piece_size(const settings *s, int64_t k)
+{
+    int64_t left = s->batch - k * s->piece;
+    return left < s->piece ? left : s->piece;
+}
+
+/* Draws the images of micro-batch k: noise [n, 3, size, size] of mean 0 and variance 1. NULL: no memory. */
+static weft_tensor *draw_images(const settings *s, uint64_t seed, int64_t k)
+{
+    weft_shape shape = WEFT_SHAPE(piece_size(s, k), 3, s->image_size, s->image_size);
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    if (!x || !weft_tensor_fill_uniform(x, random_key(seed, (uint64_t)k), -sqrt(3), sqrt(3)))
+        return x;
+    weft_tensor_unref(x);
+    return NULL;
+}
+
+/*
+ * The micro-batch's share of the loss of the batch: the mean of (scores - target)^2. The target is 1 for the image's
+ * class, which is drawn too, and 0 elsewhere.
+ */
+static weft_tensor *loss_of(const settings *s, uint64_t seed, int64_t k, weft_tape *tape, weft_tensor *scores)
+{
+    int64_t count = piece_size(s, k);
+    weft_tensor *target = weft_tape_take(tape, weft_tensor_full(WEFT_SHAPE(count, CLASSES), WEFT_DTYPE_FLOAT32, 0));
+    for (int64_t i = 0; target && i < count; i++) {
+        random_stream random = {random_key(seed + 1, (uint64_t)(k * s->piece + i))};
+        ((float *)weft_tensor_data(target))[i * CLASSES + random_below(&random, CLASSES)] = 1;
+    }
+    return weft_scale(tape, weft_mse_loss(tape, scores, target), (double)count / (double)s->batch);
+}
+
+/* ---- The master: training ---------------------------------------------------------------------------------------- */
 
 typedef struct master {
-    const pipeline_settings *set;
+    const settings *set;
     weft_agent *agent;
-    weft_rref *stages[PIPELINE_STAGES];
+    weft_rref *stages[STAGES];
     weft_dist_optimizer *sgd;
-    measure found[PIPELINE_MOST_SIZES]; /* one for each of set->sizes */
-    double difference; /* the largest difference of a gradient from that of one process; < 0: not compared */
-    tally tally;       /* of micro-batches */
-    progress line;
+    double first_loss, loss; /* of the first batch, of the last */
+    progress progress;       /* of micro-batches */
     weft_error *error;
 } master;
 
@@ -215,30 +192,18 @@ typedef struct piece {
     double loss; /* its share of the loss of the batch */
 } piece;
 
-/* Waits for the future, and shows progress. */
 static weft_status await(master *m, weft_future *future)
 {
-    weft_stats stats;
-    weft_status st = WEFT_ERR_TIMEOUT;
-    double began = clock_seconds();
-    while (st == WEFT_ERR_TIMEOUT && !weft_future_done(future) && !worker_interrupted()) {
-        st = weft_future_wait(future, LOOK_MS);
-        weft_agent_stats(m->agent, &stats);
-        progress_show(&m->line, &m->tally, stats.bytes_sent + stats.bytes_received, false);
-    }
-    if (worker_interrupted())
-        return WEFT_ERR_CANCELLED;
-    m->tally.in_calls += clock_seconds() - began;
-    st = weft_future_wait(future, 0);
-    if (st && !m->error)
+    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    if (st)
         m->error = weft_error_ref(weft_future_error(future));
     return st;
 }
 
 /* Starts the forward computation of a micro-batch on both stages. */
-static weft_status send_forward(master *m, weft_context *context, const pipeline_batch *batch, int64_t k, piece *p)
+static weft_status send_forward(master *m, weft_context *context, uint64_t seed, int64_t k, piece *p)
 {
-    weft_tensor *images = pipeline_images(batch, k);
+    weft_tensor *images = draw_images(m->set, seed, k);
     p->tape = weft_context_tape(context, NULL);
     const weft_rpc_options how = {.tape = p->tape, .error = &m->error};
     weft_status st = images && p->tape ? weft_rref_create(m->agent, weft_of_tensor(images), &p->x) : WEFT_ERR_MEMORY;
@@ -251,13 +216,12 @@ static weft_status send_forward(master *m, weft_context *context, const pipeline
 }
 
 /* Waits for the scores, and starts the backward pass from their loss. */
-static weft_status send_backward(master *m, weft_context *context, const pipeline_batch *batch, int64_t k, piece *p)
+static weft_status send_backward(master *m, weft_context *context, uint64_t seed, int64_t k, piece *p)
 {
     weft_status st = await(m, p->scores);
     if (st)
         return st;
-    double began = clock_seconds();
-    weft_tensor *loss = weft_tensor_ref(pipeline_loss(p->tape, batch, k, weft_future_tensor(p->scores, 0)));
+    weft_tensor *loss = weft_tensor_ref(loss_of(m->set, seed, k, p->tape, weft_future_tensor(p->scores, 0)));
     st = weft_tape_status(p->tape);
     if (st)
         m->error = weft_error_ref(weft_tape_error(p->tape));
@@ -269,7 +233,6 @@ static weft_status send_backward(master *m, weft_context *context, const pipelin
         st = weft_context_backward(context, (weft_tensors){&loss, 1}, &how, &p->pass);
     }
     weft_tensor_unref(loss);
-    m->tally.computing += clock_seconds() - began;
     return st;
 }
 
@@ -286,334 +249,134 @@ static void drop_pieces(piece *pieces, int64_t count)
 }
 
 /* Computes the gradients of the batch, which the context then has. */
-static weft_status go_through(master *m, weft_context *context, const pipeline_batch *batch, double *loss)
+static weft_status go_through(master *m, weft_context *context, uint64_t seed)
 {
-    int64_t count = pipeline_pieces(batch);
+    int64_t count = count_pieces(m->set);
     piece *pieces = calloc((size_t)count, sizeof *pieces);
     weft_status st = pieces ? WEFT_OK : WEFT_ERR_MEMORY;
     for (int64_t k = 0; k < count && !st; k++)
-        st = send_forward(m, context, batch, k, &pieces[k]);
+        st = send_forward(m, context, seed, k, &pieces[k]);
     for (int64_t k = 0; k < count && !st; k++)
-        st = send_backward(m, context, batch, k, &pieces[k]);
-    *loss = 0;
+        st = send_backward(m, context, seed, k, &pieces[k]);
+    m->loss = 0;
     for (int64_t k = 0; k < count && !st; k++) {
-        int64_t images = pipeline_piece(batch, k);
+        int64_t images = piece_size(m->set, k);
         st = await(m, pieces[k].pass);
-        *loss += pieces[k].loss;
-        tally_steps(&m->tally, 1, pieces[k].loss * (double)batch->count / (double)images, images, 0, 0);
+        if (st)
+            break;
+        m->loss += pieces[k].loss;
+        progress_add(&m->progress, 1, pieces[k].loss * (double)m->set->batch / (double)images, images);
+        progress_update(&m->progress, 1);
     }
     drop_pieces(pieces, count);
     return st;
 }
 
-/* Compares the gradients of the context with those of one process. The model must not have been stepped. */
-static weft_status check(master *m, weft_context *context, const pipeline_batch *batch)
-{
-    weft_values *results[PIPELINE_STAGES] = {NULL};
-    weft_tensors found[PIPELINE_STAGES];
-    double difference = 0;
-    weft_status st = WEFT_OK;
-    weft_tape *tape = weft_context_tape(context, NULL);
-    const weft_rpc_options how = {.tape = tape, .error = &m->error};
-    for (int s = 0; s < PIPELINE_STAGES && !st; s++) {
-        st = weft_rref_rpc_sync(m->stages[s], "gradients", WEFT_NO_VALUES, &how, &results[s]);
-        if (!st)
-            st = weft_values_get_tensors(results[s], 0, &found[s]);
-    }
-    if (!st)
-        st = pipeline_compare(batch, (uint64_t)m->set->seed, found, &difference, &m->error);
-    m->difference = fmax(m->difference, difference);
-    if (!st && !(difference <= LARGEST_DIFFERENCE)) {
-        m->error = weft_error_create(
-            WEFT_ERR_STATE, "in micro-batches of %lld, a parameter's gradient differs by %.1e from one process's",
-            (long long)batch->piece, difference);
-        st = WEFT_ERR_STATE;
-    }
-    for (int s = 0; s < PIPELINE_STAGES; s++)
-        weft_values_unref(results[s]);
-    weft_tape_close(tape);
-    return st;
-}
-
-static weft_status train_batch(master *m, const pipeline_batch *batch, bool compare, measure *found)
+static weft_status train_batch(master *m, int64_t number)
 {
     weft_context *context;
-    double began = clock_seconds();
     weft_status st = weft_context_open(m->agent, &context);
     if (st)
         return st;
-    st = go_through(m, context, batch, &found->loss);
-    double checking = clock_seconds();
-    if (!st && compare)
-        st = check(m, context, batch);
-    checking = clock_seconds() - checking;
-    if (!st && !isfinite(found->loss)) {
+    st = go_through(m, context, random_key((uint64_t)m->set->seed, (uint64_t)number));
+    if (number == 0)
+        m->first_loss = m->loss;
+    if (!st && !isfinite(m->loss)) {
         m->error = weft_error_create(WEFT_ERR_STATE, "the loss is %s with --lr %g: a smaller one, please",
-                                     isnan(found->loss) ? "nan" : "infinite", m->set->lr);
+                                     isnan(m->loss) ? "nan" : "infinite", m->set->lr);
         st = WEFT_ERR_STATE;
     }
     if (!st)
         st = weft_dist_optimizer_step(m->sgd, &context, 1,
                                       &(weft_dist_step_options){.timeout_ms = WEFT_FOREVER, .error = &m->error});
     weft_context_close(context, NULL);
-    found->seconds += clock_seconds() - began - checking;
     return st;
 }
 
 static weft_status make_model(master *m)
 {
     weft_status st = WEFT_OK;
-    weft_rref *parameters[PIPELINE_STAGES] = {NULL};
+    weft_rref *lists[STAGES] = {NULL};
     const weft_rpc_options how = {.error = &m->error};
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = m->set->lr};
-    for (int s = 0; s < PIPELINE_STAGES && !st; s++) {
+    for (int s = 0; s < STAGES && !st; s++) {
         st = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
                              WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);
         if (!st)
-            st = weft_rref_rpc_remote(m->stages[s], "parameters", WEFT_NO_VALUES, &how, &parameters[s]);
+            st = weft_rref_rpc_remote(m->stages[s], "parameters", WEFT_NO_VALUES, &how, &lists[s]);
     }
     if (!st)
-        st = weft_dist_optimizer_create(m->agent, parameters, PIPELINE_STAGES, &spec, &m->sgd, &m->error);
-    for (int s = 0; s < PIPELINE_STAGES; s++)
-        weft_rref_unref(parameters[s]);
+        st = weft_dist_optimizer_create(m->agent, lists, STAGES, &spec, &m->sgd, &m->error);
+    for (int s = 0; s < STAGES; s++)
+        weft_rref_unref(lists[s]);
     return st;
 }
 
-static void drop_model(master *m)
+static weft_status deliver(const master *m)
 {
-    weft_dist_optimizer_unref(m->sgd);
-    m->sgd = NULL;
-    for (int s = 0; s < PIPELINE_STAGES; s++) {
-        weft_rref_unref(m->stages[s]);
-        m->stages[s] = NULL;
-    }
-}
-
-/* Trains a new model with one size of micro-batches. */
-static weft_status measure_size(master *m, int64_t size, measure *found)
-{
-    const pipeline_settings *s = m->set;
-    weft_status st = make_model(m);
-    for (int64_t i = 0; i < s->batches && !st; i++) {
-        const pipeline_batch batch = {.count = s->batch,
-                                      .size = s->image_size,
-                                      .piece = size,
-                                      .seed = random_key((uint64_t)s->seed, (uint64_t)i)};
-        st = train_batch(m, &batch, s->check && i == 0, found);
-        if (i == 0)
-            found->first_loss = found->loss;
-    }
-    drop_model(m);
-    return st;
-}
-
-static weft_status measure_all(master *m)
-{
+    const settings *s = m->set;
+    const progress *p = &m->progress;
     weft_stats stats;
-    const pipeline_settings *s = m->set;
-    weft_status st = WEFT_OK;
-    int64_t pieces = 0;
-    for (size_t i = 0; i < s->size_count; i++)
-        pieces += s->batches * pipeline_pieces(&(pipeline_batch){.count = s->batch, .piece = s->sizes[i]});
-    progress_init(&m->line, s->quiet ? NULL : stdout, pieces, "images");
-    tally_begin(&m->tally);
-    for (size_t i = 0; i < s->size_count && !st; i++)
-        st = measure_size(m, s->sizes[i], &m->found[i]);
+    report r;
     weft_agent_stats(m->agent, &stats);
-    progress_show(&m->line, &m->tally, stats.bytes_sent + stats.bytes_received, true);
-    return st;
-}
-
-/* ---- Results ---------------------------------------------------------------------------------------------------- */
-
-static double images_per_s(const master *m, size_t i)
-{
-    return m->found[i].seconds > 0 ? (double)(m->set->batches * m->set->batch) / m->found[i].seconds : 0;
-}
-
-static size_t best_size(const master *m)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < m->set->size_count; i++)
-        if (m->found[i].seconds < m->found[best].seconds)
-            best = i;
-    return best;
-}
-
-/* The speedup of the best size over the complete batch in one piece; 0: that was not measured. */
-static double speedup(const master *m)
-{
-    for (size_t i = 0; i < m->set->size_count; i++)
-        if (m->set->sizes[i] == m->set->batch && m->found[best_size(m)].seconds > 0)
-            return m->found[i].seconds / m->found[best_size(m)].seconds;
-    return 0;
-}
-
-static void print_table(const master *m)
-{
-    const pipeline_settings *s = m->set;
-    double fastest = images_per_s(m, best_size(m));
-    printf("\n  ResNet-50 in %d stages, %lld batch%s of %lld images 3 x %lld x %lld, seed %lld\n\n", PIPELINE_STAGES,
-           (long long)s->batches, s->batches == 1 ? "" : "es", (long long)s->batch, (long long)s->image_size,
-           (long long)s->image_size, (long long)s->seed);
-    printf("  micro-batch  pieces   seconds  images/s     loss\n");
-    for (size_t i = 0; i < s->size_count; i++) {
-        const pipeline_batch batch = {.count = s->batch, .piece = s->sizes[i]};
-        int columns = fastest > 0 ? (int)(images_per_s(m, i) / fastest * CHART_COLUMNS + 0.5) : 0;
-        printf("  %11lld  %6lld  %8.2f  %8.1f  %7.4f  ", (long long)s->sizes[i], (long long)pipeline_pieces(&batch),
-               m->found[i].seconds, images_per_s(m, i), m->found[i].loss);
-        for (int c = 0; c < columns; c++)
-            putchar('#');
-        putchar('\n');
-    }
-    if (speedup(m) > 0)
-        printf("\n  best                 micro-batches of %lld, %.2f times as fast as the batch in one piece\n",
-               (long long)s->sizes[best_size(m)], speedup(m));
-    if (m->difference >= 0)
-        printf("  of one process       gradients differ by %.1e at most\n", m->difference);
-}
-
-static cJSON *list_sizes(const master *m)
-{
-    cJSON *list = cJSON_CreateArray();
-    for (size_t i = 0; i < m->set->size_count; i++) {
-        cJSON *entry = cJSON_CreateObject();
-        cJSON_AddNumberToObject(entry, "micro_batch", (double)m->set->sizes[i]);
-        cJSON_AddNumberToObject(entry, "seconds", m->found[i].seconds);
-        cJSON_AddNumberToObject(entry, "images_per_s", images_per_s(m, i));
-        cJSON_AddNumberToObject(entry, "first_loss", m->found[i].first_loss);
-        cJSON_AddNumberToObject(entry, "loss", m->found[i].loss);
-        cJSON_AddItemToArray(list, entry);
-    }
-    return list;
-}
-
-/* NULL if memory is out. */
-static cJSON *to_json(const master *m)
-{
-    weft_stats stats;
-    weft_agent_stats(m->agent, &stats);
-    const struct {
-        const char *key;
-        double value; /* < 0: omitted */
-    } numbers[] = {{"seed", (double)m->set->seed},
-                   {"batch_size", (double)m->set->batch},
-                   {"image_size", (double)m->set->image_size},
-                   {"iterations", (double)(m->set->batches * (int64_t)m->set->size_count)},
-                   {"best_micro_batch", (double)m->set->sizes[best_size(m)]},
-                   {"speedup", speedup(m)},
-                   {"master_bytes_sent", (double)stats.bytes_sent},
-                   {"master_bytes_received", (double)stats.bytes_received},
-                   {"difference", m->difference}};
-    cJSON *json = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(json, "model", "pipeline");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && whole; i++)
-        whole = numbers[i].value < 0 || cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value);
-    if (whole && cJSON_AddItemToObject(json, "sizes", list_sizes(m)))
-        return json;
-    cJSON_Delete(json);
-    return NULL;
-}
-
-/* Lets the stages leave, and writes the results. */
-static weft_status conclude(master *m)
-{
-    weft_status st = WEFT_OK;
-    for (int s = 0; s < PIPELINE_STAGES && !st; s++)
-        st = weft_rpc_sync(m->agent, weft_to_rank(1 + s), "leave", WEFT_NO_VALUES,
-                           &(weft_rpc_options){.error = &m->error}, NULL);
-    if (!st && m->set->report)
-        st = json_file_write(m->set->report, to_json(m), &m->error);
-    if (!st && !m->set->quiet)
-        print_table(m);
-    return st;
-}
-
-/* ---- The job ---------------------------------------------------------------------------------------------------- */
-
-/*
- * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
- * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
- * killed.
- */
-static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
-{
-    int size = weft_agent_world_size(agent);
-    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
-    weft_target *alive = calloc((size_t)size, sizeof *alive);
-    weft_future *told = NULL;
-    size_t count = 0;
-    for (int rank = 1; rank < size && alive; rank++) {
-        if (weft_agent_alive(agent, rank))
-            alive[count++] = weft_to_rank(rank);
-        else if (job && weft_job_pid(job, rank) > 0)
-            kill(weft_job_pid(job, rank), SIGKILL);
-    }
-    if (count && !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(why)), &how, &told))
-        (void)!weft_future_wait(told, WEFT_FOREVER);
-    weft_future_unref(told);
-    free(alive);
-    weft_agent_stop(agent);
-}
-
-static int end_early(master *m, const weft_job *job, weft_status st)
-{
-    char failure[1024];
-    int gone = 1;
-    while (gone <= PIPELINE_STAGES && weft_agent_alive(m->agent, gone))
-        gone++;
-    const char *why = m->error ? weft_error_message(m->error) : weft_status_text(st);
-    if (worker_interrupted())
-        snprintf(failure, sizeof failure, "interrupted");
-    else if (gone <= PIPELINE_STAGES)
-        snprintf(failure, sizeof failure, "stage %d is gone: %s", gone, why);
-    else
-        snprintf(failure, sizeof failure, "%s", why);
-    weft_error_unref(m->error);
-    dismiss(m->agent, job, failure);
-    return worker_fail("%s", failure);
-}
-
-static int run(master *m, weft_job *job)
-{
-    weft_agent_options options = worker_agent_options(&m->set->job);
-    options.job = job;
-    options.call_timeout_ms = WEFT_FOREVER;
-    weft_status st = weft_agent_open(&options, &m->agent, &m->error);
-    worker_watch_children(false, NULL);
+    weft_status st = report_open(&r, s->report, s->quiet);
     if (st)
-        return worker_error(st, m->error);
-    worker_catch_signals();
-    st = measure_all(m);
+        return st;
+    report_text(&r, "model", "model", "ResNet-50 in two stages");
+    report_number(&r, "batches", "batches", 0, (double)s->batches);
+    report_number(&r, "batch_size", "images of a batch", 0, (double)s->batch);
+    report_number(&r, "micro_batch", "of a micro-batch", 0, (double)s->piece);
+    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
+    report_number(&r, "images_per_s", "images/s", 1, (double)p->items / progress_seconds(p));
+    report_number(&r, "loss", "loss", 4, m->loss);
+    report_number(&r, "first_loss", "loss at first", 4, m->first_loss);
+    report_bytes(&r, "master_bytes_sent", "master sent", stats.bytes_sent);
+    report_bytes(&r, "master_bytes_received", "master received", stats.bytes_received);
+    return report_close(&r);
+}
+
+static int lead(const settings *s)
+{
+    master m = {.set = s, .progress = {.total = s->batches * count_pieces(s), .unit = "images", .quiet = s->quiet}};
+    weft_status st = worker_open((weft_agent_options){.call_timeout_ms = WEFT_FOREVER}, &m.agent);
     if (!st)
-        st = conclude(m);
-    if (st)
-        return end_early(m, job, st);
-    st = weft_agent_close(m->agent);
-    return st ? worker_error(st, NULL) : 0;
-}
-
-static int start(const pipeline_settings *set)
-{
-    master m = {.set = set, .difference = set->check ? 0 : -1};
-    weft_job *job = NULL;
-    weft_status st = WEFT_OK;
-    worker_watch_children(set->job.spawn, NULL);
-    if (set->job.spawn)
-        st = weft_job_open(&(weft_job_options){.count = PIPELINE_STAGES}, &job, &m.error);
-    worker_watch_children(set->job.spawn, job);
-    int code = st ? worker_error(st, m.error) : run(&m, job);
-    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = worker_fail("a stage exited with an error");
-    return worker_interrupted() ? 130 : code;
+        st = make_model(&m);
+    progress_begin(&m.progress);
+    for (int64_t i = 0; i < s->batches && !st; i++)
+        st = train_batch(&m, i);
+    if (!st)
+        st = deliver(&m);
+    weft_dist_optimizer_unref(m.sgd);
+    for (int i = 0; i < STAGES; i++)
+        weft_rref_unref(m.stages[i]);
+    return worker_end(m.agent, st, m.error);
 }
 
 int main(int argc, char **argv)
 {
-    pipeline_settings set;
-    int code = pipeline_parse(argc, argv, &set);
+    settings s = {.batch = 120, .piece = 30, .batches = 3, .image_size = 128, .lr = 0.05, .seed = 1};
+    const cli_option options[] = {
+        {"batch-size", CLI_INT, &s.batch, 1, 65536, NULL, "N", "images per batch", "120"},
+        {"micro-batch", CLI_INT, &s.piece, 1, 65536, NULL, "N", "images per micro-batch", "30"},
+        {"batches", CLI_INT, &s.batches, 1, 1000000, NULL, "N", "number of batches", "3"},
+        {"image-size", CLI_INT, &s.image_size, 64, 1024, NULL, "N", "height and width of an image, in pixels", "128"},
+        {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
+        {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and images", "1"},
+        {"report", CLI_TEXT, &s.report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+    };
+    const cli program = {.program = "pipeline_resnet50",
+                         .purpose = "trains ResNet-50 in two stages on two workers, by micro-batches",
+                         .example = "pipeline_resnet50 --batch-size 24 --image-size 64 --micro-batch 4",
+                         .options = options,
+                         .count = sizeof options / sizeof *options};
+    int rank, code = cli_parse(&program, argc, argv);
+    int64_t size = 1 + STAGES;
+    if (code < 0)
+        code = worker_begin(&program, (worker_names){"master", "stage"}, 1 + STAGES, &rank, &size);
     if (code >= 0)
         return code;
-    worker_begin("pipeline_resnet50", "master", "stage", (int)set.job.rank);
-    return worker_flush(set.job.rank == 0 ? start(&set) : serve(&set));
+    if (s.piece > s.batch)
+        s.piece = s.batch;
+    return rank == 0 ? lead(&s) : serve();
 }

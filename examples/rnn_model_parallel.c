@@ -15,102 +15,19 @@
  */
 #include <weft/weft.h>
 
-#include "common/cli.h"
-#include "common/worker.h"        /* messages, exit codes, signals */
-#include "common/report.h"        /* the report */
 #include "common/random_stream.h" /* words */
+#include "common/report.h"        /* progress, the final table */
+#include "common/worker.h"        /* the job, messages */
 
-#include <semaphore.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define DISMISS_MS 300 /* timeout of the call that tells the other workers that the job ends early */
-#define SPREAD 0.1     /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
+enum { BATCHES = 5, BATCH = 5, LENGTH = 6 }; /* of an epoch; sequences of a batch; words of a sequence */
+#define SPREAD 0.1                           /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
 
 typedef struct settings {
-    worker_options job;
-    int64_t words, embedding, hidden, layers, length, batch, epochs, batches, seed;
+    int64_t words, embedding, hidden, layers, epochs, seed;
     double dropout, lr;
     const char *report;
     bool quiet;
 } settings;
-
-/* ---- The command line ------------------------------------------------------------------------------------------- */
-
-static size_t list_options(settings *s, cli_option *out)
-{
-    const cli_option options[] = {
-        {"world-size", CLI_INT, &s->job.world_size, 2, 2, NULL, "2", "with --rank: number of workers", "WORLD_SIZE"},
-        {"words", CLI_INT, &s->words, 1, 100000000, NULL, "N", "size of the vocabulary", "7"},
-        {"embedding", CLI_INT, &s->embedding, 1, 65536, NULL, "N", "width of the embedding", "2"},
-        {"hidden", CLI_INT, &s->hidden, 1, 65536, NULL, "N", "width of the LSTM's hidden state", "3"},
-        {"layers", CLI_INT, &s->layers, 1, 64, NULL, "N", "layers of the LSTM", "4"},
-        {"length", CLI_INT, &s->length, 1, 65536, NULL, "N", "words per sequence", "6"},
-        {"batch-size", CLI_INT, &s->batch, 1, 65536, NULL, "N", "sequences per batch", "5"},
-        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches per epoch", "5"},
-        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes over the batches", "10"},
-        {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X",
-         "dropout rate after the embedding, between LSTM layers, and after the LSTM", "0.5"},
-        {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate of SGD", "0.05"},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "seed of weights, words and dropout", "1"},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
-    };
-    memcpy(out, options, sizeof options);
-    (void)worker_list_options(&s->job, out + sizeof options / sizeof *options);
-    return sizeof options / sizeof *options + WORKER_OPTIONS_TOGETHER;
-}
-
-/* Returns -1 to continue, or the exit code to end with. */
-static int parse(int argc, char **argv, settings *s)
-{
-    *s = (settings){.job.rank = -1,
-                    .words = 7,
-                    .embedding = 2,
-                    .hidden = 3,
-                    .layers = 4,
-                    .length = 6,
-                    .batch = 5,
-                    .batches = 5,
-                    .epochs = 10,
-                    .dropout = 0.5,
-                    .lr = 0.05,
-                    .seed = 1};
-    cli_option options[32];
-    const cli program = {.program = "rnn_model_parallel",
-                         .purpose = "trains a language model whose embedding and decoder are on another worker",
-                         .example = "rnn_model_parallel --words 1000 --embedding 64 --hidden 64 --layers 2 --epochs 5",
-                         .options = options,
-                         .count = list_options(s, options)};
-    int code = cli_parse(&program, argc, argv);
-    if (code >= 0)
-        return code;
-    if ((s->job.rank >= 0) != (s->job.world_size > 0))
-        return cli_error(&program, "--rank and --world-size go together");
-    code = worker_find(&program, &s->job, false);
-    if (code < 0 && s->job.world_size > 2)
-        return cli_error(&program, "WORLD_SIZE is '%d': one worker trains, one serves", (int)s->job.world_size);
-    if (code < 0)
-        code = worker_settle(&program, &s->job, 2);
-    if (code < 0)
-        code = worker_check_output(&program, "--report", s->report);
-    if (code < 0)
-        worker_share_cores(&s->job);
-    return code;
-}
-
-/* Waits for both workers. Then the server has registered its modules. */
-static weft_status meet(weft_agent *agent)
-{
-    weft_group *both;
-    weft_status st = weft_group_open(agent, "both", NULL, 0, &both, NULL);
-    if (st)
-        return st;
-    st = weft_group_barrier(both, WEFT_FOREVER);
-    weft_group_close(both);
-    return st;
-}
 
 /* ---- The server ------------------------------------------------------------------------------------------------- */
 
@@ -151,58 +68,19 @@ static weft_module *make_decoder(weft_args args, void *user)
     return decoder;
 }
 
-static weft_status leave(weft_call *call, void *arg)
+static int serve(void)
 {
-    (void)call;
-    sem_post(arg);
-    return WEFT_OK;
-}
-
-/* The trainer calls this when it ends the job early. */
-static weft_status dismissed(weft_call *call, void *arg)
-{
-    (void)arg;
-    worker_exit("the trainer ended the job: %s", weft_call_string(call, 0));
-}
-
-static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
-{
-    (void)agent, (void)rank, (void)arg;
-    if (event == WEFT_MEMBER_SELF_EVICTED)
-        worker_exit("this server was declared dead, and is out of the job: %s", why);
-    if (event == WEFT_MEMBER_STORE_LOST)
-        worker_exit("the trainer is gone: %s", why);
-}
-
-static int serve(const settings *set)
-{
-    sem_t over;
-    weft_error *error = NULL;
-    weft_agent *agent;
-    const weft_function functions[] = {{.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
-                                       {.name = "leave", .run = leave, .user = &over}};
-    weft_agent_options options = worker_agent_options(&set->job);
-    sem_init(&over, 0, 0);
-    options.functions = functions;
-    options.function_count = 2;
-    options.on_membership = on_event;
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    if (st)
-        return worker_error(st, error);
-    worker_outlive_parent();
-    st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
+    weft_agent *agent = NULL;
+    weft_status st = worker_open((weft_agent_options){0}, &agent);
+    if (!st)
+        st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
     if (!st)
         st = weft_agent_register_module(agent, "decoder", make_decoder, NULL);
     if (!st)
-        st = meet(agent);
-    while (!st && sem_wait(&over))
-        ; /* interrupted by a signal */
+        st = worker_meet(agent);
     if (!st)
-        st = weft_agent_close(agent);
-    else
-        weft_agent_stop(agent);
-    sem_destroy(&over);
-    return st ? worker_error(st, NULL) : 0;
+        st = weft_agent_serve(agent, WEFT_FOREVER); /* until the trainer closes */
+    return worker_end(agent, st, NULL);
 }
 
 /* ---- The trainer ------------------------------------------------------------------------------------------------ */
@@ -215,7 +93,7 @@ typedef struct trainer {
     weft_dist_optimizer *sgd;
     weft_tensor *h, *c;    /* state of the LSTM, carried from batch to batch; NULL before the first */
     int64_t parameters[2]; /* number of learned values: here, on the server */
-    tally tally;
+    progress progress;
     weft_error *error;
 } trainer;
 
@@ -301,22 +179,18 @@ static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t colu
 static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 {
     const settings *s = me->set;
-    uint64_t seed = random_key(random_key((uint64_t)s->seed, 4), (uint64_t)(number % s->batches));
-    weft_tensor *words = draw(t, random_key(seed, 0), s->batch, s->length, s->words);
-    weft_tensor *target = draw(t, random_key(seed, 1), s->batch, s->words, s->length);
+    uint64_t seed = random_key(random_key((uint64_t)s->seed, 4), (uint64_t)(number % BATCHES));
+    weft_tensor *words = draw(t, random_key(seed, 0), BATCH, LENGTH, s->words);
+    weft_tensor *target = draw(t, random_key(seed, 1), BATCH, s->words, LENGTH);
     weft_forward_options how = {.has_seed = true, .seed = random_key((uint64_t)s->seed, (uint64_t)number + 5)};
-    double began = clock_seconds();
     weft_tensor *x = weft_remote_forward(t, me->embedding, WEFT_VALUES(weft_of_tensor(words)), &how);
-    me->tally.in_calls += clock_seconds() - began;
     weft_tape_set_seed(t, how.seed + 1);
     weft_args out =
         weft_module_call(t, me->lstm,
                          me->h ? WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(me->h), weft_of_tensor(me->c))
                                : WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *y = weft_dropout(t, weft_args_tensor(out, 0), s->dropout, true);
-    began = clock_seconds();
     weft_tensor *scores = weft_remote_forward(t, me->decoder, WEFT_VALUES(weft_of_tensor(y)), &how);
-    me->tally.in_calls += clock_seconds() - began;
     weft_tensor_unref(me->h);
     weft_tensor_unref(me->c);
     me->h = weft_tensor_ref(weft_detach(t, weft_args_tensor(out, 1)));
@@ -330,198 +204,91 @@ static weft_status train_step(trainer *me, int64_t number)
     weft_status st = weft_context_open(me->agent, &context);
     if (st)
         return st;
-    double began = clock_seconds(), in_calls = me->tally.in_calls;
     weft_tape *t = weft_context_tape(context, NULL);
     weft_tensor *loss = loss_of(me, t, number);
-    double back = clock_seconds();
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
-    double over = clock_seconds();
     st = weft_tape_status(t);
-    if (st)
+    if (st) {
         me->error = weft_error_ref(weft_tape_error(t));
-    else
-        tally_steps(&me->tally, 1, weft_tensor_get_f64(loss, 0), me->set->batch,
-                    back - began - (me->tally.in_calls - in_calls), over - back);
+    } else {
+        progress_add(&me->progress, 1, weft_tensor_get_f64(loss, 0), BATCH);
+        progress_update(&me->progress, 1);
+    }
     weft_tape_close(t);
     weft_context_close(context, NULL);
     return st;
 }
 
-static weft_status train_all(trainer *me)
+static weft_status deliver(const trainer *me)
 {
-    progress line;
+    const progress *p = &me->progress;
     weft_stats stats;
-    int64_t steps = me->set->epochs * me->set->batches;
-    weft_status st = meet(me->agent);
-    if (!st)
-        st = make_model(me);
-    progress_init(&line, me->set->quiet ? NULL : stdout, steps, "sequences");
-    tally_begin(&me->tally);
-    for (int64_t i = 0; i < steps && !st; i++) {
-        if (worker_interrupted())
-            return WEFT_ERR_CANCELLED;
-        st = train_step(me, i);
-        weft_agent_stats(me->agent, &stats);
-        progress_show(&line, &me->tally, stats.bytes_sent + stats.bytes_received, st || i + 1 == steps);
-    }
-    return st;
-}
-
-static void drop_model(trainer *me)
-{
-    weft_tensor_unref(me->h);
-    weft_tensor_unref(me->c);
-    weft_dist_optimizer_unref(me->sgd);
-    weft_remote_module_unref(me->decoder);
-    weft_remote_module_unref(me->embedding);
-    weft_module_unref(me->lstm);
-}
-
-/* ---- Results ---------------------------------------------------------------------------------------------------- */
-
-static double iterations_per_s(const tally *t)
-{
-    return tally_seconds(t) > 0 ? (double)t->updates / tally_seconds(t) : 0;
-}
-
-static void print_table(const trainer *me, const weft_stats *stats)
-{
-    const settings *s = me->set;
-    const tally *t = &me->tally;
-    char sent[16], received[16];
-    printf("\n  model                %lld words, embedding %lld, LSTM %lld x %lld, seed %lld\n", (long long)s->words,
-           (long long)s->embedding, (long long)s->layers, (long long)s->hidden, (long long)s->seed);
-    printf("  parameters           %lld here, %lld on the server\n", (long long)me->parameters[0],
-           (long long)me->parameters[1]);
-    printf("  iterations           %lld in %.2f s, %.0f a second\n", (long long)t->updates, tally_seconds(t),
-           iterations_per_s(t));
-    printf("  loss                 %.4f (at first %.4f)\n", t->loss, t->first_loss);
-    printf("  in calls             %.1f %% of the time\n", 100 * tally_communication(t));
-    printf("  sent, received       %s, %s\n", bytes_text(stats->bytes_sent, sent),
-           bytes_text(stats->bytes_received, received));
-}
-
-/* NULL if memory is out. */
-static cJSON *to_json(const trainer *me, const weft_stats *stats)
-{
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"seed", (double)me->set->seed},
-                   {"trainers", 1},
-                   {"iterations", (double)me->tally.updates},
-                   {"seconds", tally_seconds(&me->tally)},
-                   {"iterations_per_s", iterations_per_s(&me->tally)},
-                   {"loss", me->tally.loss},
-                   {"first_loss", me->tally.first_loss},
-                   {"parameters_here", (double)me->parameters[0]},
-                   {"parameters_on_server", (double)me->parameters[1]},
-                   {"communication_share", tally_communication(&me->tally)},
-                   {"bytes_sent", (double)stats->bytes_sent},
-                   {"bytes_received", (double)stats->bytes_received},
-                   {"bytes_copied_by_weft", (double)stats->bytes_copied}};
-    cJSON *json = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(json, "model", "rnn");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && whole; i++)
-        whole = cJSON_AddNumberToObject(json, numbers[i].key, numbers[i].value);
-    if (whole)
-        return json;
-    cJSON_Delete(json);
-    return NULL;
-}
-
-static weft_status deliver(trainer *me)
-{
-    weft_stats stats;
+    report r;
     weft_agent_stats(me->agent, &stats);
-    weft_status st = me->set->report ? json_file_write(me->set->report, to_json(me, &stats), &me->error) : WEFT_OK;
-    if (!st && !me->set->quiet)
-        print_table(me, &stats);
-    return st;
-}
-
-/* ---- The job ---------------------------------------------------------------------------------------------------- */
-
-/*
- * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
- * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
- * killed.
- */
-static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
-{
-    int size = weft_agent_world_size(agent);
-    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
-    weft_target *alive = calloc((size_t)size, sizeof *alive);
-    weft_future *told = NULL;
-    size_t count = 0;
-    for (int rank = 1; rank < size && alive; rank++) {
-        if (weft_agent_alive(agent, rank))
-            alive[count++] = weft_to_rank(rank);
-        else if (job && weft_job_pid(job, rank) > 0)
-            kill(weft_job_pid(job, rank), SIGKILL);
-    }
-    if (count && !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(why)), &how, &told))
-        (void)!weft_future_wait(told, WEFT_FOREVER);
-    weft_future_unref(told);
-    free(alive);
-    weft_agent_stop(agent);
-}
-
-static int fail(trainer *me, const weft_job *job, weft_status st)
-{
-    const char *why = worker_interrupted() ? "interrupted"
-                      : me->error          ? weft_error_message(me->error)
-                                           : weft_status_text(st);
-    bool alone = !weft_agent_alive(me->agent, 1);
-    dismiss(me->agent, job, why);
-    if (alone && !worker_interrupted())
-        return worker_fail("the server is gone: %s", why);
-    return worker_interrupted() ? worker_fail("interrupted") : worker_error(st, me->error);
-}
-
-static int run(trainer *me, weft_job *job)
-{
-    weft_agent_options options = worker_agent_options(&me->set->job);
-    options.job = job;
-    weft_status st = weft_agent_open(&options, &me->agent, &me->error);
-    worker_watch_children(false, NULL);
+    weft_status st = report_open(&r, me->set->report, me->set->quiet);
     if (st)
-        return worker_error(st, me->error);
-    worker_catch_signals();
-    st = train_all(me);
-    drop_model(me);
-    if (!st)
-        st = weft_rpc_sync(me->agent, weft_to_rank(1), "leave", WEFT_NO_VALUES,
-                           &(weft_rpc_options){.error = &me->error}, NULL);
-    if (!st)
-        st = deliver(me);
-    if (st)
-        return fail(me, job, st);
-    st = weft_agent_close(me->agent);
-    return st ? worker_error(st, NULL) : 0;
+        return st;
+    report_number(&r, "parameters_here", "parameters here", 0, (double)me->parameters[0]);
+    report_number(&r, "parameters_on_server", "on the server", 0, (double)me->parameters[1]);
+    report_number(&r, "iterations", "iterations", 0, (double)p->updates);
+    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
+    report_number(&r, "iterations_per_s", "iterations/s", 0, (double)p->updates / progress_seconds(p));
+    report_number(&r, "loss", "loss", 4, p->loss);
+    report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
+    report_bytes(&r, "bytes_sent", "sent", stats.bytes_sent);
+    report_bytes(&r, "bytes_received", "received", stats.bytes_received);
+    return report_close(&r);
 }
 
-static int train(const settings *set)
+static int train(const settings *s)
 {
-    trainer me = {.set = set};
-    weft_job *job = NULL;
-    weft_status st = WEFT_OK;
-    worker_watch_children(set->job.spawn, NULL);
-    if (set->job.spawn)
-        st = weft_job_open(&(weft_job_options){.count = 1}, &job, &me.error);
-    worker_watch_children(set->job.spawn, job);
-    int code = st ? worker_error(st, me.error) : run(&me, job);
-    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = worker_fail("the server exited with an error");
-    return worker_interrupted() ? 130 : code;
+    trainer me = {.set = s, .progress = {.total = s->epochs * BATCHES, .unit = "sequences", .quiet = s->quiet}};
+    weft_status st = worker_open((weft_agent_options){0}, &me.agent);
+    if (!st)
+        st = worker_meet(me.agent); /* now the server has registered its modules */
+    if (!st)
+        st = make_model(&me);
+    progress_begin(&me.progress);
+    for (int64_t i = 0; i < s->epochs * BATCHES && !st; i++)
+        st = train_step(&me, i);
+    if (!st)
+        st = deliver(&me);
+    weft_tensor_unref(me.h);
+    weft_tensor_unref(me.c);
+    weft_dist_optimizer_unref(me.sgd);
+    weft_remote_module_unref(me.decoder);
+    weft_remote_module_unref(me.embedding);
+    weft_module_unref(me.lstm);
+    return worker_end(me.agent, st, me.error);
 }
 
 int main(int argc, char **argv)
 {
-    settings set;
-    int code = parse(argc, argv, &set);
+    settings s = {
+        .words = 7, .embedding = 2, .hidden = 3, .layers = 4, .epochs = 10, .dropout = 0.5, .lr = 0.05, .seed = 1};
+    const cli_option options[] = {
+        {"words", CLI_INT, &s.words, 1, 100000000, NULL, "N", "size of the vocabulary", "7"},
+        {"embedding", CLI_INT, &s.embedding, 1, 65536, NULL, "N", "width of the embedding", "2"},
+        {"hidden", CLI_INT, &s.hidden, 1, 65536, NULL, "N", "width of the LSTM's hidden state", "3"},
+        {"layers", CLI_INT, &s.layers, 1, 64, NULL, "N", "layers of the LSTM", "4"},
+        {"epochs", CLI_INT, &s.epochs, 1, 1000000, NULL, "N", "passes over the batches", "10"},
+        {"dropout", CLI_NUMBER, &s.dropout, 0, 0.99, NULL, "X",
+         "dropout rate after the embedding, between LSTM layers, and after the LSTM", "0.5"},
+        {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e3, NULL, "X", "learning rate of SGD", "0.05"},
+        {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights, words and dropout", "1"},
+        {"report", CLI_TEXT, &s.report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+    };
+    const cli program = {.program = "rnn_model_parallel",
+                         .purpose = "trains a language model whose embedding and decoder are on another worker",
+                         .example = "rnn_model_parallel --words 1000 --embedding 64 --hidden 64 --layers 2 --epochs 5",
+                         .options = options,
+                         .count = sizeof options / sizeof *options};
+    int rank, code = cli_parse(&program, argc, argv);
+    int64_t size = 2;
+    if (code < 0)
+        code = worker_begin(&program, (worker_names){"trainer", "server"}, 2, &rank, &size);
     if (code >= 0)
         return code;
-    worker_begin("rnn_model_parallel", "trainer", "server", (int)set.job.rank);
-    return worker_flush(set.job.rank == 0 ? train(&set) : serve(&set));
+    return rank == 0 ? train(&s) : serve();
 }

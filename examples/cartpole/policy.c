@@ -2,7 +2,7 @@
 /* policy.c - a policy for the cart-pole and its gradient. */
 #include "policy.h"
 
-#include "cartpole.h"
+#include "pole.h"
 #include "common/random_stream.h"
 
 #include <math.h>
@@ -60,42 +60,32 @@ static inline uint64_t is_below(uint32_t number, uint32_t limit)
 }
 
 /* Draws two units from each random number; rates are rounded to 2^-32. */
-#define FILL_MASK(name, T)                                                                                             \
-    static void name(T *mask, int64_t units, uint64_t key, double dropout)                                             \
-    {                                                                                                                  \
-        random_stream random = {random_key(key, KEY_UNITS)};                                                           \
-        const uint32_t limit = (uint32_t)(dropout * 0x1p32);                                                           \
-        const T values[] = {(T)(1 / (1 - dropout)), 0}; /* kept, dropped */                                            \
-        for (int64_t i = 0; i + 1 < units; i += 2) {                                                                   \
-            uint64_t bits = random_u64(&random);                                                                       \
-            mask[i] = values[is_below((uint32_t)bits, limit)];                                                         \
-            mask[i + 1] = values[is_below((uint32_t)(bits >> 32), limit)];                                             \
-        }                                                                                                              \
-        if (units % 2)                                                                                                 \
-            mask[units - 1] = values[is_below((uint32_t)random_u64(&random), limit)];                                  \
+static void fill_mask(float *mask, int64_t units, uint64_t key, double dropout)
+{
+    random_stream random = {random_key(key, KEY_UNITS)};
+    const uint32_t limit = (uint32_t)(dropout * 0x1p32);
+    const float values[] = {(float)(1 / (1 - dropout)), 0}; /* kept, dropped */
+    for (int64_t i = 0; i < units; i += 2) {
+        uint64_t bits = random_u64(&random);
+        mask[i] = values[is_below((uint32_t)bits, limit)];
+        if (i + 1 < units)
+            mask[i + 1] = values[is_below((uint32_t)(bits >> 32), limit)];
     }
-
-FILL_MASK(fill_f32, float)
-FILL_MASK(fill_f64, double)
+}
 
 weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t *keys, int64_t rows)
 {
     const shape *s = weft_module_state(policy);
     if (s->dropout <= 0)
         return NULL;
-    weft_dtype dtype = weft_tensor_dtype(weft_module_parameters(policy).items[0]);
-    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows, s->hidden), dtype));
+    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows, s->hidden), WEFT_DTYPE_FLOAT32));
     if (!mask) {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
         return NULL;
     }
-    void *data = weft_tensor_data(mask);
-    for (int64_t i = 0; i < rows; i++) {
-        if (dtype == WEFT_DTYPE_FLOAT64)
-            fill_f64((double *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
-        else
-            fill_f32((float *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
-    }
+    float *data = weft_tensor_data(mask);
+    for (int64_t i = 0; i < rows; i++)
+        fill_mask(data + i * s->hidden, s->hidden, keys[i], s->dropout);
     return mask;
 }
 

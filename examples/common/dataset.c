@@ -10,22 +10,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#define CHUNK_BYTES 65536
-#define GZIP_FIRST 0x1f     /* the first byte of a gzip stream */
-#define GZIP_RATIO_MAX 1040 /* deflate cannot do better than 1032 : 1 */
-
-typedef struct source {
-    FILE *file;
-    const char *path;
-    size_t file_size;
-    bool gzip, ended; /* ended: the last gzip stream */
-    z_stream inflater;
-    uint8_t chunk[CHUNK_BYTES];
-} source;
 
 static weft_status refuse(weft_error **error, weft_status code, const char *path, const char *format, ...)
     WEFT_PRINTF(4, 5);
@@ -40,148 +26,50 @@ static weft_status refuse(weft_error **error, weft_status code, const char *path
     return code;
 }
 
-/* ---- The bytes of an IDX file, inflated if it is gzipped -------------------------------------------------------- */
-
-static weft_status source_start(source *from, weft_error **error)
-{
-    struct stat info;
-    uint8_t magic[2];
-    if (fstat(fileno(from->file), &info) != 0)
-        return refuse(error, WEFT_ERR_IO, from->path, "cannot be examined: %s", strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return refuse(error, WEFT_ERR_IO, from->path, "expected a file, found something else");
-    from->file_size = (size_t)info.st_size;
-    from->gzip = fread(magic, 1, 2, from->file) == 2 && magic[0] == GZIP_FIRST && magic[1] == 0x8b;
-    if (fseek(from->file, 0, SEEK_SET) != 0)
-        return refuse(error, WEFT_ERR_IO, from->path, "cannot be read: %s", strerror(errno));
-    if (from->gzip && inflateInit2(&from->inflater, 15 + 16) != Z_OK)
-        return refuse(error, WEFT_ERR_MEMORY, from->path, "out of memory");
-    return WEFT_OK;
-}
-
-static weft_status source_open(const char *path, source **out, weft_error **error)
-{
-    source *from = calloc(1, sizeof *from);
-    if (!from)
-        return refuse(error, WEFT_ERR_MEMORY, path, "out of memory");
-    from->path = path;
-    from->file = fopen(path, "rbe");
-    weft_status st;
-    if (!from->file)
-        st = refuse(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path, "cannot be opened: %s",
-                    strerror(errno));
-    else
-        st = source_start(from, error);
-    if (!st) {
-        *out = from;
-        return WEFT_OK;
-    }
-    if (from->file)
-        fclose(from->file);
-    free(from);
-    return st;
-}
-
-static void source_close(source *from)
-{
-    if (from->gzip)
-        inflateEnd(&from->inflater);
-    fclose(from->file);
-    free(from);
-}
-
-/* Reads more compressed bytes for the inflater; false at the end of the file. */
-static bool source_refill(source *from)
-{
-    z_stream *z = &from->inflater;
-    if (z->avail_in == 0) {
-        z->next_in = from->chunk;
-        z->avail_in = (uInt)fread(from->chunk, 1, sizeof from->chunk, from->file);
-    }
-    return z->avail_in > 0;
-}
-
-/* Begins the next gzip stream, if one follows, as in concatenated files. */
-static bool source_begin_next(source *from)
-{
-    return source_refill(from) && *from->inflater.next_in == GZIP_FIRST && inflateReset(&from->inflater) == Z_OK;
-}
-
-static weft_status source_inflate(source *from, uint8_t *into, size_t want, size_t *got, weft_error **error)
-{
-    z_stream *z = &from->inflater;
-    z->next_out = into;
-    while (*got < want && !from->ended) {
-        if (!source_refill(from))
-            return refuse(error, WEFT_ERR_FORMAT, from->path, "the gzip stream is cut off");
-        z->avail_out = want - *got > 1u << 30 ? 1u << 30 : (uInt)(want - *got);
-        uint8_t *before = z->next_out;
-        int code = inflate(z, Z_NO_FLUSH);
-        *got += (size_t)(z->next_out - before);
-        from->ended = code == Z_STREAM_END && !source_begin_next(from);
-        if (code != Z_OK && code != Z_STREAM_END)
-            return refuse(error, code == Z_MEM_ERROR ? WEFT_ERR_MEMORY : WEFT_ERR_FORMAT, from->path,
-                          "the gzip stream is damaged: %s", z->msg ? z->msg : zError(code));
-    }
-    return WEFT_OK;
-}
-
-/* Reads up to `want` bytes; *got is less only at the end of the data. */
-static weft_status source_read(source *from, uint8_t *into, size_t want, size_t *got, weft_error **error)
-{
-    *got = 0;
-    if (from->gzip) {
-        weft_status st = source_inflate(from, into, want, got, error);
-        if (st)
-            return st;
-    } else {
-        *got = fread(into, 1, want, from->file);
-    }
-    if (ferror(from->file))
-        return refuse(error, WEFT_ERR_IO, from->path, "cannot be read: %s", strerror(errno));
-    return WEFT_OK;
-}
-
-/*
- * Checks that nothing follows the data, neither more data nor bytes after the last gzip stream. Also checks its
- * checksum.
- */
-static weft_status source_end(source *from, size_t expected, weft_error **error)
-{
-    uint8_t more;
-    size_t got;
-    weft_status st = source_read(from, &more, 1, &got, error);
-    if (st)
-        return st;
-    if (got > 0)
-        return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes, found more behind them", expected);
-    if (from->gzip && source_refill(from))
-        return refuse(error, WEFT_ERR_FORMAT, from->path,
-                      "expected the end of the file behind the gzip stream, found "
-                      "more");
-    return WEFT_OK;
-}
-
 /* ---- The IDX format --------------------------------------------------------------------------------------------- */
 
-static weft_status read_exactly(source *from, uint8_t *into, size_t want, const char *what, weft_error **error)
+typedef struct source {
+    gzFile file; /* reads plain files too */
+    const char *path;
+} source;
+
+/* Reads `want` bytes, fewer only at the end of the data. */
+static weft_status read_some(const source *from, uint8_t *into, size_t want, size_t *got, weft_error **error)
+{
+    int count = gzread(from->file, into, (unsigned)want), trouble;
+    const char *why = gzerror(from->file, &trouble);
+    *got = count > 0 ? (size_t)count : 0;
+    if (trouble == Z_ERRNO)
+        return refuse(error, WEFT_ERR_IO, from->path, "cannot be read: %s", strerror(errno));
+    if (trouble == Z_BUF_ERROR)
+        return refuse(error, WEFT_ERR_FORMAT, from->path, "the gzip stream is cut off");
+    if (trouble < 0)
+        return refuse(error, WEFT_ERR_FORMAT, from->path, "the gzip stream is damaged: %s", why);
+    return WEFT_OK;
+}
+
+static weft_status read_exactly(const source *from, uint8_t *into, size_t want, const char *what, weft_error **error)
 {
     size_t got;
-    weft_status st = source_read(from, into, want, &got, error);
+    weft_status st = read_some(from, into, want, &got, error);
     if (!st && got < want)
         return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes of %s, found %zu", want, what, got);
     return st;
 }
 
-static weft_status read_dims(source *from, idx_shape expected, idx_array *array, weft_error **error)
+static weft_status read_header(const source *from, idx_shape expected, idx_array *array, weft_error **error)
 {
-    uint8_t bytes[4 * IDX_MAX_DIMS];
-    weft_status st = read_exactly(from, bytes, 4 * (size_t)array->ndim, "dimensions", error);
+    uint8_t bytes[4 * (1 + IDX_MAX_DIMS)];
+    weft_status st = read_exactly(from, bytes, 4 * (1 + (size_t)expected.ndim), "header", error);
     if (st)
         return st;
+    if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8 || bytes[3] != expected.ndim)
+        return refuse(error, WEFT_ERR_FORMAT, from->path, "expected the magic number 0000080%d, found %02x%02x%02x%02x",
+                      expected.ndim, bytes[0], bytes[1], bytes[2], bytes[3]);
+    array->ndim = expected.ndim;
     array->size = 1;
     for (int d = 0; d < array->ndim; d++) {
-        const uint8_t *b = bytes + 4 * d;
+        const uint8_t *b = bytes + 4 + 4 * d;
         array->dims[d] = (size_t)b[0] << 24 | (size_t)b[1] << 16 | (size_t)b[2] << 8 | b[3];
         if (array->dims[d] == 0)
             return refuse(error, WEFT_ERR_FORMAT, from->path, "expected a size of at least 1, found dimension %d of 0",
@@ -189,61 +77,42 @@ static weft_status read_dims(source *from, idx_shape expected, idx_array *array,
         if (expected.dims[d] && array->dims[d] != expected.dims[d])
             return refuse(error, WEFT_ERR_FORMAT, from->path, "expected dimension %d to be %zu, found %zu", d,
                           expected.dims[d], array->dims[d]);
-        if (__builtin_mul_overflow(array->size, array->dims[d], &array->size))
-            return refuse(error, WEFT_ERR_FORMAT, from->path, "the dimensions are more than memory has addresses");
+        if (array->dims[d] > IDX_MAX_BYTES / array->size)
+            return refuse(error, WEFT_ERR_FORMAT, from->path, "expected at most %zu bytes of data, found more",
+                          IDX_MAX_BYTES);
+        array->size *= array->dims[d];
     }
     return WEFT_OK;
 }
 
-static weft_status read_header(source *from, idx_shape expected, idx_array *array, weft_error **error)
+static weft_status read_array(const source *from, idx_shape expected, idx_array *array, weft_error **error)
 {
-    uint8_t magic[4];
-    weft_status st = read_exactly(from, magic, sizeof magic, "header", error);
-    if (st)
-        return st;
-    if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8 || magic[3] != expected.ndim)
-        return refuse(error, WEFT_ERR_FORMAT, from->path, "expected the magic number 0000080%d, found %02x%02x%02x%02x",
-                      expected.ndim, magic[0], magic[1], magic[2], magic[3]);
-    array->ndim = expected.ndim;
-    return read_dims(from, expected, array, error);
-}
-
-/* Checks, before memory is allocated, that a file of this size can have the dimensions of its header. */
-static weft_status check_size(const source *from, const idx_array *array, weft_error **error)
-{
-    size_t header = 4 + 4 * (size_t)array->ndim;
-    if (!from->gzip && from->file_size - header != array->size)
-        return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes after the header, found %zu", array->size,
-                      from->file_size - header);
-    if (from->gzip && array->size / GZIP_RATIO_MAX > from->file_size)
-        return refuse(error, WEFT_ERR_FORMAT, from->path,
-                      "expected %zu bytes after the header, found a file too small to hold them", array->size);
-    return WEFT_OK;
-}
-
-static weft_status read_array(source *from, idx_shape expected, idx_array *array, weft_error **error)
-{
+    uint8_t more;
+    size_t got = 0;
     weft_status st = read_header(from, expected, array, error);
-    if (!st)
-        st = check_size(from, array, error);
     if (st)
         return st;
     array->data = malloc(array->size);
     if (!array->data)
         return refuse(error, WEFT_ERR_MEMORY, from->path, "out of memory for %zu bytes", array->size);
     st = read_exactly(from, array->data, array->size, "data", error);
-    return st ? st : source_end(from, array->size, error);
+    if (!st)
+        st = read_some(from, &more, 1, &got, error); /* checks the checksum too */
+    if (!st && got > 0)
+        return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes of data, found more behind them",
+                      array->size);
+    return st;
 }
 
 weft_status idx_read(const char *path, idx_shape expected, idx_array *out, weft_error **error)
 {
     idx_array array = {0};
-    source *from = NULL;
-    weft_status st = source_open(path, &from, error);
-    if (st)
-        return st;
-    st = read_array(from, expected, &array, error);
-    source_close(from);
+    source from = {.file = gzopen(path, "rbe"), .path = path};
+    if (!from.file)
+        return refuse(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path, "cannot be opened: %s",
+                      strerror(errno));
+    weft_status st = read_array(&from, expected, &array, error);
+    gzclose(from.file);
     if (st)
         idx_fini(&array);
     else
@@ -259,57 +128,43 @@ void idx_fini(idx_array *array)
 
 /* ---- The data set ----------------------------------------------------------------------------------------------- */
 
-static const char *const prefixes[] = {[DATASET_TRAIN] = "train", [DATASET_HELD_OUT] = "t10k"};
-
 /* Finds the plain file if it exists, else the compressed one. */
-static weft_status find_file(const char *folder, dataset_part part, const char *kind, char path[PATH_MAX],
+static weft_status read_file(const char *folder, dataset_part part, const char *kind, idx_shape shape, idx_array *out,
                              weft_error **error)
 {
-    static const char *const endings[] = {"", ".gz"};
-    for (size_t i = 0; i < 2; i++) {
-        int length = snprintf(path, PATH_MAX, "%s/%s-%s%s", folder, prefixes[part], kind, endings[i]);
-        if (length < 0 || length >= PATH_MAX) {
-            *error = weft_error_create(WEFT_ERR_INVALID, "%.64s...: the path is too long", folder);
-            return WEFT_ERR_INVALID;
-        }
+    static const char *const prefixes[] = {[DATASET_TRAIN] = "train", [DATASET_HELD_OUT] = "t10k"};
+    char path[PATH_MAX];
+    for (int packed = 0; packed < 2; packed++) {
+        snprintf(path, sizeof path, "%s/%s-%s%s", folder, prefixes[part], kind, packed ? ".gz" : "");
         if (access(path, F_OK) == 0)
-            return WEFT_OK;
+            return idx_read(path, shape, out, error);
     }
     *error = weft_error_create(WEFT_ERR_NOT_FOUND, "%s: expected %s-%s there, or the same with .gz; found neither",
                                folder, prefixes[part], kind);
     return WEFT_ERR_NOT_FOUND;
 }
 
-static weft_status check_labels(const char *path, const idx_array *labels, size_t images, weft_error **error)
+static weft_status check_labels(const char *folder, const idx_array *labels, size_t images, weft_error **error)
 {
-    if (labels->size != images) {
-        *error = weft_error_create(WEFT_ERR_FORMAT, "%s: expected as many labels as images, %zu, found %zu", path,
-                                   images, labels->size);
-        return WEFT_ERR_FORMAT;
-    }
-    for (size_t i = 0; i < labels->size; i++) {
-        if (labels->data[i] >= DATASET_CLASSES) {
-            *error = weft_error_create(WEFT_ERR_FORMAT, "%s: expected labels from 0 to %d, found %d at %zu", path,
-                                       DATASET_CLASSES - 1, labels->data[i], i);
-            return WEFT_ERR_FORMAT;
-        }
-    }
+    if (labels->size != images)
+        return refuse(error, WEFT_ERR_FORMAT, folder, "expected as many labels as images, %zu, found %zu", images,
+                      labels->size);
+    for (size_t i = 0; i < labels->size; i++)
+        if (labels->data[i] >= DATASET_CLASSES)
+            return refuse(error, WEFT_ERR_FORMAT, folder, "expected labels from 0 to %d, found %d at %zu",
+                          DATASET_CLASSES - 1, labels->data[i], i);
     return WEFT_OK;
 }
 
 weft_status dataset_read(const char *folder, dataset_part part, dataset *out, weft_error **error)
 {
-    char path[PATH_MAX];
+    const idx_shape squares = {3, {0, DATASET_SIDE, DATASET_SIDE}};
     idx_array images = {0}, labels = {0};
-    weft_status st = find_file(folder, part, "images-idx3-ubyte", path, error);
+    weft_status st = read_file(folder, part, "images-idx3-ubyte", squares, &images, error);
     if (!st)
-        st = idx_read(path, (idx_shape){3, {0, DATASET_SIDE, DATASET_SIDE}}, &images, error);
+        st = read_file(folder, part, "labels-idx1-ubyte", (idx_shape){1, {0}}, &labels, error);
     if (!st)
-        st = find_file(folder, part, "labels-idx1-ubyte", path, error);
-    if (!st)
-        st = idx_read(path, (idx_shape){1, {0}}, &labels, error);
-    if (!st)
-        st = check_labels(path, &labels, images.dims[0], error);
+        st = check_labels(folder, &labels, images.dims[0], error);
     if (st) {
         idx_fini(&images);
         idx_fini(&labels);
@@ -327,7 +182,8 @@ weft_status dataset_draw(uint64_t seed, dataset_part part, size_t count, dataset
         *error = weft_error_create(WEFT_ERR_MEMORY, "out of memory for %zu drawn digits", count);
         return WEFT_ERR_MEMORY;
     }
-    digits_draw_many(random_key(seed, (uint64_t)part), 0, count, data.images, data.labels);
+    for (size_t i = 0; i < count; i++)
+        data.labels[i] = (uint8_t)digits_draw(random_key(seed, (uint64_t)part), i, data.images + i * DATASET_PIXELS);
     *out = data;
     return WEFT_OK;
 }

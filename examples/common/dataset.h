@@ -34,6 +34,7 @@ void dataset_fini(dataset *data);
 /* ---- IDX files -------------------------------------------------------------------------------------------------- */
 
 #define IDX_MAX_DIMS 3
+#define IDX_MAX_BYTES ((size_t)1 << 30)
 
 typedef struct idx_array {
     int ndim;
@@ -51,9 +52,9 @@ typedef struct idx_shape {
 } idx_shape;
 
 /*
- * Reads an IDX file of unsigned bytes, plain or gzipped (one gzip stream or several). The format is big-endian: two
- * zero bytes, the type (8: unsigned byte), the number of dimensions, the size of each dimension, then the bytes and
- * nothing else. Every field is checked before it is used, so a file from an untrusted source is safe to read.
+ * Reads an IDX file of unsigned bytes, plain or gzipped, of at most IDX_MAX_BYTES. The format is big-endian: two zero
+ * bytes, the type (8: unsigned byte), the number of dimensions, the size of each dimension, then the bytes and nothing
+ * else. Every field is checked before it is used, so a file from an untrusted source is safe to read.
  *
  * WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT (malformed, or of another shape), WEFT_ERR_MEMORY. `error` receives
  * one line with the file's name, what was expected and what was found; the caller releases it.

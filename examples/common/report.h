@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.h - how a run goes, and how it went: sums of what workers report, the live line, the JSON file. */
+/* report.h - how a training run goes, and how it went: the live line; the final table, as text and as JSON. */
 #ifndef EXAMPLES_REPORT_H
 #define EXAMPLES_REPORT_H
 
 #include <weft/status.h>
-
-#include <cjson/cJSON.h>
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,55 +11,50 @@
 
 /* Seconds on a clock that is never set. */
 double clock_seconds(void);
-/* "1.23 GB", decimal. Returns `out`. */
-const char *bytes_text(uint64_t bytes, char out[16]);
 
-/* ---- The tally: what training workers have reported so far. The lock of its owner covers it --------------------- */
+/* ---- Progress: what trainers have reported so far, shown in a line that is overwritten on a terminal ------------ */
 
-typedef struct tally {
-    int64_t updates;            /* steps of the model */
-    int64_t gradients;          /* received */
-    int64_t images;             /* that the gradients were computed from */
-    double loss, first_loss;    /* mean over about the last twenty; the first */
-    double computing, in_calls; /* seconds, summed over trainers; waiting for other trainers counts as in calls */
-    double began, ended;        /* clock_seconds: the first request for the model; the last step */
-    uint64_t bytes_sent, bytes_copied; /* of the workers that have reported them */
-} tally;
-
-/* Sets `began`, the first time it is called. */
-void tally_begin(tally *tally);
-/* Adds one gradient: its loss, its images, the seconds of computing it and of the trainer's previous call. */
-void tally_gradient(tally *tally, double loss, int64_t images, double computing, double in_call);
-/* Adds one step of the model. */
-void tally_update(tally *tally);
-/* Adds `steps` that a trainer made itself: their mean loss, and the sums of the other numbers. */
-void tally_steps(tally *tally, int64_t steps, double loss, int64_t images, double computing, double in_calls);
-/* The share of their time that trainers spent in calls, 0 to 1. */
-double tally_communication(const tally *tally);
-double tally_seconds(const tally *tally);
-
-/* ---- The live line: overwritten in place on a terminal, a new line every two seconds elsewhere ------------------ */
-
+/* The lock of its owner covers it. */
 typedef struct progress {
-    FILE *to; /* NULL: nothing is written */
-    bool live;
-    int64_t updates;  /* expected in total */
-    const char *unit; /* plural name of what the tally counts as images */
-    double last;      /* clock_seconds of the last line */
+    int64_t total;           /* updates of the model that are expected */
+    const char *unit;        /* plural name of the items: "images" */
+    bool quiet;              /* show nothing */
+    int64_t updates, items;  /* so far */
+    double loss, first_loss; /* mean over about the last twenty; the first */
+    double began, ended;     /* clock_seconds of progress_begin, and of the last update */
+    double shown;            /* clock_seconds of the last line */
 } progress;
 
-void progress_init(progress *progress, FILE *to, int64_t updates, const char *unit);
-/* Writes a line if the last one is old enough (0.2 s on a terminal, 2 s elsewhere) or if `over`. */
-void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved, bool over);
-
-/* ---- The JSON file ---------------------------------------------------------------------------------------------- */
-
+/* Starts the clock. Further calls do nothing. */
+void progress_begin(progress *progress);
+/* Adds the mean loss of `steps` steps of a trainer, and their items. */
+void progress_add(progress *progress, int64_t steps, double loss, int64_t items);
 /*
- * Writes `json` to a temporary file beside `path` and renames it to `path`; deletes `json`. `json` NULL means that
- * memory was exhausted. Links are followed, and the mode of an existing file is kept. A pipe, a device, or the file
- * that is standard output is written in place. WEFT_ERR_IO, WEFT_ERR_MEMORY; `error` receives a line with the file's
- * name.
+ * Adds updates of the model, and shows a line with the time left if the last line is old enough (0.2 s on a terminal,
+ * 2 s elsewhere), or if these are the last updates.
  */
-WEFT_NODISCARD weft_status json_file_write(const char *path, cJSON *json, weft_error **error);
+void progress_update(progress *progress, int64_t updates);
+double progress_seconds(const progress *progress);
+
+/* ---- The report: each value is a line of the table on standard output, and a value of the JSON file ------------- */
+
+typedef struct report {
+    bool quiet; /* no table */
+    FILE *json; /* NULL: no file */
+    const char *path;
+    int count; /* values in the file */
+} report;
+
+/* `path` NULL: no file. WEFT_ERR_IO: the file cannot be made; a line is printed. */
+WEFT_NODISCARD weft_status report_open(report *out, const char *path, bool quiet);
+/* Adds a value with its key in the file, and its name in the table; NULL: not in the table. `digits` behind the point
+ * are shown in the table. */
+void report_number(report *report, const char *key, const char *name, int digits, double value);
+void report_bytes(report *report, const char *key, const char *name, uint64_t bytes);
+void report_text(report *report, const char *key, const char *name, const char *value);
+/* Adds a list to the file. */
+void report_list(report *report, const char *key, const double *values, int64_t count);
+/* WEFT_ERR_IO: the file could not be written; a line is printed. */
+WEFT_NODISCARD weft_status report_close(report *report);
 
 #endif

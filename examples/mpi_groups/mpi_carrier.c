@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TAG 0
 
@@ -16,11 +15,6 @@ struct mpi_carrier {
 };
 
 /* ---- What MPI calls it ------------------------------------------------------------------------------------------ */
-
-static bool is_half(weft_dtype dtype)
-{
-    return dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16;
-}
 
 static MPI_Datatype type_of(weft_dtype dtype)
 {
@@ -39,7 +33,7 @@ static MPI_Datatype type_of(weft_dtype dtype)
         return MPI_C_BOOL;
     case WEFT_DTYPE_FLOAT16:
     case WEFT_DTYPE_BFLOAT16:
-        return MPI_UINT16_T; /* for moving; reductions use float32 */
+        return MPI_UINT16_T; /* for moving */
     case WEFT_DTYPE_INT8:
         return MPI_INT8_T;
     case WEFT_DTYPE_INT16:
@@ -97,123 +91,60 @@ static weft_status check(mpi_carrier *c, size_t count)
 
 /* ---- Reductions ------------------------------------------------------------------------------------------------- */
 
-typedef enum result { ON_ALL, ON_ROOT, A_PART_EACH } result;
-
-/* One reduction. Only A_PART_EACH reads `in`; the others work in place. */
-typedef struct reduction {
-    result where;
-    const void *in;
-    void *out;
-    size_t count; /* elements of one part */
-    weft_dtype dtype;
-    weft_op how;
-    size_t root;
-} reduction;
-
-static bool has_result(const mpi_carrier *c, const reduction *r)
+/* Checks that MPI can reduce `count` elements of the type. */
+static weft_status check_reduction(mpi_carrier *c, weft_dtype dtype, size_t count)
 {
-    return r->where != ON_ROOT || (size_t)c->rank == r->root;
+    if (dtype != WEFT_DTYPE_FLOAT16 && dtype != WEFT_DTYPE_BFLOAT16)
+        return check(c, count);
+    if (!*c->failure)
+        snprintf(c->failure, sizeof c->failure, "MPI has no %s: reduce float32", weft_dtype_name(dtype));
+    return WEFT_ERR_UNSUPPORTED;
 }
 
-static void divide(const mpi_carrier *c, const reduction *r)
+/* The end of a reduction, on a member that has its result: an average is the sum, divided. */
+static weft_status reduced(mpi_carrier *c, int code, void *result, size_t count, weft_dtype dtype, weft_op how)
 {
-    bool is_complex = r->dtype == WEFT_DTYPE_COMPLEX64 || r->dtype == WEFT_DTYPE_COMPLEX128;
-    size_t numbers = r->count * (is_complex ? 2 : 1);
-    float *single = r->out;
-    double *full = r->out;
-    if (r->dtype == WEFT_DTYPE_FLOAT32 || r->dtype == WEFT_DTYPE_COMPLEX64)
-        for (size_t i = 0; i < numbers; i++)
-            single[i] /= (float)c->size;
-    else
-        for (size_t i = 0; i < numbers; i++)
-            full[i] /= c->size;
-}
-
-/* Reduces a type that MPI has. */
-static weft_status reduce_plain(mpi_carrier *c, const reduction *r)
-{
-    int code = MPI_SUCCESS, count = (int)r->count;
-    MPI_Datatype type = type_of(r->dtype);
-    MPI_Op op = op_of(r->how, r->dtype);
-    switch (r->where) {
-    case ON_ALL:
-        code = MPI_Allreduce(MPI_IN_PLACE, r->out, count, type, op, c->comm);
-        break;
-    case ON_ROOT:
-        code = MPI_Reduce(has_result(c, r) ? MPI_IN_PLACE : r->out, r->out, count, type, op, (int)r->root, c->comm);
-        break;
-    case A_PART_EACH:
-        code = MPI_Reduce_scatter_block(r->in, r->out, count, type, op, c->comm);
-        break;
+    bool is_complex = dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128;
+    bool is_single = dtype == WEFT_DTYPE_FLOAT32 || dtype == WEFT_DTYPE_COMPLEX64;
+    for (size_t i = 0; !code && how == WEFT_OP_AVG && i < count * (is_complex ? 2 : 1); i++) {
+        if (is_single)
+            ((float *)result)[i] /= (float)c->size;
+        else
+            ((double *)result)[i] /= c->size;
     }
-    if (code == MPI_SUCCESS && r->how == WEFT_OP_AVG && has_result(c, r))
-        divide(c, r);
     return outcome(c, "a reduction", code);
-}
-
-static weft_tensor *widen(const void *data, size_t count, weft_dtype dtype)
-{
-    weft_tensor *half = weft_tensor_copy_of(WEFT_SHAPE((int64_t)count), dtype, data);
-    weft_tensor *wide = half ? weft_tensor_to(half, WEFT_DTYPE_FLOAT32) : NULL;
-    weft_tensor_unref(half);
-    return wide;
-}
-
-static weft_status narrow(weft_tensor *wide, weft_dtype dtype, void *to)
-{
-    weft_tensor *half = weft_tensor_to(wide, dtype);
-    if (!half)
-        return WEFT_ERR_MEMORY;
-    memcpy(to, weft_tensor_data(half), weft_tensor_nbytes(half));
-    weft_tensor_unref(half);
-    return WEFT_OK;
-}
-
-/* Reduces float16 and bfloat16 as float32. */
-static weft_status reduce_half(mpi_carrier *c, const reduction *r)
-{
-    bool parts = r->where == A_PART_EACH;
-    weft_tensor *in = parts ? widen(r->in, r->count * (size_t)c->size, r->dtype) : NULL;
-    weft_tensor *out = parts ? weft_tensor_empty(WEFT_SHAPE((int64_t)r->count), WEFT_DTYPE_FLOAT32)
-                             : widen(r->out, r->count, r->dtype);
-    weft_status st = out && (in || !parts) ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st) {
-        reduction wide = *r;
-        wide.dtype = WEFT_DTYPE_FLOAT32;
-        wide.in = in ? weft_tensor_data(in) : NULL;
-        wide.out = weft_tensor_data(out);
-        st = reduce_plain(c, &wide);
-    }
-    if (!st && has_result(c, r))
-        st = narrow(out, r->dtype, r->out);
-    weft_tensor_unref(out);
-    weft_tensor_unref(in);
-    return st;
-}
-
-static weft_status run_reduction(mpi_carrier *c, const reduction *r)
-{
-    weft_status st = check(c, r->count);
-    if (st)
-        return st;
-    return is_half(r->dtype) ? reduce_half(c, r) : reduce_plain(c, r);
 }
 
 static weft_status allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how)
 {
-    return run_reduction(arg, &(reduction){.where = ON_ALL, .out = data, .count = count, .dtype = dtype, .how = how});
+    mpi_carrier *c = arg;
+    weft_status st = check_reduction(c, dtype, count);
+    if (st)
+        return st;
+    int code = MPI_Allreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype), op_of(how, dtype), c->comm);
+    return reduced(c, code, data, count, dtype, how);
 }
 
 static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how, size_t root)
 {
-    return run_reduction(
-        arg, &(reduction){.where = ON_ROOT, .out = data, .count = count, .dtype = dtype, .how = how, .root = root});
+    mpi_carrier *c = arg;
+    bool here = (size_t)c->rank == root;
+    weft_status st = check_reduction(c, dtype, count);
+    if (st)
+        return st;
+    int code =
+        MPI_Reduce(here ? MPI_IN_PLACE : data, data, (int)count, type_of(dtype), op_of(how, dtype), (int)root, c->comm);
+    return reduced(c, code, data, here ? count : 0, dtype, how);
 }
 
 static weft_status reduce_scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_op how)
 {
-    return run_reduction(
-        arg, &(reduction){.where = A_PART_EACH, .in = in, .out = out, .count = count, .dtype = dtype, .how = how});
+    mpi_carrier *c = arg;
+    weft_status st = check_reduction(c, dtype, count);
+    if (st)
+        return st;
+    int code = MPI_Reduce_scatter_block(in, out, (int)count, type_of(dtype), op_of(how, dtype), c->comm);
+    return reduced(c, code, out, count, dtype, how);
 }
 
 /* ---- What moves ------------------------------------------------------------------------------------------------- */

@@ -17,9 +17,9 @@
  * MPI_THREAD_MULTIPLE. The communicator is a duplicate, which keeps messages of the group apart from those of the
  * program.
  *
- * TYPES AND REDUCTIONS. MPI lacks float16 and bfloat16. They are moved as 16-bit integers, and reduced as float32 with
- * one rounding at the end. An average is the sum of MPI, divided. bool uses MPI's logical "or" and "and". The order of
- * additions, -0 and NaN are those of MPI.
+ * TYPES AND REDUCTIONS. MPI lacks float16 and bfloat16. They are moved as 16-bit integers; a reduction of them ends the
+ * group with WEFT_ERR_UNSUPPORTED, so convert them to float32 first. An average is the sum of MPI, divided. bool uses
+ * MPI's logical "or" and "and". The order of additions, -0 and NaN are those of MPI.
  *
  * ORDER. MPI carries the operations of a group one after the other, each until it is complete. So if members send and
  * receive in a circle, one of them must receive first, as with MPI_Send.

@@ -1,92 +1,135 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* workload.c - the training of the parameter servers: model, batches, loss, accuracy. */
+/* workload.c - the training of the parameter servers: options, model, batches, loss, accuracy. */
 #include "workload.h"
 
-#include "common/dataset.h"
 #include "common/random_stream.h"
-#include "sampler.h"
 
 #include <weft/ops.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #define PIXEL_MEAN 0.1307f /* of MNIST */
 #define PIXEL_DEVIATION 0.3081f
 #define TEST_BATCH 200
 
+enum { CONVNET, RESNET50 };
 enum { FOR_WEIGHTS = 1, FOR_DRAWING, FOR_ORDER, FOR_IMAGES, FOR_TARGETS, FOR_DROPOUT }; /* streams of random numbers */
-
-struct workload {
-    const settings *settings;
-    int64_t iterations;
-    dataset data;     /* convnet, trainers: the training part */
-    dataset held_out; /* convnet: the server's, or each trainer's */
-    sampler sampler;  /* convnet, trainers */
-    bool diverged;
-};
 
 static uint64_t stream_of(const workload *w, uint64_t use)
 {
-    return random_key((uint64_t)w->settings->seed, use);
+    return random_key((uint64_t)w->seed, use);
+}
+
+/* ---- Options ---------------------------------------------------------------------------------------------------- */
+
+static const char *const models[] = {"convnet", "resnet50", NULL};
+
+static size_t list_options(workload *w, cli_option *out)
+{
+    const cli_option options[] = {
+        {"trainers", CLI_INT, &w->trainers, 1, 65535, NULL, "N",
+         "without a launcher: start N trainers as processes of this machine", "2"},
+        {"data", CLI_TEXT, &w->data, 0, 0, NULL, "DIR", "folder of IDX files in MNIST's format, plain or .gz",
+         "generated digits"},
+        {"digits", CLI_INT, &w->digits, 1, 10000000, NULL, "N", "number of generated digits for training", "6000"},
+        {"held-out", CLI_INT, &w->held_out, 1, 10000000, NULL, "N", "number of generated digits for the final test",
+         "2000"},
+        {"batch-size", CLI_INT, &w->batch_size, 1, 65536, NULL, "N", "images per batch of a trainer", "32"},
+        {"epochs", CLI_INT, &w->epochs, 1, 1000000, NULL, "N", "passes over the data", w->shared ? "8" : "5"},
+        {"iterations", CLI_INT, &w->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
+         NULL},
+        {"device", CLI_TEXT, &w->device_text, 0, 0, NULL, "DEVICE",
+         w->shared ? "where trainers compute gradients: cpu, cuda:N, or auto, the nearest GPU"
+                   : "where the server runs the model: cpu, cuda:N, or auto, the nearest GPU",
+         "cpu"},
+        {"lr", CLI_NUMBER, &w->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03"},
+        {"seed", CLI_INT, &w->seed, 0, 9007199254740992.0, NULL, "N",
+         "seed of weights, generated digits, order and dropout", "1"},
+        {"save", CLI_TEXT, &w->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
+        {"report", CLI_TEXT, &w->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &w->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+        /* Of batch_parameter_server alone: */
+        {"model", CLI_CHOICE, &w->model, 0, 0, models, NULL, "the model to train; resnet50: on random images",
+         "convnet"},
+        {"image-size", CLI_INT, &w->image_size, 32, 1024, NULL, "N", "resnet50: height and width of an image", "64"},
+        {"classes", CLI_INT, &w->classes, 2, 100000, NULL, "N", "resnet50: number of classes", "30"},
+    };
+    memcpy(out, options, sizeof options);
+    return sizeof options / sizeof *options - (w->shared ? 0 : 3);
 }
 
 /* ---- Digits ----------------------------------------------------------------------------------------------------- */
 
-static weft_status load(const workload *w, dataset_part part, dataset *out, weft_error **error)
+static int64_t parts_of(const workload *w)
 {
-    const settings *s = w->settings;
-    if (s->data)
-        return dataset_read(s->data, part, out, error);
-    int64_t count = part == DATASET_TRAIN ? s->digits : s->held_out;
-    return dataset_draw(stream_of(w, FOR_DRAWING), part, (size_t)count, out, error);
+    return w->shared ? w->trainers : 1;
 }
 
-/* In batch_parameter_server trainers share each epoch. In rpc_parameter_server each goes through all data. */
-static weft_status open_sampler(workload *w, size_t count, weft_error **error)
+static int64_t per_epoch(const workload *w)
 {
-    const settings *s = w->settings;
-    size_t part = s->job.rank > 0 ? (size_t)s->job.rank - 1 : 0;
-    bool shared = s->program == SETTINGS_BATCH;
-    uint64_t order = stream_of(w, FOR_ORDER);
-    return sampler_init(&w->sampler, shared ? order : random_key(order, part), count, (size_t)s->batch_size,
-                        shared ? part : 0, shared ? (size_t)s->trainers : 1, error);
+    return (int64_t)w->images.count / (w->batch_size * parts_of(w));
 }
 
-/* The server checks both parts too, so that a bad file is reported once, before training begins. */
+/* The server reads both parts of files, so that a bad file is reported once, before training begins. */
+static weft_status load(workload *w, dataset_part part, weft_error **error)
+{
+    dataset_fini(&w->images);
+    if (w->data)
+        return dataset_read(w->data, part, &w->images, error);
+    return dataset_draw(stream_of(w, FOR_DRAWING), part, (size_t)(part == DATASET_TRAIN ? w->digits : w->held_out),
+                        &w->images, error);
+}
+
 static weft_status open_digits(workload *w, weft_error **error)
 {
-    const settings *s = w->settings;
     weft_status st = WEFT_OK;
-    bool serves = s->job.rank == 0, tests = serves == (s->program == SETTINGS_BATCH);
-    size_t count = (size_t)s->digits;
-    if (s->data || !serves) {
-        st = load(w, DATASET_TRAIN, &w->data, error);
-        count = w->data.count;
+    w->images.count = (size_t)w->digits;
+    if (w->data || w->rank > 0)
+        st = load(w, DATASET_TRAIN, error);
+    if (!st && per_epoch(w) == 0) {
+        *error = weft_error_create(WEFT_ERR_INVALID,
+                                   "%zu images do not make a batch of %lld for %lld trainers: a "
+                                   "smaller --batch-size, please",
+                                   w->images.count, (long long)w->batch_size, (long long)parts_of(w));
+        return WEFT_ERR_INVALID;
     }
-    if (!st)
-        st = open_sampler(w, count, error);
-    if (st)
-        return st;
-    if (!s->iterations)
-        w->iterations = sampler_per_epoch(&w->sampler) * s->epochs;
-    if (serves) {
-        sampler_fini(&w->sampler);
-        dataset_fini(&w->data);
-    }
-    if (tests || (s->data && serves))
-        st = load(w, DATASET_HELD_OUT, &w->held_out, error);
-    if (!st && !tests)
-        dataset_fini(&w->held_out);
-    return st;
+    if (!st && !w->iterations)
+        w->iterations = per_epoch(w) * w->epochs;
+    if (!st && w->rank == 0)
+        return load(w, DATASET_HELD_OUT, error);
+    w->order = st ? NULL : malloc(w->images.count * sizeof *w->order);
+    return st || w->order ? st : WEFT_ERR_MEMORY;
 }
 
-static void put_image(const dataset *data, size_t index, float *pixels)
+/* Fisher and Yates's shuffle, in Durstenfeld's form (CACM 1964). */
+static void shuffle(workload *w, int64_t epoch)
 {
-    const uint8_t *image = data->images + index * DATASET_PIXELS;
-    for (int i = 0; i < DATASET_PIXELS; i++)
-        pixels[i] = ((float)image[i] / 255.0f - PIXEL_MEAN) / PIXEL_DEVIATION;
+    uint64_t seed = stream_of(w, FOR_ORDER);
+    random_stream random = {random_key(w->shared ? seed : random_key(seed, (uint64_t)w->rank), (uint64_t)epoch)};
+    for (size_t i = 0; i < w->images.count; i++)
+        w->order[i] = (uint32_t)i;
+    for (size_t i = w->images.count - 1; i > 0; i--) {
+        size_t j = random_below(&random, (uint32_t)(i + 1));
+        uint32_t swap = w->order[i];
+        w->order[i] = w->order[j];
+        w->order[j] = swap;
+    }
+    w->epoch = epoch;
+}
+
+/*
+ * If trainers share an epoch, all shuffle in the same way, and each takes its own part of a joint batch, so no image is
+ * used twice. The rest at the end of an epoch, less than a joint batch, is skipped.
+ */
+const uint32_t *workload_batch(workload *w, int64_t iteration)
+{
+    int64_t part = w->shared ? w->rank - 1 : 0;
+    if (iteration / per_epoch(w) != w->epoch)
+        shuffle(w, iteration / per_epoch(w));
+    return w->order + (iteration % per_epoch(w) * parts_of(w) + part) * w->batch_size;
 }
 
 /* The tensor on the tape's device; owned by the tape. */
@@ -116,153 +159,130 @@ static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32
     int64_t *label = weft_tensor_data(*labels);
     for (size_t i = 0; i < count; i++) {
         size_t index = indices ? indices[i] : first + i;
-        put_image(data, index, pixels + i * DATASET_PIXELS);
+        const uint8_t *image = data->images + index * DATASET_PIXELS;
+        for (int p = 0; p < DATASET_PIXELS; p++)
+            *pixels++ = ((float)image[p] / 255.0f - PIXEL_MEAN) / PIXEL_DEVIATION;
         label[i] = data->labels[index];
     }
     return x;
 }
 
-static weft_tensor *digits_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration, weft_device device)
-{
-    weft_tensor *labels;
-    const uint32_t *indices = sampler_batch(&w->sampler, iteration);
-    weft_tensor *x = digits_batch(&w->data, t, indices, 0, (size_t)w->settings->batch_size, device, &labels);
-    return weft_nll_loss(t, weft_module_forward(t, model, moved(t, x, device)), moved(t, labels, device));
-}
-
 /* ---- Random images ---------------------------------------------------------------------------------------------- */
 
-static weft_tensor *random_images(const workload *w, weft_tape *t, int64_t iteration)
+/* x [batch_size, 3, image_size, image_size], and one-hot targets [batch_size, classes]. */
+static weft_tensor *random_batch(const workload *w, weft_tape *t, int64_t iteration, weft_tensor **target)
 {
-    const settings *s = w->settings;
-    weft_shape shape = WEFT_SHAPE(s->batch_size, 3, s->image_size, s->image_size);
+    weft_shape shape = WEFT_SHAPE(w->batch_size, 3, w->image_size, w->image_size);
     weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
-    if (!x)
+    *target = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(w->batch_size, w->classes), WEFT_DTYPE_FLOAT32));
+    if (!x || !*target) {
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %d images", (int)w->batch_size);
         return NULL;
-    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)s->job.rank);
-    random_stream random = {random_key(seed, (uint64_t)iteration)};
-    float *pixels = weft_tensor_data(x);
-    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
-        pixels[i] = (float)random_normal(&random);
+    }
+    uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)w->rank);
+    random_stream classes = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)w->rank)};
+    float *rows = weft_tensor_data(*target);
+    if (weft_tensor_fill_normal(x, random_key(seed, (uint64_t)iteration), 0, 1))
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "images cannot be drawn");
+    for (int64_t i = 0; i < w->batch_size; i++)
+        rows[i * w->classes + random_below(&classes, (uint32_t)w->classes)] = 1;
     return x;
-}
-
-static weft_tensor *random_targets(const workload *w, weft_tape *t)
-{
-    const settings *s = w->settings;
-    weft_tensor *target =
-        weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(s->batch_size, s->classes), WEFT_DTYPE_FLOAT32));
-    if (!target)
-        return NULL;
-    random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)s->job.rank)};
-    float *row = weft_tensor_data(target);
-    for (int64_t i = 0; i < s->batch_size; i++, row += s->classes)
-        row[random_below(&random, (uint32_t)s->classes)] = 1;
-    return target;
-}
-
-static weft_tensor *random_loss(const workload *w, weft_tape *t, weft_module *model, int64_t iteration,
-                                weft_device device)
-{
-    weft_tensor *x = random_images(w, t, iteration), *target = random_targets(w, t);
-    if (!x || !target)
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %d images", (int)w->settings->batch_size);
-    return weft_mse_loss(t, weft_module_forward(t, model, moved(t, x, device)), moved(t, target, device));
 }
 
 /* ---- Both ------------------------------------------------------------------------------------------------------- */
 
-weft_status workload_open(const settings *s, workload **out, weft_error **error)
+int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
 {
-    workload *w = calloc(1, sizeof *w);
-    if (!w) {
-        *error = weft_error_create(WEFT_ERR_MEMORY, "out of memory");
-        return WEFT_ERR_MEMORY;
-    }
-    w->settings = s;
-    w->iterations = s->iterations;
-    weft_status st = s->model == MODEL_CONVNET ? open_digits(w, error) : WEFT_OK;
-    if (st)
-        workload_close(w);
-    else
-        *out = w;
-    return st;
+    cli_option options[24];
+    weft_error *error = NULL;
+    *w = (workload){.shared = shared,
+                    .trainers = 2,
+                    .digits = 6000,
+                    .held_out = 2000,
+                    .epochs = shared ? 8 : 5,
+                    .lr = 0.03,
+                    .seed = 1,
+                    .epoch = -1};
+    program.options = options;
+    program.count = list_options(w, options);
+    int code = cli_parse(&program, argc, argv);
+    if (code < 0 && w->model == CONVNET && (w->image_size || w->classes))
+        return cli_error(&program, "--image-size and --classes are options of --model resnet50");
+    if (code < 0 && w->model == RESNET50 && w->data)
+        return cli_error(&program, "--data is '%s': resnet50 is trained on random images", w->data);
+    int64_t size = 1 + w->trainers;
+    if (code < 0)
+        code = worker_begin(&program, (worker_names){"server", "trainer"}, 2, &w->rank, &size);
+    if (code < 0 && (w->rank == 0) != shared)
+        code = worker_choose_device(&program, w->device_text, &w->device);
+    if (code >= 0)
+        return code;
+    w->trainers = size - 1;
+    w->image_size = w->image_size ? w->image_size : 64;
+    w->classes = w->classes ? w->classes : 30;
+    w->batch_size = w->batch_size ? w->batch_size : w->model == CONVNET ? 32 : 20;
+    if (w->model == RESNET50 && !w->iterations)
+        w->iterations = 6;
+    weft_status st = w->model == CONVNET ? open_digits(w, &error) : WEFT_OK;
+    if (!st)
+        return -1;
+    workload_close(w);
+    return worker_end(NULL, st, error);
 }
 
 void workload_close(workload *w)
 {
-    if (!w)
-        return;
-    sampler_fini(&w->sampler);
-    dataset_fini(&w->data);
-    dataset_fini(&w->held_out);
-    free(w);
-}
-
-int64_t workload_iterations(const workload *w)
-{
-    return w->iterations;
+    free(w->order);
+    dataset_fini(&w->images);
 }
 
 uint64_t workload_seed(const workload *w, int64_t iteration)
 {
-    return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->settings->job.rank), (uint64_t)iteration);
+    return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->rank), (uint64_t)iteration);
 }
 
 weft_module *workload_model(const workload *w)
 {
     uint64_t seed = stream_of(w, FOR_WEIGHTS);
-    return w->settings->model == MODEL_CONVNET ? weft_mnist_convnet_create(seed)
-                                               : weft_resnet50_create(w->settings->classes, seed, NULL);
-}
-
-/* Fails the tape if the loss is not finite, because training cannot continue. */
-static void check_loss(workload *w, weft_tape *t, const weft_tensor *loss, int64_t iteration)
-{
-    const settings *s = w->settings;
-    char epoch[40] = "";
-    double value = weft_tensor_get_f64(loss, 0);
-    if (isfinite(value))
-        return;
-    w->diverged = true;
-    if (s->model == MODEL_CONVNET)
-        snprintf(epoch, sizeof epoch, "epoch %lld, ", (long long)(1 + iteration / sampler_per_epoch(&w->sampler)));
-    weft_tape_fail(t, WEFT_ERR_STATE,
-                   "the loss of trainer %d is %s in %siteration %lld of %lld, with --lr %g: a smaller one, please",
-                   (int)s->job.rank, isnan(value) ? "nan" : "infinite", epoch, (long long)iteration + 1,
-                   (long long)w->iterations, s->lr);
+    return w->model == CONVNET ? weft_mnist_convnet_create(seed) : weft_resnet50_create(w->classes, seed, NULL);
 }
 
 weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration, weft_device device)
 {
-    weft_tensor *loss = w->settings->model == MODEL_CONVNET ? digits_loss(w, t, model, iteration, device)
-                                                            : random_loss(w, t, model, iteration, device);
-    if (!weft_tape_status(t))
-        check_loss(w, t, loss, iteration);
+    weft_tensor *target, *x, *loss;
+    if (w->model == CONVNET)
+        x = digits_batch(&w->images, t, workload_batch(w, iteration), 0, (size_t)w->batch_size, device, &target);
+    else
+        x = random_batch(w, t, iteration, &target);
+    weft_tensor *scores = weft_module_forward(t, model, moved(t, x, device));
+    target = moved(t, target, device);
+    loss = w->model == CONVNET ? weft_nll_loss(t, scores, target) : weft_mse_loss(t, scores, target);
+    double value = weft_tape_status(t) ? 0 : weft_tensor_get_f64(loss, 0);
+    if (!isfinite(value))
+        weft_tape_fail(t, WEFT_ERR_STATE,
+                       "the loss of trainer %d is %s in iteration %lld of %lld, with --lr %g: a smaller one, please",
+                       w->rank, isnan(value) ? "nan" : "infinite", (long long)iteration + 1, (long long)w->iterations,
+                       w->lr);
     return weft_tape_status(t) ? NULL : loss;
 }
 
 /* Fails the tape if scores are not finite: the last steps may have ruined the model, which no loss has shown. */
-static void check_scores(workload *w, weft_tape *t, const weft_tensor *scores)
+static void check_scores(const workload *w, weft_tape *t, const weft_tensor *scores)
 {
-    for (int64_t i = 0; i < weft_tensor_numel(scores); i++) {
-        if (isfinite(weft_tensor_get_f64(scores, i)))
-            continue;
-        w->diverged = true;
-        weft_tape_fail(
-            t, WEFT_ERR_STATE,
-            "the trained model's scores of held-out images are not finite, with --lr %g: a smaller one, please",
-            w->settings->lr);
-        return;
-    }
+    for (int64_t i = 0; i < weft_tensor_numel(scores); i++)
+        if (!isfinite(weft_tensor_get_f64(scores, i)))
+            weft_tape_fail(
+                t, WEFT_ERR_STATE,
+                "the trained model's scores of held-out images are not finite, with --lr %g: a smaller one, please",
+                w->lr);
 }
 
-static weft_status count_right(workload *w, weft_module *model, size_t first, size_t count, size_t *right,
+static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right,
                                weft_error **error)
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
-    weft_tensor *x = digits_batch(&w->held_out, t, NULL, first, count, (weft_device){0}, &labels);
+    weft_tensor *x = digits_batch(&w->images, t, NULL, first, count, (weft_device){0}, &labels);
     weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);
@@ -275,20 +295,52 @@ static weft_status count_right(workload *w, weft_module *model, size_t first, si
     return st;
 }
 
-weft_status workload_accuracy(workload *w, weft_module *model, double *out, weft_error **error)
+/* Without held-out images, *out is not changed. */
+static weft_status measure_accuracy(const workload *w, weft_module *model, double *out, weft_error **error)
 {
-    size_t right = 0, all = w->held_out.count;
+    size_t right = 0, all = w->images.count;
     weft_status st = WEFT_OK;
     weft_module_train(model, false);
     for (size_t at = 0; at < all && !st; at += TEST_BATCH)
         st = count_right(w, model, at, all - at < TEST_BATCH ? all - at : TEST_BATCH, &right, error);
-    weft_module_train(model, true);
-    if (!st)
-        *out = all ? (double)right / (double)all : -1;
+    if (!st && all)
+        *out = (double)right / (double)all;
     return st;
 }
 
-bool workload_diverged(const workload *w)
+weft_status workload_deliver(workload *w, weft_module *model, const weft_module *saved, const progress *p, int64_t lost,
+                             double share_of_calls, const weft_agent *agent, weft_error **error)
 {
-    return w->diverged;
+    weft_stats stats;
+    struct rusage usage = {0};
+    report r;
+    double accuracy = -1;
+    weft_agent_stats(agent, &stats);
+    getrusage(RUSAGE_SELF, &usage);
+    weft_status st = measure_accuracy(w, model, &accuracy, error);
+    if (!st && w->save)
+        st = weft_module_save(saved, w->save, error);
+    if (!st)
+        st = report_open(&r, w->report, w->quiet);
+    if (st)
+        return st;
+    report_text(&r, "model", "model", models[w->model]);
+    report_text(&r, "device", "device", w->device_text ? w->device_text : "cpu");
+    report_number(&r, "trainers", "trainers", 0, (double)w->trainers);
+    if (lost)
+        report_number(&r, "lost", "trainers that died", 0, (double)lost);
+    report_number(&r, "iterations", "iterations", 0, (double)p->updates);
+    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
+    report_number(&r, "images_per_s", "images/s", 0, (double)p->items / progress_seconds(p));
+    report_number(&r, "loss", "loss", 4, p->loss);
+    report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
+    if (accuracy >= 0)
+        report_number(&r, "held_out_accuracy", "held-out accuracy", 4, accuracy);
+    if (share_of_calls >= 0)
+        report_number(&r, "communication_share", "share of calls", 3, share_of_calls);
+    report_bytes(&r, "bytes_sent", "server sent", stats.bytes_sent);
+    report_bytes(&r, "bytes_received", "server received", stats.bytes_received);
+    report_bytes(&r, "bytes_copied_by_weft", "copied by weft", stats.bytes_copied);
+    report_bytes(&r, "server_peak_rss_bytes", "server's peak memory", (uint64_t)usage.ru_maxrss * 1024);
+    return report_close(&r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workload.h - the training of the parameter servers: a model, its batches, loss and accuracy.
+ * workload.h - the training of the parameter servers: options, a model, its batches, loss and accuracy.
  *
  *   convnet    PyTorch's MNIST ConvNet on images of digits, with negative log-likelihood
  *   resnet50   ResNet-50 on random images, with mean squared error to one-hot targets, fixed for each trainer
@@ -13,41 +13,52 @@
 
 #include <weft/nn.h>
 
-#include "settings.h"
+#include "common/dataset.h"
+#include "common/report.h"
+#include "common/worker.h"
 
-typedef struct workload workload;
+typedef struct workload {
+    /* The options. */
+    int model; /* 0: convnet, 1: resnet50 */
+    int64_t trainers, batch_size, image_size, classes, epochs, iterations, digits, held_out, seed;
+    double lr;
+    weft_device device;
+    bool shared, quiet; /* shared: the trainers share the images of an epoch, else each goes through all */
+    const char *data, *device_text, *save, *report;
+
+    /* The data. */
+    int rank;        /* 0 is the server */
+    dataset images;  /* convnet: a trainer's training part, the server's held-out part */
+    uint32_t *order; /* a trainer's: the images of this epoch, shuffled */
+    int64_t epoch;   /* of `order`; -1: none yet */
+} workload;
 
 /*
- * Opens the data of the worker in `settings`. The server (rank 0) checks all data. In batch_parameter_server it keeps
- * the held-out part, and the trainers share the rest. In rpc_parameter_server each trainer keeps all data, in an order
- * of its own.
+ * Reads the options, finds this worker's rank (worker_begin), and opens its data. `program` has a name, a purpose and
+ * an example. batch_parameter_server (`shared`) has more options. Returns -1 to continue, or the exit code.
  */
-WEFT_NODISCARD weft_status workload_open(const settings *settings, workload **out, weft_error **error);
+int workload_open(workload *out, cli program, bool shared, int argc, char **argv);
 void workload_close(workload *workload);
-
-/* The number of batches of each trainer. */
-int64_t workload_iterations(const workload *workload);
-
-/* The seed of dropout for batch number `iteration` of this trainer. */
-uint64_t workload_seed(const workload *workload, int64_t iteration);
 
 /* Creates the model; the same seed gives the same weights. NULL: no memory. You unref it. */
 weft_module *workload_model(const workload *workload);
-
+/* The seed of dropout for batch number `iteration` of this trainer. */
+uint64_t workload_seed(const workload *workload, int64_t iteration);
+/* The images of this trainer's batch number `iteration`: `batch_size` indices, borrowed until the next call. */
+const uint32_t *workload_batch(workload *workload, int64_t iteration);
 /*
  * The loss of `model` on batch number `iteration` of this trainer, on the tape's device, `device`. The tape may record.
- * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer, epoch and iteration.
+ * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer and iteration.
  */
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration,
                            weft_device device);
-
 /*
- * For a worker that keeps held-out images: the share that `model` classifies correctly, 0 to 1; -1 if nothing is held
- * out. WEFT_ERR_STATE: the scores are NaN or infinite.
+ * On the server, after training, while the trainers wait in weft_agent_close: measures the accuracy of `model` on
+ * held-out images, saves the parameters of `saved` (--save), and writes the report. `lost` trainers died.
+ * `share_of_calls` of the trainers' time, 0 to 1; < 0: unknown. WEFT_ERR_STATE: the model's scores are NaN or infinite.
  */
-WEFT_NODISCARD weft_status workload_accuracy(workload *workload, weft_module *model, double *out, weft_error **error);
-
-/* Whether a loss or scores were NaN or infinite. Then no trainer can continue. */
-bool workload_diverged(const workload *workload);
+WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const weft_module *saved,
+                                            const progress *progress, int64_t lost, double share_of_calls,
+                                            const weft_agent *agent, weft_error **error);
 
 #endif

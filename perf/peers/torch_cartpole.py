@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial's batch-processing CartPole solver in PyTorch RPC, on CPU, with the options of examples/cartpole_batch.
+"""The tutorial's batch-processing CartPole solver in PyTorch RPC, on CPU, with the options of examples/cartpole.
 
 After "Implementing Batch RPC Processing Using Asynchronous Executions" of the PyTorch tutorials, with what a CPU needs: the
 states of a batch are cloned, since the next step overwrites them before the backward pass. The physics is CartPole-v1's, coded

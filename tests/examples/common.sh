@@ -55,27 +55,6 @@ refuses() { # refuses WORDS OPTIONS... - exit code 2 and one line with the words
   [ "$(wc -l <"$log")" = 1 ] || fail "$*: expected one line"
   says "$words" || fail "$*: expected '$words'"
 }
-refuses_fabric() { # refuses_fabric WORDS OPTIONS... - exit code 1, and weft's error about the list of fabrics
-  local words=$1 code=0
-  shift
-  "$program" "$@" >"$log" 2>&1 || code=$?
-  [ $code = 1 ] || fail "$*: expected exit code 1, found $code"
-  says "$words" || fail "$*: expected '$words'"
-}
-closed() { # closed PROGRAM OPTIONS... - ends well, with a report, whichever of standard input, output and error are closed
-  local which fd code
-  for which in 0 1 2 '0 1 2'; do
-    code=0
-    rm -f "$dir/closed.json"
-    (
-      for fd in $which; do eval "exec $fd>&-"; done
-      exec "$@" --report "$dir/closed.json"
-    ) >"$log" 2>&1 </dev/null || code=$?
-    [ $code = 0 ] || fail "$1 without descriptors $which: expected exit code 0, found $code"
-    [ "$(value iterations "$dir/closed.json")$(value episodes "$dir/closed.json")" = 2 ] ||
-      fail "$1 without descriptors $which: expected a report"
-  done
-}
 full() { # full PROGRAM OPTIONS... - output that is lost is a failure, and the line about it is not
   local code=0
   "$@" >/dev/full 2>"$log" || code=$?

@@ -6,7 +6,7 @@ set -uo pipefail
 program=$1 case=$2 stored=$3
 source "$(dirname "$0")/common.sh"
 
-steady=(--death-timeout 20000) # a machine that has other work makes nobody dead
+export WEFT_DEATH_MS=20000 # a machine that has other work makes nobody dead
 
 start() { # start OPTIONS... - a job in the background, until its first line was shown; sets job and workers, by rank from 1
   "$program" --epochs 1000000 "$@" >"$log" 2>&1 &
@@ -28,49 +28,39 @@ dies() { # dies SIGNAL RANK WORDS - all others end, and the master says who is g
   kill "-$1" "$victim"
   ends_within 20000 1 "$job" "${workers[@]}"
   says "master: $3" || fail "expected the master to name it"
-  [ "$(grep -c "the master ended the job: $3\|: $3" "$log")" -ge 2 ] || fail "expected the others to name it"
 }
 losses_of() { # losses_of TRAINER REPORT - one a line
-  tr -d ' \n\t' <"$2" | sed 's/.*"losses":\[\[\(.*\)\]\].*/\1/; s/\],\[/\n/g' | sed -n "$(($1 + 1))p" | tr ',' '\n'
+  sed -n 's/.*"losses": \[\(.*\)\].*/\1/p' "$2" | tr ',' '\n' | sed -n "$(($1 * 100 + 1)),$((($1 + 1) * 100))p"
 }
 
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option
-  for option in trainers rank world-size master-addr master-port epochs batches lr synchronous check seed report quiet; do
+  for option in trainers epochs batches lr synchronous seed report quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: ddp_rpc_hybrid' || fail "--help: expected an example"
   refuses "\-\-trainers is '0'" --trainers 0
   refuses "\-\-lr is 'fast'" --lr fast
-  refuses "go together" --rank 0
-  refuses "\-\-check needs \-\-synchronous" --check
-  refuses "unknown option .--on-death" --on-death continue
-  refuses "a world of 4 has 2" --rank 0 --world-size 4 --trainers 3
-  RANK=0 WORLD_SIZE=2 refuses "WORLD_SIZE is '2': a master, a server and a trainer are three"
-  RANK=1 refuses "WORLD_SIZE is not set"
-  refuses "\-\-report is '$dir': that is a folder" --report "$dir"
+  RANK=0 WORLD_SIZE=2 refuses "WORLD_SIZE is '2': expected at least 3"
+  RANK=1 refuses "RANK and WORLD_SIZE: expected two numbers"
 }
-case_closed() {
-  closed "$program" --epochs 1 --batches 2 "${steady[@]}"
-  full "$program" --epochs 1 --batches 2 "${steady[@]}"
-}
+case_full() { full "$program" --epochs 1 --batches 2; }
 case_trains() {
   local r=$dir/report.json key
-  "$program" --lr 0.5 --trainers 2 "${steady[@]}" --report "$r" >"$log" 2>&1 || fail "expected it to train"
-  for key in trainers iterations iterations_per_s seconds loss first_loss bags communication_share bytes_copied_by_weft; do
+  "$program" --lr 0.5 --trainers 2 --report "$r" >"$log" 2>&1 || fail "expected it to train"
+  for key in trainers iterations iterations_per_s seconds loss first_loss; do
     [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
   done
   says 'update 2000 of 2000' || fail "expected the line to tell of all iterations"
-  holds "$(value iterations "$r") == 1000 && $(value trainers "$r") == 2 && $(value synchronous "$r") == 0"
+  holds "$(value iterations "$r") == 1000 && $(value trainers "$r") == 2"
   holds "$(value loss "$r") < $(value first_loss "$r")"
 }
-# All losses of all trainers are those of one process, and the first epochs' those of PyTorch.
+# The losses of all trainers are those of one process: the first epochs' are PyTorch's.
 same_losses() {
   local r=$dir/report.json count=$1 k
-  "$program" --trainers "$count" --synchronous --check "${steady[@]}" --report "$r" >"$log" 2>&1 ||
-    fail "expected the losses of one process"
-  holds "$(value difference "$r") <= 1e-5 && $(value iterations "$r") == 1000"
+  "$program" --trainers "$count" --synchronous --report "$r" >"$log" 2>&1 || fail "expected it to train"
+  holds "$(value iterations "$r") == 1000"
   for ((k = 0; k < count; k++)); do
     [ "$(losses_of $k "$r" | grep -c .)" = 100 ] || fail "expected trainer $k to have the losses of 100 epochs"
     sed -n "s/^$count $k //p" "$stored" | tr ' ' '\n' | paste - <(losses_of $k "$r" | head -n 20) |
@@ -84,8 +74,8 @@ case_same_losses_4() { same_losses 4; }
 case_by_hand() {
   local port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)) rank p
   for rank in 0 1 2 3; do
-    "$program" --rank $rank --world-size 4 --master-addr 127.0.0.1 --master-port $port --report "$dir/report.json" --epochs 5 \
-      --synchronous --check "${steady[@]}" >"$dir/log$rank" 2>&1 &
+    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --report "$dir/report.json" --epochs 5 \
+      --synchronous >"$dir/log$rank" 2>&1 &
     pids+=($!)
   done
   for p in "${pids[@]}"; do
@@ -96,25 +86,23 @@ case_by_hand() {
 }
 case_diverges() {
   local code=0
-  "$program" --lr 1e20 "${steady[@]}" >"$log" 2>&1 || code=$?
+  "$program" --lr 1e20 >"$log" 2>&1 || code=$?
   [ $code = 1 ] || fail "expected exit code 1, found $code"
   says 'master: the loss of trainer [23] is .* in epoch 1, batch 2, with --lr 1e+20' || fail "expected it to say which loss"
 }
-case_trainer_killed() { dies KILL 3 'trainer 3 is dead'; }
+case_trainer_killed() { dies KILL 3 'worker 3 is dead'; }
 case_trainer_killed_synchronous() {
   start --trainers 2 --synchronous
   kill -KILL "$(pid_of 2)"
   ends_within 20000 1 "$job" "${workers[@]}"
-  says 'master: trainer 2 is dead' || fail "expected the master to name it"
+  says 'master: worker 2 is dead' || fail "expected the master to name it"
 }
-case_trainer_stopped() { dies STOP 4 'trainer 4 is dead'; }
-case_server_killed() { dies KILL 1 'server 1 is dead'; }
+case_trainer_stopped() { WEFT_DEATH_MS=3000 dies STOP 4 'worker 4 is dead'; }
+case_server_killed() { dies KILL 1 'worker 1 is dead'; }
 case_master_killed() {
   start
   kill -KILL "$job"
   ends_within 20000 137 "$job" "${workers[@]}"
-  says 'server 1: the master is gone' || fail "expected the server to say so"
-  says 'trainer 2: the master is gone' || fail "expected a trainer to say so"
 }
 case_interrupted() {
   start

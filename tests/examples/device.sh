@@ -5,7 +5,7 @@ set -uo pipefail
 program=$1 case=$2
 source "$(dirname "$0")/common.sh"
 
-steady=(--death-timeout 20000)
+export WEFT_DEATH_MS=20000
 
 # near KEY FILE FILE TOLERANCE - the numbers differ by at most this, relatively
 near() {
@@ -19,7 +19,7 @@ near() {
 runs() {
   local device=$1
   shift
-  "$program" "$@" "${steady[@]}" --device "$device" --report "$dir/$device" >"$log" 2>&1 && return
+  "$program" "$@" --device "$device" --report "$dir/$device" >"$log" 2>&1 && return
   ! says "the GPUs are cuda:0 to cuda:0" || { echo "one GPU alone"; exit 77; }
   fail "--device $device: expected exit code 0"
 }
@@ -42,25 +42,13 @@ case_batch() {
 
 # One trainer, because several do not wait for each other.
 case_rpc() {
-  local options=(--trainers 1 --digits 32 --held-out 20 --batch-size 4 --iterations 2 --momentum 0.5) device
+  local options=(--trainers 1 --digits 32 --held-out 20 --batch-size 4 --iterations 2) device
   for device in cpu cuda:0 cuda:1; do
     runs "$device" "${options[@]}" --save "$dir/model.$device"
     near loss "$dir/cpu" "$dir/$device" 1e-3
     near held_out_accuracy "$dir/cpu" "$dir/$device" 0
     [ "$(stat -c %s "$dir/model.cpu")" = "$(stat -c %s "$dir/model.$device")" ] || fail "expected the names of the CPU's model"
   done
-  refuses "no cuda:1000 here" --device cuda:1000
-}
-
-# The actions that are drawn, and with them the rewards, are the same unless a probability is within rounding of the number drawn.
-case_cartpole() {
-  local options=(--world-size 3 --num-episode 3 --steps 60 --quiet) device
-  for device in cpu cuda:0 cuda:1; do
-    runs "$device" "${options[@]}" --save "$dir/model"
-    [ "$(tr -d '\n' <"$dir/cpu" | grep -o '"rewards":[^]]*')" = "$(tr -d '\n' <"$dir/$device" | grep -o '"rewards":[^]]*')" ] ||
-      fail "expected the rewards of the CPU"
-  done
-  runs cuda:0 "${options[@]}" --no-batch --load "$dir/model" --render
   refuses "no cuda:1000 here" --device cuda:1000
 }
 

@@ -7,23 +7,17 @@
 
 #include "rpc/world.h"
 
-#include <cart_learner.h>
-#include <cart_observer.h>
-#include <cartpole.h>
+#include <learner.h>
+#include <observer.h>
+#include <pole.h>
 
 #define OBSERVERS 64
 #define WORLD (OBSERVERS + 1)
 #define STEPS 12
 #define LAST OBSERVERS /* the rank that comes when the others wait */
 
-static const cart_settings set = {.job.world_size = WORLD,
-                                  .steps = STEPS,
-                                  .envs = 2,
-                                  .hidden = 16,
-                                  .seed = 5,
-                                  .dropout = 0.6,
-                                  .lr = 0.01,
-                                  .gamma = 1};
+static const cart_settings set = {
+    .world_size = WORLD, .steps = STEPS, .envs = 2, .hidden = 16, .seed = 5, .dropout = 0.6, .lr = 0.01, .gamma = 1};
 static cart_learner *learner;
 static world *now;
 static int ranks[OBSERVERS];
@@ -68,22 +62,21 @@ static weft_status count_waiting(weft_call *call, void *user)
     return st;
 }
 
-static weft_function functions[4];
+static weft_function functions[3];
 
 static void choose_form(int chosen)
 {
     form = chosen;
-    functions[0] = cart_observer_functions[0];
-    functions[1] = cart_observer_functions[1];
-    functions[2] = (weft_function){.name = "count_waiting", .gives = {WEFT_TYPE_I64}, .run = count_waiting};
-    functions[3] = (weft_function){
+    functions[0] = cart_run_episode;
+    functions[1] = (weft_function){.name = "count_waiting", .gives = {WEFT_TYPE_I64}, .run = count_waiting};
+    functions[2] = (weft_function){
         .name = CART_SELECT_ACTION, .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}};
     if (form == 0) {
-        functions[3].run_batch = select_actions;
-        functions[3].batch = (weft_batch_options){
+        functions[2].run_batch = select_actions;
+        functions[2].batch = (weft_batch_options){
             .size = OBSERVERS, .wait_us = WEFT_FOREVER, .callers = ranks, .caller_count = OBSERVERS};
     } else {
-        functions[3].run = select_action;
+        functions[2].run = select_action;
     }
 }
 
@@ -124,23 +117,18 @@ static void expect_full_batches(weft_agent *agent)
 
 static void play(weft_agent *agent, void *arg)
 {
-    weft_rref *observers[WORLD];
     weft_future *episodes[WORLD];
-    weft_args about =
-        WEFT_VALUES(weft_of_i64(set.envs), weft_of_i64(STEPS), weft_of_f64(set.gamma), weft_of_i64(set.seed));
+    weft_args about = WEFT_VALUES(weft_of_i64(0), weft_of_i64(set.envs), weft_of_i64(STEPS), weft_of_f64(set.gamma),
+                                  weft_of_i64(set.seed));
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
     if (weft_agent_rank(agent) != 0)
         return; /* its episode runs while it closes */
     for (int rank = 1; rank < WORLD; rank++)
-        MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "make_observer", about, &how, &observers[rank]));
-    for (int rank = 1; rank < WORLD; rank++)
-        MUST_OK(
-            weft_rref_rpc_async(observers[rank], "run_episode", WEFT_VALUES(weft_of_i64(0)), &how, &episodes[rank]));
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "run_episode", about, &how, &episodes[rank]));
     for (int rank = 1; rank < WORLD; rank++) {
         MUST_OK(weft_future_wait(episodes[rank], WEFT_FOREVER));
         MUST_OK(weft_values_get_f64(weft_future_values(episodes[rank]), 1, &lengths[form][rank]));
         weft_future_unref(episodes[rank]);
-        weft_rref_unref(observers[rank]);
     }
     MUST(cart_learner_evaluations(learner) == (form == 0 ? STEPS : STEPS * OBSERVERS));
     if (form == 0)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "unit.h"
 
-#include <cartpole.h>
+#include <pole.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -100,26 +100,6 @@ static void trajectories_are_those_of_the_equations(void **state)
     }
 }
 
-static void many_step_as_one(void **state)
-{
-    cartpole poles[MANY];
-    int64_t actions[MANY];
-    cartpole_end ends[MANY];
-    double sums[MANY][CARTPOLE_STATE] = {{0}};
-    for (size_t i = 0; i < count; i++)
-        poles[i] = begin(&stored[i]);
-    for (int at = 1; at <= STEPS; at++) {
-        for (size_t i = 0; i < count; i++)
-            actions[i] = stored[i].actions[at - 1] - '0';
-        cartpole_step_all(poles, count, actions, ends);
-        for (size_t i = 0; i < count; i++) {
-            assert_state(&stored[i], &poles[i], sums[i]);
-            if (at == stored[i].fell)
-                assert_int_equal(ends[i], CARTPOLE_FELL);
-        }
-    }
-}
-
 static void the_limits_are_where_they_are_published(void **state)
 {
     const double steep = 12 * 2 * M_PI / 360;
@@ -156,5 +136,5 @@ static void beginnings_follow_the_seed(void **state)
     assert_true(fabs(sum / 4000) < 0.002); /* its deviation is 0.00046 */
 }
 
-UNIT_MAIN_WITH(read_trajectories, NULL, trajectories_are_those_of_the_equations, many_step_as_one,
+UNIT_MAIN_WITH(read_trajectories, NULL, trajectories_are_those_of_the_equations,
                the_limits_are_where_they_are_published, beginnings_follow_the_seed)

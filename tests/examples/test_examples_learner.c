@@ -3,15 +3,15 @@
 #include <stdint.h>
 #include "unit.h"
 
-#include <cart_learner.h>
-#include <cartpole.h>
+#include <learner.h>
+#include <pole.h>
 
 #include <string.h>
 
 enum { OBSERVERS = 3, STEPS = 5, ENVS = 2 };
 
 static const cart_settings set = {
-    .job.world_size = OBSERVERS + 1, .steps = STEPS, .envs = ENVS, .hidden = 8, .seed = 5, .lr = 0.01, .gamma = 1};
+    .world_size = OBSERVERS + 1, .steps = STEPS, .envs = ENVS, .hidden = 8, .seed = 5, .lr = 0.01, .gamma = 1};
 
 /* Of all observers at once, each with states of its own. */
 static void decide(cart_learner *learner, int step)

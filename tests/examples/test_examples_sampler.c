@@ -3,56 +3,49 @@
 #include <stdint.h>
 #include "unit.h"
 
-#include <sampler.h>
+#include <workload.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #define COUNT 100
 #define BATCH 8
 #define PARTS 3
+#define PER_EPOCH (COUNT / (BATCH * PARTS))
 
-static sampler make(uint64_t seed, size_t part)
+static workload make(int64_t seed, int rank)
 {
-    sampler s;
-    weft_error *error = NULL;
-    assert_int_equal(sampler_init(&s, seed, COUNT, BATCH, part, PARTS, &error), WEFT_OK);
-    return s;
+    workload w = {.shared = true, .trainers = PARTS, .batch_size = BATCH, .seed = seed, .rank = rank, .epoch = -1};
+    w.images.count = COUNT;
+    w.order = malloc(COUNT * sizeof *w.order);
+    assert_non_null(w.order);
+    return w;
 }
 
 static void no_image_twice_in_an_epoch(void **state)
 {
     int seen[COUNT] = {0};
-    for (size_t part = 0; part < PARTS; part++) {
-        sampler s = make(1, part);
-        assert_int_equal(sampler_per_epoch(&s), COUNT / (BATCH * PARTS));
-        for (int64_t i = 0; i < sampler_per_epoch(&s); i++)
+    for (int rank = 1; rank <= PARTS; rank++) {
+        workload w = make(1, rank);
+        for (int64_t i = 0; i < PER_EPOCH; i++)
             for (size_t k = 0; k < BATCH; k++)
-                assert_int_equal(seen[sampler_batch(&s, i)[k]]++, 0);
-        sampler_fini(&s);
+                assert_int_equal(seen[workload_batch(&w, i)[k]]++, 0);
+        workload_close(&w);
     }
 }
 
 static void orders_follow_seed_and_epoch(void **state)
 {
-    sampler a = make(1, 0), b = make(1, 0), c = make(2, 0);
+    workload a = make(1, 1), b = make(1, 1), c = make(2, 1);
     uint32_t first[BATCH];
-    memcpy(first, sampler_batch(&a, 0), sizeof first);
-    assert_memory_equal(sampler_batch(&b, 0), first, sizeof first);
-    assert_memory_not_equal(sampler_batch(&c, 0), first, sizeof first);
-    assert_memory_not_equal(sampler_batch(&a, sampler_per_epoch(&a)), first, sizeof first);
-    assert_memory_equal(sampler_batch(&a, 0), first, sizeof first);
-    sampler_fini(&a);
-    sampler_fini(&b);
-    sampler_fini(&c);
+    memcpy(first, workload_batch(&a, 0), sizeof first);
+    assert_memory_equal(workload_batch(&b, 0), first, sizeof first);
+    assert_memory_not_equal(workload_batch(&c, 0), first, sizeof first);
+    assert_memory_not_equal(workload_batch(&a, PER_EPOCH), first, sizeof first);
+    assert_memory_equal(workload_batch(&a, 0), first, sizeof first);
+    workload_close(&a);
+    workload_close(&b);
+    workload_close(&c);
 }
 
-static void too_few_images_are_refused(void **state)
-{
-    sampler s;
-    weft_error *error = NULL;
-    assert_int_equal(sampler_init(&s, 1, 23, BATCH, 0, PARTS, &error), WEFT_ERR_INVALID);
-    assert_non_null(strstr(weft_error_message(error), "23 images"));
-    weft_error_unref(error);
-}
-
-UNIT_MAIN(no_image_twice_in_an_epoch, orders_follow_seed_and_epoch, too_few_images_are_refused)
+UNIT_MAIN(no_image_twice_in_an_epoch, orders_follow_seed_and_epoch)

@@ -5,7 +5,7 @@
 usage: tests/oracle/hybrid_oracle.py > tests/data/hybrid_losses.txt      needs python3-torch; tests do not run it
 
 A line for each number of trainers and trainer: "TRAINERS TRAINER LOSS...", a mean loss for each epoch of 10 batches. Weights and batches
-are drawn as examples/ddp_rpc_hybrid/hybrid.c draws them from seed 1 (examples/common/random_stream.h: SplitMix64).
+are drawn as examples/ddp_rpc_hybrid.c draws them from seed 1 (examples/common/random_stream.h: SplitMix64).
 """
 import math
 

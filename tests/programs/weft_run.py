@@ -424,7 +424,8 @@ def case_links():
 
 def case_weft():
     examples = sys.argv[3]
-    out, _ = run("-n", "4", examples + "/batch_parameter_server", "--digits", "320", "--held-out", "100", "--epochs", "1", "--death-timeout", "20000")
+    out, _ = run("-n", "4", examples + "/batch_parameter_server", "--digits", "320", "--held-out", "100", "--epochs", "1",
+                 env=environment(WEFT_DEATH_MS="20000"))
     assert any("accuracy" in line for line in out), out
     with tempfile.TemporaryDirectory() as folder:  # the same through ssh, with the secret on its standard input
         fake(folder, "ssh", FAKE_SSH)

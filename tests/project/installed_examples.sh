@@ -33,7 +33,7 @@ make --no-print-directory -j 2 CC="$cc" CFLAGS='-O0 -Wall -Werror' hello batch_p
 
 # Not grep -q: it would close the pipe of a program that still writes.
 env -u LD_LIBRARY_PATH timeout 60 build/hello | grep -x 'rank 1: the sum of 1000000 numbers is 499999500000' >/dev/null
-env -u LD_LIBRARY_PATH timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 --batch-size 8 \
-  --iterations 2 --death-timeout 20000 | grep 'held-out accuracy' >/dev/null
+env -u LD_LIBRARY_PATH WEFT_DEATH_MS=20000 timeout 60 build/batch_parameter_server --trainers 1 --digits 64 --held-out 10 \
+  --batch-size 8 --iterations 2 | grep 'held-out accuracy' >/dev/null
 ldd build/batch_parameter_server | grep -F "$(realpath "$prefix")/" >/dev/null ||
   { echo "the program uses no library of $prefix"; exit 1; }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cartpole.c - CartPole-v1.
+ * pole.c - CartPole-v1.
  *
  * Products and sums are rounded one by one, in the published order; the build disables contraction for this file. A
  * swinging pole amplifies a difference in the last bit with every turn, so any other order gives other trajectories.
  */
-#include "cartpole.h"
+#include "pole.h"
 
 #include "common/random_stream.h"
 
@@ -49,12 +49,6 @@ cartpole_end cartpole_step(cartpole *pole, int action)
     if (fabs(pole->x) > FARTHEST || fabs(pole->angle) > STEEPEST)
         return CARTPOLE_FELL;
     return pole->steps >= CARTPOLE_LONGEST ? CARTPOLE_CUT : CARTPOLE_GOES_ON;
-}
-
-void cartpole_step_all(cartpole *poles, size_t count, const int64_t *actions, cartpole_end *ends)
-{
-    for (size_t i = 0; i < count; i++)
-        ends[i] = cartpole_step(&poles[i], (int)actions[i]);
 }
 
 void cartpole_observe(const cartpole *pole, float state[CARTPOLE_STATE])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cartpole.h - CartPole-v1: a pole stands on a cart, which is pushed to the left or to the right so that the pole does
+ * pole.h - CartPole-v1: a pole stands on a cart, which is pushed to the left or to the right so that the pole does
  * not fall.
  *
  * The equations are those of Barto, Sutton and Anderson (Neuronlike adaptive elements that can solve difficult learning
@@ -8,10 +8,9 @@
  * Euler steps of 20 ms, a reward of 1 for every step. Numbers are float64. The same seeds and actions give the same
  * numbers.
  */
-#ifndef EXAMPLES_CARTPOLE_H
-#define EXAMPLES_CARTPOLE_H
+#ifndef EXAMPLES_POLE_H
+#define EXAMPLES_POLE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define CARTPOLE_STATE 4 /* numbers of a state, in the order of struct cartpole */
@@ -38,8 +37,6 @@ void cartpole_reset(cartpole *pole, uint64_t seed);
  * round.
  */
 cartpole_end cartpole_step(cartpole *pole, int action);
-/* Makes one step of `count` poles, with an action and an end each. */
-void cartpole_step_all(cartpole *poles, size_t count, const int64_t *actions, cartpole_end *ends);
 /* The input of the policy. */
 void cartpole_observe(const cartpole *pole, float state[CARTPOLE_STATE]);
 
