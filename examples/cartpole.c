@@ -345,7 +345,7 @@ static int parse(int argc, char **argv, settings *s, int *rank)
     if (l->envs * l->steps > CART_MOST_MOVES)
         return cli_error(&program, "--envs times --steps is %lld: expected at most %d", (long long)(l->envs * l->steps),
                          CART_MOST_MOVES);
-    return worker_begin(&program, (worker_names){"agent", "observer"}, 2, rank, &l->world_size);
+    return worker_begin(&program, "agent", "observer", 2, rank, &l->world_size);
 }
 
 int main(int argc, char **argv)

@@ -414,7 +414,7 @@ int main(int argc, char **argv)
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = FIRST_TRAINER + s.trainers;
     if (code < 0)
-        code = worker_begin(&program, (worker_names){"master", "worker"}, FIRST_TRAINER + 1, &rank, &size);
+        code = worker_begin(&program, "master", "worker", FIRST_TRAINER + 1, &rank, &size);
     if (code >= 0)
         return code;
     s.trainers = size - FIRST_TRAINER;

@@ -373,7 +373,7 @@ int main(int argc, char **argv)
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = 1 + STAGES;
     if (code < 0)
-        code = worker_begin(&program, (worker_names){"master", "stage"}, 1 + STAGES, &rank, &size);
+        code = worker_begin(&program, "master", "stage", 1 + STAGES, &rank, &size);
     if (code >= 0)
         return code;
     if (s.piece > s.batch)

@@ -287,7 +287,7 @@ int main(int argc, char **argv)
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = 2;
     if (code < 0)
-        code = worker_begin(&program, (worker_names){"trainer", "server"}, 2, &rank, &size);
+        code = worker_begin(&program, "trainer", "server", 2, &rank, &size);
     if (code >= 0)
         return code;
     return rank == 0 ? train(&s) : serve();

@@ -15,7 +15,7 @@
 #define HURRY_MS 500     /* the same after a failure */
 
 static char who[96] = "worker", interrupted[128];
-static const char *others_name;
+static const char *other_name;
 static int64_t others; /* to start */
 static weft_job *job;
 
@@ -37,7 +37,7 @@ static void catch_signals(int rank)
     sigaction(SIGTERM, &action, NULL);
 }
 
-int worker_begin(const cli *program, worker_names names, int least, int *rank, int64_t *size)
+int worker_begin(const cli *program, const char *first, const char *other, int least, int *rank, int64_t *size)
 {
     int given = 0;
     bool launched = weft_job_is_launched(rank, &given);
@@ -52,19 +52,19 @@ int worker_begin(const cli *program, worker_names names, int least, int *rank, i
     if (*size < least)
         return cli_error(program, "WORLD_SIZE is '%d': expected at least %d workers", given, least);
     if (*rank == 0)
-        snprintf(who, sizeof who, "%s: %s", program->program, names.first);
+        snprintf(who, sizeof who, "%s: %s", program->program, first);
     else
-        snprintf(who, sizeof who, "%s: %s %d", program->program, names.other, *rank);
-    others_name = names.other;
+        snprintf(who, sizeof who, "%s: %s %d", program->program, other, *rank);
+    other_name = other;
     catch_signals(*rank);
     return -1;
 }
 
 static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    (void)agent, (void)arg;
-    if (event == WEFT_MEMBER_DEAD)
-        worker_note("%s %d is dead: %s", others_name, rank, why);
+    (void)arg;
+    if (event == WEFT_MEMBER_DEAD && weft_agent_rank(agent) == 0)
+        worker_note("%s %d is dead: %s", other_name, rank, why);
     if (event != WEFT_MEMBER_SELF_EVICTED && event != WEFT_MEMBER_STORE_LOST)
         return;
     worker_note(event == WEFT_MEMBER_STORE_LOST ? "rank 0 is gone: %s" : "declared dead, and out of the job: %s", why);
@@ -97,10 +97,10 @@ weft_status worker_meet(weft_agent *agent)
 
 int worker_end(weft_agent *agent, weft_status status, weft_error *error)
 {
+    int code = error ? 1 : weft_report(status);
     if (error)
         worker_note("%s", weft_error_message(error));
     weft_error_unref(error);
-    int code = error ? 1 : weft_report(status);
     if (status)
         weft_agent_stop(agent);
     else

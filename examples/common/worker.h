@@ -13,21 +13,17 @@
 
 #include "cli.h"
 
-/* The names in messages: of rank 0 ("server"), and of the others ("trainer"). */
-typedef struct worker_names {
-    const char *first, *other;
-} worker_names;
-
 /*
- * Finds the rank of this process. `*size` is the number of workers that rank 0 has if it starts the others itself, and
- * receives the number of workers. SIGINT and SIGTERM end rank 0 with a message and exit code 130, and the other workers
- * without a message. Returns -1 to continue, or the exit code to end with: the launcher's number of workers is below
- * `least`, or the launcher gives no rank.
+ * Finds the rank of this process. Messages call rank 0 `first` ("server"), and the others `other` ("trainer"). `*size`
+ * is the number of workers that rank 0 has if it starts the others itself, and receives the number of workers. SIGINT
+ * and SIGTERM end rank 0 with a message and exit code 130, and the other workers without a message. Returns -1 to
+ * continue, or the exit code to end with: the launcher's number of workers is below `least`, or the launcher gives no
+ * rank.
  */
-int worker_begin(const cli *program, worker_names names, int least, int *rank, int64_t *size);
+int worker_begin(const cli *program, const char *first, const char *other, int least, int *rank, int64_t *size);
 /*
  * Starts the other workers, if no launcher has, and opens the agent. Rank 0 detects deaths of all others. Without a
- * function `on_membership` a message reports each death, and the process exits when the job is over for it. The log has
+ * function `on_membership` rank 0 prints each death, and the others exit when the job is over for them. The log has
  * the detail of a failure.
  */
 WEFT_NODISCARD weft_status worker_open(weft_agent_options options, weft_agent **out);

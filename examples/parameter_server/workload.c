@@ -212,7 +212,7 @@ int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
         return cli_error(&program, "--data is '%s': resnet50 is trained on random images", w->data);
     int64_t size = 1 + w->trainers;
     if (code < 0)
-        code = worker_begin(&program, (worker_names){"server", "trainer"}, 2, &w->rank, &size);
+        code = worker_begin(&program, "server", "trainer", 2, &w->rank, &size);
     if (code < 0 && (w->rank == 0) != shared)
         code = worker_choose_device(&program, w->device_text, &w->device);
     if (code >= 0)

@@ -63,6 +63,21 @@ case_two_workers() { forms 2 --num-episode 3; }
 case_four_workers() { forms 4 --num-episode 3; }
 case_many_poles() { forms 3 --num-episode 2 --steps 120 --envs 5 --hidden 33; }
 
+case_by_hand() { # three workers that nobody of us started
+  local rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  for rank in 0 1 2; do
+    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --num-episode 2 \
+      --report "$dir/by_hand" >"$dir/log$rank" 2>&1 &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir"/log?)"
+  done
+  train "$dir/spawned" "$program" --num-episode 2 --world-size 3
+  same_rewards "$dir/by_hand" "$dir/spawned"
+}
+
 strays() { # strays WORDS HOW PROGRAM OPTIONS... - rank 2 of three goes wrong that way: the agent ends with these words, and nobody stays
   local words=$1 how=$2 rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
   shift 2

@@ -19,6 +19,14 @@ start() { # start OPTIONS... - a job in the background, until its first update w
   pids+=("${trainers[@]}")
 }
 
+shown() { grep -c 'update [1-9]' "$log"; }                                   # lines
+updates() { grep -o 'update [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*'; } # as the last line has it
+beyond() { [ "$("$1")" -gt "$2" ]; }                                         # beyond COUNT NUMBER
+trains_on() { # updates are made that were not made before: the lines come anyway
+  within 300 beyond shown "$(shown)" || fail "expected a line about progress"
+  within 300 beyond updates "$(updates)" || fail "expected training to go on after update $(updates)"
+}
+
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option

@@ -33,7 +33,7 @@ case_full() { full "$program" --epochs 1; }
 case_trains() {
   local r=$dir/report.json key
   "$program" --report "$r" >"$log" 2>&1 || fail "expected it to train"
-  for key in trainers iterations iterations_per_s seconds loss first_loss bytes_sent; do
+  for key in iterations iterations_per_s seconds loss first_loss bytes_sent; do
     [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
   done
   holds "$(value iterations "$r") == 50"
