@@ -37,7 +37,8 @@ static size_t list_options(workload *w, cli_option *out)
         {"digits", CLI_INT, &w->digits, 1, 10000000, NULL, "N", "number of generated digits for training", "6000"},
         {"held-out", CLI_INT, &w->held_out, 1, 10000000, NULL, "N", "number of generated digits for the final test",
          "2000"},
-        {"batch-size", CLI_INT, &w->batch_size, 1, 65536, NULL, "N", "images per batch of a trainer", "32"},
+        {"batch-size", CLI_INT, &w->batch_size, 1, 65536, NULL, "N", "images per batch of a trainer",
+         w->shared ? "32; resnet50: 20" : "32"},
         {"epochs", CLI_INT, &w->epochs, 1, 1000000, NULL, "N", "passes over the data", w->shared ? "8" : "5"},
         {"iterations", CLI_INT, &w->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
          NULL},
@@ -45,7 +46,7 @@ static size_t list_options(workload *w, cli_option *out)
          w->shared ? "where trainers compute gradients: cpu, cuda:N, or auto, the nearest GPU"
                    : "where the server runs the model: cpu, cuda:N, or auto, the nearest GPU",
          "cpu"},
-        {"lr", CLI_NUMBER, &w->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03"},
+        {"lr", CLI_NUMBER, &w->lr, 1e-9, 1e3, NULL, "X", "learning rate", w->shared ? "0.03; resnet50: 0.001" : "0.03"},
         {"seed", CLI_INT, &w->seed, 0, 9007199254740992.0, NULL, "N",
          "seed of weights, generated digits, order and dropout", "1"},
         {"save", CLI_TEXT, &w->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
@@ -200,7 +201,6 @@ int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
                     .digits = 6000,
                     .held_out = 2000,
                     .epochs = shared ? 8 : 5,
-                    .lr = 0.03,
                     .seed = 1,
                     .epoch = -1};
     program.options = options;
@@ -220,6 +220,7 @@ int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
     w->trainers = size - 1;
     w->image_size = w->image_size ? w->image_size : 64;
     w->classes = w->classes ? w->classes : 30;
+    w->lr = w->lr > 0 ? w->lr : w->model == CONVNET ? 0.03 : 0.001;
     w->batch_size = w->batch_size ? w->batch_size : w->model == CONVNET ? 32 : 20;
     if (w->model == RESNET50 && !w->iterations)
         w->iterations = 6;
@@ -331,7 +332,7 @@ weft_status workload_deliver(workload *w, weft_module *model, const weft_module 
         report_number(&r, "lost", "trainers that died", 0, (double)lost);
     report_number(&r, "iterations", "iterations", 0, (double)p->updates);
     report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
-    report_number(&r, "images_per_s", "images/s", 0, (double)p->items / progress_seconds(p));
+    report_number(&r, "images_per_s", "images/s", 1, (double)p->items / progress_seconds(p));
     report_number(&r, "loss", "loss", 4, p->loss);
     report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
     if (accuracy >= 0)
