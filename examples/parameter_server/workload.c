@@ -4,6 +4,7 @@
 
 #include "common/random_stream.h"
 
+#include <weft/job.h>
 #include <weft/ops.h>
 
 #include <math.h>
@@ -213,10 +214,14 @@ int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
     int64_t size = 1 + w->trainers;
     if (code < 0)
         code = worker_begin(&program, "server", "trainer", 2, &w->rank, &size);
-    if (code < 0 && (w->rank == 0) != shared)
-        code = worker_choose_device(&program, w->device_text, &w->device);
+    bool computes = (w->rank == 0) != shared; /* if not, a process that starts trainers still checks the option */
+    weft_device device = {0};
+    if (code < 0 && (computes || !weft_job_is_launched(NULL, NULL)))
+        code = worker_choose_device(&program, w->device_text, &device);
     if (code >= 0)
         return code;
+    if (computes)
+        w->device = device;
     w->trainers = size - 1;
     w->image_size = w->image_size ? w->image_size : 64;
     w->classes = w->classes ? w->classes : 30;
