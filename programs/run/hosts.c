@@ -17,41 +17,33 @@
 #include <unistd.h>
 
 #define SLOTS_MOST 65536
-#define LINE_BYTES 4096
 #define LINES_MOST 65536
-#define RESOLVE_MS 5000 /* for all names together */
+#define FILE_MOST (16 << 20)
+#define NAME_MOST 255
+#define RESOLVED_MOST 1024  /* names that are resolved */
+#define RESOLVE_MS 5000     /* for all of them together */
+#define RESOLVE_MANY_MS 500 /* the same, if they are more than LOOKUPS_MAX: a long list must not take seconds */
 #define LOOKUPS_MAX 64
 
-/* The room doubles when the count is a power of two. NULL: out of memory. */
-static host *add_host(host_list *list, const char *name, host_method method)
+/* The room doubles when the count is a power of two. False: out of memory. */
+static bool add_host(host_list *list, const char *name, host_method method, int slots)
 {
     if ((list->count & (list->count - 1)) == 0) {
         host *larger = realloc(list->items, (list->count ? 2 * list->count : 1) * sizeof *larger);
         if (!larger)
-            return NULL;
+            return false;
         list->items = larger;
     }
     host *added = &list->items[list->count];
-    *added = (host){.name = strdup(name), .method = method};
+    *added = (host){.name = strdup(name), .method = method, .slots = slots};
     list->count += added->name ? 1 : 0;
-    return added->name ? added : NULL;
-}
-
-/* The host of that name, which is added if it is new. NULL: out of memory. */
-static host *host_named(host_list *list, const char *name, host_method method)
-{
-    for (size_t i = list->count; i-- > 0;) /* equal names often follow one another */
-        if (strcasecmp(list->items[i].name, name) == 0)
-            return &list->items[i];
-    return add_host(list, name, method);
+    return added->name;
 }
 
 void hosts_here(host_list *made, int slots)
 {
     *made = (host_list){0};
-    host *one = add_host(made, "localhost", HOST_HERE);
-    if (one)
-        one->slots = slots;
+    (void)add_host(made, "localhost", HOST_HERE, slots);
 }
 
 const char *host_address(const host *one)
@@ -128,24 +120,20 @@ static bool check_name(const char *name, const char *path, int number)
                 (int)(length < 200 ? length : 200), name, name + length + 1);
         return false;
     }
-    if (strchr(name, ','))
-        fprintf(stderr, "weft-run: %s:%d: '%s': write one host a line, without commas\n", path, number,
-                shown(name, text));
-    if (strchr(name, ','))
-        return false;
-    bool is_text = true;
+    bool is_text = strlen(name) <= NAME_MOST, has_comma = strchr(name, ',');
     for (const char *at = name; *at; at++)
         is_text = is_text && (unsigned char)*at > ' ' && *at != 0x7f;
-    if (is_text && *name != '-' && !strchr(name, '='))
+    if (is_text && !has_comma && *name != '-' && !strchr(name, '='))
         return true;
-    fprintf(stderr, "weft-run: %s:%d: '%s' is no name of a host\n", path, number, shown(name, text));
+    fprintf(stderr, "weft-run: %s:%d: '%s'%s\n", path, number, shown(name, text),
+            has_comma ? ": write one host a line, without commas" : " is no name of a host");
     return false;
 }
 
 static bool read_line(host_list *list, char *line, const char *path, int number)
 {
     char *rest = NULL;
-    line[strcspn(line, "#\n")] = '\0';
+    line[strcspn(line, "#")] = '\0';
     const char *name = strtok_r(line, " \t\r", &rest);
     int slots = 1;
     if (!name)
@@ -162,121 +150,180 @@ static bool read_line(host_list *list, char *line, const char *path, int number)
         }
         slots = given > 0 ? given : slots;
     }
-    host *one = host_named(list, name, is_this_machine(name) ? HOST_HERE : HOST_SSH);
-    if (one)
-        one->slots += one->slots < SLOTS_MOST ? slots : 0;
-    return one != NULL;
+    return add_host(list, name, is_this_machine(name) ? HOST_HERE : HOST_SSH, slots);
 }
 
-/* ---- Two names of one machine ----------------------------------------------------------------------------------- */
-
-/* Resolves the names of all hosts, LOOKUPS_MAX at a time. NULL: no address of that host is known. */
-static void resolve_all(const host_list *list, struct addrinfo **addresses)
+/* Changes `text`, which ends with a NUL behind `size` bytes. */
+static bool read_lines(host_list *made, char *text, size_t size, const char *path)
 {
-    wfi_lookup *lookups[LOOKUPS_MAX];
-    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, RESOLVE_MS);
-    for (size_t from = 0; from < list->count && wfi_now(&wfi_clock_real) < deadline_ns; from += LOOKUPS_MAX) {
-        size_t count = list->count - from < LOOKUPS_MAX ? list->count - from : LOOKUPS_MAX;
-        for (size_t i = 0; i < count; i++) {
-            const host *one = &list->items[from + i];
-            char own[HOST_NAME_MAX + 1] = "";
-            (void)gethostname(own, sizeof own - 1);
-            lookups[i] = wfi_lookup_begin(one->method == HOST_HERE ? own : host_address(one), 0, 0);
-        }
-        for (size_t i = 0; i < count; i++)
-            (void)wfi_lookup_end(lookups[i], deadline_ns, &addresses[from + i]);
-    }
-}
-
-static bool share_address(const struct addrinfo *a, const struct addrinfo *b)
-{
-    for (const struct addrinfo *x = a; x; x = x->ai_next)
-        for (const struct addrinfo *y = b; y; y = y->ai_next)
-            if (x->ai_addrlen == y->ai_addrlen && memcmp(x->ai_addr, y->ai_addr, x->ai_addrlen) == 0)
-                return true;
-    return false;
-}
-
-static bool have_one_user(const host *a, const host *b)
-{
-    size_t of_a = (size_t)(host_address(a) - a->name), of_b = (size_t)(host_address(b) - b->name);
-    return of_a == of_b && memcmp(a->name, b->name, of_a) == 0;
-}
-
-/* Names that resolve to one address are one host, so that the ranks of its workers on the machine are right. */
-static bool merge_names(host_list *list, const char *path)
-{
-    size_t count = list->count, kept = 0;
-    size_t *of = calloc(count, sizeof *of); /* the place in `addresses` of each kept host */
-    struct addrinfo **addresses = calloc(count, sizeof(struct addrinfo *));
-    bool ok = of && addresses;
-    if (ok && count > 1)
-        resolve_all(list, addresses);
-    for (size_t i = 0; i < count && of && addresses; i++) {
-        host *one = &list->items[i], *same = NULL;
-        for (size_t k = 0; k < kept && !same; k++)
-            if ((one->method == HOST_HERE && list->items[k].method == HOST_HERE) ||
-                share_address(addresses[of[k]], addresses[i]))
-                same = &list->items[k];
-        if (same && !have_one_user(same, one)) {
-            fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
-                    same->name, one->name);
-            ok = false;
-        }
-        if (same) {
-            same->slots += one->slots < SLOTS_MOST - same->slots ? one->slots : SLOTS_MOST - same->slots;
-            free(one->name);
-            continue;
-        }
-        of[kept] = i;
-        list->items[kept++] = *one;
-    }
-    list->count = of && addresses ? kept : count;
-    for (size_t i = 0; i < count && addresses; i++)
-        if (addresses[i])
-            freeaddrinfo(addresses[i]);
-    free(addresses);
-    free(of);
-    return ok;
-}
-
-/* ---- The file --------------------------------------------------------------------------------------------------- */
-
-/* False: the file is too long, or no text. */
-static bool read_lines(host_list *made, FILE *file, const char *path)
-{
-    char line[LINE_BYTES];
-    bool ok = true;
-    for (int number = 1; ok && fgets(line, sizeof line, file); number++) {
-        bool is_whole = strchr(line, '\n') || feof(file);
-        if (number > LINES_MOST || !is_whole) {
-            fprintf(stderr, "weft-run: %s:%d: no hosts file: more than %d lines, a line of %d bytes, or a zero byte\n",
-                    path, number, LINES_MOST, LINE_BYTES);
+    bool has_mark = strncmp(text, "\xef\xbb\xbf", 3) == 0; /* of UTF-8 */
+    char *line = text + (has_mark ? 3 : 0);
+    for (int number = 1; line < text + size; number++) {
+        size_t length = strcspn(line, "\n");
+        bool is_zero = line[length] == '\0' && line + length < text + size;
+        if (is_zero || number > LINES_MOST) {
+            fprintf(stderr, "weft-run: %s:%d: no hosts file: ", path, number);
+            fprintf(stderr, is_zero ? "a zero byte\n" : "more than %d lines\n", LINES_MOST);
             return false;
         }
-        bool has_mark = number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0; /* of UTF-8 */
-        ok = read_line(made, line + (has_mark ? 3 : 0), path, number);
+        line[length] = '\0';
+        if (!read_line(made, line, path, number))
+            return false;
+        line += length + 1;
     }
-    return ok;
+    return true;
 }
 
 bool hosts_read(host_list *made, const char *path)
 {
     FILE *file = fopen(path, "re");
+    char *text = malloc(FILE_MOST + 1);
+    size_t size = file && text ? fread(text, 1, FILE_MOST, file) : 0;
+    bool ok = file && text && !ferror(file);
     *made = (host_list){0};
-    if (!file) {
+    if (!ok) {
         fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
-        return false;
+    } else {
+        text[size] = '\0';
+        ok = read_lines(made, text, size, path);
     }
-    bool ok = read_lines(made, file, path);
-    if (ok && ferror(file))
-        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(errno));
-    else if (ok && made->count == 0)
-        fprintf(stderr, "weft-run: --hosts: %s names no host\n", path);
-    ok = ok && !ferror(file) && made->count > 0 && merge_names(made, path);
-    fclose(file);
+    if (ok && (made->count == 0 || size == FILE_MOST)) {
+        fprintf(stderr, "weft-run: --hosts: %s %s\n", path, made->count ? "is too large" : "names no host");
+        ok = false;
+    }
+    if (file)
+        fclose(file);
+    free(text);
+    return ok;
+}
+
+/* ---- Two names of one machine ----------------------------------------------------------------------------------- */
+
+/* A name or an address of a host. Two hosts that share one are one machine. */
+typedef struct key {
+    const char *name;
+    const struct addrinfo *address; /* NULL: it is a name */
+    size_t index;
+} key;
+
+static int compare(const key *a, const key *b)
+{
+    if (!a->address || !b->address)
+        return a->address ? 1 : b->address ? -1 : strcasecmp(a->name, b->name);
+    if (a->address->ai_addrlen != b->address->ai_addrlen)
+        return a->address->ai_addrlen < b->address->ai_addrlen ? -1 : 1;
+    return memcmp(a->address->ai_addr, b->address->ai_addr, a->address->ai_addrlen);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const key *one = a, *other = b;
+    int order = compare(one, other);
+    return order ? order : one->index < other->index ? -1 : one->index > other->index;
+}
+
+/* Resolves the names of the first RESOLVED_MOST hosts, LOOKUPS_MAX at a time. NULL: no address of that host is known.
+ * Returns the number of addresses. */
+static size_t resolve_all(const host_list *list, struct addrinfo **addresses)
+{
+    wfi_lookup *lookups[LOOKUPS_MAX];
+    size_t last = list->count < RESOLVED_MOST ? list->count : RESOLVED_MOST, found = 0;
+    uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, last > LOOKUPS_MAX ? RESOLVE_MANY_MS : RESOLVE_MS);
+    last = last == 1 ? 0 : last; /* there is nothing to compare it with */
+    char own[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(own, sizeof own - 1);
+    for (size_t from = 0; from < last && wfi_now(&wfi_clock_real) < deadline_ns; from += LOOKUPS_MAX) {
+        size_t count = last - from < LOOKUPS_MAX ? last - from : LOOKUPS_MAX;
+        for (size_t i = 0; i < count; i++) {
+            const host *one = &list->items[from + i];
+            lookups[i] = wfi_lookup_begin(one->method == HOST_HERE ? own : host_address(one), 0, 0);
+        }
+        for (size_t i = 0; i < count; i++) {
+            (void)wfi_lookup_end(lookups[i], deadline_ns, &addresses[from + i]);
+            for (const struct addrinfo *each = addresses[from + i]; each; each = each->ai_next)
+                found++;
+        }
+    }
+    return found;
+}
+
+/* The first host of those that are one machine with this one. */
+static size_t first_of(const size_t *same, size_t index)
+{
+    while (same[index] != index)
+        index = same[index];
+    return index;
+}
+
+/* Sets same[i] to a host that is one machine with i and not behind it: i itself if there is none. */
+static bool find_same(const host_list *list, struct addrinfo **addresses, size_t *same)
+{
+    size_t count = 0;
+    key *keys = calloc(list->count + resolve_all(list, addresses), sizeof *keys);
+    for (size_t i = 0; keys && i < list->count; i++) {
+        const host *one = &list->items[i];
+        same[i] = i;
+        keys[count++] = (key){.name = one->method == HOST_HERE ? "localhost" : host_address(one), .index = i};
+        for (const struct addrinfo *each = addresses[i]; each; each = each->ai_next)
+            keys[count++] = (key){.address = each, .index = i};
+    }
+    if (keys)
+        qsort(keys, count, sizeof *keys, compare_keys);
+    for (size_t i = 1; keys && i < count; i++) {
+        size_t a = first_of(same, keys[i - 1].index), b = first_of(same, keys[i].index);
+        if (compare(&keys[i - 1], &keys[i]) == 0)
+            same[a < b ? b : a] = a < b ? a : b;
+    }
+    free(keys);
+    return keys;
+}
+
+/* Adds the slots of each host to the first of the same machine. False: the error was printed. */
+static bool merge(host_list *list, const size_t *same, const char *path)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        host *one = &list->items[i], *first = &list->items[first_of(same, i)];
+        size_t user = (size_t)(host_address(one) - one->name);
+        if (first == one)
+            continue;
+        if (user != (size_t)(host_address(first) - first->name) || memcmp(first->name, one->name, user) != 0) {
+            fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
+                    first->name, one->name);
+            return false;
+        }
+        first->slots += one->slots < SLOTS_MOST - first->slots ? one->slots : SLOTS_MOST - first->slots;
+        one->slots = 0;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->items[i].slots > 0)
+            list->items[kept++] = list->items[i];
+        else
+            free(list->items[i].name);
+    }
+    list->count = kept;
+    return true;
+}
+
+bool hosts_merge(host_list *list, int wanted, const char *path)
+{
+    size_t count = 0;
+    for (int64_t slots = 0; count < list->count && slots < wanted; count++)
+        slots += list->items[count].slots;
+    for (size_t i = count; i < list->count; i++)
+        free(list->items[i].name);
+    list->count = count;
+    size_t *same = calloc(count, sizeof *same);
+    struct addrinfo **addresses = calloc(count, sizeof *addresses);
+    bool ok = same && addresses && find_same(list, addresses, same);
     if (!ok)
-        hosts_free(made);
+        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(ENOMEM));
+    ok = ok && merge(list, same, path);
+    for (size_t i = 0; addresses && i < count; i++)
+        if (addresses[i])
+            freeaddrinfo(addresses[i]);
+    free(addresses);
+    free(same);
     return ok;
 }
 
@@ -291,14 +338,11 @@ bool hosts_of_slurm(host_list *made)
         return true;
     for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof name); i++) {
         long slots = wfi_launcher_slurm_number(getenv("SLURM_TASKS_PER_NODE"), i, SLOTS_MOST);
-        host *one = i < SLOTS_MOST ? add_host(made, name, HOST_SRUN) : NULL; /* Slurm names a node once */
-        if (!one) {
+        if (i >= SLOTS_MOST || !add_host(made, name, HOST_SRUN, slots > 0 ? (int)slots : 1)) {
             fprintf(stderr, "weft-run: SLURM_JOB_NODELIST names more than %zu nodes: at most %d\n", i, SLOTS_MOST);
-            hosts_free(made);
             return false;
         }
-        one->slots = slots > 0 ? (int)slots : 1;
-        one->cpus = (int)wfi_launcher_slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i, SLOTS_MOST);
+        made->items[i].cpus = (int)wfi_launcher_slurm_number(getenv("SLURM_JOB_CPUS_PER_NODE"), i, SLOTS_MOST);
     }
     return true;
 }

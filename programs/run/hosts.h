@@ -15,8 +15,10 @@ typedef enum host_method {
 typedef struct host {
     char *name; /* for ssh: perhaps with a user, "me@node1" */
     host_method method;
-    int slots; /* workers that it takes */
-    int cpus;  /* of Slurm: of the allocation on this node; otherwise 0 */
+    int slots;    /* workers that it takes */
+    int cpus;     /* of Slurm: of the allocation on this node; otherwise 0 */
+    int workers;  /* of the job, here */
+    int starting; /* of these, processes that do not answer yet */
 } host;
 
 typedef struct host_list {
@@ -28,10 +30,14 @@ typedef struct host_list {
 void hosts_here(host_list *made, int slots);
 /*
  * A file in the form of Open MPI's host files: a name a line, perhaps with slots=K (1 without); "#" begins a comment;
- * max_slots=K is ignored. The slots of repeated names are added up. Names that resolve to one address are one host,
- * which has the first name. False: the error was printed.
+ * max_slots=K is ignored. False: the error was printed.
  */
 bool hosts_read(host_list *made, const char *path);
+/*
+ * Keeps only the first hosts, which have `wanted` slots. The slots of repeated names are added up, and names that
+ * resolve to one address are one host, which has the first name. False: the error was printed; `path` is for it.
+ */
+bool hosts_merge(host_list *list, int wanted, const char *path);
 /* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without an allocation the list
  * is empty. False: the error was printed. */
 bool hosts_of_slurm(host_list *made);

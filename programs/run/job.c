@@ -5,13 +5,8 @@
 #include "base/quiet.h"
 #include "base/threads.h"
 #include "run/clock.h"
-#include "run/failure.h"
-#include "run/lines.h"
-#include "run/link.h"
-#include "run/node.h"
-#include "run/orders.h"
-#include "run/printer.h"
-#include "run/setup.h"
+#include "run/output.h"
+#include "run/worker.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -23,344 +18,306 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LATE_MS 5000        /* a node may need this long after the grace time */
-#define REAP_MS 3000        /* for nodes, ssh and srun to exit after their connection has ended */
-#define HURRIED_MS 500      /* the same after a second signal */
-#define LAST_MS 1000        /* for the reader of stdout after a signal has ended the job */
-#define ALIVE_MS 10000      /* between two signs of life for the nodes of other hosts */
-#define SILENCE_MS 60000    /* without one for so long, a node ends its workers; without an answer, weft-run the job */
-#define TELL_FIRST_MS 10000 /* when the hosts that do not answer are named */
-#define TELL_NEXT_MS 30000  /* and again */
-#define FIXED_FDS 3         /* in the list for poll, before those of the links */
+#define STARTING_MOST 32   /* processes that start at once */
+#define STARTING_HERE 8    /* of these, to one host: sshd refuses some from 10 on (MaxStartups) */
+#define LATE_MS 5000       /* a worker's process may need this long after the grace time */
+#define CONNECTING_MS 1000 /* the same, if no worker runs there yet */
+#define LAST_MS 1000       /* for the reader of stdout after a signal has ended the job */
+#define FIXED_FDS 3        /* in the list for poll, before those of the workers: three for each */
 
 typedef enum phase {
-    OPENING,    /* not all nodes have answered */
+    OPENING,    /* not all supervisors have answered */
     RUNNING,    /* the workers run */
     RESTARTING, /* one has failed; all are ended, and then restarted */
     ENDING,     /* the job is over; the workers are ended */
 } phase;
 
-typedef struct member { /* one worker */
-    size_t link;
-    int local_rank;
-    bool is_running, is_done; /* is_done: it has exited with 0 */
-    lines out[2];
-} member;
-
 typedef struct job {
     const settings *o;
-    const secret *job_secret;
     phase phase;
-    link_state *links;
-    size_t link_count;
-    member *members;
-    int count, running;
+    worker *workers;
+    int count;
+    worker_setup setup;
     int64_t restarts; /* done so far */
     int killed;       /* workers that ignored SIGTERM */
     int signals;      /* signalfd */
     int stop;         /* the signal that ends the job; 0: none */
     bool is_hurried;  /* a second signal that ends the job has arrived */
-    bool is_closing;  /* all workers have ended, and the connections are closed */
     int code;         /* the exit code; 0: no failure so far */
-    int64_t late_ms;  /* when nodes that have not ended their workers are given up; 0: not ending */
-    int64_t heard_ms; /* OPENING: when the last host answered */
-    int64_t tell_ms;  /* OPENING: when the hosts that have not answered are named */
-    int64_t alive_ms; /* when the next sign of life is due; 0: all nodes are on this machine */
-    printer printed;
+    int64_t kill_ms;  /* when the grace time of the workers is over; 0: they are not told to end */
+    int64_t heard_ms; /* when the last supervisor answered, or the first of them was started */
+    int turn;         /* the worker that is read first: another one each time */
+    output printed;
     struct pollfd *fds;
 } job;
 
-/* ---- Orders to the nodes ---------------------------------------------------------------------------------------- */
+/* ---- Starts and ends of all workers ----------------------------------------------------------------------------- */
 
-static void pass_signal(job *j, int number)
+static int count_state(const job *j, worker_state state)
 {
-    for (size_t i = 0; i < j->link_count; i++)
-        order_signal(&j->links[i], number);
-}
-
-static void end_workers(job *j, int number, int64_t grace_ms)
-{
-    for (size_t i = 0; i < j->link_count; i++)
-        order_end(&j->links[i], number, grace_ms);
-    j->late_ms = clock_ms() + grace_ms + LATE_MS;
-}
-
-/* ssh notices a cut network, but srun does not. */
-static void give_up_silent(job *j)
-{
-    for (size_t i = 0; i < j->link_count; i++) {
-        if (j->links[i].unanswered < SILENCE_MS / ALIVE_MS || j->links[i].until_ms || j->links[i].pid <= 0)
-            continue;
-        printer_say(&j->printed, "nothing came from %s for %d s: its workers may still run", j->links[i].to->name,
-                    SILENCE_MS / 1000);
-        link_end(&j->links[i], clock_ms());
-    }
-}
-
-static void send_alive(job *j, int limit_ms)
-{
-    for (size_t i = 0; i < j->link_count; i++)
-        order_alive(&j->links[i], limit_ms);
-}
-
-static void send_credit(job *j)
-{
-    for (size_t i = 0; i < j->link_count && printer_has_room(&j->printed); i++)
-        order_credit(&j->links[i]);
-}
-
-static void start_worker(job *j, int rank)
-{
-    member *one = &j->members[rank];
-    order_start(&j->links[one->link], rank, one->local_rank);
-    one->is_running = true;
-    one->is_done = false;
-    for (int which = 0; which < 2; which++)
-        lines_init(&one->out[which], rank, !j->o->no_prefix);
-    j->running++;
-}
-
-static void set_up_link(job *j, size_t link)
-{
-    int here = 0;
+    int count = 0;
     for (int rank = 0; rank < j->count; rank++)
-        here += j->members[rank].link == link;
-    const setup given = {
-        .o = j->o,
-        .job_secret = j->job_secret,
-        .world_size = j->o->least ? j->o->most : j->count,
-        /* in an elastic job on one host, a worker that joins later is here too */
-        .local_world_size = j->o->least && j->link_count == 1 ? j->o->most : here,
-        .first = j->links[0].to,
-        .is_alone = j->link_count == 1,
-        .master_port = j->o->master_port ? j->o->master_port : j->links[0].port,
-    };
-    setup_send(&given, j->links[link].to, &j->links[link].outbox);
+        count += j->workers[rank].state == state;
+    return count;
 }
 
-/* ---- What follows from an end ----------------------------------------------------------------------------------- */
-
-/* The workers that run or have done their work. */
+/* The workers that run, are being started, or have done their work. */
 static int healthy(const job *j)
 {
     int count = 0;
     for (int rank = 0; rank < j->count; rank++)
-        count += j->members[rank].is_running || j->members[rank].is_done;
+        count += j->workers[rank].state != WORKER_ENDED || j->workers[rank].is_done;
     return count;
+}
+
+static void pass_signal(job *j, int number)
+{
+    for (int rank = 0; rank < j->count; rank++)
+        worker_signal(&j->workers[rank], number);
+}
+
+static void end_workers(job *j, int number, int64_t grace_ms)
+{
+    for (int rank = 0; rank < j->count; rank++)
+        worker_end(&j->workers[rank], number,
+                   j->workers[rank].state == WORKER_RUNNING ? grace_ms + LATE_MS : CONNECTING_MS);
+    j->kill_ms = clock_ms() + grace_ms;
 }
 
 static void fail(job *j, int code, const char *what)
 {
+    int running = count_state(j, WORKER_RUNNING);
     j->phase = ENDING;
     j->code = j->code ? j->code : code;
-    if (j->running > 1)
-        printer_say(&j->printed, "%s: ending the other %d workers", what, j->running);
+    if (running > 1)
+        output_say(&j->printed, "%s: ending the other %d workers", what, running);
     else
-        printer_say(&j->printed, "%s%s", what, j->running ? ": ending the other worker" : "");
+        output_say(&j->printed, "%s%s", what, running ? ": ending the other worker" : "");
     end_workers(j, SIGTERM, j->o->grace_ms);
 }
 
-static void start_all(job *j)
+static void start_waiting(job *j)
 {
-    j->phase = RUNNING;
-    j->late_ms = 0;
-    for (size_t i = 0; i < j->link_count; i++) {
-        if (j->links[i].out < 0) {
-            fail(j, 1, "a host is lost, so the workers cannot be started");
+    int starting = count_state(j, WORKER_STARTING), waiting = count_state(j, WORKER_WAITING);
+    for (int rank = 0; rank < j->count && waiting > 0 && starting < STARTING_MOST; rank++) {
+        worker *one = &j->workers[rank];
+        if (one->state != WORKER_WAITING || one->on->starting >= STARTING_HERE)
+            continue;
+        if (!worker_start(one, j->o)) {
+            char what[300], why[WFI_THREADS_TEXT];
+            snprintf(what, sizeof what, "rank %d cannot be started: %s", rank,
+                     errno == EAGAIN ? wfi_threads_text(errno, why) : strerror(errno));
+            fail(j, 1, what);
             return;
         }
+        starting++;
+        waiting--;
     }
-    for (int rank = 0; rank < j->count; rank++)
-        start_worker(j, rank);
 }
 
-static void take_failure(job *j, const failure *what_failed)
+static void open_all(job *j)
 {
-    char what[600];
-    int rank = what_failed->rank, kind = what_failed->kind;
-    bool may_run = kind == ENDED_EXIT || kind == ENDED_SIGNAL || kind == ENDED_KILLED,
-         is_left = j->restarts < j->o->restarts;
-    bool is_alone = j->o->least && rank > 0; /* the others can go on without it */
-    failure_describe(what_failed, &j->links[j->members[rank].link], j->o->argv[0], what, sizeof what);
-    if (is_alone && may_run && is_left && !j->members[0].is_done) {
-        printer_say(&j->printed, "%s: restarting it (%lld of %lld)", what, (long long)++j->restarts,
-                    (long long)j->o->restarts);
-        start_worker(j, rank);
-    } else if (is_alone && (may_run || kind == LINK_LOST) && healthy(j) >= j->o->least) {
-        printer_say(&j->printed, "%s: the job continues with %d workers", what, healthy(j));
-    } else if (!is_alone && may_run && is_left) {
-        printer_say(&j->printed, "%s: restarting all workers (%lld of %lld)", what, (long long)++j->restarts,
-                    (long long)j->o->restarts);
+    j->phase = OPENING;
+    j->kill_ms = 0;
+    for (int rank = 0; rank < j->count; rank++)
+        j->workers[rank].state = WORKER_WAITING;
+    j->heard_ms = clock_ms();
+}
+
+static void set_up(job *j, worker *one)
+{
+    /* in an elastic job on one host, a worker that joins later is here too */
+    worker_set_up(one, &j->setup, j->o->least && j->setup.is_alone ? j->setup.world_size : one->on->workers);
+}
+
+/* A supervisor has answered. */
+static void take_answer(job *j, worker *one)
+{
+    char what[300];
+    j->heard_ms = clock_ms();
+    if (j->phase != OPENING && j->phase != RUNNING)
+        return;
+    if (one->is_other) {
+        snprintf(what, sizeof what, "%s has a weft-run of another version: --node-program names the right one",
+                 one->on->name);
+        fail(j, 1, what);
+    } else if (one->rank == 0 && one->port <= 0 && !j->o->master_port) {
+        fail(j, 1, "the host of rank 0 has no free port");
+    } else if (j->phase == RUNNING) {
+        set_up(j, one);
+    } else if (count_state(j, WORKER_READY) == j->count) {
+        j->phase = RUNNING;
+        j->setup.port = j->o->master_port ? (int)j->o->master_port : j->workers[0].port;
+        for (int rank = 0; rank < j->count; rank++)
+            set_up(j, &j->workers[rank]);
+    }
+}
+
+/* ---- What follows from an end ----------------------------------------------------------------------------------- */
+
+/* "exited with code 7" */
+static void describe_status(int status, char *out, size_t room)
+{
+    int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const char *name = code > 128 ? sigabbrev_np(code - 128) : NULL;
+    if (WIFSIGNALED(status) && name)
+        snprintf(out, room, "was killed by SIG%s", name);
+    else if (WIFSIGNALED(status))
+        snprintf(out, room, "was killed by signal %d", code - 128);
+    else if (name)
+        snprintf(out, room, "exited with code %d (128 + SIG%s)", code, name);
+    else
+        snprintf(out, room, "exited with code %d%s", code,
+                 code == 127   ? " (not found)"
+                 : code == 126 ? " (cannot be started)"
+                               : "");
+}
+
+/* "rank 2 on node1 exited with code 7". `was` is its state before. */
+static void describe_end(const worker *of, worker_state was, int status, char *out, size_t room)
+{
+    char how[64];
+    bool is_here = of->on->method == HOST_HERE, exited = WIFEXITED(status);
+    describe_status(status, how, sizeof how);
+    if (was == WORKER_STARTING)
+        snprintf(out, room, "%s cannot be reached: %s %s%s", of->on->name, worker_command(of), how,
+                 exited && WEXITSTATUS(status) == 127
+                     ? ": is it installed here, and weft-run there? (--ssh, --node-program)"
+                 : exited && WEXITSTATUS(status) == 0 ? ", but weft-run has not started there (--node-program)"
+                                                      : "");
+    else if (was != WORKER_RUNNING || (!is_here && !exited))
+        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", of->rank, of->on->name,
+                 worker_command(of), how);
+    else
+        snprintf(out, room, "rank %d on %s %s%s", of->rank, of->on->name, how,
+                 of->on->method == HOST_SSH && WEXITSTATUS(status) == 255 ? ", or ssh has lost the connection" : "");
+}
+
+static void take_failure(job *j, worker *failed, worker_state was, int status)
+{
+    char what[700];
+    bool is_here = failed->on->method == HOST_HERE;
+    bool is_lost = was != WORKER_RUNNING || (!is_here && !WIFEXITED(status));
+    int code = is_lost ? 1 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    bool has_program = is_lost || (code != 126 && code != 127);
+    bool is_left = j->restarts < j->o->restarts && has_program && !is_lost;
+    bool is_alone = j->o->least && failed->rank > 0; /* the others can go on without it */
+    describe_end(failed, was, status, what, sizeof what);
+    if (is_alone && is_left && !j->workers[0].is_done) {
+        output_say(&j->printed, "%s: restarting it (%lld of %lld)", what, (long long)++j->restarts,
+                   (long long)j->o->restarts);
+        failed->state = WORKER_WAITING;
+        j->heard_ms = clock_ms();
+    } else if (is_alone && has_program && j->phase == RUNNING && healthy(j) >= j->o->least) {
+        output_say(&j->printed, "%s: the job continues with %d workers", what, healthy(j));
+    } else if (!is_alone && is_left) {
+        output_say(&j->printed, "%s: restarting all workers (%lld of %lld)", what, (long long)++j->restarts,
+                   (long long)j->o->restarts);
         j->phase = RESTARTING;
         end_workers(j, SIGTERM, j->o->grace_ms);
     } else {
-        fail(j, failure_code(what_failed), what);
+        fail(j, code, what);
     }
 }
 
-static void worker_ended(job *j, int rank, int kind, int code)
+static void take_end(job *j, worker *ended, int status)
 {
-    member *one = &j->members[rank];
-    if (!one->is_running)
-        return;
-    for (int which = 0; which < 2; which++)
-        lines_end(&one->out[which], &j->printed.out[which]);
-    one->is_running = false;
-    one->is_done = kind == ENDED_EXIT && code == 0;
-    j->running--;
-    if (j->phase == RUNNING && !one->is_done)
-        take_failure(j, &(failure){rank, kind, code});
-    else if (j->phase == ENDING && kind == ENDED_KILLED)
+    worker_state was = ended->state;
+    bool is_killed = WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 128 + SIGKILL;
+    worker_close(ended, &j->printed);
+    ended->is_done = was == WORKER_RUNNING && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if ((j->phase == OPENING || j->phase == RUNNING) && !ended->is_done)
+        take_failure(j, ended, was, status);
+    else if (j->phase == ENDING && was == WORKER_RUNNING && is_killed && clock_left(j->kill_ms) == 0)
         j->killed++;
-    if (j->phase == RESTARTING && j->running == 0)
-        start_all(j);
 }
 
-/* ---- What comes from a node ------------------------------------------------------------------------------------- */
-
-static void take_frame(job *j, size_t link, frame *from)
+static void reap(job *j)
 {
-    int number = frame_read_number(from), second = from->type == FROM_NODE_PORT ? 0 : frame_read_number(from);
-    size_t size = 0;
-    const char *bytes = from->type == FROM_NODE_OUTPUT ? frame_read_bytes(from, &size) : NULL;
-    bool is_rank = number >= 0 && number < j->count && j->members[number].link == link;
-    j->links[link].unpaid += size;
-    if (from->type == FROM_NODE_PORT) {
-        j->links[link].is_ready = true;
-        j->heard_ms = clock_ms();
-        order_alive(&j->links[link], SILENCE_MS);
-        j->links[link].port = number > 0 && number <= 65535 ? number : 0;
-    } else if (from->type == FROM_NODE_OUTPUT && is_rank && j->members[number].is_running) {
-        size_t which = second == 1;
-        lines_take(&j->members[number].out[which], bytes, size, &j->printed.out[which]);
-    } else if (from->type == FROM_NODE_ENDED && is_rank) {
-        worker_ended(j, number, second, frame_read_number(from));
-    }
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int rank = 0; rank < j->count; rank++)
+            if (j->workers[rank].pid == ended)
+                take_end(j, &j->workers[rank], status);
 }
 
-/* The connection to a host has ended, and its process was reaped. */
-static void lose_link(job *j, size_t link)
-{
-    link_state *lost = &j->links[link];
-    char how[64], what[600];
-    bool is_opening = j->phase == OPENING;
-    link_fini(lost);
-    failure_describe_status(lost->status, how, sizeof how);
-    if (is_opening && lost->is_other) {
-        snprintf(what, sizeof what, "%s has a weft-run of another version: --node-program names the right one",
-                 lost->to->name);
-        fail(j, 1, what);
-    } else if (is_opening) {
-        bool exited = WIFEXITED(lost->status), lacks = exited && WEXITSTATUS(lost->status) == 127;
-        bool was_other = exited && WEXITSTATUS(lost->status) == 0;
-        snprintf(what, sizeof what, "%s cannot be reached: %s %s%s", lost->to->name, link_command(lost), how,
-                 lacks       ? " (is it installed here, and weft-run there? --ssh, --node-program)"
-                 : was_other ? ", but weft-run has not started there (--node-program)"
-                             : "");
-        fail(j, 1, what);
-    }
-    for (int rank = 0; rank < j->count; rank++)
-        if (j->members[rank].link == link)
-            worker_ended(j, rank, LINK_LOST, 0);
-}
-
-static void take_link(job *j, size_t link)
-{
-    link_state *from = &j->links[link];
-    frame one;
-    int found = 0;
-    bool is_open = link_read(from);
-    while (from->is_greeted && (found = frame_first(&from->inbox, &one)) > 0) {
-        take_frame(j, link, &one);
-        buffer_drop(&from->inbox, one.size);
-    }
-    if (!is_open || found < 0 || from->is_other)
-        link_end(from, clock_ms() + REAP_MS);
-}
-
-static void begin_if_open(job *j)
-{
-    if (j->phase != OPENING)
-        return;
-    for (size_t i = 0; i < j->link_count; i++)
-        if (!j->links[i].is_ready)
-            return;
-    if (!j->links[0].port && !j->o->master_port) {
-        fail(j, 1, "the host of rank 0 has no free port");
-        return;
-    }
-    for (size_t i = 0; i < j->link_count; i++)
-        set_up_link(j, i);
-    start_all(j);
-}
+/* ---- What does not answer --------------------------------------------------------------------------------------- */
 
 /* "node3, node7 and 14 others" */
 static void name_awaited(const job *j, char *out, size_t room)
 {
     size_t used = 0, named = 0, others = 0;
-    for (size_t i = 0; i < j->link_count; i++) {
-        if (j->links[i].is_ready)
+    const host *last = NULL;
+    for (int rank = 0; rank < j->count; rank++) {
+        const worker *one = &j->workers[rank];
+        if (one->state != WORKER_STARTING || one->on == last)
             continue;
+        last = one->on;
         if (named == 5)
             others++;
         else
-            used += (size_t)snprintf(out + used, room - used, "%s%.60s", named++ ? ", " : "", j->links[i].to->name);
+            used += (size_t)snprintf(out + used, room - used, "%s%.60s", named++ ? ", " : "", last->name);
     }
     if (others)
         snprintf(out + used, room - used, " and %zu other%s", others, others > 1 ? "s" : "");
 }
 
-/* A login script that waits for something is no error of ssh's. */
+static bool is_awaiting(const job *j)
+{
+    return (j->phase == OPENING || j->phase == RUNNING) && count_state(j, WORKER_STARTING) > 0;
+}
+
+/* If other workers run, only those that do not answer
+ * are ended. */
 static void look_at_awaited(job *j)
 {
     char names[400], what[600];
-    int64_t now_ms = clock_ms();
-    if (j->phase != OPENING)
+    if (!is_awaiting(j) || clock_left(j->heard_ms + j->o->connect_ms) > 0)
         return;
     name_awaited(j, names, sizeof names);
-    if (now_ms >= j->heard_ms + j->o->connect_ms) {
-        snprintf(what, sizeof what, "no answer from %s within %.3g s (--connect-timeout)", names,
-                 (double)j->o->connect_ms / 1000);
+    snprintf(what, sizeof what, "no answer from %s within %.3g s (--connect-timeout)", names,
+             (double)j->o->connect_ms / 1000);
+    if (j->phase == OPENING) {
         fail(j, 1, what);
-    } else if (now_ms >= j->tell_ms) {
-        j->tell_ms = now_ms + TELL_NEXT_MS;
-        printer_say(&j->printed, "still waiting for %s", names);
+        return;
+    }
+    output_say(&j->printed, "%s", what);
+    for (int rank = 0; rank < j->count; rank++)
+        if (j->workers[rank].state == WORKER_STARTING)
+            worker_end(&j->workers[rank], SIGTERM, 0);
+    j->heard_ms = clock_ms();
+}
+
+/* Processes that should have ended: their hosts are gone, or their connections hang. */
+static void kill_late(job *j)
+{
+    for (int rank = 0; rank < j->count; rank++) {
+        worker *one = &j->workers[rank];
+        if (one->pid <= 0 || !one->until_ms || clock_left(one->until_ms) > 0)
+            continue;
+        one->until_ms = 0;
+        (void)kill(-one->pid, SIGKILL); /* a script given as --ssh may have started ssh */
+        if (one->state != WORKER_RUNNING)
+            continue;
+        output_say(&j->printed, "%s does not answer: rank %d may still run there", one->on->name, rank);
+        if (j->phase == RESTARTING)
+            j->code = 1;
+        j->phase = ENDING;
     }
 }
 
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
 
-/*
- * The orders that wait are sent first, because a stopped process sends nothing. The nodes then wait for it without
- * limit. Times in which it was stopped do not count.
- */
+/* Times in which weft-run is stopped do not count. */
 static void stop_here(job *j)
 {
-    int64_t until_ms = clock_ms() + LAST_MS, left_ms;
-    send_alive(j, 0);
-    for (size_t i = 0; i < j->link_count; i++)
-        while (j->links[i].in >= 0 && j->links[i].outbox.used > 0 && link_write(&j->links[i]) &&
-               (left_ms = until_ms - clock_ms()) > 0) {
-            struct pollfd room = {.fd = j->links[i].in, .events = POLLOUT};
-            (void)poll(&room, 1, (int)left_ms);
-        }
+    int64_t began_ms = clock_ms();
     (void)raise(SIGSTOP);
-    j->heard_ms = clock_ms();
-    j->alive_ms = j->alive_ms ? j->heard_ms : 0;
-    if (j->late_ms && j->late_ms < j->heard_ms + LATE_MS)
-        j->late_ms = j->heard_ms + LATE_MS;
-}
-
-/* A signal has come while the job ends. */
-static void hurry(job *j, int number)
-{
-    int64_t until_ms = clock_ms() + (j->is_hurried ? 0 : HURRIED_MS);
-    j->is_hurried = true;
-    if (!j->stop && !j->code)
-        j->stop = number;
-    end_workers(j, number, 0);
-    for (size_t i = 0; i < j->link_count && j->is_closing; i++)
-        link_end(&j->links[i], until_ms);
+    int64_t took_ms = clock_ms() - began_ms;
+    j->heard_ms += took_ms;
+    for (int rank = 0; rank < j->count; rank++)
+        j->workers[rank].until_ms += j->workers[rank].until_ms ? took_ms : 0;
 }
 
 static void take_signal(job *j, int number)
@@ -370,31 +327,47 @@ static void take_signal(job *j, int number)
         pass_signal(j, number);
         if (number == SIGTSTP)
             stop_here(j);
-        return;
+    } else if (j->phase != ENDING) {
+        j->phase = ENDING;
+        j->stop = number;
+        output_say(&j->printed, "SIG%s ends the job", sigabbrev_np(number));
+        end_workers(j, number, j->o->grace_ms);
+    } else {
+        for (int rank = 0; rank < j->count; rank++)
+            worker_end(&j->workers[rank], SIGKILL, j->is_hurried ? 0 : LATE_MS);
+        if (!j->stop && !j->code)
+            j->stop = number;
+        j->is_hurried = true;
     }
-    if (j->phase == ENDING) {
-        hurry(j, number);
-        return;
+}
+
+static void take_signals(job *j)
+{
+    struct signalfd_siginfo one;
+    bool has_ended = false;
+    while (read(j->signals, &one, sizeof one) == (ssize_t)sizeof one) {
+        if (one.ssi_signo == SIGCHLD)
+            has_ended = true;
+        else
+            take_signal(j, (int)one.ssi_signo);
     }
-    j->phase = ENDING;
-    j->stop = number;
-    printer_say(&j->printed, "SIG%s ends the job", sigabbrev_np(number));
-    end_workers(j, number, j->o->grace_ms);
+    if (has_ended)
+        reap(j);
 }
 
 /* A signal that the caller ignores (nohup) stays ignored. */
 static bool catch_signals(job *j)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
     sigset_t caught;
+    (void)signal(SIGCHLD, SIG_DFL);
+    (void)signal(SIGPIPE, SIG_IGN);
     sigemptyset(&caught);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction now;
         if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             sigaddset(&caught, numbers[i]);
     }
-    (void)signal(SIGCHLD, SIG_DFL);
-    (void)signal(SIGPIPE, SIG_IGN);
     (void)sigprocmask(SIG_BLOCK, &caught, NULL);
     j->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
     return j->signals >= 0;
@@ -404,10 +377,9 @@ static bool catch_signals(job *j)
 
 /* If stdout cannot be written, the job ends: without a word if the reader has gone, as in "| head -1". Without stderr
  * the job continues. */
-static void print(job *j)
+static void check_output(job *j)
 {
     char what[200];
-    printer_write(&j->printed);
     if (!j->printed.is_shut[0] || j->phase == ENDING)
         return;
     if (j->printed.trouble[0] == EPIPE) {
@@ -420,19 +392,39 @@ static void print(job *j)
     fail(j, 1, what);
 }
 
-/* The links are always read: credit (node.h) bounds what comes. */
-static void watch(job *j)
+/* Returns the length of the list for poll. While much waits to be printed, the workers' streams are not read. Their ends
+ * are noticed nevertheless (reap). */
+static size_t watch(job *j)
 {
-    j->fds[0] = (struct pollfd){.fd = j->signals, .events = POLLIN};
+    size_t count = 0;
+    j->fds[count++] = (struct pollfd){.fd = j->signals, .events = POLLIN};
     for (int which = 0; which < 2; which++)
-        j->fds[1 + which] =
+        j->fds[count++] =
             (struct pollfd){.fd = j->printed.out[which].used > 0 ? j->printed.fds[which] : -1, .events = POLLOUT};
-    for (size_t i = 0; i < j->link_count; i++) {
-        struct pollfd *fds = &j->fds[FIXED_FDS + 2 * i];
-        const link_state *of = &j->links[i];
-        fds[0] = (struct pollfd){.fd = of->until_ms ? of->process : of->out, .events = POLLIN};
-        fds[1] = (struct pollfd){.fd = of->outbox.used > 0 ? of->in : -1, .events = POLLOUT};
+    for (int rank = 0; rank < j->count; rank++) {
+        worker *one = &j->workers[rank];
+        one->polled = one->pid > 0 ? count : 0;
+        if (!one->polled)
+            continue;
+        for (int which = 0; which < 2; which++)
+            j->fds[count++] =
+                (struct pollfd){.fd = output_has_room(&j->printed, which) ? one->streams[which] : -1, .events = POLLIN};
+        j->fds[count++] = (struct pollfd){.fd = one->outbox.used > 0 ? one->in : -1, .events = POLLOUT};
     }
+    return count;
+}
+
+static void serve(job *j, worker *one)
+{
+    const struct pollfd *fds = &j->fds[one->polled];
+    worker_state was = one->state;
+    for (int which = 0; which < 2; which++)
+        if (fds[which].revents && output_has_room(&j->printed, which))
+            (void)worker_read(one, which, &j->printed.out[which]);
+    if (fds[2].revents)
+        worker_write(one);
+    if (was == WORKER_STARTING && one->state == WORKER_READY)
+        take_answer(j, one);
 }
 
 static void sooner(int64_t *next_ms, int64_t other_ms)
@@ -444,164 +436,82 @@ static void sooner(int64_t *next_ms, int64_t other_ms)
 /* Milliseconds until something is due, for poll; -1: no limit. */
 static int time_left(const job *j)
 {
-    int64_t next_ms = j->late_ms;
-    sooner(&next_ms, j->alive_ms);
-    if (j->phase == OPENING) {
-        sooner(&next_ms, j->tell_ms);
-        sooner(&next_ms, j->heard_ms + j->o->connect_ms);
-    }
-    for (size_t i = 0; i < j->link_count; i++)
-        sooner(&next_ms, j->links[i].pid > 0 ? j->links[i].until_ms : 0);
-    int64_t left_ms = next_ms - clock_ms();
-    return !next_ms ? -1 : left_ms < 0 ? 0 : (int)left_ms;
-}
-
-/* Nodes do not answer: their hosts are gone, or their connections hang. */
-static void give_up(job *j)
-{
-    if (j->phase == RESTARTING)
-        j->code = 1;
-    j->phase = ENDING;
-    for (size_t i = 0; i < j->link_count; i++) {
-        bool has_worker = false;
-        for (int rank = 0; rank < j->count; rank++)
-            has_worker = has_worker || (j->members[rank].link == i && j->members[rank].is_running);
-        if (!has_worker || j->links[i].pid <= 0)
-            continue;
-        printer_say(&j->printed, "%s does not answer: its workers may still run", j->links[i].to->name);
-        link_end(&j->links[i], clock_ms());
-    }
-    j->late_ms = 0;
-}
-
-/* All workers have ended, so the nodes exit. One deadline for all of them. */
-static void close_links(job *j)
-{
-    int64_t until_ms = clock_ms() + (j->is_hurried ? HURRIED_MS : REAP_MS);
-    j->is_closing = true;
-    j->phase = ENDING;
-    j->late_ms = j->alive_ms = 0;
-    for (size_t i = 0; i < j->link_count; i++) {
-        link_stop_connecting(&j->links[i]);
-        link_end(&j->links[i], until_ms);
-    }
-}
-
-static bool is_over(const job *j)
-{
-    for (size_t i = 0; i < j->link_count; i++)
-        if (j->links[i].pid > 0)
-            return false;
-    return j->is_closing;
-}
-
-static void take_signals(job *j)
-{
-    struct signalfd_siginfo one;
-    while (read(j->signals, &one, sizeof one) == (ssize_t)sizeof one)
-        take_signal(j, (int)one.ssi_signo);
-}
-
-static void serve_link(job *j, size_t link)
-{
-    link_state *one = &j->links[link];
-    const struct pollfd *fds = &j->fds[FIXED_FDS + 2 * link];
-    if (fds[1].revents && one->in >= 0)
-        if (!link_write(one))
-            link_end(one, clock_ms() + REAP_MS);
-    if (fds[0].revents && one->out >= 0)
-        take_link(j, link);
-    if (one->until_ms && one->pid > 0 && link_reap(one))
-        lose_link(j, link);
+    int64_t next_ms = 0;
+    if (is_awaiting(j))
+        next_ms = j->heard_ms + j->o->connect_ms;
+    for (int rank = 0; rank < j->count; rank++)
+        sooner(&next_ms, j->workers[rank].until_ms);
+    return next_ms ? clock_left(next_ms) : -1;
 }
 
 static void loop(job *j)
 {
-    while (!is_over(j)) {
-        watch(j);
-        if (poll(j->fds, FIXED_FDS + 2 * j->link_count, time_left(j)) < 0 && errno != EINTR) {
-            printer_say(&j->printed, "poll of %zu hosts: %s", j->link_count, strerror(errno));
-            j->code = j->code ? j->code : 1;
-            give_up(j);
-        }
+    while (count_state(j, WORKER_ENDED) < j->count) {
+        start_waiting(j);
+        if (poll(j->fds, watch(j), time_left(j)) < 0)
+            continue; /* EINTR, or no memory now */
+        for (int i = 0; i < j->count; i++)
+            if (j->workers[(j->turn + i) % j->count].polled)
+                serve(j, &j->workers[(j->turn + i) % j->count]);
+        j->turn = (j->turn + 1) % j->count;
         if (j->fds[0].revents)
             take_signals(j);
-        for (size_t i = 0; i < j->link_count; i++)
-            serve_link(j, i);
-        print(j);
-        send_credit(j);
-        begin_if_open(j);
+        output_write(&j->printed);
+        check_output(j);
         look_at_awaited(j);
-        if (j->late_ms && clock_ms() >= j->late_ms)
-            give_up(j);
-        if (j->alive_ms && clock_ms() >= j->alive_ms) {
-            j->alive_ms = clock_ms() + ALIVE_MS;
-            give_up_silent(j);
-            send_alive(j, SILENCE_MS);
-        }
-        if (!j->is_closing && j->phase != OPENING && j->running == 0)
-            close_links(j);
+        kill_late(j);
+        if (j->phase == RESTARTING && count_state(j, WORKER_ENDED) == j->count)
+            open_all(j);
     }
 }
 
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
 
 /* By slots: the first host is filled first. */
-static bool place(job *j, const host_list *hosts)
+static bool place(job *j, host_list *hosts)
 {
     int rank = 0;
-    j->members = calloc((size_t)j->count, sizeof *j->members);
-    j->links = calloc(hosts->count, sizeof *j->links);
-    j->fds = calloc(FIXED_FDS + 2 * hosts->count, sizeof *j->fds);
-    if (!j->members || !j->links || !j->fds)
+    j->workers = calloc((size_t)j->count, sizeof *j->workers);
+    j->fds = calloc(FIXED_FDS + 3 * (size_t)j->count, sizeof *j->fds);
+    if (!j->workers || !j->fds)
         return false;
     for (size_t i = 0; i < hosts->count && rank < j->count; i++) {
-        j->links[i] = (link_state){.to = &hosts->items[i], .in = -1, .out = -1, .process = -1};
-        j->alive_ms = hosts->items[i].method == HOST_HERE ? j->alive_ms : clock_ms();
-        j->link_count++;
-        for (int local = 0; local < hosts->items[i].slots && rank < j->count; local++)
-            j->members[rank++] = (member){.link = i, .local_rank = local};
+        host *one = &hosts->items[i];
+        for (; one->workers < one->slots && rank < j->count; rank++) {
+            j->workers[rank] = (worker){.on = one, .rank = rank, .in = -1, .streams = {-1, -1}};
+            j->workers[rank].local_rank = one->workers++;
+        }
+        j->setup.is_alone = i == 0;
     }
-    return true;
-}
-
-static bool open_links(job *j)
-{
-    for (int turn = 0; turn < 2; turn++) /* this machine first: link.h says why */
-        for (size_t i = 0; i < j->link_count; i++)
-            if ((j->links[i].to->method == HOST_HERE) == (turn == 0) && !link_open(&j->links[i], j->links[i].to, j->o))
-                return false;
     return true;
 }
 
 static void finish(job *j)
 {
-    for (size_t i = 0; i < j->link_count; i++)
-        link_fini(&j->links[i]);
     if (j->killed > 0 && !j->is_hurried)
-        printer_say(&j->printed, "%d of them did not end within %.3g s, and %s killed", j->killed,
-                    (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
+        output_say(&j->printed, "%d of them did not end within %.3g s, and %s killed", j->killed,
+                   (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
         (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
-    printer_finish(&j->printed, j->stop ? LAST_MS : -1);
+    output_flush(&j->printed, 0, j->stop ? LAST_MS : -1);
+    check_output(j);
+    output_finish(&j->printed, j->stop ? LAST_MS : -1);
     close(j->signals);
-    free(j->members);
-    free(j->links);
+    free(j->workers);
     free(j->fds);
 }
 
-int job_run(const settings *o, const host_list *hosts, const secret *job_secret)
+int job_run(const settings *o, host_list *hosts, const secret *job_secret)
 {
-    job j = {.o = o, .job_secret = job_secret, .count = (int)o->workers};
-    if (!place(&j, hosts) || !catch_signals(&j) || !open_links(&j)) {
-        char why[WFI_THREADS_TEXT];
-        fprintf(stderr, "weft-run: the job cannot be started: %s\n",
-                errno == EAGAIN ? wfi_threads_text(errno, why) : strerror(errno));
+    job j = {.o = o, .count = (int)o->workers};
+    j.setup = (worker_setup){.o = o, .job_secret = job_secret, .first = &hosts->items[0]};
+    j.setup.world_size = (int)(o->least ? o->most : o->workers);
+    if (!place(&j, hosts) || !catch_signals(&j)) {
+        fprintf(stderr, "weft-run: the job cannot be started: %s\n", strerror(errno));
         return 1;
     }
-    j.heard_ms = clock_ms();
-    j.tell_ms = j.heard_ms + TELL_FIRST_MS;
-    printer_init(&j.printed);
+    output_init(&j.printed);
+    open_all(&j);
     loop(&j);
     finish(&j);
     return j.stop ? 128 + j.stop : j.code;

@@ -9,6 +9,6 @@
 #include "run/settings.h"
 
 /* Runs the job to its end. Returns the exit code of weft-run. */
-int job_run(const settings *o, const host_list *hosts, const secret *job_secret);
+int job_run(const settings *o, host_list *hosts, const secret *job_secret);
 
 #endif

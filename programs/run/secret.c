@@ -2,8 +2,6 @@
 /* secret.c - see secret.h. */
 #include "run/secret.h"
 
-#include "base/sealed.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,18 +15,11 @@
 
 static bool check_size(const secret *read, const char *source)
 {
-    char at_least[40] = "";
     if (read->size >= SECRET_MIN && read->size <= SECRET_MAX)
         return true;
-    if (read->size == sizeof read->bytes)
-        snprintf(at_least, sizeof at_least, "more than %d", SECRET_MAX);
-    else
-        snprintf(at_least, sizeof at_least, "%zu", read->size);
-    if (read->size == 0)
-        fprintf(stderr, "weft-run: the job's secret (%s) is empty: give 16 to 4,096 bytes, or unset the variable\n",
-                source);
-    else
-        fprintf(stderr, "weft-run: the job's secret (%s) has %s bytes: give 16 to 4,096\n", source, at_least);
+    fprintf(stderr, "weft-run: the job's secret (%s) has %s%zu bytes: give 16 to 4,096%s\n", source,
+            read->size > SECRET_MAX ? "more than " : "", read->size > SECRET_MAX ? (size_t)SECRET_MAX : read->size,
+            read->size ? "" : ", or unset the variable");
     return false;
 }
 
@@ -85,9 +76,4 @@ bool secret_find(secret *out)
         return true;
     fprintf(stderr, "weft-run: the job's secret cannot be made: %s\n", strerror(errno));
     return false;
-}
-
-int secret_memory_file(const void *bytes, size_t size)
-{
-    return wfi_sealed_file("weft-secret", bytes, size);
 }

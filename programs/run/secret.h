@@ -2,8 +2,8 @@
 /*
  * secret.h - the job's secret: from WEFT_SECRET_FILE or WEFT_SECRET if the user has set one, otherwise random.
  *
- * It never appears in a command line or in the environment of a worker. A node gets it through its standard input, and
- * its workers through a file in memory (WEFT_SECRET_FD, docs/security.md).
+ * It never appears in a command line or in the environment of a worker. A supervisor gets it through its standard
+ * input, and the worker through a file in memory (WEFT_SECRET_FD, docs/security.md).
  */
 #ifndef WEFT_RUN_SECRET_H
 #define WEFT_RUN_SECRET_H
@@ -23,7 +23,5 @@ typedef struct secret {
 
 /* Removes WEFT_SECRET from the environment. False: it cannot be read or made; the reason was printed. */
 bool secret_find(secret *out);
-/* A sealed file in memory that ends with the last process that has it open; -1: errno. */
-int secret_memory_file(const void *bytes, size_t size);
 
 #endif

@@ -20,7 +20,8 @@ static const char notes[] =
     "FILE of --hosts has one host a line: its name, perhaps with a user (me@node1), and how many\n"
     "workers it takes (slots=4; 1 if it is not given). \"#\" begins a comment. max_slots=K, which\n"
     "Open MPI knows, is ignored. The first host is filled first. A name that means this machine\n"
-    "needs no ssh. The hosts need weft-run, PROGRAM and the present folder at the same paths.\n"
+    "needs no ssh; each worker elsewhere has one. The hosts need weft-run, PROGRAM and the present\n"
+    "folder at the same paths.\n"
     "\n"
     "If a worker fails, one line says which and how, and weft-run ends the other workers: SIGTERM,\n"
     "then SIGKILL after --grace. With --restarts it then restarts all workers, because a job of\n"
@@ -29,7 +30,7 @@ static const char notes[] =
     "MIN of its workers have not failed.\n"
     "\n"
     "INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT are passed on. The first four end the job;\n"
-    "a second one kills the workers at once. If weft-run or a connection dies, the workers end.\n"
+    "a second one kills the workers at once. If weft-run or a connection dies, the worker ends.\n"
     "If nobody reads weft-run's output any more (| head), it ends the job without a word.\n"
     "\n"
     "Within a Slurm allocation of several nodes (sbatch, salloc), srun reaches the nodes in\n"
@@ -45,16 +46,6 @@ static const char notes[] =
 static const char *const aliases[] = {"-np",          "n",     "--np",      "n",     "--n",           "n",
                                       "--hostfile",   "hosts", "-hostfile", "hosts", "--machinefile", "hosts",
                                       "-machinefile", "hosts", NULL};
-
-static size_t words_of(const char *text)
-{
-    size_t words = 0;
-    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
-        at += strcspn(at, " ");
-        words++;
-    }
-    return words;
-}
 
 /* "2:8" */
 static bool read_elastic(const char *text, settings *o)
@@ -78,11 +69,8 @@ static int check(const cli *program, settings *o, const char *elastic)
                          (long long)o->least, (long long)o->most);
     if (!o->hosts && strcmp(o->ssh, "ssh") != 0)
         return cli_error(program, "--ssh has no effect here: it is for --hosts");
-    if (words_of(o->ssh) == 0)
+    if (!o->ssh[strspn(o->ssh, " ")])
         return cli_error(program, "--ssh is '%s': expected a command", o->ssh);
-    if (words_of(o->ssh) > SSH_WORDS_MOST || strlen(o->ssh) > SSH_BYTES_MOST)
-        return cli_error(program, "--ssh has %zu words and %zu bytes: at most %d and %d", words_of(o->ssh),
-                         strlen(o->ssh), SSH_WORDS_MOST, SSH_BYTES_MOST);
     if (!*o->argv)
         return cli_error(program, "no program: weft-run -n N PROGRAM [ARGUMENTS...]");
     if (!**o->argv)
@@ -172,5 +160,5 @@ int settings_find_hosts(settings *o, host_list *hosts)
     if (hosts_slots(hosts) < wanted)
         return cli_error(&program, "%lld workers, and the allocation has %d tasks: ask Slurm for more with --ntasks",
                          (long long)wanted, hosts_slots(hosts));
-    return -1;
+    return o->hosts && !hosts_merge(hosts, (int)wanted, o->hosts) ? 2 : -1;
 }

@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The limits of --ssh. */
-#define SSH_WORDS_MOST 48
-#define SSH_BYTES_MOST 1000
-
 typedef struct settings {
     int64_t workers; /* that start */
     bool has_workers;

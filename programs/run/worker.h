@@ -1,43 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * worker.h - one worker as a process of this machine: how it is started, signalled and ended.
- *
- * A worker leads a process group of its own. Signals go to the group. When the worker has ended and its output is
- * closed, or a second after its end, the rest of the group is killed. The kernel kills the worker if the process that
- * started it dies.
- */
+/* worker.h - one worker as weft-run sees it: the process that leads to it, and what goes to it and comes from it. */
 #ifndef WEFT_RUN_WORKER_H
 #define WEFT_RUN_WORKER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "run/output.h"
+#include "run/secret.h"
+#include "run/settings.h"
+
 #include <sys/types.h>
 
+typedef enum worker_state {
+    WORKER_ENDED,    /* it has no process */
+    WORKER_WAITING,  /* it is to be started: only a few start at a time */
+    WORKER_STARTING, /* ssh connects, or the supervisor starts */
+    WORKER_READY,    /* the supervisor (supervisor.h) has greeted, and waits for the setup */
+    WORKER_RUNNING,  /* the supervisor has got the setup, or it is in the outbox */
+} worker_state;
+
 typedef struct worker {
-    int rank;
-    pid_t pid;          /* 0: it does not run */
-    int pipes[2];       /* the ends from which its stdout and stderr are read; -1: closed */
-    int64_t kill_at_ms; /* when SIGKILL follows SIGTERM; 0: not yet told to end */
-    bool is_killed;     /* that time has come before the worker's end */
-    /* Its process has ended, and what it started may write its output until then, such as tee in "exec > >(tee log)".
-     * 0: it runs. */
-    int64_t lingers_to_ms;
+    host *on;
+    int rank, local_rank;
+    worker_state state;
+    bool is_done;     /* it has exited with 0 */
+    bool is_other;    /* weft-run there is of another version */
+    pid_t pid;        /* the supervisor, ssh or srun, leader of a process group; 0: none */
+    int in;           /* its standard input; -1: closed */
+    int streams[2];   /* its standard output and error; -1: closed */
+    int port;         /* that the supervisor has found free; 0: none */
+    int64_t until_ms; /* when the process is killed; 0: it is not told to end */
+    size_t polled;    /* its place in the list for poll; 0: none */
+    buffer outbox;    /* for `in` */
+    lines out[2];
 } worker;
 
-typedef struct worker_recipe {
-    char *const *argv;
-    char *const *envp;
-    int secret_fd; /* the only descriptor that it inherits beside the standard ones */
-} worker_recipe;
+/* The part of the setup that is equal for all workers of a job. */
+typedef struct worker_setup {
+    const settings *o;
+    const secret *job_secret;
+    const host *first; /* the host of rank 0 */
+    bool is_alone;     /* there is no other host */
+    int world_size;
+    int port; /* of the store */
+} worker_setup;
 
-/* Returns 0, or the errno of the step that failed. Its standard input is /dev/null. */
-int worker_start(worker *made, int rank, const worker_recipe *how);
-/* Why a program could not be started, as errno `trouble` says: "hello: not found on PATH". It looks at this machine. */
-void worker_describe_trouble(const char *program, int trouble, char *out, size_t room);
-/* Sends a signal to the group of a worker that runs. */
-void worker_signal(const worker *to, int number);
-/* For a worker that has ended: kills the rest of its group and reaps it. Returns the status of waitpid. */
-int worker_reap(worker *ended);
+/* Starts the supervisor, ssh or srun. Each worker takes three descriptors. False: errno. */
+bool worker_start(worker *one, const settings *o);
+/* Sends the setup: the supervisor then starts the worker. */
+void worker_set_up(worker *one, const worker_setup *of, int local_world_size);
+/* Sends a signal to a worker that runs. */
+void worker_signal(worker *to, int number);
+/* Writes what the outbox has, without waiting. */
+void worker_write(worker *to);
+/* Ends a worker: one that runs by the signal `number`, and the process is killed after wait_ms. */
+void worker_end(worker *one, int number, int64_t wait_ms);
+/* Reads a stream once, without waiting; false: nothing came. `to` gets the lines. Output before the greeting is
+ * skipped. */
+bool worker_read(worker *from, int which, buffer *to);
+/* Its process was reaped: passes what is left of the output, and closes the rest. */
+void worker_close(worker *ended, output *to);
+
+/* "ssh": what leads to the worker. */
+const char *worker_command(const worker *of);
 
 #endif

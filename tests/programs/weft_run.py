@@ -7,10 +7,10 @@ time. A signal ends a test that hangs.
 """
 import os
 import re
+import resource
 import shutil
 import signal
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +18,7 @@ import tempfile
 PROGRAM, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_")
 SKIPPED = 77
+SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 LIMIT_S = 100  # for all of a case
 STARTED = []
 
@@ -84,16 +85,20 @@ def case_usage():
                         (["-n", "2", "--elastic", "3:2", "true"], "--elastic is '3:2'"),
                         (["-n", "9", "--elastic", "1:8", "true"], "-n is 9: --elastic 1:8 allows 1 to 8"),
                         (["--many", "2", "true"], "unknown option '--many'"), (["-x2", "true"], "'-x2' is no option"),
-                        (["--hosts", "h", "--ssh", "x " * 49, "true"], "--ssh has 49 words"), (["--hosts", "h", "--ssh", "x" * 1001, "true"], "1001 bytes"),
+                        (["--hosts", "h", "--ssh", " ", "true"], "--ssh is ' ': expected a command"),
                         (["--hosts", "/nowhere", "true"], "/nowhere: No such file"),
                         (["-n", "2", "--ssh", "rsh", "true"], "--ssh has no effect here")):
         out, err = run(*args, code=2)
         assert not out and len(err) == 1 and words in err[0], (args, err)
-    for env, words in (({"WEFT_SECRET": "short"}, "(WEFT_SECRET) has 5 bytes"), ({"WEFT_SECRET": ""}, "(WEFT_SECRET) is empty"),
-                       ({"WEFT_SECRET_FILE": "/dev/null"}, '(WEFT_SECRET_FILE="/dev/null") is empty')):
+    for env, words in (({"WEFT_SECRET": "short"}, "(WEFT_SECRET) has 5 bytes"), ({"WEFT_SECRET": ""}, "(WEFT_SECRET) has 0 bytes: give 16 to 4,096, or unset"),
+                       ({"WEFT_SECRET_FILE": "/dev/null"}, '(WEFT_SECRET_FILE="/dev/null") has 0 bytes')):
         assert words in run("-n", "1", "true", code=2, env=environment(**env))[1][0], words
     for number in (["-n2"], ["-np", "2"], ["--np=2"]):  # as mpirun has them
         assert len(run(*number, "echo", "hi")[0]) == 2, number
+    for where, words in ((">&-", "it is closed: redirect it to /dev/null"), ("1</dev/null", "it is open only for reading")):
+        for line in (f'"$0" -n 1 true {where}', f'"$0" --help {where}'):
+            done = subprocess.run(["sh", "-c", line, PROGRAM], env=environment(), capture_output=True, text=True, check=False)
+            assert done.returncode == 1 and done.stderr == f"weft-run: standard output cannot be written: {words}\n", done
 
 
 def case_success():
@@ -165,10 +170,11 @@ def case_failures():
         fake(folder, "here", "#!/bin/sh\n")
         process = subprocess.run([PROGRAM, "-n", "1", "here"], cwd=folder, env=environment(), capture_output=True, text=True, check=False)
         assert process.returncode == 127 and "here: not found on PATH: " in process.stderr and " write ./here\n" in process.stderr, process
-    _, err = run("-n", "2", "./nosuch", code=127)
-    assert re.match(r"weft-run: rank \d on localhost could not be started: ./nosuch: No such file or directory", err[0]), err
+    _, err = run("-n", "2", "--restarts", "9", "./nosuch", code=127)
+    assert re.match(r"\[\d\] weft-run: ./nosuch: No such file or directory", err[0]), err
+    assert re.match(r"weft-run: rank \d on localhost exited with code 127 \(not found\)", err[-1]), err
     _, err = run("-n", "2", "/", code=126)
-    assert "/: Permission denied" in err[0], err
+    assert "/: Permission denied" in err[0] and "exited with code 126 (cannot be started)" in err[-1], err
 
 
 def case_signals():
@@ -316,7 +322,7 @@ def case_hosts():
         places = ("0/3 nodea", "1/3 nodea", "2/3 nodea", "0/1 me@nodeb")
         assert sorted(out) == [f"[{i}] {i} {place} nodea 3 it's {os.getcwd()}" for i, place in enumerate(places)] and not err, (out, err)
         with open(folder + "/log", encoding="utf-8") as log:
-            assert sorted(log.read().split()) == ["me@nodeb", "nodea"]  # one connection for each host
+            assert sorted(log.read().split()) == ["me@nodeb", *["nodea"] * 3]  # one connection for each worker
         _, err = run("--hosts", hosts, *shell("[ $RANK = 3 ] && exit 4; exec sleep 1000"), env=env, code=4)
         assert err == ["weft-run: rank 3 on me@nodeb exited with code 4: ending the other 3 workers"], err
         _, err = run("-n", "5", "--hosts", hosts, "true", env=env, code=2)
@@ -324,7 +330,8 @@ def case_hosts():
         for text, words in (("nodea slots=0\n", ":1: 'slots=0'"), ("node1:4\n", ":1: 'node1:4': write 'node1 slots=4'"),
                             ("a\x1bb\n", r"'a\x1bb' is no name"), ("\n-oProxyCommand=x\n", ":2: '-oProxyCommand=x' is no name"), ("#\n", "names no host")):
             assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
-        for text, words in (("nodea,nodeb\n", "'nodea,nodeb': write one host a line"), ("a\0b\n", ":1: no hosts file"),
+        for text, words in (("nodea,nodeb\n", "'nodea,nodeb': write one host a line"), ("a\0b\n", ":1: no hosts file: a zero byte"),
+                            ("a\n\0", ":2: no hosts file: a zero byte"), ("n" * 256 + "\n", "is no name of a host"),
                             ("me@127.0.0.3\nyou@127.0.0.3\n", "'me@127.0.0.3' and 'you@127.0.0.3' are one machine"),
                             ("n\n" * 65537, ":65537: no hosts file")):
             assert words in run("--hosts", write(folder + "/bad", text), "true", env=env, code=2)[1][0]
@@ -337,13 +344,13 @@ def case_hosts():
         _, err = run("--hosts", gone, "true", env=env, code=1)
         assert "weft-run: gone cannot be reached: ssh exited with code 255" in err, err
         _, err = run("--hosts", hosts, "--node-program", "/nowhere/weft-run", "true", env=env, code=1)
-        assert "cannot be reached: ssh exited with code 127 (is it installed here, and weft-run there? --ssh, --node-program)" in err[-1], err
-        # The node of nodeb is killed: its worker ends with it, and weft-run ends the other one.
+        assert "weft-run: nodea cannot be reached: ssh exited with code 127 (not found): is it installed here, and weft-run there? (--ssh, --node-program)" in err, err
+        # The supervisor on nodeb is killed: its worker ends with it, and weft-run ends the other one.
         with Reports(folder) as reports:
             alone = f'exec 9>{reports.path}; echo $RANK $PPID >&9; exec sleep 1000'
             process = start("--hosts", write(folder + "/two", "nodea\nnodeb\n"), *shell(alone), env=env)
-            node = reports.lines(2)[1].split()[1]
-            os.kill(int(node), signal.SIGKILL)
+            supervisor = reports.lines(2)[1].split()[1]
+            os.kill(int(supervisor), signal.SIGKILL)
             assert reports.rest() == ""
             assert "rank 1 on nodeb is lost: the connection ended (ssh was killed by SIGKILL)" in process.communicate()[1]
             assert process.returncode == 1
@@ -363,25 +370,89 @@ def case_hosts():
         assert sorted(out) == ["[0] 0 n08 n08 5", "[1] 1 n08 n08 5", "[2] 0 n09 n08 5", "[3] 1 n09 n08 5", "[4] 0 n10 n08 5"], out
 
 
-def frame(kind, *fields):
-    """As programs/run/node.h has them."""
-    body = b"".join(struct.pack("<i", f) if isinstance(f, int) else struct.pack("<I", len(f)) + f for f in fields)
-    return struct.pack("<IB", 5 + len(body), kind) + body
+def case_many_hosts():
+    """A list of 60,000 hosts. A zero byte in its last line, and a job on its first hosts, are found in less than a second of processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        many = "".join(f"node{i}\n" for i in range(1, 60000))
+        for text, args, code, words in ((many + "a\0b\n", ("true",), 2, ":60000: no hosts file: a zero byte"), ("localhost\n" + many, ("-n", "1", "true"), 0, ""),
+                                        ("localhost\n" + many, ("--ssh", "/nowhere/ssh", "true"), 1, "/nowhere/ssh: No such file")):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert words in "\n".join(run("--hosts", write(folder + "/hosts", text), *args, code=code)[1]), words
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert SANITIZED or after.ru_utime + after.ru_stime < before.ru_utime + before.ru_stime + 1, (before, after)
 
 
-GREETING, PORT, ENDED = b"\nweft-run node 3\n", 16, 18
-SETUP, START, ALIVE = 1, 2, 6
+def case_remote():
+    """Ends and restarts of workers on other hosts, with a stand-in for ssh."""
+    with tempfile.TemporaryDirectory() as folder:
+        fake(folder, "ssh", FAKE_SSH)
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log")
+        two = ("--hosts", write(folder + "/two", "nodea\nnodeb\n"))
+        for failing, code, words in (("kill -KILL $$", 137, "exited with code 137 (128 + SIGKILL)"), ("exit 255", 255, "exited with code 255, or ssh has lost the connection"),
+                                     ("exec /nosuch", 127, "exited with code 127 (not found)"), ("exit 1", 1, "exited with code 1")):
+            _, err = run(*two, *shell(f"[ $RANK = 1 ] || exec sleep 1000; {failing}"), env=env, code=code)
+            assert err[-1] == f"weft-run: rank 1 on nodeb {words}: ending the other worker", err
+        _, err = run(*two, "nosuch", env=env, code=127)
+        assert "weft-run: nosuch: not found on PATH" in err[0], err
+        _, err = run(*two, "--restarts", "1", "--elastic", "1:2", *shell(f"mkdir {folder}/$RANK 2>/dev/null && [ $RANK = 1 ] && exit 3; [ $RANK = 1 ] || exec sleep 1"), env=env)
+        assert err == ["weft-run: rank 1 on nodeb exited with code 3: restarting it (1 of 1)"], err
+        out, err = run(*two, "--restarts", "1", *shell(f"mkdir {folder}/all$RANK 2>/dev/null && [ $RANK = 0 ] && exit 3; echo done"), env=env)
+        assert "[0] done" in out and err == ["weft-run: rank 0 on nodea exited with code 3: restarting all workers (1 of 1)"], (out, err)
+        # An elastic job goes on if the host of a failed worker cannot be reached any more.
+        fake(folder, "once", f'#!/bin/sh\n[ ! -e {folder}/1 ] || for word; do [ "$word" != nodeb ] || exit 255; done; exec {folder}/ssh "$@"\n')
+        os.rmdir(folder + "/1")
+        os.mkfifo(folder + "/go")
+        script = f"[ $RANK = 0 ] && exec cat {folder}/go; mkdir {folder}/1; exit 3"
+        process = start(*two, "--ssh", folder + "/once", "--restarts", "1", "--elastic", "1:2", *shell(script), env=env)
+        assert process.stderr.readline() == "weft-run: rank 1 on nodeb exited with code 3: restarting it (1 of 1)\n"
+        assert process.stderr.readline() == "weft-run: nodeb cannot be reached: ssh exited with code 255: the job continues with 1 workers\n"
+        with open(folder + "/go", "w", encoding="utf-8"):
+            pass
+        assert process.communicate()[1] == "" and process.returncode == 0
+        # A failure is noticed although nobody reads, and signals reach workers of other hosts.
+        process = start(*two, *shell("[ $RANK = 1 ] || exec yes; seq 300000 >/dev/null; exit 7"), env=env)
+        assert process.stderr.readline() == "weft-run: rank 1 on nodeb exited with code 7: ending the other worker\n"
+        process.stdout.close()
+        assert process.stderr.read() == "" and process.wait() == 7
+        with Reports(folder) as reports:
+            script = f'exec 9>{reports.path}; trap "echo $RANK user >&9" USR1; trap "echo $RANK int >&9; exit 0" INT; echo up >&9; while :; do sleep 1000 & wait; done'
+            process = start(*two, *shell(script), env=env)
+            assert reports.lines(2) == ["up", "up"]
+            process.send_signal(signal.SIGUSR1)
+            assert reports.lines(2) == ["0 user", "1 user"]
+            process.send_signal(signal.SIGINT)
+            assert sorted(reports.rest().split("\n")) == ["", "0 int", "1 int"]
+            assert process.communicate()[1] == "weft-run: SIGINT ends the job\n" and process.returncode == 130
+
+
+def case_starts():
+    """More workers than may start at once: at most 8 to one host. Each waits a moment for a ninth."""
+    with tempfile.TemporaryDirectory() as folder:
+        fake(folder, "ssh", FAKE_SSH)
+        fake(folder, "slow", f"""#!/bin/sh
+count() {{ n=$#; }}
+mkdir -p {folder}/now/$$
+for i in 1 2 3 4 5; do count {folder}/now/*; [ $n -le 8 ] || break; sleep 0.05; done
+echo $n >>{folder}/counts
+rmdir {folder}/now/$$
+exec {folder}/ssh "$@"
+""")
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log")
+        out, err = run("--hosts", write(folder + "/hosts", "nodea slots=20\n"), "--ssh", folder + "/slow", *shell("echo $LOCAL_RANK of $LOCAL_WORLD_SIZE"), env=env)
+        assert sorted(out) == sorted(f"[{i}] {i} of 20" for i in range(20)) and not err, (out, err)
+        with open(folder + "/counts", encoding="utf-8") as counts:
+            assert 1 < max(int(line) for line in counts) <= 8
 
 
 def case_links():
-    """Hosts that do not answer, answer wrongly, or no longer hear weft-run."""
+    """Hosts that do not answer, or answer wrongly."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = write(folder + "/hosts", "".join(f"n{i}\n" for i in range(7)))
         one = write(folder + "/one", "n0\n")
         fake(folder, "deaf", "#!/bin/sh\nexec sleep 1000\n")
         _, err = run("--hosts", hosts, "--ssh", folder + "/deaf", "--connect-timeout", "0.2", "true", code=1)
         assert err == ["weft-run: no answer from n0, n1, n2, n3, n4 and 2 others within 0.2 s (--connect-timeout)"], err
-        with Reports(folder) as reports:  # not one after the other, and the second signal shortens it
+        with Reports(folder) as reports:  # not one after the other
             fake(folder, "stubborn", f'#!/bin/sh\ntrap "" TERM; exec 9>{reports.path}; echo up >&9; exec sleep 1000\n')
             process = start("--hosts", hosts, "--ssh", folder + "/stubborn", "true")
             reports.lines(7)
@@ -390,33 +461,47 @@ def case_links():
             process.send_signal(signal.SIGTERM)
             assert reports.rest() == "" and process.wait() == 128 + signal.SIGTERM
             process.communicate()
-        for text, words in ((b"\nweft-run node 9\n", "n0 has a weft-run of another version"),
-                            (GREETING + frame(PORT, -7), "the host of rank 0 has no free port")):
-            with open(folder + "/said", "wb") as file:
-                file.write(text)
-            fake(folder, "liar", f"#!/bin/sh\ncat {folder}/said; exec cat >/dev/null\n")
-            _, err = run("--hosts", one, "--ssh", folder + "/liar", "true", code=1)
+        fake(folder, "some", f'#!/bin/sh\nfor word; do [ "$word" != n6 ] || exit 255; done; exec {folder}/deaf\n')
+        _, err = run("--hosts", hosts, "--ssh", folder + "/some", "true", code=1)  # those that hang do not delay the end
+        assert err == ["weft-run: n6 cannot be reached: ssh exited with code 255"], err
+        for text, words in (("worker 9 7\n", "n0 has a weft-run of another version"), ("worker x\n", "n0 has a weft-run of another version"),
+                            ("worker 1 0\n", "the host of rank 0 has no free port")):
+            fake(folder, "liar", f"#!/bin/sh\necho a login shell\nprintf '\\nweft-run {text}'; exec cat >/dev/null\n")
+            _, err = run("--hosts", one, "--ssh", folder + "/liar", "--connect-timeout", "20", "true", code=1)
             assert words in err[0], err
-        for code, kind in ((256, 0), (0, 1)):  # no failure becomes 0
-            with open(folder + "/said", "wb") as file:
-                file.write(frame(ENDED, 0, kind, code))
-            with open(folder + "/first", "wb") as file:
-                file.write(GREETING + frame(PORT, 7))
-            fake(folder, "liar", f"#!/bin/sh\ncat {folder}/first; head -c 5 >/dev/null; cat {folder}/said; exec cat >/dev/null\n")
-            run("--hosts", one, "--ssh", folder + "/liar", "--grace", "0", "true", code=1)
-        with Reports(folder) as reports:  # the connection stays, and nothing comes
-            script = f'trap "" TERM; exec 9>{reports.path}; echo up >&9; sleep 1000 & wait; wait'.encode()
-            node = subprocess.Popen([PROGRAM, "--node"], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            STARTED.append(node)
-            node.stdin.write(frame(SETUP, 100, b"", b"s" * 32, 0, 3, b"sh", b"-c", script) + frame(START, 0, 0))
-            node.stdin.flush()
+
+
+def case_supervisor():
+    """What runs on the other host, alone: it ends with its standard input, and so does all that the worker has started."""
+
+    def begin(script, grace_ms=100):
+        texts = "".join(text + "\0" for text in ("", "RANK=3", "sh", "-c", script)).encode()
+        one = subprocess.Popen([PROGRAM, "--worker"], env=environment(RANK=9), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+        STARTED.append(one)
+        one.stdin.write(b"%d 32 1 %d\n" % (grace_ms, 32 + len(texts)) + b"s" * 32 + texts)
+        assert re.fullmatch(rb"\nweft-run worker 1 \d+\n", one.stdout.readline() + one.stdout.readline())
+        return one
+
+    with tempfile.TemporaryDirectory() as folder:
+        for trap, code in (('trap "" TERM', 128 + 9), (":", 128 + 15)):
+            with Reports(folder) as reports:
+                one = begin(f'{trap}; exec 9>{reports.path}; echo $RANK up >&9; setsid sleep 1000 & sleep 1000 & wait; wait')
+                assert reports.lines(1) == ["3 up"]
+                one.stdin.close()
+                assert reports.rest() == "" and one.wait() == code
+                assert one.stdout.read() == one.stderr.read() == b""
+        with Reports(folder) as reports:  # a byte is a signal
+            one = begin(f'trap "echo user >&9" USR1; exec 9>{reports.path}; echo up >&9; while :; do sleep 1000 & wait; done', 1000000)
             assert reports.lines(1) == ["up"]
-            node.stdin.write(frame(ALIVE, 100))
-            node.stdin.flush()
-            assert reports.rest() == "" and node.wait() == 1
-            assert b": nothing came for 0.1 s from the weft-run that started it: ending the workers\n" in node.stderr.read()
-            node.stdin.close()
-            node.stderr.close()
+            one.stdin.write(bytes([signal.SIGUSR1]))
+            assert reports.lines(1) == ["user"]
+            one.stdin.write(bytes([signal.SIGKILL]))
+            assert reports.rest() == "" and one.wait() == 128 + 9
+        one = begin("echo out; echo err >&2; exit 5")
+        assert one.wait() == 5 and one.stdout.read() == b"out\n" and one.stderr.read() == b"err\n"
+        for text, code in ((b"", 1), (b"hello\n", 2), (b"1 2 3\n", 2), (b"1 40 0 30\n", 2), (b"1 4 0 9999999999\n", 2), (b"1 4 9 8\naaaabbb", 1), (b"1 4 9 8\naaaa\0bb\0", 2), (b"1 4 9 9\naaaa/\0bb\0", 2), (b"1 4 0 9\naaaa:\0bb\0", 126)):
+            done = subprocess.run([PROGRAM, "--worker"], input=text, env=environment(), capture_output=True, check=False)
+            assert done.returncode == code, (text, done)
 
 
 # ---- With weft ---------------------------------------------------------------------------------------------------------------------
@@ -443,6 +528,16 @@ def case_weft_limit():
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert done.returncode == code, done
         assert code == 0 or "the job's secret, 32 bytes: too large for the process's limit of file sizes (ulimit -f)" in done.stderr, done
+    with tempfile.NamedTemporaryFile() as file:
+        done = subprocess.run(["bash", *limited, "1", PROGRAM, "-n", "2", "seq", "100000"], env=environment(), text=True, check=False,
+                              stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)
+        assert done.returncode == 1, done
+        assert done.stderr.startswith("weft-run: standard output cannot be written: too large for the process's limit of file sizes (ulimit -f): raise it"), done
+    for full, code in (("/dev/full", 1), ("/dev/null", 0)):  # also if the worker has ended before
+        with open(full, "w", encoding="utf-8") as file:
+            done = subprocess.run([PROGRAM, "-n", "1", "echo", "hi"], env=environment(), text=True, check=False, stdin=subprocess.DEVNULL,
+                                  stdout=file, stderr=subprocess.PIPE)
+        assert done.returncode == code and ("No space left" in done.stderr) == bool(code), done
 
 
 def case_weft_elastic():

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* supervisor.c - see supervisor.h. */
+#include "run/supervisor.h"
+
+#include "base/quiet.h"
+#include "base/sealed.h"
+#include "base/threads.h"
+#include "run/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LINGER_MS 1000 /* for processes that the worker started, after its end */
+
+typedef struct supervisor {
+    pid_t worker;          /* 0: it has ended */
+    int status;            /* of waitpid, when it has ended */
+    long long grace_ms;    /* from SIGTERM to SIGKILL */
+    int64_t kill_at_ms;    /* when SIGKILL is due; 0: the worker is not told to end */
+    int64_t lingers_to_ms; /* when what the worker left is killed; 0: the worker runs */
+    bool is_cut;           /* nobody is at the other end of standard input */
+    int secret_fd;         /* the only descriptor that the worker inherits beside the standard ones */
+    char **argv;           /* of the worker */
+} supervisor;
+
+/* ---- The setup -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Reserves a port without listening on it. SO_REUSEADDR is set after bind: then the store, which has it too, may listen
+ * on the port, while no other program gets it as "any free port". The socket *fd stays open. Returns 0 if there is no
+ * free port.
+ */
+static int reserve_port(int *fd)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof address;
+    int one = 1;
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        getsockname(*fd, (struct sockaddr *)&address, &size) != 0 ||
+        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0)
+        return 0;
+    return ntohs(address.sin_port);
+}
+
+/* False: the input has ended before. */
+static bool read_all(char *out, size_t size)
+{
+    ssize_t got = 1;
+    for (size_t done = 0; done < size && got > 0; done += got > 0 ? (size_t)got : 0)
+        do
+            got = read(STDIN_FILENO, out + done, size - done);
+        while (got < 0 && errno == EINTR);
+    return got > 0;
+}
+
+/* Variables that a launcher sets, or that name a secret, belong to another job. Those of the setup replace others. */
+static void set_environment(char *at, size_t variables, int secret_fd)
+{
+    static const char *const others[] = {
+        "RANK",        "LOCAL_RANK",  "WORLD_SIZE",   "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+        "MASTER_PORT", "WEFT_SECRET", "WEFT_SPAWNED", "WEFT_SECRET_FILE"};
+    char number[16];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        (void)unsetenv(others[i]);
+    (void)setenv("IPATH_NO_BACKTRACE", "1", 0); /* else libinfinipath turns a worker's signals into exit code 1 */
+    for (size_t i = 0; i < variables; i++, at += strlen(at) + 1)
+        (void)putenv(at);
+    snprintf(number, sizeof number, "%d", secret_fd);
+    (void)setenv("WEFT_SECRET_FD", number, 1);
+}
+
+/* Reads the setup, and becomes as the worker is to be. Returns -1 to continue, or the exit code to end with. */
+static int read_setup(supervisor *s)
+{
+    char line[128] = "";
+    size_t secret_size, variables, size, used = 0, words = 0;
+    do {
+        if (!read_all(line + used, 1))
+            return 1; /* weft-run needs the worker no more */
+    } while (line[used++] != '\n' && used < sizeof line - 1);
+    if (sscanf(line, SUPERVISOR_SETUP, &s->grace_ms, &secret_size, &variables, &size) != 4 ||
+        size > SUPERVISOR_SETUP_MOST || secret_size >= size) {
+        fprintf(stderr, "weft-run: --worker: what comes on standard input is not from weft-run\n");
+        return 2;
+    }
+    char *texts = malloc(size + 1), *folder = texts + secret_size, *end = texts + size;
+    s->argv = calloc(size, sizeof *s->argv);
+    if (!texts || !s->argv || !read_all(texts, size))
+        return 1;
+    *end = '\0';
+    s->secret_fd = wfi_sealed_file("weft-secret", texts, secret_size);
+    if (s->secret_fd < 0) {
+        fprintf(stderr, "weft-run: a file in memory for the job's secret, %zu bytes: %s\n", secret_size,
+                wfi_quiet_trouble(errno));
+        return 1;
+    }
+    explicit_bzero(texts, secret_size);
+    if (*folder && chdir(folder) != 0) {
+        fprintf(stderr, "weft-run: %s: %s: the present folder must be on each host\n", folder, strerror(errno));
+        return 126;
+    }
+    char *given = folder + strlen(folder) + 1, *at = given;
+    for (size_t i = 0; i < variables && at < end; i++)
+        at += strlen(at) + 1;
+    for (; at < end; at += strlen(at) + 1)
+        s->argv[words++] = at;
+    set_environment(given, variables, s->secret_fd);
+    return words > 0 ? -1 : 2;
+}
+
+/* ---- The worker ------------------------------------------------------------------------------------------------- */
+
+int supervisor_report_trouble(const char *program, int trouble)
+{
+    char here[300], limit[WFI_THREADS_TEXT];
+    snprintf(here, sizeof here, "./%s", program);
+    bool is_searched = trouble == ENOENT && !strchr(program, '/');
+    if (is_searched && strlen(program) < sizeof here - 2 && access(here, X_OK) == 0)
+        fprintf(stderr, "weft-run: %.256s: not found on PATH: to start the program of this folder, write %s\n", program,
+                here);
+    else
+        fprintf(stderr, "weft-run: %.256s: %s\n", program,
+                is_searched         ? "not found on PATH"
+                : trouble == EAGAIN ? wfi_threads_text(trouble, limit)
+                                    : strerror(trouble));
+    return trouble == ENOENT ? 127 : 126;
+}
+
+/* In the child. */
+static _Noreturn void become_worker(const supervisor *s, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127);
+    (void)signal(SIGPIPE, SIG_DFL); /* the supervisor ignores it */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    close(STDIN_FILENO); /* open returns this one */
+    if (open("/dev/null", O_RDONLY) == STDIN_FILENO && fcntl(s->secret_fd, F_SETFD, 0) == 0)
+        execvp(s->argv[0], s->argv);
+    _exit(supervisor_report_trouble(s->argv[0], errno));
+}
+
+static void signal_worker(const supervisor *s, int number)
+{
+    if (s->worker > 0)
+        (void)kill(-s->worker, number);
+}
+
+static void end_worker(supervisor *s, int number, int64_t grace_ms)
+{
+    int64_t kill_at_ms = clock_ms() + grace_ms;
+    if (s->kill_at_ms && s->kill_at_ms <= kill_at_ms)
+        return;
+    s->kill_at_ms = kill_at_ms;
+    signal_worker(s, number);
+    signal_worker(s, SIGCONT); /* a stopped one could not obey */
+}
+
+static void take_orders(supervisor *s)
+{
+    unsigned char numbers[64];
+    ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
+    for (ssize_t i = 0; i < got; i++) {
+        int number = numbers[i];
+        if (number == SIGKILL)
+            end_worker(s, SIGKILL, 0);
+        else if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT)
+            end_worker(s, number, s->grace_ms);
+        else
+            signal_worker(s, number);
+    }
+    s->is_cut = got == 0 || (got < 0 && errno != EINTR);
+    if (s->is_cut)
+        end_worker(s, SIGTERM, s->grace_ms);
+}
+
+/* Reaps the worker, and what it left: this process inherits that. Returns whether children are left. */
+static bool reap(supervisor *s)
+{
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (ended != s->worker)
+            continue;
+        s->worker = 0;
+        s->status = status;
+        s->lingers_to_ms = clock_ms() + LINGER_MS;
+    }
+    return ended == 0;
+}
+
+/* Kills what the worker left. Children of a killed process become children of this one. */
+static void kill_orphans(void)
+{
+    pid_t ended;
+    do {
+        int pid;
+        FILE *list = fopen("/proc/thread-self/children", "re");
+        if (!list)
+            return;
+        while (fscanf(list, "%d", &pid) == 1)
+            (void)kill(pid, SIGKILL);
+        fclose(list);
+        ended = waitpid(-1, NULL, 0);
+    } while (ended > 0 || (ended < 0 && errno == EINTR));
+}
+
+/* Until the worker and what it started have ended, or what it started is to be killed. */
+static void watch(supervisor *s, int signals)
+{
+    struct signalfd_siginfo one;
+    while (reap(s)) {
+        bool is_late = s->kill_at_ms && clock_left(s->kill_at_ms) == 0;
+        if (!s->worker && (is_late || s->is_cut || clock_left(s->lingers_to_ms) == 0))
+            return;
+        if (is_late)
+            signal_worker(s, SIGKILL);
+        int64_t until_ms = is_late ? 0 : s->kill_at_ms;
+        if (s->lingers_to_ms && (!until_ms || s->lingers_to_ms < until_ms))
+            until_ms = s->lingers_to_ms;
+        struct pollfd fds[2] = {{.fd = s->is_cut ? -1 : STDIN_FILENO, .events = POLLIN},
+                                {.fd = signals, .events = POLLIN}};
+        (void)poll(fds, 2, until_ms ? clock_left(until_ms) + 1 : -1);
+        while (read(signals, &one, sizeof one) == (ssize_t)sizeof one)
+            if (one.ssi_signo != SIGCHLD) /* from Slurm, or by hand: the job is to end */
+                end_worker(s, SIGTERM, s->grace_ms);
+        if (fds[0].revents)
+            take_orders(s);
+    }
+}
+
+/* ---- The whole -------------------------------------------------------------------------------------------------- */
+
+static int start_and_watch(supervisor *s)
+{
+    static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    sigset_t caught;
+    sigemptyset(&caught);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        sigaddset(&caught, numbers[i]);
+    (void)sigprocmask(SIG_BLOCK, &caught, NULL);
+    int signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
+    pid_t parent = getpid(), worker = signals < 0 ? -1 : fork();
+    if (worker == 0)
+        become_worker(s, parent);
+    if (worker < 0)
+        return supervisor_report_trouble(s->argv[0], errno);
+    (void)setpgid(worker, worker); /* the child does it too: the group exists before either goes on */
+    s->worker = worker;
+    watch(s, signals);
+    kill_orphans();
+    return WIFSIGNALED(s->status) ? 128 + WTERMSIG(s->status) : WEXITSTATUS(s->status);
+}
+
+/* So that weft-run sees the signal. The worker's dump of memory is enough. */
+static void die_of(int number)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+    (void)sigprocmask(SIG_UNBLOCK, &one, NULL);
+}
+
+int supervisor_run(bool is_here)
+{
+    static supervisor s;
+    int port_fd;
+    (void)syscall(SYS_close_range, STDERR_FILENO + 1u, ~0u, 0u);
+    (void)signal(SIGCHLD, SIG_DFL); /* if it was ignored, the kernel would reap the worker */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int port = reserve_port(&port_fd);
+    dprintf(STDOUT_FILENO, SUPERVISOR_GREETING "%d %d\n", SUPERVISOR_VERSION, port);
+    int code = read_setup(&s);
+    if (code < 0 && strcmp(getenv("RANK"), "0") != 0)
+        close(port_fd);
+    if (code < 0)
+        code = start_and_watch(&s);
+    if (is_here && WIFSIGNALED(s.status))
+        die_of(WTERMSIG(s.status));
+    return code;
+}

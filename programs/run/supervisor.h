@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * supervisor.h - the process beside a worker, on the worker's machine, that starts the worker and ends it.
+ *
+ * weft-run forks it on its own machine; on another host ssh or srun starts it, as `weft-run --worker`. The worker
+ * inherits its standard output and error. Its standard input is the connection to weft-run:
+ *
+ * - First comes the setup: a line of text (SUPERVISOR_SETUP), then the secret, then texts, each with a NUL behind it:
+ *   the folder ("": the present one), variables "NAME=value", and the program with its arguments. The secret is so in
+ *   no command line and in no environment.
+ * - Then each byte is the number of a signal for the worker's process group. INT, TERM, HUP and QUIT also begin the
+ *   grace time, after which SIGKILL follows.
+ * - If the input ends, weft-run or the connection is gone: the worker gets SIGTERM, and SIGKILL after the grace time.
+ *
+ * When the worker has ended, what it started has a second to end, such as tee in "exec > >(tee log)"; then it is
+ * killed, also if it has left the worker's process group. The kernel kills the worker if its supervisor is killed.
+ */
+#ifndef WEFT_RUN_SUPERVISOR_H
+#define WEFT_RUN_SUPERVISOR_H
+
+#include <stdbool.h>
+
+/* What the supervisor writes first: this, SUPERVISOR_VERSION and a port in decimal, and a newline. The TCP port is free
+ * on this machine; if the worker has rank 0, it stays reserved for its store. weft-run skips what is before it, for
+ * example output of a login shell. */
+#define SUPERVISOR_GREETING "\nweft-run worker "
+#define SUPERVISOR_VERSION 1
+
+/* Grace time in ms, bytes of the secret, number of variables, bytes behind this line. */
+#define SUPERVISOR_SETUP "%lld %zu %zu %zu\n"
+#define SUPERVISOR_SETUP_MOST (16u << 20)
+
+/*
+ * Returns the exit code of the process: that of the worker; 128 + the signal that killed it; 126 or 127 if it could not
+ * be started, after a line on standard error. `is_here`: the process is killed by the worker's signal instead.
+ */
+int supervisor_run(bool is_here);
+/* Prints why a program could not be started, as errno `trouble` says. Returns the exit code: 127 or 126. */
+int supervisor_report_trouble(const char *program, int trouble);
+
+#endif
