@@ -25,14 +25,16 @@
 #define RESOLVE_MANY_MS 500 /* the same, if they are more than LOOKUPS_MAX: a long list must not take seconds */
 #define LOOKUPS_MAX 64
 
-/* The room doubles when the count is a power of two. False: out of memory. */
+/* False: out of memory. */
 static bool add_host(host_list *list, const char *name, host_method method, int slots)
 {
-    if ((list->count & (list->count - 1)) == 0) {
-        host *larger = realloc(list->items, (list->count ? 2 * list->count : 1) * sizeof *larger);
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 1;
+        host *larger = realloc(list->items, room * sizeof *larger);
         if (!larger)
             return false;
         list->items = larger;
+        list->room = room;
     }
     host *added = &list->items[list->count];
     *added = (host){.name = strdup(name), .method = method, .slots = slots};
@@ -50,32 +52,6 @@ const char *host_address(const host *one)
 {
     const char *at = strrchr(one->name, '@');
     return at ? at + 1 : one->name;
-}
-
-/* Whether the resolver, usually /etc/hosts, has this full name for this machine, whose own name lacks a domain. */
-static bool is_full_name(const char *name, const char *own)
-{
-    struct addrinfo *found = NULL;
-    bool is_same = wfi_resolve(own, 0, AI_CANONNAME, wfi_deadline(&wfi_clock_real, RESOLVE_MS), &found) == 0 &&
-                   found->ai_canonname && strcasecmp(found->ai_canonname, name) == 0;
-    if (found)
-        freeaddrinfo(found);
-    return is_same;
-}
-
-/* Also "node1" for "node1.some.domain", and the reverse. Another domain is another machine. */
-static bool is_this_machine(const char *name)
-{
-    static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
-    char own[HOST_NAME_MAX + 1] = "";
-    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
-        if (strcasecmp(name, loopback[i]) == 0)
-            return true;
-    (void)gethostname(own, sizeof own - 1);
-    size_t short_own = strcspn(own, "."), short_name = strcspn(name, ".");
-    if (short_own != short_name || strncasecmp(name, own, short_own) != 0)
-        return false;
-    return strcasecmp(name, own) == 0 || !name[short_name] || (!own[short_own] && is_full_name(name, own));
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
@@ -150,7 +126,7 @@ static bool read_line(host_list *list, char *line, const char *path, int number)
         }
         slots = given > 0 ? given : slots;
     }
-    return add_host(list, name, is_this_machine(name) ? HOST_HERE : HOST_SSH, slots);
+    return add_host(list, name, HOST_SSH, slots);
 }
 
 /* Changes `text`, which ends with a NUL behind `size` bytes. */
@@ -222,109 +198,110 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : one->index < other->index ? -1 : one->index > other->index;
 }
 
-/* Resolves the names of the first RESOLVED_MOST hosts, LOOKUPS_MAX at a time. NULL: no address of that host is known.
- * Returns the number of addresses. */
-static size_t resolve_all(const host_list *list, struct addrinfo **addresses)
+/* Resolves the names of the first RESOLVED_MOST hosts, LOOKUPS_MAX at a time. Returns the number of addresses. */
+static size_t resolve_all(const host_list *list)
 {
     wfi_lookup *lookups[LOOKUPS_MAX];
     size_t last = list->count < RESOLVED_MOST ? list->count : RESOLVED_MOST, found = 0;
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, last > LOOKUPS_MAX ? RESOLVE_MANY_MS : RESOLVE_MS);
-    last = last == 1 ? 0 : last; /* there is nothing to compare it with */
-    char own[HOST_NAME_MAX + 1] = "";
-    (void)gethostname(own, sizeof own - 1);
     for (size_t from = 0; from < last && wfi_now(&wfi_clock_real) < deadline_ns; from += LOOKUPS_MAX) {
+        host *batch = list->items + from;
         size_t count = last - from < LOOKUPS_MAX ? last - from : LOOKUPS_MAX;
+        for (size_t i = 0; i < count; i++)
+            lookups[i] = wfi_lookup_begin(host_address(&batch[i]), 0, 0);
         for (size_t i = 0; i < count; i++) {
-            const host *one = &list->items[from + i];
-            lookups[i] = wfi_lookup_begin(one->method == HOST_HERE ? own : host_address(one), 0, 0);
-        }
-        for (size_t i = 0; i < count; i++) {
-            (void)wfi_lookup_end(lookups[i], deadline_ns, &addresses[from + i]);
-            for (const struct addrinfo *each = addresses[from + i]; each; each = each->ai_next)
+            (void)wfi_lookup_end(lookups[i], deadline_ns, &batch[i].addresses);
+            for (const struct addrinfo *each = batch[i].addresses; each; each = each->ai_next)
                 found++;
         }
     }
     return found;
 }
 
-/* The first host of those that are one machine with this one. */
-static size_t first_of(const size_t *same, size_t index)
+/* The first host that is one machine with this one. */
+static size_t first_of(const host_list *list, size_t index)
 {
-    while (same[index] != index)
-        index = same[index];
+    while (list->items[index].first != index)
+        index = list->items[index].first;
     return index;
 }
 
-/* Sets same[i] to a host that is one machine with i and not behind it: i itself if there is none. */
-static bool find_same(const host_list *list, struct addrinfo **addresses, size_t *same)
+/* Sets `first` of each host. The last host of the list is this machine, which has more names. */
+static bool find_same(const host_list *list)
 {
+    static const char *const own[] = {"localhost", "127.0.0.1", "::1"};
     size_t count = 0;
-    key *keys = calloc(list->count + resolve_all(list, addresses), sizeof *keys);
-    for (size_t i = 0; keys && i < list->count; i++) {
-        const host *one = &list->items[i];
-        same[i] = i;
-        keys[count++] = (key){.name = one->method == HOST_HERE ? "localhost" : host_address(one), .index = i};
-        for (const struct addrinfo *each = addresses[i]; each; each = each->ai_next)
+    key *keys = calloc(list->count + resolve_all(list) + 3, sizeof *keys);
+    if (!keys)
+        return false;
+    for (size_t i = 0; i < 3; i++)
+        keys[count++] = (key){.name = own[i], .index = list->count - 1};
+    for (size_t i = 0; i < list->count; i++) {
+        list->items[i].first = i;
+        keys[count++] = (key){.name = host_address(&list->items[i]), .index = i};
+        for (const struct addrinfo *each = list->items[i].addresses; each; each = each->ai_next)
             keys[count++] = (key){.address = each, .index = i};
     }
-    if (keys)
-        qsort(keys, count, sizeof *keys, compare_keys);
-    for (size_t i = 1; keys && i < count; i++) {
-        size_t a = first_of(same, keys[i - 1].index), b = first_of(same, keys[i].index);
+    qsort(keys, count, sizeof *keys, compare_keys);
+    for (size_t i = 1; i < count; i++) {
+        size_t a = first_of(list, keys[i - 1].index), b = first_of(list, keys[i].index);
         if (compare(&keys[i - 1], &keys[i]) == 0)
-            same[a < b ? b : a] = a < b ? a : b;
+            list->items[a < b ? b : a].first = a < b ? a : b;
     }
     free(keys);
-    return keys;
+    return true;
 }
 
-/* Adds the slots of each host to the first of the same machine. False: the error was printed. */
-static bool merge(host_list *list, const size_t *same, const char *path)
+/* Moves the slots of `one` to `first`. A name with a user needs ssh on this machine too. */
+static bool merge(host *first, host *one, const char *path)
 {
-    size_t kept = 0;
+    size_t user = (size_t)(host_address(first) - first->name);
+    bool has_same_user = strncmp(first->name, one->name, user) == 0 && host_address(one) == one->name + user;
+    if (one->method == HOST_HERE && user == 0)
+        first->method = HOST_HERE;
+    if (one->method != HOST_HERE && !has_same_user) {
+        fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
+                first->name, one->name);
+        return false;
+    }
+    first->slots += one->slots < SLOTS_MOST - first->slots ? one->slots : SLOTS_MOST - first->slots;
+    one->slots = 0;
+    return true;
+}
+
+static void free_host(host *done)
+{
+    if (done->addresses)
+        freeaddrinfo(done->addresses);
+    free(done->name);
+}
+
+bool hosts_merge(host_list *list, int wanted, const char *path)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    size_t count = 0, kept = 0;
+    for (int64_t slots = 0; count < list->count && slots < wanted; count++)
+        slots += list->items[count].slots;
+    while (list->count > count)
+        free_host(&list->items[--list->count]);
+    (void)gethostname(own, sizeof own - 1);
+    if (!add_host(list, own, HOST_HERE, 0) || !find_same(list)) {
+        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(ENOMEM));
+        return false;
+    }
     for (size_t i = 0; i < list->count; i++) {
-        host *one = &list->items[i], *first = &list->items[first_of(same, i)];
-        size_t user = (size_t)(host_address(one) - one->name);
-        if (first == one)
-            continue;
-        if (user != (size_t)(host_address(first) - first->name) || memcmp(first->name, one->name, user) != 0) {
-            fprintf(stderr, "weft-run: --hosts: %s: '%s' and '%s' are one machine: name it with one user\n", path,
-                    first->name, one->name);
+        size_t first = first_of(list, i);
+        if (first != i && !merge(&list->items[first], &list->items[i], path))
             return false;
-        }
-        first->slots += one->slots < SLOTS_MOST - first->slots ? one->slots : SLOTS_MOST - first->slots;
-        one->slots = 0;
     }
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].slots > 0)
             list->items[kept++] = list->items[i];
         else
-            free(list->items[i].name);
+            free_host(&list->items[i]);
     }
     list->count = kept;
     return true;
-}
-
-bool hosts_merge(host_list *list, int wanted, const char *path)
-{
-    size_t count = 0;
-    for (int64_t slots = 0; count < list->count && slots < wanted; count++)
-        slots += list->items[count].slots;
-    for (size_t i = count; i < list->count; i++)
-        free(list->items[i].name);
-    list->count = count;
-    size_t *same = calloc(count, sizeof *same);
-    struct addrinfo **addresses = calloc(count, sizeof *addresses);
-    bool ok = same && addresses && find_same(list, addresses, same);
-    if (!ok)
-        fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(ENOMEM));
-    ok = ok && merge(list, same, path);
-    for (size_t i = 0; addresses && i < count; i++)
-        if (addresses[i])
-            freeaddrinfo(addresses[i]);
-    free(addresses);
-    free(same);
-    return ok;
 }
 
 /* ---- Slurm ------------------------------------------------------------------------------------------------------ */
@@ -358,7 +335,7 @@ int hosts_slots(const host_list *list)
 void hosts_free(host_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        free(list->items[i].name);
+        free_host(&list->items[i]);
     free(list->items);
     *list = (host_list){0};
 }

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct addrinfo;
+
 typedef enum host_method {
     HOST_HERE, /* this machine */
     HOST_SSH,
@@ -15,15 +17,17 @@ typedef enum host_method {
 typedef struct host {
     char *name; /* for ssh: perhaps with a user, "me@node1" */
     host_method method;
-    int slots;    /* workers that it takes */
-    int cpus;     /* of Slurm: of the allocation on this node; otherwise 0 */
-    int workers;  /* of the job, here */
-    int starting; /* of these, processes that do not answer yet */
+    int slots;                  /* workers that it takes */
+    int cpus;                   /* of Slurm: of the allocation on this node; otherwise 0 */
+    struct addrinfo *addresses; /* NULL: not known */
+    size_t first;               /* the first host of the list that is the same machine */
+    int workers;                /* of the job, here */
+    int starting;               /* of these, processes that do not answer yet */
 } host;
 
 typedef struct host_list {
     host *items;
-    size_t count;
+    size_t count, room;
 } host_list;
 
 /* This machine, with that many slots. */
@@ -35,7 +39,7 @@ void hosts_here(host_list *made, int slots);
 bool hosts_read(host_list *made, const char *path);
 /*
  * Keeps only the first hosts, which have `wanted` slots. The slots of repeated names are added up, and names that
- * resolve to one address are one host, which has the first name. False: the error was printed; `path` is for it.
+ * resolve to one address are one host, which has the first name. Finds the host that is this machine. False: the error was printed; `path` is for it.
  */
 bool hosts_merge(host_list *list, int wanted, const char *path);
 /* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without an allocation the list

@@ -155,17 +155,13 @@ static void take_answer(job *j, worker *one)
 
 /* ---- What follows from an end ----------------------------------------------------------------------------------- */
 
-/* "exited with code 7" */
+/* "exited with code 7". The supervisor, shells and srun report a signal as 128 + its number. */
 static void describe_status(int status, char *out, size_t room)
 {
     int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     const char *name = code > 128 ? sigabbrev_np(code - 128) : NULL;
-    if (WIFSIGNALED(status) && name)
+    if (name)
         snprintf(out, room, "was killed by SIG%s", name);
-    else if (WIFSIGNALED(status))
-        snprintf(out, room, "was killed by signal %d", code - 128);
-    else if (name)
-        snprintf(out, room, "exited with code %d (128 + SIG%s)", code, name);
     else
         snprintf(out, room, "exited with code %d%s", code,
                  code == 127   ? " (not found)"
@@ -177,30 +173,27 @@ static void describe_status(int status, char *out, size_t room)
 static void describe_end(const worker *of, worker_state was, int status, char *out, size_t room)
 {
     char how[64];
-    bool is_here = of->on->method == HOST_HERE, exited = WIFEXITED(status);
+    const char *through = worker_command(of), *name = of->on->name;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     describe_status(status, how, sizeof how);
     if (was == WORKER_STARTING)
-        snprintf(out, room, "%s cannot be reached: %s %s%s", of->on->name, worker_command(of), how,
-                 exited && WEXITSTATUS(status) == 127
-                     ? ": is it installed here, and weft-run there? (--ssh, --node-program)"
-                 : exited && WEXITSTATUS(status) == 0 ? ", but weft-run has not started there (--node-program)"
-                                                      : "");
-    else if (was != WORKER_RUNNING || (!is_here && !exited))
-        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", of->rank, of->on->name,
-                 worker_command(of), how);
+        snprintf(out, room, "%s cannot be reached: %s %s%s", name, through, how,
+                 code == 127 ? ": is it installed here, and weft-run there? (--ssh, --node-program)"
+                 : code == 0 ? ", but weft-run has not started there (--node-program)"
+                             : "");
+    else if (was == WORKER_READY || code < 0)
+        snprintf(out, room, "rank %d on %s is lost: the connection ended (%s %s)", of->rank, name, through, how);
     else
-        snprintf(out, room, "rank %d on %s %s%s", of->rank, of->on->name, how,
-                 of->on->method == HOST_SSH && WEXITSTATUS(status) == 255 ? ", or ssh has lost the connection" : "");
+        snprintf(out, room, "rank %d on %s %s%s", of->rank, name, how,
+                 code == 255 && of->on->method == HOST_SSH ? ", or ssh has lost the connection" : "");
 }
 
 static void take_failure(job *j, worker *failed, worker_state was, int status)
 {
     char what[700];
-    bool is_here = failed->on->method == HOST_HERE;
-    bool is_lost = was != WORKER_RUNNING || (!is_here && !WIFEXITED(status));
-    int code = is_lost ? 1 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    bool has_program = is_lost || (code != 126 && code != 127);
-    bool is_left = j->restarts < j->o->restarts && has_program && !is_lost;
+    bool is_lost = was != WORKER_RUNNING || !WIFEXITED(status);
+    int code = is_lost ? 1 : WEXITSTATUS(status);
+    bool has_program = code != 126 && code != 127, is_left = j->restarts < j->o->restarts && has_program && !is_lost;
     bool is_alone = j->o->least && failed->rank > 0; /* the others can go on without it */
     describe_end(failed, was, status, what, sizeof what);
     if (is_alone && is_left && !j->workers[0].is_done) {
@@ -223,7 +216,7 @@ static void take_failure(job *j, worker *failed, worker_state was, int status)
 static void take_end(job *j, worker *ended, int status)
 {
     worker_state was = ended->state;
-    bool is_killed = WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 128 + SIGKILL;
+    bool is_killed = WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL;
     worker_close(ended, &j->printed);
     ended->is_done = was == WORKER_RUNNING && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if ((j->phase == OPENING || j->phase == RUNNING) && !ended->is_done)
@@ -309,24 +302,13 @@ static void kill_late(job *j)
 
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
 
-/* Times in which weft-run is stopped do not count. */
-static void stop_here(job *j)
-{
-    int64_t began_ms = clock_ms();
-    (void)raise(SIGSTOP);
-    int64_t took_ms = clock_ms() - began_ms;
-    j->heard_ms += took_ms;
-    for (int rank = 0; rank < j->count; rank++)
-        j->workers[rank].until_ms += j->workers[rank].until_ms ? took_ms : 0;
-}
-
 static void take_signal(job *j, int number)
 {
     bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
     if (!ends) {
         pass_signal(j, number);
         if (number == SIGTSTP)
-            stop_here(j);
+            (void)raise(SIGSTOP);
     } else if (j->phase != ENDING) {
         j->phase = ENDING;
         j->stop = number;

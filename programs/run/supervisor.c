@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -33,6 +32,7 @@ typedef struct supervisor {
     int64_t lingers_to_ms; /* when what the worker left is killed; 0: the worker runs */
     bool is_cut;           /* nobody is at the other end of standard input */
     int secret_fd;         /* the only descriptor that the worker inherits beside the standard ones */
+    char *texts;           /* the secret and the texts of the setup, which `environ` keeps */
     char **argv;           /* of the worker */
 } supervisor;
 
@@ -97,7 +97,7 @@ static int read_setup(supervisor *s)
         fprintf(stderr, "weft-run: --worker: what comes on standard input is not from weft-run\n");
         return 2;
     }
-    char *texts = malloc(size + 1), *folder = texts + secret_size, *end = texts + size;
+    char *texts = s->texts = malloc(size + 1), *folder = texts + secret_size, *end = texts + size;
     s->argv = calloc(size, sizeof *s->argv);
     if (!texts || !s->argv || !read_all(texts, size))
         return 1;
@@ -118,8 +118,10 @@ static int read_setup(supervisor *s)
         at += strlen(at) + 1;
     for (; at < end; at += strlen(at) + 1)
         s->argv[words++] = at;
+    if (words == 0)
+        return 2;
     set_environment(given, variables, s->secret_fd);
-    return words > 0 ? -1 : 2;
+    return -1;
 }
 
 /* ---- The worker ------------------------------------------------------------------------------------------------- */
@@ -269,19 +271,7 @@ static int start_and_watch(supervisor *s)
     return WIFSIGNALED(s->status) ? 128 + WTERMSIG(s->status) : WEXITSTATUS(s->status);
 }
 
-/* So that weft-run sees the signal. The worker's dump of memory is enough. */
-static void die_of(int number)
-{
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, number);
-    (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    (void)signal(number, SIG_DFL);
-    (void)raise(number);
-    (void)sigprocmask(SIG_UNBLOCK, &one, NULL);
-}
-
-int supervisor_run(bool is_here)
+int supervisor_run(void)
 {
     static supervisor s;
     int port_fd;
@@ -294,9 +284,5 @@ int supervisor_run(bool is_here)
     int code = read_setup(&s);
     if (code < 0 && strcmp(getenv("RANK"), "0") != 0)
         close(port_fd);
-    if (code < 0)
-        code = start_and_watch(&s);
-    if (is_here && WIFSIGNALED(s.status))
-        die_of(WTERMSIG(s.status));
-    return code;
+    return code < 0 ? start_and_watch(&s) : code;
 }

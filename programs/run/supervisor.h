@@ -18,8 +18,6 @@
 #ifndef WEFT_RUN_SUPERVISOR_H
 #define WEFT_RUN_SUPERVISOR_H
 
-#include <stdbool.h>
-
 /* What the supervisor writes first: this, SUPERVISOR_VERSION and a port in decimal, and a newline. The TCP port is free
  * on this machine; if the worker has rank 0, it stays reserved for its store. weft-run skips what is before it, for
  * example output of a login shell. */
@@ -30,11 +28,9 @@
 #define SUPERVISOR_SETUP "%lld %zu %zu %zu\n"
 #define SUPERVISOR_SETUP_MOST (16u << 20)
 
-/*
- * Returns the exit code of the process: that of the worker; 128 + the signal that killed it; 126 or 127 if it could not
- * be started, after a line on standard error. `is_here`: the process is killed by the worker's signal instead.
- */
-int supervisor_run(bool is_here);
+/* Returns the exit code of the process: that of the worker; 128 + the signal that killed it; 126 or 127 if it could not
+ * be started, after a line on standard error. */
+int supervisor_run(void);
 /* Prints why a program could not be started, as errno `trouble` says. Returns the exit code: 127 or 126. */
 int supervisor_report_trouble(const char *program, int trouble);
 

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     if (!open_standard_descriptors())
         return 1;
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
-        return supervisor_run(false);
+        return supervisor_run();
     void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* the help may not fit into a file; workers inherit `before` */
     int code = settings_read(argc, argv, &o);
     (void)signal(SIGXFSZ, before);

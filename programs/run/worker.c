@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static _Noreturn void become(const worker *one, const settings *o, int ends[3])
     (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (one->on->method == HOST_HERE)
-        _exit(supervisor_run(true));
+        _exit(supervisor_run());
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)!readlink("/proc/self/exe", self, sizeof self - 1);
     if (o->node_program)
@@ -191,27 +192,25 @@ static bool is_exported(const settings *o, const char *variable)
     return false;
 }
 
-static void add_text(buffer *to, const char *text)
+__attribute__((format(printf, 2, 3))) static void add_text(buffer *to, const char *format, ...)
 {
-    buffer_add(to, text, strlen(text) + 1);
-}
-
-static void add_number(buffer *to, const char *name, int number)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%s=%d", name, number);
-    add_text(to, text);
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) >= 0)
+        buffer_add(to, text, strlen(text) + 1);
+    va_end(args);
+    free(text);
 }
 
 /* The hosts file may call the first host localhost, which the others cannot reach: then it is this machine's name. */
 static void add_address(buffer *to, const worker_setup *of)
 {
-    char own[300] = "127.0.0.1", text[320];
+    char own[300] = "127.0.0.1";
     if (!of->is_alone)
         (void)gethostname(own, sizeof own - 1);
     const char *address = of->first->method == HOST_HERE ? own : host_address(of->first);
-    snprintf(text, sizeof text, "MASTER_ADDR=%.300s", of->o->master_addr ? of->o->master_addr : address);
-    add_text(to, text);
+    add_text(to, "MASTER_ADDR=%s", of->o->master_addr ? of->o->master_addr : address);
 }
 
 void worker_set_up(worker *one, const worker_setup *of, int local_world_size)
@@ -221,24 +220,24 @@ void worker_set_up(worker *one, const worker_setup *of, int local_world_size)
     size_t variables = of->o->least ? 7 : 6;
     bool is_here = one->on->method == HOST_HERE;
     char *folder = is_here ? NULL : getcwd(NULL, 0);
-    add_text(&texts, folder ? folder : "");
+    add_text(&texts, "%s", folder ? folder : "");
     free(folder);
-    add_number(&texts, "RANK", one->rank);
-    add_number(&texts, "LOCAL_RANK", one->local_rank);
-    add_number(&texts, "WORLD_SIZE", of->world_size);
-    add_number(&texts, "LOCAL_WORLD_SIZE", local_world_size);
+    add_text(&texts, "RANK=%d", one->rank);
+    add_text(&texts, "LOCAL_RANK=%d", one->local_rank);
+    add_text(&texts, "WORLD_SIZE=%d", of->world_size);
+    add_text(&texts, "LOCAL_WORLD_SIZE=%d", local_world_size);
     add_address(&texts, of);
-    add_number(&texts, "MASTER_PORT", of->port);
+    add_text(&texts, "MASTER_PORT=%d", of->port);
     if (of->o->least)
-        add_number(&texts, "WEFT_ELASTIC", 1);
+        add_text(&texts, "WEFT_ELASTIC=1");
     for (char **each = environ; one->on->method == HOST_SSH && *each; each++) {
         if (!is_exported(of->o, *each))
             continue;
-        add_text(&texts, *each);
+        add_text(&texts, "%s", *each);
         variables++;
     }
     for (char **word = of->o->argv; *word; word++)
-        add_text(&texts, *word);
+        add_text(&texts, "%s", *word);
     snprintf(line, sizeof line, SUPERVISOR_SETUP, (long long)of->o->grace_ms, of->job_secret->size, variables,
              of->job_secret->size + texts.used);
     buffer_add(&one->outbox, line, strlen(line));

@@ -388,7 +388,7 @@ def case_remote():
         fake(folder, "ssh", FAKE_SSH)
         env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log")
         two = ("--hosts", write(folder + "/two", "nodea\nnodeb\n"))
-        for failing, code, words in (("kill -KILL $$", 137, "exited with code 137 (128 + SIGKILL)"), ("exit 255", 255, "exited with code 255, or ssh has lost the connection"),
+        for failing, code, words in (("kill -KILL $$", 137, "was killed by SIGKILL"), ("exit 255", 255, "exited with code 255, or ssh has lost the connection"),
                                      ("exec /nosuch", 127, "exited with code 127 (not found)"), ("exit 1", 1, "exited with code 1")):
             _, err = run(*two, *shell(f"[ $RANK = 1 ] || exec sleep 1000; {failing}"), env=env, code=code)
             assert err[-1] == f"weft-run: rank 1 on nodeb {words}: ending the other worker", err
