@@ -261,8 +261,7 @@ static bool is_awaiting(const job *j)
     return (j->phase == OPENING || j->phase == RUNNING) && count_state(j, WORKER_STARTING) > 0;
 }
 
-/* If other workers run, only those that do not answer
- * are ended. */
+/* If other workers run, only those that do not answer are ended. */
 static void look_at_awaited(job *j)
 {
     char names[400], what[600];
@@ -362,20 +361,28 @@ static bool catch_signals(job *j)
 static void check_output(job *j)
 {
     char what[200];
-    if (!j->printed.is_shut[0] || j->phase == ENDING)
+    int trouble = j->printed.trouble[0];
+    if (!trouble || j->phase == ENDING)
         return;
-    if (j->printed.trouble[0] == EPIPE) {
+    if (trouble == EPIPE) {
         j->phase = ENDING;
         j->code = 128 + SIGPIPE;
         end_workers(j, SIGTERM, j->o->grace_ms);
         return;
     }
-    snprintf(what, sizeof what, "standard output cannot be written: %s", wfi_quiet_trouble(j->printed.trouble[0]));
+    snprintf(what, sizeof what, "standard output cannot be written: %s", wfi_quiet_trouble(trouble));
     fail(j, 1, what);
 }
 
-/* Returns the length of the list for poll. While much waits to be printed, the workers' streams are not read. Their ends
- * are noticed nevertheless (reap). */
+/* While much waits to be printed, the workers' streams are not read; their ends are noticed nevertheless (reap). But a
+ * supervisor's answer is awaited, and after the grace time no ssh may wait until its output is read. */
+static bool may_read(const job *j, const worker *one, int which)
+{
+    bool is_over = j->kill_ms && clock_left(j->kill_ms) == 0;
+    return output_has_room(&j->printed, which) || is_over || (which == 0 && one->state == WORKER_STARTING);
+}
+
+/* Returns the length of the list for poll. */
 static size_t watch(job *j)
 {
     size_t count = 0;
@@ -390,7 +397,7 @@ static size_t watch(job *j)
             continue;
         for (int which = 0; which < 2; which++)
             j->fds[count++] =
-                (struct pollfd){.fd = output_has_room(&j->printed, which) ? one->streams[which] : -1, .events = POLLIN};
+                (struct pollfd){.fd = may_read(j, one, which) ? one->streams[which] : -1, .events = POLLIN};
         j->fds[count++] = (struct pollfd){.fd = one->outbox.used > 0 ? one->in : -1, .events = POLLOUT};
     }
     return count;
@@ -401,7 +408,7 @@ static void serve(job *j, worker *one)
     const struct pollfd *fds = &j->fds[one->polled];
     worker_state was = one->state;
     for (int which = 0; which < 2; which++)
-        if (fds[which].revents && output_has_room(&j->printed, which))
+        if (fds[which].revents && may_read(j, one, which))
             (void)worker_read(one, which, &j->printed.out[which]);
     if (fds[2].revents)
         worker_write(one);
@@ -421,6 +428,8 @@ static int time_left(const job *j)
     int64_t next_ms = 0;
     if (is_awaiting(j))
         next_ms = j->heard_ms + j->o->connect_ms;
+    if (j->kill_ms && clock_left(j->kill_ms) > 0)
+        sooner(&next_ms, j->kill_ms);
     for (int rank = 0; rank < j->count; rank++)
         sooner(&next_ms, j->workers[rank].until_ms);
     return next_ms ? clock_left(next_ms) : -1;
@@ -438,7 +447,8 @@ static void loop(job *j)
         j->turn = (j->turn + 1) % j->count;
         if (j->fds[0].revents)
             take_signals(j);
-        output_write(&j->printed);
+        output_write(&j->printed, 0, 0);
+        output_write(&j->printed, 1, 0);
         check_output(j);
         look_at_awaited(j);
         kill_late(j);
@@ -475,9 +485,13 @@ static void finish(job *j)
                    (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
     if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
         (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
-    output_flush(&j->printed, 0, j->stop ? LAST_MS : -1);
+    output_write(&j->printed, 0, j->stop ? LAST_MS : -1);
     check_output(j);
-    output_finish(&j->printed, j->stop ? LAST_MS : -1);
+    if (j->printed.out[0].used > 0)
+        output_say(&j->printed, "nobody read the last %zu bytes of the output: they are dropped",
+                   j->printed.out[0].used);
+    output_write(&j->printed, 1, j->stop ? LAST_MS : -1);
+    output_fini(&j->printed);
     close(j->signals);
     free(j->workers);
     free(j->fds);

@@ -144,36 +144,20 @@ bool output_has_room(const output *of, int which)
     return of->out[which].used < OUTPUT_MOST;
 }
 
-static void write_one(output *from, int which, int64_t until_ms)
+void output_write(output *from, int which, int64_t wait_ms)
 {
     struct pollfd room = {.fd = from->fds[which], .events = POLLOUT};
-    while (!from->is_shut[which] && from->out[which].used > 0 &&
-           poll(&room, 1, until_ms < 0 ? -1 : clock_left(until_ms)) == 1) {
-        if (!buffer_write(&from->out[which], from->fds[which])) {
-            from->is_shut[which] = true;
+    int64_t until_ms = clock_ms() + wait_ms;
+    while (!from->trouble[which] && from->out[which].used > 0 &&
+           poll(&room, 1, wait_ms < 0 ? -1 : clock_left(until_ms)) == 1)
+        if (!buffer_write(&from->out[which], from->fds[which]))
             from->trouble[which] = errno;
-        }
-    }
-    if (from->is_shut[which])
+    if (from->trouble[which])
         buffer_drop(&from->out[which], from->out[which].used);
 }
 
-void output_write(output *from)
+void output_fini(output *done)
 {
-    for (int which = 0; which < 2; which++)
-        write_one(from, which, 0);
-}
-
-void output_flush(output *from, int which, int64_t wait_ms)
-{
-    write_one(from, which, wait_ms < 0 ? -1 : clock_ms() + wait_ms);
-}
-
-void output_finish(output *done, int64_t wait_ms)
-{
-    if (done->out[0].used > 0)
-        output_say(done, "nobody read the last %zu bytes of the output: they are dropped", done->out[0].used);
-    output_flush(done, 1, wait_ms);
     for (int which = 0; which < 2; which++) {
         buffer_fini(&done->out[which]);
         if (done->fds[which] > 2)

@@ -38,8 +38,7 @@ void lines_end(lines *from, buffer *to);
 typedef struct output {
     int fds[2];
     buffer out[2];
-    bool is_shut[2]; /* writing has failed: what is added is dropped */
-    int trouble[2];  /* errno of that */
+    int trouble[2]; /* errno: writing has failed, and the bytes are dropped; 0: not so far */
 } output;
 
 void output_init(output *made);
@@ -47,11 +46,8 @@ void output_init(output *made);
 __attribute__((format(printf, 2, 3))) void output_say(output *to, const char *format, ...);
 /* Whether so little waits to be written that more of this stream is read from the workers. */
 bool output_has_room(const output *of, int which);
-/* Writes what can be written without waiting. */
-void output_write(output *from);
-/* Writes the rest of one, and waits for its reader, at most wait_ms; -1: without limit. */
-void output_flush(output *from, int which, int64_t wait_ms);
-/* Drops the rest of stdout, and says so. Writes the rest of stderr. */
-void output_finish(output *done, int64_t wait_ms);
+/* Writes one of the two, and waits for its reader, at most wait_ms; 0: does not wait; -1: without limit. */
+void output_write(output *from, int which, int64_t wait_ms);
+void output_fini(output *done);
 
 #endif

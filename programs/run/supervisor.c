@@ -224,14 +224,14 @@ static void kill_orphans(void)
     } while (ended > 0 || (ended < 0 && errno == EINTR));
 }
 
-/* Until the worker and what it started have ended, or what it started is to be killed. */
-static void watch(supervisor *s, int signals)
+/* Until the worker and what it started have ended. False: what it started is to be killed. */
+static bool watch(supervisor *s, int signals)
 {
     struct signalfd_siginfo one;
     while (reap(s)) {
         bool is_late = s->kill_at_ms && clock_left(s->kill_at_ms) == 0;
         if (!s->worker && (is_late || s->is_cut || clock_left(s->lingers_to_ms) == 0))
-            return;
+            return false;
         if (is_late)
             signal_worker(s, SIGKILL);
         int64_t until_ms = is_late ? 0 : s->kill_at_ms;
@@ -246,6 +246,7 @@ static void watch(supervisor *s, int signals)
         if (fds[0].revents)
             take_orders(s);
     }
+    return true;
 }
 
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
@@ -266,8 +267,8 @@ static int start_and_watch(supervisor *s)
         return supervisor_report_trouble(s->argv[0], errno);
     (void)setpgid(worker, worker); /* the child does it too: the group exists before either goes on */
     s->worker = worker;
-    watch(s, signals);
-    kill_orphans();
+    if (!watch(s, signals))
+        kill_orphans();
     return WIFSIGNALED(s->status) ? 128 + WTERMSIG(s->status) : WEXITSTATUS(s->status);
 }
 

@@ -232,6 +232,13 @@ def case_unread():
     assert said[0] == "weft-run: SIGTERM ends the job" and "does not answer" not in str(said), said
     assert len(said) == 1 or re.fullmatch(r"weft-run: nobody read the last \d+ bytes of the output: they are dropped", said[1]), said
     process.stdout.close()
+    with tempfile.TemporaryDirectory() as folder, Reports(folder) as reports:  # a restarted worker answers nevertheless
+        once = f"[ $RANK = 1 ] || exec yes; mkdir {folder}/once 2>/dev/null && seq 300000 >/dev/null && exit 3; exec 9>{reports.path}; echo again >&9"
+        process = start("-n", "2", "--elastic", "1:2", "--restarts", "1", *shell(once))
+        assert reports.lines(1) == ["again"]
+        process.stdout.close()
+        assert process.stderr.read() == "weft-run: rank 1 on localhost exited with code 3: restarting it (1 of 1)\n"
+        assert process.wait() == 128 + signal.SIGPIPE
     # A reader that is only slow gets everything.
     process = start("-n", "2", "seq", "100000")
     out = process.stdout.read(1) + process.stdout.read()
@@ -414,6 +421,12 @@ def case_remote():
         assert process.stderr.readline() == "weft-run: rank 1 on nodeb exited with code 7: ending the other worker\n"
         process.stdout.close()
         assert process.stderr.read() == "" and process.wait() == 7
+        fake(folder, "relay", f'#!/bin/sh\n{folder}/ssh "$@" | cat\n')  # it ends only when its output has been read
+        process = start(*two, "--ssh", folder + "/relay", "--grace", "0.2", "yes", env=env)
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 128 + signal.SIGTERM and "may still run" not in process.stderr.read()
+        process.stdout.close()
         with Reports(folder) as reports:
             script = f'exec 9>{reports.path}; trap "echo $RANK user >&9" USR1; trap "echo $RANK int >&9; exit 0" INT; echo up >&9; while :; do sleep 1000 & wait; done'
             process = start(*two, *shell(script), env=env)
