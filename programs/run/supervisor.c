@@ -283,7 +283,8 @@ int supervisor_run(void)
     int port = reserve_port(&port_fd);
     dprintf(STDOUT_FILENO, SUPERVISOR_GREETING "%d %d\n", SUPERVISOR_VERSION, port);
     int code = read_setup(&s);
-    if (code < 0 && strcmp(getenv("RANK"), "0") != 0)
+    const char *rank = getenv("RANK");
+    if (!rank || strcmp(rank, "0") != 0)
         close(port_fd);
     return code < 0 ? start_and_watch(&s) : code;
 }

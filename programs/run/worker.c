@@ -218,11 +218,16 @@ void worker_set_up(worker *one, const worker_setup *of, int local_world_size)
     buffer texts = {0};
     char line[128];
     size_t variables = of->o->least ? 7 : 6;
-    bool is_here = one->on->method == HOST_HERE;
-    char *folder = is_here ? NULL : getcwd(NULL, 0);
+    char *folder = one->on->method == HOST_HERE ? NULL : getcwd(NULL, 0);
     add_text(&texts, "%s", folder ? folder : "");
     free(folder);
-    add_text(&texts, "RANK=%d", one->rank);
+    for (char **each = environ; one->on->method == HOST_SSH && *each; each++) {
+        if (!is_exported(of->o, *each))
+            continue;
+        add_text(&texts, "%s", *each);
+        variables++;
+    }
+    add_text(&texts, "RANK=%d", one->rank); /* these count more than those before */
     add_text(&texts, "LOCAL_RANK=%d", one->local_rank);
     add_text(&texts, "WORLD_SIZE=%d", of->world_size);
     add_text(&texts, "LOCAL_WORLD_SIZE=%d", local_world_size);
@@ -230,12 +235,6 @@ void worker_set_up(worker *one, const worker_setup *of, int local_world_size)
     add_text(&texts, "MASTER_PORT=%d", of->port);
     if (of->o->least)
         add_text(&texts, "WEFT_ELASTIC=1");
-    for (char **each = environ; one->on->method == HOST_SSH && *each; each++) {
-        if (!is_exported(of->o, *each))
-            continue;
-        add_text(&texts, "%s", *each);
-        variables++;
-    }
     for (char **word = of->o->argv; *word; word++)
         add_text(&texts, "%s", *word);
     snprintf(line, sizeof line, SUPERVISOR_SETUP, (long long)of->o->grace_ms, of->job_secret->size, variables,
