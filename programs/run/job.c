@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define STARTING_MOST 32   /* processes that start at once */
-#define STARTING_HERE 8    /* of these, to one host: sshd refuses some from 10 on (MaxStartups) */
+#define STARTING_THERE 8   /* of these, to one other host: sshd refuses some from 10 on (MaxStartups) */
 #define LATE_MS 5000       /* a worker's process may need this long after the grace time */
 #define CONNECTING_MS 1000 /* the same, if no worker runs there yet */
 #define LAST_MS 1000       /* for the reader of stdout after a signal has ended the job */
@@ -101,12 +101,14 @@ static void start_waiting(job *j)
     int starting = count_state(j, WORKER_STARTING), waiting = count_state(j, WORKER_WAITING);
     for (int rank = 0; rank < j->count && waiting > 0 && starting < STARTING_MOST; rank++) {
         worker *one = &j->workers[rank];
-        if (one->state != WORKER_WAITING || one->on->starting >= STARTING_HERE)
+        if (one->state != WORKER_WAITING || (one->on->method != HOST_HERE && one->on->starting >= STARTING_THERE))
             continue;
         if (!worker_start(one, j->o)) {
             char what[300], why[WFI_THREADS_TEXT];
             snprintf(what, sizeof what, "rank %d cannot be started: %s", rank,
-                     errno == EAGAIN ? wfi_threads_text(errno, why) : strerror(errno));
+                     errno == EMFILE   ? "each takes three descriptors: raise the limit of open files (ulimit -n)"
+                     : errno == EAGAIN ? wfi_threads_text(errno, why)
+                                       : strerror(errno));
             fail(j, 1, what);
             return;
         }

@@ -546,6 +546,11 @@ def case_weft_limit():
                               stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)
         assert done.returncode == 1, done
         assert done.stderr.startswith("weft-run: standard output cannot be written: too large for the process's limit of file sizes (ulimit -f): raise it"), done
+    for limit, code, words in (("-n 64", 1, "cannot be started: each takes three descriptors: raise the limit of open files (ulimit -n)"), ("-Sn 64", 0, "")):
+        done = subprocess.run(["bash", "-c", f'ulimit {limit} && exec "$0" -n 30 sh -c "ulimit -n"', PROGRAM], env=environment(), text=True,
+                              check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == code and words in done.stderr, done
+        assert code or sorted(done.stdout.splitlines()) == sorted(f"[{i}] 64" for i in range(30)), done  # the workers keep the limit
     for full, code in (("/dev/full", 1), ("/dev/null", 0)):  # also if the worker has ended before
         with open(full, "w", encoding="utf-8") as file:
             done = subprocess.run([PROGRAM, "-n", "1", "echo", "hi"], env=environment(), text=True, check=False, stdin=subprocess.DEVNULL,
