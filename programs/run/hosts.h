@@ -39,7 +39,8 @@ void hosts_here(host_list *made, int slots);
 bool hosts_read(host_list *made, const char *path);
 /*
  * Keeps only the first hosts, which have `wanted` slots. The slots of repeated names are added up, and names that
- * resolve to one address are one host, which has the first name. Finds the host that is this machine. False: the error was printed; `path` is for it.
+ * resolve to one address are one host, which has the first name. Finds the host that is this machine. False: the error
+ * was printed; `path` is for it.
  */
 bool hosts_merge(host_list *list, int wanted, const char *path);
 /* The nodes of a Slurm allocation (sbatch, salloc) of several nodes, slots by its tasks. Without an allocation the list

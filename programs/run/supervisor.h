@@ -18,9 +18,9 @@
 #ifndef WEFT_RUN_SUPERVISOR_H
 #define WEFT_RUN_SUPERVISOR_H
 
-/* What the supervisor writes first: this, SUPERVISOR_VERSION and a port in decimal, and a newline. The TCP port is free
- * on this machine; if the worker has rank 0, it stays reserved for its store. weft-run skips what is before it, for
- * example output of a login shell. */
+/* The beginning of the supervisor's first line, which ends with SUPERVISOR_VERSION and a port in decimal. The TCP port
+ * is free on this machine; if the worker has rank 0, the port stays reserved for the store. weft-run skips output before this
+ * line, for example that of a login shell. */
 #define SUPERVISOR_GREETING "\nweft-run worker "
 #define SUPERVISOR_VERSION 1
 
