@@ -19,8 +19,8 @@
 #define WEFT_RUN_SUPERVISOR_H
 
 /* The beginning of the supervisor's first line, which ends with SUPERVISOR_VERSION and a port in decimal. The TCP port
- * is free on this machine; if the worker has rank 0, the port stays reserved for the store. weft-run skips output before this
- * line, for example that of a login shell. */
+ * is free on this machine; if the worker has rank 0, the port stays reserved for the store. weft-run skips output
+ * before this line, for example that of a login shell. */
 #define SUPERVISOR_GREETING "\nweft-run worker "
 #define SUPERVISOR_VERSION 1
 
