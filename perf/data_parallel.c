@@ -23,7 +23,6 @@ static const char *const way_names[WAYS] = {"compute", "communication", "step"};
 typedef struct settings {
     int64_t members, layers, width, batch, steps, bucket_kib;
     bool bfloat16;
-    const char *json;
 } settings;
 
 /* One member. */
@@ -165,22 +164,18 @@ static void close_rig(rig *r)
         weft_tensor_unref(r->buckets[i]);
 }
 
-static void show(const rig *r, series taken[WAYS], report *json)
+static void show(const rig *r, series taken[WAYS])
 {
     double bytes = 0, ms[WAYS];
     for (size_t i = 0; i < r->bucket_count; i++)
         bytes += (double)weft_tensor_nbytes(r->buckets[i]) / (r->o->bfloat16 ? 2 : 1);
-    for (int which = 0; which < WAYS; which++) {
+    for (int which = 0; which < WAYS; which++)
         ms[which] = series_summary(&taken[which]).p50 / 1e3;
-        report_number(json, ms[which], "%s_ms", way_names[which]);
-    }
     double bound = fmax(ms[COMPUTE], ms[COMMUNICATION]);
     printf("%d members, %.1f MiB of gradients in %zu buckets%s, medians of %lld:\n", weft_agent_world_size(r->agent),
            bytes / (1 << 20), r->bucket_count, r->o->bfloat16 ? " of bfloat16" : "", (long long)r->o->steps);
     printf("compute %.1f ms, communication %.1f ms (%.2f of compute), step %.1f ms: %.3f of the longer, aim 1.1\n",
            ms[COMPUTE], ms[COMMUNICATION], ms[COMMUNICATION] / ms[COMPUTE], ms[STEP], ms[STEP] / bound);
-    report_number(json, ms[STEP] / bound, "step_of_max");
-    report_number(json, ms[COMMUNICATION] / ms[COMPUTE], "communication_of_compute");
 }
 
 static bool measure(rig *r, series taken[WAYS])
@@ -199,18 +194,14 @@ static bool measure(rig *r, series taken[WAYS])
 static bool run_member(const settings *o, weft_agent *agent)
 {
     rig r;
-    report json = {0};
     series taken[WAYS] = {{0}};
-    bool first = weft_agent_rank(agent) == 0;
-    if (first && !report_open(&json, o->json))
-        return false;
     bool ok = open_rig(&r, o, agent) && measure(&r, taken);
-    if (ok && first)
-        show(&r, taken, &json);
+    if (ok && weft_agent_rank(agent) == 0)
+        show(&r, taken);
     for (int which = 0; which < WAYS; which++)
         series_fini(&taken[which]);
     close_rig(&r);
-    return (!first || report_close(&json)) && ok;
+    return ok;
 }
 
 /* ---- The job ------------------------------------------------------------------------------------------------------ */
@@ -245,7 +236,6 @@ int main(int argc, char **argv)
         {"bucket-kib", CLI_INT, &o.bucket_kib, 1, 1 << 20, NULL, "N", "KiB of a bucket", "1024"},
         {"steps", CLI_INT, &o.steps, 1, 100000, NULL, "N", "turns of the three that are timed", "20"},
         {"bfloat16", CLI_FLAG, &o.bfloat16, 0, 0, NULL, NULL, "gradients travel as bfloat16", NULL},
-        {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
     const cli program = {
         .program = "data_parallel",

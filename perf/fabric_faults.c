@@ -23,7 +23,7 @@
 
 typedef struct settings {
     int64_t bytes, calls, kills, workers, seconds, limit_ms;
-    const char *cut, *lanes, *lanes_after, *json;
+    const char *cut, *lanes, *lanes_after;
 } settings;
 
 static weft_status echo(weft_call *call, void *user)
@@ -175,7 +175,7 @@ static bool cut_in_the_middle(weft_agent *agent, const settings *o, double usual
     return ok;
 }
 
-static bool run_cut(const settings *o, report *json)
+static bool run_cut(const settings *o)
 {
     workers w;
     series small = {0}, large = {0}, late_small = {0}, late_large = {0};
@@ -194,8 +194,6 @@ static bool run_cut(const settings *o, report *json)
             worst = late_large.values[i] > worst ? late_large.values[i] : worst;
         }
         printf("echo: %.0f ms by the median; worst call from the cut on: %.0f ms\n", usual.p50 / 1e3, worst / 1e3);
-        report_number(json, usual.p50, "echo_us");
-        report_number(json, worst, "worst_us");
         if (o->limit_ms && worst > (double)o->limit_ms * 1e3) {
             fprintf(stderr, "the worst call took longer than %lld ms\n", (long long)o->limit_ms);
             ok = false;
@@ -242,7 +240,7 @@ static bool kill_one(weft_agent *agent, int pid, const settings *o, int rank, in
     return ok && (rank >= o->workers || echo_once(agent, rank + 1, 32768, &took));
 }
 
-static bool run_kills(const settings *o, report *json)
+static bool run_kills(const settings *o)
 {
     series deaths = {0};
     bool ok = true;
@@ -264,9 +262,6 @@ static bool run_kills(const settings *o, report *json)
     summary s = series_summary(&deaths);
     double worst = count ? deaths.values[count - 1] : 0; /* sorted */
     printf("%zu kills, known after (ms): p50 %.0f, worst %.0f\n", count, s.p50 / 1e3, worst / 1e3);
-    report_number(json, (double)count, "kills");
-    report_number(json, s.p50, "known_us");
-    report_number(json, worst, "known_worst_us");
     if (ok && o->limit_ms && worst > (double)o->limit_ms * 1e3) {
         fprintf(stderr, "a death was known only after more than %lld ms\n", (long long)o->limit_ms);
         ok = false;
@@ -291,7 +286,6 @@ int main(int argc, char **argv)
          "0"},
         {"limit-ms", CLI_INT, &o.limit_ms, 0, 1000000, NULL, "MS", "fail if a call or a death takes longer; 0: never",
          "0"},
-        {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
     };
     const cli program = {
         .program = "fabric_faults",
@@ -305,8 +299,5 @@ int main(int argc, char **argv)
         return end;
     if (workers_is_child())
         return workers_serve(functions, COUNT(functions));
-    report json;
-    bool ok = report_open(&json, o.json);
-    ok = ok && (o.kills ? run_kills(&o, &json) : run_cut(&o, &json));
-    return report_close(&json) && ok ? 0 : 1;
+    return (o.kills ? run_kills(&o) : run_cut(&o)) ? 0 : 1;
 }

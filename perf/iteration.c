@@ -1,32 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * iteration.c - training a model that lives on another worker: forward, backward and step over the wire, against libfabric's round trip and
- * against the same steps here, in slices taken in turn.
+ * iteration.c - training a model that lives on another worker: forward, backward and step over the wire, beside the
+ * same steps here. With --serve it takes turns with other programs (common/turns.h): with peers/torch_iteration.py.
  */
 #include "common/measure.h"
-#include "common/raw_pair.h"
+#include "common/turns.h"
 #include "common/workers.h"
 
 #include "cli.h"
 
 #include <stdlib.h>
 
-#define MESSAGE_BYTES 64 /* of the raw ping-pong */
-#define WARM_UP 5
-
 /* ---- The models ----------------------------------------------------------------------------------------------- */
 
 enum { EMPTY, SMALL, CONVNET, MODELS };
 
+static const char *const model_names[MODELS + 1] = {"empty", "small", "convnet", NULL};
 static const struct {
-    const char *name, *what;
     weft_shape x;
     int64_t classes; /* 0: the loss is the sum */
-    int share;       /* how many iterations of EMPTY's count */
 } models[MODELS] = {
-    {"empty", "one weight", {1, {1}}, 0, 1},
-    {"small", "64-32-10, batch 1", {2, {1, 64}}, 10, 1},
-    {"convnet", "MNIST ConvNet, batch 32", {4, {32, 1, 28, 28}}, 10, 50},
+    {{1, {1}}, 0},              /* one weight */
+    {{2, {1, 64}}, 10},         /* layers of 64-32-10, batch 1 */
+    {{4, {32, 1, 28, 28}}, 10}, /* the ConvNet of MNIST, batch 32 */
 };
 
 static weft_tensor *times_weight(weft_tape *t, weft_module *self, weft_tensor *x)
@@ -73,11 +69,11 @@ static const weft_function functions[] = {
 
 /* How a step is made: all here; there, with a step of its own; there, with the step taken along. */
 enum { HERE, APART, ALONG, WAYS };
-static const char *const ways[WAYS] = {"here", "step apart", "step along"};
+static const char *const ways[WAYS + 1] = {"here", "apart", "along", NULL};
 
 typedef struct rig {
     weft_agent *agent;
-    int model;
+    int model, way;
     weft_tensor *x, *labels;
     weft_module *here;
     weft_optimizer *sgd_here;
@@ -120,17 +116,11 @@ static weft_status step_there(const rig *r, bool along)
     return st;
 }
 
-static bool slice(const rig *r, int way, int64_t count, series *out)
+static bool step(void *arg)
 {
-    for (int64_t i = 0; i < count; i++) {
-        double start = measure_now_us();
-        weft_status st = way == HERE ? step_here(r) : step_there(r, way == ALONG);
-        if (st)
-            return workers_complain(ways[way], st, NULL);
-        if (out)
-            series_add(out, measure_now_us() - start);
-    }
-    return true;
+    const rig *r = arg;
+    weft_status st = r->way == HERE ? step_here(r) : step_there(r, r->way == ALONG);
+    return !st || workers_complain(ways[r->way], st, NULL);
 }
 
 static weft_status open_there(rig *r)
@@ -151,9 +141,9 @@ static weft_status open_there(rig *r)
     return st ? st : weft_dist_optimizer_create(r->agent, all, count, &spec, &r->sgd_there, NULL);
 }
 
-static bool open_rig(rig *r, weft_agent *agent, int model)
+static bool open_rig(rig *r, weft_agent *agent, int model, int way)
 {
-    *r = (rig){.agent = agent, .model = model};
+    *r = (rig){.agent = agent, .model = model, .way = way};
     r->x = weft_tensor_empty(models[model].x, WEFT_DTYPE_FLOAT32);
     r->labels = weft_tensor_zeros(WEFT_SHAPE(models[model].x.dims[0]), WEFT_DTYPE_INT64);
     r->here = make_model(model);
@@ -162,7 +152,7 @@ static bool open_rig(rig *r, weft_agent *agent, int model)
         r->sgd_here = weft_sgd_create(weft_module_parameters(r->here), &(weft_optimizer_spec){.lr = 1e-4}, NULL);
     if (!st)
         st = r->sgd_here ? open_there(r) : WEFT_ERR_MEMORY;
-    return st ? workers_complain(models[model].name, st, NULL) : true;
+    return st ? workers_complain(model_names[model], st, NULL) : true;
 }
 
 static void close_rig(rig *r)
@@ -177,87 +167,31 @@ static void close_rig(rig *r)
     weft_tensor_unref(r->x);
 }
 
-/* ---- Measuring ------------------------------------------------------------------------------------------------ */
-
-typedef struct settings {
-    int64_t slices, iterations;
-    const char *json, *provider;
-    bool quick;
-} settings;
-
-static void print_rows(int model, series *floor, series *taken, report *json)
+static bool show(rig *r, int64_t count)
 {
-    const char *name = models[model].name;
-    double raw = series_summary(floor).p50, here = series_summary(&taken[HERE]).p50;
-    for (int way = 0; way < WAYS; way++) {
-        double us = series_summary(&taken[way]).p50;
-        printf("| %-23s | %-10s | %9.1f | %9.0f | %6.1f | %8.0f %% |\n", way ? "" : models[model].what, ways[way], us,
-               1e6 / us, us / raw, 100 * here / us);
-        report_number(json, us, "%s_%s_us", name, way == HERE ? "here" : way == APART ? "apart" : "along");
-    }
-    report_number(json, series_summary(&taken[APART]).p50 / raw, "%s_apart_of_raw", name);
-    report_number(json, series_summary(&taken[ALONG]).p50 / raw, "%s_along_of_raw", name);
-    report_number(json, here / series_summary(&taken[ALONG]).p50, "%s_along_of_here", name);
-}
-
-static bool measure(const settings *o, raw_pair *raw, weft_agent *agent, int model, report *json)
-{
-    rig r;
-    series floor = {0}, taken[WAYS] = {{0}};
-    int64_t count = o->iterations / models[model].share > 0 ? o->iterations / models[model].share : 1;
-    bool ok = open_rig(&r, agent, model);
-    for (int way = 0; way < WAYS && ok; way++)
-        ok = slice(&r, way, WARM_UP, NULL);
-    for (int64_t i = 0; i < o->slices && ok; i++) {
-        ok = raw_pair_trips(raw, MESSAGE_BYTES, 200, &floor) == 0;
-        for (int way = 0; way < WAYS && ok; way++)
-            ok = slice(&r, way, count, &taken[way]);
-    }
-    if (ok)
-        print_rows(model, &floor, taken, json);
-    series_fini(&floor);
-    for (int way = 0; way < WAYS; way++)
-        series_fini(&taken[way]);
-    close_rig(&r);
-    return ok;
-}
-
-static bool run(const settings *o)
-{
-    report json;
-    raw_pair *raw = NULL;
-    workers w;
-    if (!report_open(&json, o->json))
+    double seconds;
+    if (!turns_time(step, r, 5, &seconds) || !turns_time(step, r, count, &seconds))
         return false;
-    bool ok = raw_pair_open(o->provider, 4096, &raw) == 0;
-    if (ok && (ok = workers_open(NULL, 0, 1, &w))) {
-        printf(
-            "One iteration, forward, backward and SGD, medians; raw is a ping-pong of %d bytes (libfabric %s, %s)\n\n",
-            MESSAGE_BYTES, raw_pair_version(raw), o->provider);
-        printf("| model                   | the step   |        us | a second | of raw | of here    |\n"
-               "|-------------------------|------------|-----------|-----------|--------|------------|\n");
-        for (int model = 0; model < MODELS && ok; model++)
-            ok = measure(o, raw, w.agent, model, &json);
-        ok = workers_close(&w) && ok;
-    }
-    raw_pair_close(raw);
-    return report_close(&json) && ok;
+    printf("%.1f us an iteration\n", 1e6 * seconds / (double)count);
+    return true;
 }
 
 int main(int argc, char **argv)
 {
-    settings o = {.slices = 16, .iterations = 500, .provider = "tcp"};
+    int model = SMALL, way = ALONG;
+    int64_t count = 500;
+    bool serves = false;
     const cli_option options[] = {
-        {"slices", CLI_INT, &o.slices, 1, 10000, NULL, "N", "turns of raw, here, apart, along", "16"},
-        {"iterations", CLI_INT, &o.iterations, 1, 100000, NULL, "N", "in a slice; of the convnet a fiftieth", "500"},
-        {"provider", CLI_TEXT, &o.provider, 0, 0, NULL, "NAME", "libfabric's provider for the raw side", "tcp"},
-        {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
-        {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "a quarter of it", NULL},
+        {"model", CLI_CHOICE, &model, 0, 0, model_names, NULL, "what is trained", "small"},
+        {"step", CLI_CHOICE, &way, 0, 0, ways, NULL,
+         "all in this process; on the other worker, the step apart, or taken along with the backward pass", "along"},
+        {"iterations", CLI_INT, &count, 1, 100000, NULL, "N", "iterations that are timed", "500"},
+        {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of iterations, answer with seconds", NULL},
     };
     const cli program = {
         .program = "iteration",
-        .purpose = "training a model on another worker, against raw round trips and steps here",
-        .example = "iteration --slices 8",
+        .purpose = "training a model on another worker",
+        .example = "iteration --model convnet --iterations 20",
         .options = options,
         .count = sizeof options / sizeof *options,
     };
@@ -266,7 +200,11 @@ int main(int argc, char **argv)
         return end;
     if (workers_is_child())
         return workers_serve(functions, 1);
-    if (o.quick)
-        o.slices = (o.slices + 3) / 4;
-    return run(&o) ? 0 : 1;
+    workers w;
+    rig r;
+    if (!workers_open(NULL, 0, 1, &w))
+        return 1;
+    bool ok = open_rig(&r, w.agent, model, way) && (serves ? turns_serve(step, &r) : show(&r, count));
+    close_rig(&r);
+    return workers_close(&w) && ok ? 0 : 1;
 }

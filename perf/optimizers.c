@@ -215,7 +215,7 @@ static void print_plain(const bench *b, const char *name, double bytes, summary 
     printf("| %s | %.2f | %.1f | %.1f | %.2f | |\n", name, s.p50, here, rate(b, bytes, s.p50), here / best);
 }
 
-static void show(bench *b, report *r)
+static void show(bench *b)
 {
     summary copy = series_summary(&b->copy), add = series_summary(&b->add);
     double best = rate(b, 8, copy.min), of_add = rate(b, 12, add.min);
@@ -228,15 +228,11 @@ static void show(bench *b, report *r)
         "| | ms a step | GB/s, best | GB/s, median | ratio of the best | median ratio |\n|---|---|---|---|---|---|\n");
     print_plain(b, "plain copy", 8, copy, best);
     print_plain(b, "plain y += a x", 12, add, best);
-    report_number(r, best, "bandwidth_gb_per_s");
     for (size_t k = 0; k < CONTENDERS; k++) {
         summary s = series_summary(&b->steps[k]), ratio = series_summary(&b->ratios[k]);
         double here = rate(b, contenders[k].bytes, s.min);
         printf("| %s | %.2f | %.1f | %.1f | %.2f | %.2f |\n", contenders[k].name, s.p50, here,
                rate(b, contenders[k].bytes, s.p50), here / best, ratio.p50);
-        report_number(r, s.p50, "%s_ms", contenders[k].key);
-        report_number(r, here / best, "%s_of_bandwidth_best", contenders[k].key);
-        report_number(r, ratio.p50, "%s_of_bandwidth", contenders[k].key);
     }
 }
 
@@ -244,13 +240,11 @@ int main(int argc, char **argv)
 {
     int64_t rounds = 20, threads = 1;
     bool quick = false;
-    const char *json = NULL;
     char text[16];
     const cli_option options[] = {
         {"rounds", CLI_INT, &rounds, 1, 10000, NULL, "N", "steps of each that are timed", "20"},
         {"threads", CLI_INT, &threads, 1, THREADS_MAX, NULL, "N", "threads of a step and of a plain loop", "1"},
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "5 rounds", NULL},
-        {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there too", NULL},
     };
     const cli program = {
         .program = "optimizers",
@@ -264,13 +258,10 @@ int main(int argc, char **argv)
         return end;
     snprintf(text, sizeof text, "%d", (int)threads);
     setenv("WEFT_CPU_THREADS", text, 1); /* before the first kernel runs */
-    report r;
-    if (!report_open(&r, json))
-        return 1;
     bench b;
     weft_status status = bench_open(&b, (int)threads) ? measure(&b, quick ? 5 : rounds) : WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
-        show(&b, &r);
+        show(&b);
     bench_close(&b);
-    return report_close(&r) && status == WEFT_OK ? 0 : weft_report(status) | 1;
+    return status == WEFT_OK ? 0 : weft_report(status) | 1;
 }

@@ -308,14 +308,8 @@ static void judge(const news *near, const news *mesh, int size, outcome *o)
     series_fini(&descriptors);
 }
 
-static void show(const outcome *o, int size, bool csv)
+static void show(const outcome *o, int size)
 {
-    if (csv) {
-        printf("%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.0f,%.0f,%.1f,%.1f,%.2f,%.0f\n", size, o->spawn_ms,
-               o->open_ms.p50, o->most_open_ms, o->first_ms.p50, o->most_first_ms, o->cpu_ms.p50, o->mesh_ms,
-               o->idle_kib.p50, o->most_idle_kib, o->peer_kib.p50, o->most_peer_kib, o->most_descriptors, o->messages);
-        return;
-    }
     printf("%d workers, each a process, over tcp\n\n", size);
     printf("| %-46s | %9s | %9s | %9s |\n", "", "median", "most", "aim");
     printf("|------------------------------------------------|-----------|-----------|-----------|\n");
@@ -353,10 +347,9 @@ static void raise_descriptor_limit(void)
 int main(int argc, char **argv)
 {
     int64_t size = 16;
-    bool csv = false, check = false;
+    bool check = false;
     const cli_option options[] = {
         {"workers", CLI_INT, &size, 2, 1024, NULL, "N", "processes, this one included", "16"},
-        {"csv", CLI_FLAG, &csv, 0, 0, NULL, NULL, "one line of numbers; perf/scale names the columns", NULL},
         {"check", CLI_FLAG, &check, 0, 0, NULL, NULL, "fail where something is over its aim", NULL},
     };
     const cli program = {
@@ -377,7 +370,7 @@ int main(int argc, char **argv)
     bool good = near && mesh && play((int)size, near, mesh, &o);
     if (good) {
         judge(near, mesh, (int)size, &o);
-        show(&o, (int)size, csv);
+        show(&o, (int)size);
     }
     free(near);
     free(mesh);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_step.c - time of one training step (forward, backward, optimizer) without any network; and of what it consists of: many
- * small operators recorded and run backward ("nodes"), one large product of matrices ("product").
+ * train_step.c - time of one training step without any network. Two models: forward, backward, optimizer. Layers of
+ * sequences: forward and backward. What a step consists of: many small operators recorded and run backward ("nodes"),
+ * and one large product of matrices ("product").
  *
- * With --compare a second model is stepped in place, in turn with one that is stepped by default.
- *
- * With --serve it reads numbers of steps, one a line, and answers each with the seconds that they took: so that perf/run can
- * let it and peers/torch_train_step.py work in turn.
+ * With --compare a second model is stepped in place, in turn with one that is stepped by default. With --serve it takes
+ * turns with other programs (common/turns.h): with peers/torch_train_step.py, which has the same models and numbers.
  */
 #include "common/measure.h"
+#include "common/turns.h"
 
 #include <weft/weft.h>
 
@@ -16,32 +16,48 @@
 
 #include <stdlib.h>
 
-typedef enum model_kind { MODEL_CONVNET = 0, MODEL_RESNET50 = 1, MODEL_NODES = 2, MODEL_PRODUCT = 3 } model_kind;
+enum { CONVNET, RESNET50, LSTM, BAG, SPARSE_BAG, EMBEDDING, NODES, PRODUCT };
 
-#define NODES 10000       /* additions of one element, one after the other */
+#define NODE_COUNT 10000  /* additions of one element, one after the other */
 #define PRODUCT_SIZE 1024 /* rows and columns of square matrices */
+/* The word language model of PyTorch's examples; a table of a recommender. */
+enum { STEPS = 35, BATCH = 20, WIDTH = 200, LAYERS = 2 };
+enum { ROWS = 100000, COLUMNS = 64, BAGS = 512, LENGTH = 20 };
 
 typedef struct bench {
-    model_kind kind;
-    weft_module *model;
+    int kind;
+    weft_module *model; /* NULL: there is no optimizer either */
     weft_optimizer *optimizer;
-    weft_tensor *x, *target; /* convnet: classes; ResNet-50: one-hot rows, as in the tutorial; nodes, product: none */
+    weft_tensor *x, *target;          /* convnet: classes; ResNet-50: one-hot rows, as in the tutorial */
+    weft_tensor *weights[4 * LAYERS]; /* of layers of sequences */
+    weft_tensor *gradient;            /* of their result */
+    size_t count;                     /* weights */
     uint64_t steps;
 } bench;
 
-static weft_tensor *random_images(weft_shape shape)
+static weft_tensor *uniform(weft_shape shape, double width, bool is_wanted)
 {
     weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     float *data = x ? weft_tensor_data(x) : NULL;
-    srand(1);
     for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
-        data[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+        data[i] = ((float)rand() / (float)RAND_MAX - 0.5f) * (float)width;
+    if (x)
+        weft_tensor_set_requires_grad(x, is_wanted);
     return x;
 }
 
-static weft_tensor *labels(model_kind kind, int64_t batch)
+static weft_tensor *numbers(weft_shape shape, int64_t end)
 {
-    if (kind == MODEL_CONVNET) {
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_INT64);
+    int64_t *data = x ? weft_tensor_data(x) : NULL;
+    for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
+        data[i] = rand() % end;
+    return x;
+}
+
+static weft_tensor *labels(int kind, int64_t batch)
+{
+    if (kind == CONVNET) {
         weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_DTYPE_INT64);
         for (int64_t i = 0; t && i < batch; i++)
             ((int64_t *)weft_tensor_data(t))[i] = i % 10;
@@ -53,25 +69,48 @@ static weft_tensor *labels(model_kind kind, int64_t batch)
     return t;
 }
 
-static bool bench_open(bench *b, model_kind kind, int64_t batch, weft_update update)
+static void open_sequence(bench *b)
 {
-    *b = (bench){.kind = kind};
-    if (kind == MODEL_NODES || kind == MODEL_PRODUCT) {
-        b->x = random_images(kind == MODEL_NODES ? WEFT_SHAPE(1) : WEFT_SHAPE(PRODUCT_SIZE, PRODUCT_SIZE));
-        if (b->x)
-            weft_tensor_set_requires_grad(b->x, kind == MODEL_NODES);
-        return b->x != NULL;
+    if (b->kind == LSTM) {
+        b->x = uniform(WEFT_SHAPE(STEPS, BATCH, WIDTH), 0.1, true);
+        b->gradient = uniform(WEFT_SHAPE(STEPS, BATCH, WIDTH), 0.1, false);
+        for (; b->count < 4 * LAYERS; b->count++)
+            b->weights[b->count] =
+                uniform(b->count % 4 < 2 ? WEFT_SHAPE(4 * WIDTH, WIDTH) : WEFT_SHAPE(4 * WIDTH), 0.1, true);
+        return;
     }
-    b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
-    b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
-    b->target = labels(kind, batch);
+    b->x = numbers(WEFT_SHAPE(BAGS, LENGTH), ROWS);
+    b->gradient =
+        uniform(b->kind == EMBEDDING ? WEFT_SHAPE(BAGS, LENGTH, COLUMNS) : WEFT_SHAPE(BAGS, COLUMNS), 0.1, false);
+    b->weights[b->count++] = uniform(WEFT_SHAPE(ROWS, COLUMNS), 0.1, true);
+}
+
+static void open_model(bench *b, int64_t batch, weft_update update)
+{
     weft_optimizer_spec sgd = {.lr = 0.001, .update = update, .sgd.momentum = 0.9};
+    b->model = b->kind == CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
+    b->x = uniform(b->kind == CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64), 1, false);
+    b->target = labels(b->kind, batch);
     if (b->model)
         b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd, NULL);
-    if (b->optimizer && b->x && b->target)
-        return true;
-    fprintf(stderr, "train_step: could not make the model\n");
-    return false;
+}
+
+static bool bench_open(bench *b, int kind, int64_t batch, weft_update update)
+{
+    *b = (bench){.kind = kind};
+    srand(1);
+    if (kind == NODES || kind == PRODUCT)
+        b->x = uniform(kind == NODES ? WEFT_SHAPE(1) : WEFT_SHAPE(PRODUCT_SIZE, PRODUCT_SIZE), 1, kind == NODES);
+    else if (kind == CONVNET || kind == RESNET50)
+        open_model(b, batch, update);
+    else
+        open_sequence(b);
+    bool is_made = b->x && (b->optimizer ? b->target != NULL : b->gradient || kind == NODES || kind == PRODUCT);
+    for (size_t i = 0; i < b->count; i++)
+        is_made = is_made && b->weights[i];
+    if (!is_made)
+        fprintf(stderr, "train_step: no memory for the model\n");
+    return is_made;
 }
 
 static void bench_close(bench *b)
@@ -79,31 +118,52 @@ static void bench_close(bench *b)
     weft_optimizer_unref(b->optimizer);
     weft_tensor_unref(b->x);
     weft_tensor_unref(b->target);
+    weft_tensor_unref(b->gradient);
+    for (size_t i = 0; i < b->count; i++)
+        weft_tensor_unref(b->weights[i]);
     weft_module_unref(b->model);
 }
 
-static weft_tensor *loss_of(bench *b, weft_tape *tape)
+static weft_tensor *forward_sequence(weft_tape *tape, bench *b)
 {
-    weft_tensor *out = b->kind == MODEL_NODES ? b->x : weft_module_forward(tape, b->model, b->x);
+    weft_tensors weights = {b->weights, b->count};
+    weft_embedding_bag_options how = {.mode = WEFT_BAG_SUM, .sparse = b->kind == SPARSE_BAG};
+    if (b->kind == LSTM)
+        return weft_lstm(tape, b->x, NULL, NULL, weights, NULL, NULL, NULL);
+    if (b->kind == EMBEDDING)
+        return weft_embedding(tape, b->weights[0], b->x, NULL);
+    return weft_embedding_bag(tape, b->weights[0], b->x, NULL, NULL, &how);
+}
+
+static void run(weft_tape *tape, bench *b)
+{
+    weft_tensor *y = b->x;
     switch (b->kind) {
-    case MODEL_CONVNET:
-        return weft_nll_loss(tape, out, b->target);
-    case MODEL_RESNET50:
-        return weft_mse_loss(tape, out, b->target);
+    case CONVNET:
+        weft_backward(tape, weft_nll_loss(tape, weft_module_forward(tape, b->model, b->x), b->target));
+        return;
+    case RESNET50:
+        weft_backward(tape, weft_mse_loss(tape, weft_module_forward(tape, b->model, b->x), b->target));
+        return;
+    case PRODUCT:
+        weft_matmul(tape, b->x, b->x);
+        return;
+    case NODES:
+        for (int i = 0; i < NODE_COUNT; i++)
+            y = weft_add(tape, y, b->x);
+        weft_backward(tape, y);
+        return;
     default:
-        for (int i = 0; i < NODES; i++)
-            out = weft_add(tape, out, b->x);
-        return out;
+        y = forward_sequence(tape, b);
+        weft_backward_with(tape, (weft_tensors){&y, 1}, (weft_tensors){&b->gradient, 1}, NULL);
     }
 }
 
-static bool step(bench *b)
+static bool step(void *arg)
 {
-    weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = b->kind != MODEL_PRODUCT, .seed = b->steps++});
-    if (b->kind == MODEL_PRODUCT)
-        weft_matmul(tape, b->x, b->x);
-    else
-        weft_backward(tape, loss_of(b, tape));
+    bench *b = arg;
+    weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = b->kind != PRODUCT, .seed = b->steps++});
+    run(tape, b);
     weft_status status = weft_tape_status(tape);
     if (status != WEFT_OK)
         weft_error_print(weft_tape_error(tape), stderr);
@@ -113,47 +173,25 @@ static bool step(bench *b)
     return status == WEFT_OK;
 }
 
-static bool steps(bench *b, long count, double *seconds)
-{
-    double start = measure_now_us();
-    for (long i = 0; i < count; i++) {
-        if (!step(b))
-            return false;
-    }
-    *seconds = (measure_now_us() - start) / 1e6;
-    return true;
-}
-
-static bool serve(bench *b)
-{
-    char line[32];
-    while (fgets(line, sizeof line, stdin)) {
-        double seconds;
-        if (!steps(b, strtol(line, NULL, 10), &seconds))
-            return false;
-        printf("%.6f\n", seconds);
-        fflush(stdout);
-    }
-    return true;
-}
-
 static bool show(bench *b, int64_t batch, int64_t count)
 {
     double seconds;
-    if (!steps(b, 2, &seconds) || !steps(b, (long)count, &seconds))
+    if (!turns_time(step, b, 2, &seconds) || !turns_time(step, b, count, &seconds))
         return false;
     double step_ns = 1e9 * seconds / (double)count;
-    if (b->kind == MODEL_NODES)
-        printf("%.0f ns a node, recorded and run backward\n", step_ns / NODES);
-    else if (b->kind == MODEL_PRODUCT)
+    if (b->kind == NODES)
+        printf("%.0f ns a node, recorded and run backward\n", step_ns / NODE_COUNT);
+    else if (b->kind == PRODUCT)
         printf("%.1f GFLOP/s\n", 2.0 * PRODUCT_SIZE * PRODUCT_SIZE * PRODUCT_SIZE / step_ns);
-    else
+    else if (b->model)
         printf("%.1f images/s, %.2f ms a step\n", (double)(batch * count) / seconds, step_ns / 1e6);
+    else
+        printf("%.3f ms a pass\n", step_ns / 1e6);
     return true;
 }
 
 /* Single steps of both models in turn, each first as often as the other. */
-static bool compare(bench *usual, model_kind kind, int64_t batch, int64_t count)
+static bool compare(bench *usual, int kind, int64_t batch, int64_t count)
 {
     bench in_place;
     series times[2] = {{0}};
@@ -162,7 +200,7 @@ static bool compare(bench *usual, model_kind kind, int64_t batch, int64_t count)
         for (int k = 0; k < 2 && ok; k++) {
             double seconds;
             int which = (k + (int)(i & 1)) % 2;
-            ok = steps(which ? usual : &in_place, 1, &seconds);
+            ok = turns_time(step, which ? usual : &in_place, 1, &seconds);
             if (ok && i >= 0)
                 series_add(&times[which], seconds * 1e3);
         }
@@ -179,8 +217,9 @@ static bool compare(bench *usual, model_kind kind, int64_t batch, int64_t count)
 
 int main(int argc, char **argv)
 {
-    static const char *const models[] = {"convnet", "resnet50", "nodes", "product", NULL};
-    int kind = MODEL_CONVNET;
+    static const char *const models[] = {"convnet",   "resnet50", "lstm",    "bag", "sparse_bag",
+                                         "embedding", "nodes",    "product", NULL};
+    int kind = CONVNET;
     int64_t batch = 0, count = 10;
     bool serves = false, compares = false;
     const cli_option options[] = {
@@ -200,13 +239,14 @@ int main(int argc, char **argv)
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;
+    if (compares && kind != CONVNET && kind != RESNET50)
+        return cli_error(&program, "--compare has no effect here: --model %s has no optimizer", models[kind]);
     if (batch == 0)
-        batch = kind == MODEL_CONVNET ? 32 : 20;
+        batch = kind == CONVNET ? 32 : 20;
     bench b;
-    bool ok = bench_open(&b, (model_kind)kind, batch, WEFT_UPDATE_DEFAULT) &&
-              (serves     ? serve(&b)
-               : compares ? compare(&b, (model_kind)kind, batch, count)
-                          : show(&b, batch, count));
+    bool ok = bench_open(&b, kind, batch, WEFT_UPDATE_DEFAULT) && (serves     ? turns_serve(step, &b)
+                                                                   : compares ? compare(&b, kind, batch, count)
+                                                                              : show(&b, batch, count));
     bench_close(&b);
     return ok ? 0 : 1;
 }

@@ -2,8 +2,7 @@
 /* measure.c - see measure.h. */
 #include "measure.h"
 
-#include <math.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -47,60 +46,6 @@ summary series_summary(series *s)
         return (summary){0};
     qsort(s->values, s->count, sizeof *s->values, compare);
     return (summary){s->values[0], s->values[s->count / 2], s->values[s->count * 99 / 100]};
-}
-
-bool report_open(report *r, const char *path)
-{
-    *r = (report){.path = path};
-    if (!path)
-        return true;
-    r->file = fopen(path, "w");
-    if (!r->file) {
-        perror(path);
-        return false;
-    }
-    fprintf(r->file, "{");
-    return true;
-}
-
-static void begin_entry(report *r)
-{
-    fprintf(r->file, "%s\n  ", r->any ? "," : "");
-    r->any = true;
-}
-
-void report_number(report *r, double value, const char *name_format, ...)
-{
-    if (!r->file || !isfinite(value))
-        return;
-    va_list args;
-    begin_entry(r);
-    fputc('"', r->file);
-    va_start(args, name_format);
-    vfprintf(r->file, name_format, args);
-    va_end(args);
-    fprintf(r->file, "\": %.6g", value);
-}
-
-void report_text(report *r, const char *name, const char *text)
-{
-    if (!r->file)
-        return;
-    begin_entry(r);
-    fprintf(r->file, "\"%s\": \"%s\"", name, text);
-}
-
-bool report_close(report *r)
-{
-    if (!r->file)
-        return true;
-    fprintf(r->file, "\n}\n");
-    FILE *file = r->file;
-    r->file = NULL;
-    if (fclose(file) == 0)
-        return true;
-    perror(r->path);
-    return false;
 }
 
 const char *measure_bytes_name(size_t bytes, char *buffer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.h - what every benchmark does: time, collect samples, print a table, write the numbers as JSON.
+ * measure.h - what every benchmark does: take the time, and collect samples.
  *
  * A machine that others use too is never quiet. So nothing is compared across runs: what is compared is measured in short
  * slices in turn (raw, weft, raw, weft ...), and the ratio is formed in the same run.
@@ -27,18 +27,6 @@ typedef struct summary {
     double min, p50, p99;
 } summary;
 summary series_summary(series *s); /* sorts; zeros if empty */
-
-/* Where a program's numbers go: one flat JSON object of names and numbers. Without a file nothing is written. */
-typedef struct report {
-    FILE *file;
-    const char *path;
-    bool any;
-} report;
-
-bool report_open(report *r, const char *path); /* path NULL: no file. False after a line on stderr */
-void report_number(report *r, double value, const char *name_format, ...) __attribute__((format(printf, 3, 4)));
-void report_text(report *r, const char *name, const char *text);
-bool report_close(report *r);
 
 /* "8 B", "64 KiB", "16 MiB" in a buffer of at least 32 bytes; returns it. */
 const char *measure_bytes_name(size_t bytes, char *buffer);

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allreduce and barrier of PyTorch's Gloo between processes on this machine, over tcp. Prints one JSON object of microseconds: us_0 is the
-barrier, us_N an allreduce of N bytes of float32; medians of slices."""
+"""Allreduce and barrier of PyTorch's Gloo between processes on this host, over tcp, for weft-perf. Reads lines "BYTES WINDOW MICROSECONDS WHAT",
+and answers each with a line of the microseconds of single operations, as the first process sees them. 0 bytes: barriers."""
 import argparse
 import ctypes
-import json
 import os
 import signal
 import socket
-import statistics
 import sys
 import time
 
@@ -15,63 +13,60 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-SIZES = [0, 4, 256, 4096, 65536, 1 << 20, 16 << 20, 100 << 20]
+MOST = 2000  # samples of an answer
 
 
-def count_of(size, quick):
-    count = 100 if size <= 65536 else 20 if size <= 1 << 20 else 4 if size <= 16 << 20 else 2
-    return max(count // 4, 2) if quick else count
+def operate(x):
+    if len(x):
+        dist.all_reduce(x)
+    else:
+        dist.barrier()
 
 
-def one_slice(size, count):
-    x = torch.zeros(size // 4)
+def time_operations(x, count):
     dist.barrier()
-    start = time.perf_counter()
+    samples = []
     for _ in range(count):
-        dist.all_reduce(x) if size else dist.barrier()
-    return 1e6 * (time.perf_counter() - start) / count
+        start = time.perf_counter()
+        operate(x)
+        samples.append((time.perf_counter() - start) * 1e6)
+    return samples
 
 
-def work(rank, options, port, results):
+def follow(order):
+    """Two operations are tried first. Their time says how many fill the slice."""
+    dist.broadcast(order, 0)
+    size, us = (int(value) for value in order)
+    x = torch.zeros(size // 4)
+    count = torch.tensor([us / min(time_operations(x, 2))])
+    dist.broadcast(count, 0)
+    return time_operations(x, min(max(int(count), 1), MOST))
+
+
+def work(rank, processes, port):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    dist.init_process_group("gloo", rank=rank, world_size=options.processes)
-    taken = {size: [] for size in SIZES}
-    for turn in range(-1, options.slices):
-        for size in SIZES:
-            us = one_slice(size, 2 if turn < 0 else count_of(size, options.quick))
-            if turn >= 0:
-                taken[size].append(us)
-    if rank == 0:
-        results.put({f"us_{size}": statistics.median(times) for size, times in taken.items()})
-    dist.barrier()
-    dist.destroy_process_group()
+    dist.init_process_group("gloo", rank=rank, world_size=processes)
+    while rank > 0:
+        follow(torch.zeros(2, dtype=torch.float64))
+    for line in sys.stdin:
+        size, _, us, _ = line.split(" ", 3)
+        samples = follow(torch.tensor([float(size), float(us)], dtype=torch.float64))
+        print(*(f"{sample:.3f}" for sample in samples), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--slices", type=int, default=4)
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    context = mp.get_context("spawn")
-    results = context.Queue()
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    workers = [context.Process(target=work, args=(rank, options, port, results), daemon=True)
-               for rank in range(options.processes)]
-    for worker in workers:
-        worker.start()
-    try:
-        print(json.dumps(results.get(timeout=200)))
-    finally:
-        for worker in workers:
-            worker.join(timeout=10)
-            worker.kill()
-    return 0
+    for rank in range(1, options.processes):
+        mp.get_context("spawn").Process(target=work, args=(rank, options.processes, port), daemon=True).start()
+    work(0, options.processes, port)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training a model that lives on another worker with PyTorch's RPC, as its parameter server tutorial does: a remote forward, a
-distributed backward pass, a distributed SGD step. Without the tutorial's look at all gradients. Prints one JSON object of iterations a second."""
+"""PyTorch's side of iteration: training a model that lives on another worker, as its parameter server tutorial does: a remote forward, a
+distributed backward pass, a distributed SGD step. Without the tutorial's look at all gradients. Reads numbers of iterations, one a line, and
+answers each with the seconds they took."""
 import argparse
 import ctypes
-import json
 import os
 import signal
 import socket
@@ -35,23 +35,21 @@ class Server:
         return [rpc.RRef(p) for p in self.model.parameters()]
 
 
-def measure(which, seconds):
+def serve(which):
     server = rpc.remote("worker1", Server, args=(which,))
     optimizer = DistributedOptimizer(torch.optim.SGD, server.rpc_sync().parameters(), lr=1e-4)
     x, labels = torch.randn(SIZES[which]), torch.zeros(SIZES[which][0], dtype=torch.int64)
-    done, start = -5, 0.0
-    while done < 5 or time.perf_counter() - start < seconds:
-        if done == 0:
-            start = time.perf_counter()
-        with dist_autograd.context() as context:
-            loss = F.nll_loss(server.rpc_sync().forward(x), labels)
-            dist_autograd.backward(context, [loss])
-            optimizer.step(context)
-        done += 1
-    return done / (time.perf_counter() - start)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(int(line)):
+            with dist_autograd.context() as context:
+                loss = F.nll_loss(server.rpc_sync().forward(x), labels)
+                dist_autograd.backward(context, [loss])
+                optimizer.step(context)
+        print(f"{time.perf_counter() - start:.6f}", flush=True)
 
 
-def work(rank, port, seconds, results):
+def work(rank, port, which):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     torch.set_num_threads(1)
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=30)
@@ -59,31 +57,21 @@ def work(rank, port, seconds, results):
     options._channels = ["basic"]
     rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
-        results.put({f"{which}_per_s": measure(which, seconds) for which in SIZES})
+        serve(which)
     rpc.shutdown()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3, help="length of a measurement")
+    parser.add_argument("--model", choices=SIZES, default="small")
     options = parser.parse_args()
     os.environ["TP_SOCKET_IFNAME"] = "lo"
-    context = mp.get_context("spawn")
-    results = context.Queue()
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    workers = [context.Process(target=work, args=(rank, port, options.seconds, results), daemon=True) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    try:
-        print(json.dumps(results.get(timeout=120)))
-    finally:
-        for worker in workers:
-            worker.join(timeout=10)
-            worker.kill()
-    return 0
+    mp.get_context("spawn").Process(target=work, args=(1, port, options.model), daemon=True).start()
+    work(0, port, options.model)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

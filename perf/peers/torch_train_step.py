@@ -9,16 +9,10 @@ import torch.nn.functional as F
 
 from models import ResNet50, convnet
 
-
-NODES = 10000  # as in train_step.c
-
-
-def add_nodes():
-    x = torch.ones(1, requires_grad=True)
-    out = x
-    for _ in range(NODES):
-        out = out + x
-    out.backward()
+NODES = 10000  # these as in train_step.c
+STEPS, BATCH, WIDTH, LAYERS = 35, 20, 200, 2
+ROWS, COLUMNS, BAGS, LENGTH = 100000, 64, 512, 20
+SEQUENCES = ("lstm", "bag", "sparse_bag", "embedding")
 
 
 def serve(step):
@@ -29,22 +23,42 @@ def serve(step):
         print(f"{time.perf_counter() - start:.6f}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=("convnet", "resnet50", "nodes"), default="convnet")
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(1)
-    if options.model == "nodes":
-        serve(add_nodes)
-        return
-    if options.model == "convnet":
-        batch, model = options.batch_size or 32, convnet()
+def add_nodes():
+    x = torch.ones(1, requires_grad=True)
+    out = x
+    for _ in range(NODES):
+        out = out + x
+    out.backward()
+
+
+def sequence(kind):
+    """A forward and a backward pass of a layer."""
+    if kind == "lstm":
+        net = torch.nn.LSTM(WIDTH, WIDTH, LAYERS)
+        x = torch.rand(STEPS, BATCH, WIDTH).requires_grad_()
+        gradient = torch.rand(STEPS, BATCH, WIDTH)
+    else:
+        net = torch.nn.Embedding(ROWS, COLUMNS) if kind == "embedding" else torch.nn.EmbeddingBag(
+            ROWS, COLUMNS, mode="sum", sparse=kind == "sparse_bag")
+        x = torch.randint(ROWS, (BAGS, LENGTH))
+        gradient = torch.rand(BAGS, LENGTH, COLUMNS) if kind == "embedding" else torch.rand(BAGS, COLUMNS)
+
+    def step():
+        net.zero_grad(set_to_none=True)
+        x.grad = None
+        y = net(x)
+        (y[0] if kind == "lstm" else y).backward(gradient)
+
+    return step
+
+
+def training(kind):
+    """A step of a model and its optimizer."""
+    if kind == "convnet":
+        batch, model = 32, convnet()
         x, target, loss = torch.rand(batch, 1, 28, 28) - 0.5, torch.arange(batch) % 10, F.nll_loss
     else:
-        batch, model = options.batch_size or 20, ResNet50(30)
+        batch, model = 20, ResNet50(30)
         x, loss = torch.rand(batch, 3, 64, 64) - 0.5, F.mse_loss
         target = F.one_hot(torch.arange(batch) % 30, 30).float()
     assert sum(p.numel() for p in model.parameters()) in (1199882, 23569502)
@@ -55,7 +69,19 @@ def main():
         loss(model(x), target).backward()
         optimizer.step()
 
-    serve(step)
+    return step
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=("convnet", "resnet50", "nodes", *SEQUENCES), default="convnet")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    if options.model == "nodes":
+        serve(add_nodes)
+    else:
+        serve(sequence(options.model) if options.model in SEQUENCES else training(options.model))
 
 
 main()

@@ -36,24 +36,14 @@ static bool stream(probe *p, double us, series *out)
     return ok;
 }
 
-/* GB/s from the times of single moves. */
-static bool move(probe *p, double us, series *out)
-{
-    series times = {0};
-    bool ok = floors_move(p->b->floors, p->bytes, false, us, &times);
-    for (size_t i = 0; ok && i < times.count; i++)
-        series_add(out, (double)p->bytes / times.values[i] / 1e3);
-    series_fini(&times);
-    return ok;
-}
-
 static bool measure(bench *b, size_t bytes, bool is_both)
 {
     probe p = {.b = b, .bytes = bytes, .window = WINDOW, .other = is_both, .ours = stream};
     result r = result_of("bandwidth", is_both ? "both ways" : "one way", "GB/s", true);
     p.there = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1);
-    p.floor = is_both ? NULL : move;
-    p.floor_name = b->floors ? floors_move_name(b->floors) : "";
+    p.has_floor = !is_both;
+    p.floor = FLOOR_READ;
+    p.floor_bytes = bytes;
     bool ok = (p.there || task_fail(b->to, "no memory for %zu bytes", bytes)) && bench_measure(&p, &r);
     weft_tensor_unref(p.there);
     return ok;

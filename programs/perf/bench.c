@@ -88,7 +88,9 @@ static bool greet(bench *b, bool *is_absent)
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
+    double start = measure_now_us();
     weft_status st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "inline", WEFT_NO_VALUES, &options, NULL);
+    b->first_call_us = measure_now_us() - start;
     *is_absent = st == WEFT_ERR_UNREACHABLE;
     if (*is_absent) {
         weft_error_unref(error);
@@ -124,7 +126,15 @@ static bool open_job(bench *b, int workers, bool *is_absent)
     return ok && greet(b, is_absent);
 }
 
-bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
+static void close_helpers(bench *b)
+{
+    floors_close(b->floors);
+    peers_close(b->peers);
+    b->floors = NULL;
+    b->peers = NULL;
+}
+
+bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_helpers,
                 bool *is_absent)
 {
     static char longer[48];
@@ -135,11 +145,13 @@ bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int
     *b = (bench){.o = o, .to = to, .list = list};
     *is_absent = false;
     (void)fabric_name(list, b->fabric);
-    if (has_floors && !o->no_floor && !*o->to_host) {
-        b->floors = floors_open(list, most < FLOOR_TRIP_MOST ? FLOOR_TRIP_MOST : most);
+    if (has_helpers && !o->no_floor && !*o->to_host) {
+        b->floors = floors_open(list, most < FLOOR_TRIP_MOST ? FLOOR_TRIP_MOST : most, why, sizeof why);
         if (!b->floors)
-            task_note(to, "%s has no floor here: nothing is measured beside it", b->fabric);
+            task_note(to, "%s has no floor here: %s", b->fabric, why);
     }
+    if (has_helpers && o->peers)
+        b->peers = peers_open(o, list, to);
     bool ok = open_job(b, workers, is_absent);
     if (ok && !strstr(list, "tcp") && lacks_bulk(b, why)) {
         task_note(to, "%s cannot carry large tensors here, so it is measured with tcp for them: %s", b->fabric, why);
@@ -150,8 +162,7 @@ bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int
     }
     if (!ok) {
         end_job(b);
-        floors_close(b->floors);
-        b->floors = NULL;
+        close_helpers(b);
     }
     return ok;
 }
@@ -169,7 +180,7 @@ bool bench_close(bench *b, bool ok)
     } else {
         end_job(b);
     }
-    floors_close(b->floors);
+    close_helpers(b);
     return ok;
 }
 
@@ -221,23 +232,54 @@ void bench_put(bench *b, result *r)
     task_put(b->to, r);
 }
 
+/* One slice of the floor. A floor that fails is left out from then on: its results are empty. */
+static void measure_floor(const probe *p, const result *r, double us, series *out)
+{
+    bench *b = p->b;
+    char why[256];
+    size_t before = out->count;
+    if (!b->floors)
+        return;
+    if (!floors_measure(b->floors, p->floor, p->floor_bytes, p->window, us, out, why, sizeof why)) {
+        task_note(b->to, "the floor of %s failed at %s of %zu bytes, and is not measured further: %s", b->fabric,
+                  r->what, p->bytes, why);
+        floors_close(b->floors);
+        b->floors = NULL;
+        out->count = 0;
+    }
+    for (size_t i = before; i < out->count && strcmp(r->unit, "GB/s") == 0; i++)
+        out->values[i] = (double)p->bytes / out->values[i] / 1e3; /* from microseconds */
+}
+
 bool bench_measure(probe *p, result *r)
 {
-    bool has_floor = p->floor && p->b->floors;
-    double slice = p->b->o->seconds * 1e6 / (TURNS * (has_floor ? 2 : 1));
-    series warm = {0}, ours = {0}, floor = {0};
+    bench *b = p->b;
+    bool has_floor = p->has_floor && floors_have(b->floors, p->floor);
+    const char *floor_name = has_floor ? floors_name(b->floors, p->floor) : "";
+    double slice = b->o->seconds * 1e6 / (TURNS * (has_floor ? 2 : 1));
+    series warm = {0}, ours = {0}, floor = {0}, theirs[PEERS] = {{0}};
+    r->bytes = (int64_t)p->bytes;
+    r->window = p->window;
+    r->workers = r->workers ? r->workers : 2;
+    text_copy(r->fabric, sizeof r->fabric, b->fabric);
     bool ok = p->ours(p, slice / 4, &warm);
     for (int turn = 0; ok && turn < TURNS; turn++) {
-        if (has_floor && !p->floor(p, slice, &floor))
-            ok = task_fail(p->b->to, "measuring the floor of %s: see the line before", p->b->fabric);
-        ok = ok && p->ours(p, slice, &ours);
+        if (has_floor)
+            measure_floor(p, r, slice, &floor);
+        ok = p->ours(p, slice, &ours);
+        for (int i = 0; ok && i < PEERS; i++)
+            peers_measure(b->peers, i, r, slice, &theirs[i]);
     }
     if (ok) {
-        result_fill(r, &ours, floor.count ? series_summary(&floor).p50 : (double)NAN, p->floor_name);
-        r->bytes = (int64_t)p->bytes;
-        r->window = p->window;
-        r->workers = r->workers ? r->workers : 2;
-        bench_put(p->b, r);
+        result_fill(r, &ours, floor.count ? series_summary(&floor).p50 : (double)NAN, floor_name);
+        bench_put(b, r);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        if (ok && theirs[i].count) {
+            result peer = peers_result(b->peers, i, r, &theirs[i]);
+            task_put(b->to, &peer);
+        }
+        series_fini(&theirs[i]);
     }
     series_fini(&warm);
     series_fini(&ours);

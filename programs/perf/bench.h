@@ -9,9 +9,8 @@
 #define WEFT_PERF_BENCH_H
 
 #include "perf/floors.h"
+#include "perf/peers.h"
 #include "perf/service.h"
-#include "perf/settings.h"
-#include "perf/task.h"
 
 #include <weft/job.h>
 
@@ -22,19 +21,21 @@ typedef struct bench {
     char fabric[32];  /* the same for people: "host+tcp" */
     weft_job *job;    /* NULL: the other side is another weft-perf, at rank 0 */
     weft_agent *agent;
-    int peer;  /* the rank of the other side */
-    int world; /* workers of the job that can be measured: 2 if the other side is remote */
-    floors *floors;
-    char absent[700]; /* why bench_open found no common fabric */
+    int peer;             /* the rank of the other side */
+    int world;            /* workers of the job that can be measured: 2 if the other side is remote */
+    floors *floors;       /* NULL: none, or it has failed */
+    peers *peers;         /* NULL: none */
+    double first_call_us; /* of the call that opened the connection */
+    char absent[700];     /* why bench_open found no common fabric */
 } bench;
 
 /* Passes a large tensor to the peer. False: no fabric can carry it; `why` then has the reason. Other failures are not
  * reported here. `b` must be open. */
 bool bench_try_bulk(bench *b, char *why, size_t room);
-/* Opens the floors and a local job, or joins the job of --to; then makes the first call. On false, *is_absent means
- * that the two sides have no common fabric here, and no message was sent: b->absent is the sentence. Otherwise
- * task_fail was called. */
-bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
+/* Opens the floors and peers (`has_helpers`) and a local job, or joins the job of --to; then makes the first call. On
+ * false, *is_absent means that the two sides have no common fabric here, and no message was sent: b->absent is the
+ * sentence. Otherwise task_fail was called. */
+bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_helpers,
                 bool *is_absent);
 /* Ends the job, and returns whether all went well. If `ok` is false, a failure came before, and the job is ended at
  * once. */
@@ -47,19 +48,21 @@ bool bench_fail(bench *b, const char *function, int rank, weft_status status, we
 /* Waits for a started call, copies its two results to `out` (NULL: none), and releases `future`. */
 bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2]);
 
-/* One quantity, measured in slices that alternate with slices of its floor. */
+/* One quantity, measured in slices that alternate with slices of its floor and of the peers. */
 typedef struct probe {
     bench *b;
     size_t bytes;
     const char *function;
     unsigned window, threads;
-    int other; /* free for the measurement's own use */
+    int other;     /* free for the measurement's own use */
+    double one_us; /* the same; 0 at first */
     weft_tensor *there, *back;
     bool (*ours)(struct probe *p, double us, series *out);
-    bool (*floor)(struct probe *p, double us, series *out); /* NULL: none */
-    const char *floor_name;
+    bool has_floor;
+    floor_kind floor;
+    size_t floor_bytes;
 } probe;
-/* Warms up, measures for the seconds of the settings, sends the result. */
+/* Warms up, measures for the seconds of the settings, sends the result and those of the peers. */
 bool bench_measure(probe *p, result *r);
 /* Sends a result, with the fabrics of both lanes to the other side. */
 void bench_put(bench *b, result *r);

@@ -44,8 +44,9 @@ bool command_own_file(const char *relative, char *out, size_t room)
     return access(out, R_OK) == 0;
 }
 
-/* A group of its own, so that all that the command starts can be ended with it. `out` < 0: no output. */
-static pid_t start(const char *const *argv, int out)
+/* A group of its own, so that all that the command starts can be ended with it. `in`, `out` < 0: no input, no
+ * output. */
+static pid_t start(const char *const *argv, int in, int out)
 {
     pid_t parent = getpid();
     fflush(NULL);
@@ -55,8 +56,8 @@ static pid_t start(const char *const *argv, int out)
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (getppid() != parent || nothing < 0 || dup2(nothing, 0) < 0 || dup2(out < 0 ? nothing : out, 1) < 0 ||
-        dup2(nothing, 2) < 0)
+    if (getppid() != parent || nothing < 0 || dup2(in < 0 ? nothing : in, 0) < 0 ||
+        dup2(out < 0 ? nothing : out, 1) < 0 || dup2(nothing, 2) < 0)
         _exit(127);
     execvp(argv[0], (char *const *)(const void *)argv);
     _exit(127);
@@ -92,7 +93,7 @@ bool command_run(const char *const *argv, double limit_s, char *out, size_t room
     *out = '\0';
     if (pipe2(fds, O_CLOEXEC) != 0)
         return false;
-    pid_t child = start(argv, fds[1]);
+    pid_t child = start(argv, -1, fds[1]);
     close(fds[1]);
     bool ended = child > 0 && drain(fds[0], limit_s, out, room);
     close(fds[0]);
@@ -105,7 +106,7 @@ bool command_run(const char *const *argv, double limit_s, char *out, size_t room
 
 pid_t command_start(const char *const *argv)
 {
-    return start(argv, -1);
+    return start(argv, -1, -1);
 }
 
 void command_end(pid_t pid)
@@ -116,6 +117,64 @@ void command_end(pid_t pid)
     (void)kill(pid, SIGKILL); /* it may not have its group yet */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
+}
+
+/* ---- Sessions --------------------------------------------------------------------------------------------------- */
+
+bool session_open(session *s, const char *const *argv)
+{
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) != 0)
+        return false;
+    if (pipe2(out, O_CLOEXEC) != 0) {
+        close(in[0]);
+        close(in[1]);
+        return false;
+    }
+    *s = (session){.pid = start(argv, in[0], out[1]), .to = in[1], .from = out[0]};
+    close(in[0]);
+    close(out[1]);
+    if (s->pid <= 0)
+        session_close(s);
+    return s->pid > 0;
+}
+
+/* Reads to the end of a line. False: the program has ended, or the time is over. */
+static bool read_line(int fd, double limit_s, char *out, size_t room)
+{
+    double end = measure_now_us() + limit_s * 1e6;
+    for (size_t used = 0; used + 1 < room; used++) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        double left_ms = (end - measure_now_us()) / 1000;
+        if (left_ms <= 0 || poll(&ready, 1, (int)left_ms + 1) <= 0 || read(fd, out + used, 1) != 1)
+            return false;
+        if (out[used] == '\n') {
+            out[used] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+bool session_ask(session *s, const char *line, double limit_s, char *out, size_t room)
+{
+    size_t size = strlen(line);
+    (void)kill(-s->pid, SIGCONT);
+    bool ok = write(s->to, line, size) == (ssize_t)size && read_line(s->from, limit_s, out, room);
+    (void)kill(-s->pid, SIGSTOP);
+    if (!ok)
+        session_close(s);
+    return ok;
+}
+
+void session_close(session *s)
+{
+    if (s->to > 0) {
+        close(s->to);
+        close(s->from);
+    }
+    command_end(s->pid);
+    *s = (session){0};
 }
 
 int command_free_port(void)

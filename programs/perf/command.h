@@ -19,6 +19,18 @@ bool command_run(const char *const *argv, double limit_s, char *out, size_t room
  * does nothing. */
 pid_t command_start(const char *const *argv);
 void command_end(pid_t pid);
+
+/* A program that answers each line of its input with a line. It is stopped while it has no line to answer. Zeroed: none
+ * runs. */
+typedef struct session {
+    pid_t pid;
+    int to, from; /* its input, its output */
+} session;
+bool session_open(session *s, const char *const *argv);
+/* Writes a line, and reads the answer to `out`, without its end. False: there is none in time; the program is ended. */
+bool session_ask(session *s, const char *line, double limit_s, char *out, size_t room);
+void session_close(session *s);
+
 int command_free_port(void); /* a TCP port of 127.0.0.1 that was free just now; 0: none */
 /* Writes the path of `relative`, seen from the folder of this executable, to `out`. False: there is no such file. */
 bool command_own_file(const char *relative, char *out, size_t room);

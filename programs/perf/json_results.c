@@ -58,6 +58,8 @@ static const struct run_field {
     {"processors", FIELD_COUNT, offsetof(run_report, processors), 0},
     {"seconds", FIELD_NUMBER, offsetof(run_report, seconds), 0},
     {"date", FIELD_TEXT, offsetof(run_report, date), sizeof(((run_report *)NULL)->date)},
+    {"host", FIELD_TEXT, offsetof(run_report, host), sizeof(((run_report *)NULL)->host)},
+    {"busy", FIELD_NUMBER, offsetof(run_report, busy), 0},
     {"load_1_minute", FIELD_NUMBER, offsetof(run_report, averages[0]), 0},
     {"load_5_minutes", FIELD_NUMBER, offsetof(run_report, averages[1]), 0},
     {"load_15_minutes", FIELD_NUMBER, offsetof(run_report, averages[2]), 0},
@@ -209,7 +211,7 @@ static void set(reader *r, const char *key, const char *text, bool is_string)
         if (strcmp(result_fields[i].name, key) == 0)
             result_set(r->row, &result_fields[i], text);
     if (r->in_notes && r->depth == 3 && is_string)
-        run_report_note(r->out, text);
+        (void)run_report_note(r->out, text);
     for (size_t i = 0; r->depth == 2 && i < RUN_FIELDS; i++) {
         char *at = (char *)r->out + run_fields[i].offset, *end;
         double value = strtod(text, &end);
@@ -275,7 +277,7 @@ bool json_read(const char *path, run_report *out, char *why, size_t room)
         return false;
     }
     reader r = {.at = text, .out = out};
-    out->seconds = out->averages[0] = out->averages[1] = out->averages[2] = (double)NAN;
+    out->seconds = out->busy = out->averages[0] = out->averages[1] = out->averages[2] = (double)NAN;
     bool ok = read_value(&r, "");
     skip_space(&r);
     if (ok && *r.at)

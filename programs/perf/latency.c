@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * latency.c - the time of one call: without arguments, with a tensor one way, and with the tensor back into a landing
- * tensor. Floors: a round trip of a message with as many bytes; over 4 KiB the bytes moved one way, or there and back.
+ * latency.c - the time of one call: the first one, which opens the connection; without arguments; with a tensor one
+ * way; and with the tensor back into a landing tensor. Floors: a round trip of a message with as many bytes; over 4 KiB
+ * the bytes moved one way, or there and back.
  */
 #include "perf/bench.h"
+
+#include <math.h>
 
 #define NO_ARGUMENTS 64 /* bytes of the message that is the floor of a call without arguments */
 
@@ -23,23 +26,12 @@ static bool call(probe *p, double us, series *out)
     return true;
 }
 
-static bool trip(probe *p, double us, series *out)
-{
-    return floors_trips(p->b->floors, p->bytes ? p->bytes : NO_ARGUMENTS, us, out);
-}
-
-static bool move(probe *p, double us, series *out)
-{
-    return floors_move(p->b->floors, p->bytes, p->back, us, out);
-}
-
 static bool measure(bench *b, const char *what, const char *function, size_t bytes, bool is_back)
 {
-    bool is_small = bytes <= FLOOR_TRIP_MOST;
-    probe p = {.b = b, .bytes = bytes, .function = function, .ours = call, .floor = is_small ? trip : move};
+    probe p = {.b = b, .bytes = bytes, .function = function, .ours = call, .has_floor = true};
     result r = result_of("latency", what, "us", false);
-    if (b->floors)
-        p.floor_name = is_small ? floors_trips_name(b->floors) : floors_move_name(b->floors);
+    p.floor = bytes <= FLOOR_TRIP_MOST ? FLOOR_TRIP : is_back ? FLOOR_ECHO : FLOOR_READ;
+    p.floor_bytes = bytes ? bytes : NO_ARGUMENTS;
     p.there = bytes ? weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1) : NULL;
     p.back = bytes && is_back ? weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
     bool ok = !bytes || (p.there && (p.back || !is_back)) || task_fail(b->to, "no memory for %zu bytes", bytes);
@@ -49,9 +41,21 @@ static bool measure(bench *b, const char *what, const char *function, size_t byt
     return ok;
 }
 
+static void put_first_call(bench *b)
+{
+    result r = result_of("latency", "first call", "us", false);
+    series one = {0};
+    series_add(&one, b->first_call_us);
+    result_fill(&r, &one, (double)NAN, "");
+    r.workers = 2;
+    bench_put(b, &r);
+    series_fini(&one);
+}
+
 bool measure_latency(bench *b)
 {
     size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    put_first_call(b);
     bool ok = measure(b, "no-op inline", "inline", 0, false) && measure(b, "no-op executor", "executor", 0, false);
     for (size_t i = 0; ok && i < count; i++)
         ok = measure(b, "one way", "take", sizes[i], false);

@@ -5,8 +5,7 @@
  * else before.
  */
 #include "perf/bench.h"
-
-#include "common/raw_endpoint.h"
+#include "perf/raw_endpoint.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -59,7 +58,7 @@ static double measure_libfabric(const char *list)
     if (child == 0) {
         raw_endpoint e;
         long before = used_kib();
-        bool opens = raw_endpoint_open(&e, list, 4096) == 0;
+        bool opens = raw_endpoint_open(&e, list, 4096);
         kib = opens ? used_kib() - before : -1;
         _exit(write(fds[1], &kib, sizeof kib) == sizeof kib ? 0 : 1);
     }

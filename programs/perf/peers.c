@@ -1,42 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers.c - see peers.h. */
+/*
+ * peers.c - see peers.h. fi_pingpong and ucx_perftest run once for each slice, and report an average or a median, which
+ * is one sample. The others are programs of weft's tree. Each starts once, and answers a line "bytes window
+ * microseconds what" with a line of samples.
+ */
 #include "perf/peers.h"
 
 #include "perf/command.h"
+#include "perf/helper.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT_S 120     /* of one program */
+#define LIMIT_S 120     /* of one program, its start included */
 #define START_US 300000 /* until a server listens */
 #define OUTPUT_MOST (64 << 10)
 
-typedef struct peers {
-    const settings *o;
+enum { PINGPONG, UCX, TORCH, GLOO, MPI };
+
+static bool is(const result *r, const char *measure, const char *what)
+{
+    return strcmp(r->measure, measure) == 0 && strcmp(r->what, what) == 0;
+}
+
+static bool is_echo(const result *r)
+{
+    return is(r, "latency", "echo");
+}
+
+static bool is_moved(const result *r)
+{
+    return is_echo(r) || (is(r, "bandwidth", "one way") && r->bytes >= 65536);
+}
+
+static bool is_call(const result *r)
+{
+    return is_echo(r) || is(r, "latency", "one way") || is(r, "latency", "no-op executor") || is(r, "rate", "executor");
+}
+
+static bool is_reduced(const result *r)
+{
+    return is(r, "collectives", "allreduce") || is(r, "collectives", "barrier");
+}
+
+static const struct {
+    const char *program, *package;
+    const char *beside_tcp, *beside_others; /* its transport; NULL: it is not measured there */
+    bool (*measures)(const result *r);
+    int measurements[3]; /* that it needs; MEASURES: none further */
+} programs[PEERS] = {
+    [PINGPONG] = {"fi_pingpong", "libfabric-bin", "tcp", NULL, is_echo, {LATENCY, MEASURES, MEASURES}},
+    [UCX] = {"UCX", "ucx-utils", "tcp", "its choice", is_moved, {LATENCY, BANDWIDTH, MEASURES}},
+    [TORCH] = {"PyTorch", "python3-torch", "tcp", "default", is_call, {LATENCY, RATE, MEASURES}},
+    [GLOO] = {"Gloo", "python3-torch", "tcp", "tcp", is_reduced, {COLLECTIVES, MEASURES, MEASURES}},
+    [MPI] =
+        {"Open MPI", "openmpi-bin libopenmpi-dev", "tcp", "its choice", is_reduced, {COLLECTIVES, MEASURES, MEASURES}},
+};
+
+struct peers {
+    helper helper;
     task_end *to;
-    char out[OUTPUT_MOST]; /* of the last program */
-} peers;
+    bool is_tcp;        /* weft is measured over tcp */
+    bool has[PEERS];    /* found, and has not failed */
+    const char *python; /* that has PyTorch */
+    char torch_rpc[1024], torch_allreduce[1024], mpi_allreduce[1024];
+    session running[PEERS];
+    int workers[PEERS]; /* of the running programs */
+    char out[OUTPUT_MOST];
+};
 
-static void put(peers *p, const char *program, const char *fabric, result *r, double value)
-{
-    if (!isfinite(value) || value <= 0 || !settings_has_size(p->o, r->bytes))
-        return;
-    text_copy(r->program, sizeof r->program, program);
-    text_copy(r->fabric, sizeof r->fabric, fabric);
-    r->p50 = value;
-    task_put(p->to, r);
-}
-
-static void put_latency(peers *p, const char *program, const char *fabric, const char *what, int64_t bytes, double us)
-{
-    result r = result_of("latency", what, "us", false);
-    r.bytes = bytes;
-    r.workers = 2;
-    put(p, program, fabric, &r, us);
-}
+/* ---- In the helper's process ------------------------------------------------------------------------------------ */
 
 /* A server, and a client whose output is read. Both lists end with NULL. */
 static bool run_pair(peers *p, const char *const *server, const char *const *client)
@@ -48,130 +84,104 @@ static bool run_pair(peers *p, const char *const *server, const char *const *cli
     return ok;
 }
 
-/* ---- libfabric's fi_pingpong ------------------------------------------------------------------------------------ */
-
-/* "4k" */
-static int64_t bytes_of(const char *text)
-{
-    char *end;
-    int64_t bytes = strtoll(text, &end, 10);
-    return *end == 'k' ? bytes << 10 : *end == 'm' ? bytes << 20 : bytes;
-}
-
-/* Rows "bytes #sent #ack total time MB/sec usec/xfer ...", where a transfer is half of a round trip. */
-static void measure_pingpong(peers *p)
-{
-    char port[16], size[16];
-    double us;
-    if (!command_exists("fi_pingpong")) {
-        task_note(p->to, "fi_pingpong is not installed: apt-get install libfabric-bin");
-        return;
-    }
-    snprintf(port, sizeof port, "%d", command_free_port());
-    const char *server[] = {"fi_pingpong", "-p", "tcp", "-e", "msg", "-I", "500", "-B", port, NULL};
-    const char *client[] = {"fi_pingpong", "-p", "tcp", "-e", "msg", "-I", "500", "-P", port, "127.0.0.1", NULL};
-    if (!run_pair(p, server, client)) {
-        task_note(p->to, "fi_pingpong failed, or took more than %d s", LIMIT_S);
-        return;
-    }
-    char *rest = NULL;
-    for (char *line = strtok_r(p->out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        if (sscanf(line, "%15s %*s %*s %*s %*s %*s %lf", size, &us) == 2 && bytes_of(size) > 0)
-            put_latency(p, "fi_pingpong", "tcp", "echo", bytes_of(size), 2 * us);
-}
-
-/* ---- UCX -------------------------------------------------------------------------------------------------------- */
-
-/* One test of one size; the column, counted from 0, of the row of numbers. NaN: it failed. */
-static double ucx_number(peers *p, const char *test, size_t bytes, const char *count, int column)
+/* A row "bytes #sent #ack total time MB/sec usec/xfer ...", where a transfer is half of a round trip. */
+static bool run_pingpong(peers *p, const order *o, series *out)
 {
     char port[16], size[32];
+    double us;
     snprintf(port, sizeof port, "%d", command_free_port());
-    snprintf(size, sizeof size, "%zu", bytes);
-    const char *server[] = {"ucx_perftest", "-p", port, NULL};
-    const char *client[] = {"ucx_perftest", "127.0.0.1", "-p", port, "-t", test, "-s", size,
-                            "-n",           count,       "-w", "50", "-f", "-v", NULL};
+    snprintf(size, sizeof size, "%lld", (long long)o->of.bytes);
+    const char *count = o->of.bytes <= 1 << 20 ? "500" : "10";
+    const char *server[] = {"fi_pingpong", "-p", "tcp", "-e", "msg", "-I", count, "-S", size, "-B", port, NULL};
+    const char *client[] = {"fi_pingpong", "-p", "tcp", "-e", "msg",       "-I", count,
+                            "-S",          size, "-P",  port, "127.0.0.1", NULL};
     if (!run_pair(p, server, client))
-        return (double)NAN;
-    const char *at = strchr(p->out, '\n'); /* the names of the columns come first */
-    for (int i = 0; at && i < column; i++)
+        return false;
+    char *rest = NULL;
+    for (char *line = strtok_r(p->out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (sscanf(line, "%*s %*s %*s %*s %*s %*s %lf", &us) == 1 && us > 0) {
+            series_add(out, 2 * us);
+            return true;
+        }
+    return false;
+}
+
+/* Reads a column, counted from 0, of the row of numbers that follows the names of the columns. */
+static bool run_ucx(peers *p, const order *o, series *out)
+{
+    char port[16], size[32];
+    bool is_rate = o->of.is_rate;
+    snprintf(port, sizeof port, "%d", command_free_port());
+    snprintf(size, sizeof size, "%lld", (long long)o->of.bytes);
+    const char *count = o->of.bytes <= 65536 ? "2000" : o->of.bytes <= 1 << 20 ? "200" : "10";
+    const char *server[] = {"ucx_perftest", "-p", port, NULL};
+    const char *client[] = {"ucx_perftest", "127.0.0.1", "-p", port,  "-t", is_rate ? "ucp_am_bw" : "ucp_am_lat",
+                            "-s",           size,        "-n", count, "-w", "50",
+                            "-f",           "-v",        NULL};
+    const char *at = run_pair(p, server, client) ? strchr(p->out, '\n') : NULL;
+    for (int column = 0; at && column < (is_rate ? 5 : 1); column++)
         at = strchr(at + 1, ',');
-    return at ? strtod(at + 1, NULL) : (double)NAN;
+    double value = at ? strtod(at + 1, NULL) : 0; /* MiB a second, or the time of one way */
+    if (value > 0)
+        series_add(out, is_rate ? value * 1048576 / 1e9 : 2 * value);
+    return value > 0;
 }
 
-static void measure_ucx(peers *p)
+static bool start(peers *p, int which, int workers)
 {
-    static const size_t sizes[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
-    size_t wanted[SIZES_MAX], count = settings_sizes(p->o, sizes, sizeof sizes / sizeof *sizes, wanted);
-    if (!command_exists("ucx_perftest")) {
-        task_note(p->to, "ucx_perftest is not installed: apt-get install ucx-utils");
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        const char *times = wanted[i] <= 65536 ? "2000" : wanted[i] <= 1 << 20 ? "200" : "10";
-        double one_way_us = p->o->wanted[LATENCY] ? ucx_number(p, "ucp_am_lat", wanted[i], times, 1) : (double)NAN;
-        put_latency(p, "UCX", "its choice", "echo", (int64_t)wanted[i], 2 * one_way_us);
-        if (!p->o->wanted[BANDWIDTH] || wanted[i] < 65536)
-            continue;
-        result r = result_of("bandwidth", "one way", "GB/s", true);
-        r.bytes = (int64_t)wanted[i];
-        r.workers = 2;
-        r.window = 4; /* UCX decides how many are in flight: compared with ours */
-        put(p, "UCX", "its choice", &r, ucx_number(p, "ucp_am_bw", wanted[i], times, 5) * 1048576 / 1e9);
-    }
+    char count[16];
+    snprintf(count, sizeof count, "%d", workers);
+    const char *yields = workers > sysconf(_SC_NPROCESSORS_ONLN) ? "1" : "0"; /* its processes spin while they wait */
+    const char *torch[] = {p->python, p->torch_rpc, "--transport", p->is_tcp ? "tcp" : "default", NULL};
+    const char *gloo[] = {p->python, p->torch_allreduce, "--processes", count, NULL};
+    const char *mpi[] = {"mpirun", "-n",       count,   "--oversubscribe",     "--bind-to", "none",           "--mca",
+                         "plm",    "isolated", "--mca", "mpi_yield_when_idle", yields,      p->mpi_allreduce, NULL};
+    session_close(&p->running[which]);
+    p->workers[which] = workers;
+    return session_open(&p->running[which], which == TORCH ? torch : which == GLOO ? gloo : mpi);
 }
 
-/* ---- PyTorch ---------------------------------------------------------------------------------------------------- */
-
-/* Calls `each` for the members "NAME": NUMBER of a flat JSON object. */
-static void for_numbers(peers *p, void (*each)(peers *p, const char *name, double value, const char *arg),
-                        const char *arg)
+static bool ask(peers *p, const order *o, series *out)
 {
-    for (char *at = strchr(p->out, '"'); at; at = strchr(at, '"')) {
-        char *name = at + 1, *end = strchr(name, '"'), *after;
-        if (!end)
-            return;
-        *end = '\0';
-        at = end + 1 + strspn(end + 1, ": \n");
-        double value = strtod(at, &after);
-        if (after != at)
-            each(p, name, value, arg);
-        else if (*at == '"') /* a text */
-            after = strchr(at + 1, '"') ? strchr(at + 1, '"') + 1 : at + 1;
-        at = after;
+    char line[128], *at = p->out, *end;
+    session *s = &p->running[o->what];
+    if ((s->pid <= 0 || p->workers[o->what] != o->of.workers) && !start(p, o->what, (int)o->of.workers))
+        return false;
+    snprintf(line, sizeof line, "%lld %lld %.0f %s\n", (long long)o->of.bytes, (long long)o->of.window, o->us,
+             o->of.what);
+    if (!session_ask(s, line, LIMIT_S, p->out, sizeof p->out))
+        return false;
+    for (double value = strtod(at, &end); end != at; value = strtod(at, &end)) {
+        series_add(out, value);
+        at = end;
     }
+    return out->count > 0;
 }
 
-static void take_torch(peers *p, const char *name, double value, const char *transport)
+static bool execute(void *state, const order *o, series *out)
 {
-    long long number = 0;
-    int used = 0;
-    if (strcmp(name, "noop_p50_us") == 0 && p->o->wanted[LATENCY])
-        put_latency(p, "PyTorch", transport, "no-op executor", 0, value);
-    else if (sscanf(name, "one_way_%lld_us%n", &number, &used) == 1 && used > 0 && p->o->wanted[LATENCY])
-        put_latency(p, "PyTorch", transport, "one way", number, value);
-    else if (sscanf(name, "echo_%lld_us%n", &number, &used) == 1 && used > 0 && p->o->wanted[LATENCY])
-        put_latency(p, "PyTorch", transport, "echo", number, value);
-    else if (sscanf(name, "window_%lld_per_s%n", &number, &used) == 1 && used > 0 && p->o->wanted[RATE]) {
-        result r = result_of("rate", "executor", "calls/s", true);
-        r.workers = 2;
-        r.window = number;
-        put(p, "PyTorch", transport, &r, value);
-    }
+    peers *p = state;
+    bool ok = o->what == PINGPONG ? run_pingpong(p, o, out) : o->what == UCX ? run_ucx(p, o, out) : ask(p, o, out);
+    return ok || helper_say("it failed, or took more than %d s", LIMIT_S);
 }
 
-static void take_allreduce(peers *p, const char *name, double value, const char *arg)
+static int run(int fd, void *arg)
 {
-    int workers = atoi(arg);
-    const char *program = strchr(arg, ' ') + 1;
-    long long bytes = 0;
-    if (sscanf(name, "us_%lld", &bytes) != 1)
-        return;
-    result r = result_of("collectives", bytes ? "allreduce" : "barrier", "us", false);
-    r.workers = workers;
-    r.bytes = bytes;
-    put(p, program, "tcp", &r, value);
+    peers *p = arg;
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)setenv("OMP_NUM_THREADS", "1", 1); /* as each of weft's workers has one */
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    if (p->is_tcp) {
+        (void)setenv("UCX_TLS", "tcp", 1);
+        (void)setenv("OMPI_MCA_pml", "ob1", 1);
+        (void)setenv("OMPI_MCA_btl", "tcp,self", 1);
+        (void)setenv("OMPI_MCA_btl_tcp_if_include", "lo", 1);
+    }
+    return helper_serve(fd, true, execute, p);
 }
+
+/* ---- In this process -------------------------------------------------------------------------------------------- */
 
 /* The first Python that has torch; NULL: none. */
 static const char *python_with_torch(peers *p)
@@ -185,112 +195,102 @@ static const char *python_with_torch(peers *p)
     return NULL;
 }
 
-static void measure_torch(peers *p)
+static bool find(peers *p, int which)
 {
-    static const char *const transports[] = {"tcp", "default"};
-    char script[1024], seconds[32], sizes[SIZES_MAX * 12] = ""; /* "": the usual ones */
-    const char *python = python_with_torch(p);
-    if (!python) {
-        task_note(p->to, "PyTorch is not installed: apt-get install python3-torch");
-        return;
-    }
-    snprintf(seconds, sizeof seconds, "%g", p->o->seconds);
-    for (size_t i = 0; i < p->o->size_count; i++)
-        snprintf(sizes + strlen(sizes), sizeof sizes - strlen(sizes), "%s%zu", i ? "," : "", p->o->sizes[i]);
-    const char *only = !p->o->wanted[RATE] ? "latency" : !p->o->wanted[LATENCY] ? "rate" : "latency,rate";
-    if (!command_own_file("../share/weft/peers/torch_rpc.py", script, sizeof script)) {
-        task_note(p->to, "PyTorch is not measured: %s is not there", script);
-        return;
-    }
-    for (size_t i = 0; i < 2 && (p->o->wanted[LATENCY] || p->o->wanted[RATE]); i++) {
-        const char *command[] = {python,    script, "--seconds", seconds, "--transport", transports[i],
-                                 "--sizes", sizes,  "--only",    only,    NULL};
-        if (command_run(command, LIMIT_S, p->out, sizeof p->out))
-            for_numbers(p, take_torch, transports[i]);
-        else
-            task_note(p->to, "PyTorch RPC (%s) failed, or took more than %d s", transports[i], LIMIT_S);
-    }
-    if (!command_own_file("../share/weft/peers/torch_allreduce.py", script, sizeof script))
-        return;
-    for (int world = 2; world <= p->o->workers && p->o->wanted[COLLECTIVES]; world *= 2) {
-        char workers[16], who[32];
-        snprintf(workers, sizeof workers, "%d", world);
-        snprintf(who, sizeof who, "%d Gloo", world);
-        const char *command[] = {python, script, "--processes", workers, "--quick", NULL};
-        if (command_run(command, LIMIT_S, p->out, sizeof p->out))
-            for_numbers(p, take_allreduce, who);
-        else
-            task_note(p->to, "Gloo over %d processes failed, or took more than %d s", world, LIMIT_S);
+    switch (which) {
+    case PINGPONG:
+        return command_exists("fi_pingpong");
+    case UCX:
+        return command_exists("ucx_perftest");
+    case MPI:
+        return command_exists("mpirun");
+    default:
+        p->python = p->python ? p->python : python_with_torch(p);
+        return p->python;
     }
 }
 
-/* ---- Open MPI --------------------------------------------------------------------------------------------------- */
-
-/* Over tcp on loopback, as weft's tcp is. Its processes spin while they wait; where they are more than the cores, they
- * give way. */
-static void measure_mpi(peers *p)
+/* The program of weft's tree that a peer needs. */
+static bool find_own(peers *p, int which)
 {
-    char program[1024];
-    if (!command_exists("mpirun")) {
-        task_note(p->to, "Open MPI is not installed: apt-get install openmpi-bin libopenmpi-dev");
-        return;
-    }
-    if (!command_own_file("mpi_allreduce", program, sizeof program)) {
-        task_note(p->to, "Open MPI is installed, but its program is not beside weft-perf: build weft with WEFT_PERF=ON "
-                         "and libopenmpi-dev");
-        return;
-    }
-    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    for (int world = 2; world <= p->o->workers; world *= 2) {
-        char workers[16], who[32];
-        snprintf(workers, sizeof workers, "%d", world);
-        snprintf(who, sizeof who, "%d Open MPI", world);
-        const char *yields = world > sysconf(_SC_NPROCESSORS_ONLN) ? "1" : "0";
-        const char *command[] = {"mpirun",
-                                 "-n",
-                                 workers,
-                                 "--oversubscribe",
-                                 "--bind-to",
-                                 "none",
-                                 "--mca",
-                                 "plm",
-                                 "isolated",
-                                 "--mca",
-                                 "pml",
-                                 "ob1",
-                                 "--mca",
-                                 "btl",
-                                 "tcp,self",
-                                 "--mca",
-                                 "btl_tcp_if_include",
-                                 "lo",
-                                 "--mca",
-                                 "mpi_yield_when_idle",
-                                 yields,
-                                 program,
-                                 "--quick",
-                                 NULL};
-        if (command_run(command, LIMIT_S, p->out, sizeof p->out))
-            for_numbers(p, take_allreduce, who);
-        else
-            task_note(p->to, "Open MPI over %d processes failed, or took more than %d s", world, LIMIT_S);
+    switch (which) {
+    case TORCH:
+        return command_own_file("../share/weft/peers/torch_rpc.py", p->torch_rpc, sizeof p->torch_rpc);
+    case GLOO:
+        return command_own_file("../share/weft/peers/torch_allreduce.py", p->torch_allreduce,
+                                sizeof p->torch_allreduce);
+    case MPI:
+        return command_own_file("mpi_allreduce", p->mpi_allreduce, sizeof p->mpi_allreduce);
+    default:
+        return true;
     }
 }
 
-bool peers_measure(const settings *o, task_end *to)
+peers *peers_open(const settings *o, const char *fabrics, task_end *to)
 {
-    static peers p;
-    p.o = o;
-    p.to = to;
-    (void)setenv("OMP_NUM_THREADS", "1", 1); /* as each of weft's workers has one */
-    if (o->wanted[LATENCY])
-        measure_pingpong(&p);
-    if (o->wanted[LATENCY] || o->wanted[BANDWIDTH])
-        measure_ucx(&p);
-    if (o->wanted[LATENCY] || o->wanted[RATE] || o->wanted[COLLECTIVES])
-        measure_torch(&p);
-    if (o->wanted[COLLECTIVES])
-        measure_mpi(&p);
-    return true;
+    peers *p = calloc(1, sizeof *p);
+    char why[256] = "no memory";
+    bool has_any = false;
+    if (!p)
+        return NULL;
+    p->to = to;
+    p->is_tcp = strcmp(fabrics, "tcp") == 0;
+    for (int i = 0; i < PEERS; i++) {
+        bool is_wanted = p->is_tcp ? programs[i].beside_tcp : programs[i].beside_others;
+        bool is_needed = false;
+        for (size_t k = 0; k < sizeof programs[i].measurements / sizeof *programs[i].measurements; k++)
+            is_needed = is_needed || (programs[i].measurements[k] < MEASURES && o->wanted[programs[i].measurements[k]]);
+        if (!is_wanted || !is_needed)
+            continue;
+        bool is_found = find(p, i);
+        p->has[i] = is_found && find_own(p, i);
+        has_any = has_any || p->has[i];
+        if (is_found && !p->has[i])
+            task_note(to,
+                      "%s is installed, but its program is not beside weft-perf: build weft with WEFT_PERF=ON and %s",
+                      programs[i].program, programs[i].package);
+        else if (!is_found)
+            task_note(to, "%s is not installed: apt-get install %s", programs[i].program, programs[i].package);
+    }
+    if (has_any && helper_open(&p->helper, run, p, why, sizeof why))
+        return p;
+    if (has_any)
+        task_note(to, "no peer is measured: %s", why);
+    free(p);
+    return NULL;
+}
+
+void peers_close(peers *p)
+{
+    if (p)
+        helper_close(&p->helper);
+    free(p);
+}
+
+void peers_measure(peers *p, int which, const result *of, double us, series *out)
+{
+    char why[256];
+    order o = {.what = which, .of = *of, .us = us};
+    if (!p || !p->has[which] || !programs[which].measures(of))
+        return;
+    if (helper_measure(&p->helper, &o, 2 * LIMIT_S, out, why, sizeof why))
+        return;
+    p->has[which] = false;
+    out->count = 0;
+    task_note(p->to, "%s is not measured further beside %s: %s of %lld bytes: %s", programs[which].program, of->fabric,
+              of->what, (long long)of->bytes, why);
+}
+
+result peers_result(const peers *p, int which, const result *ours, series *samples)
+{
+    result r = result_of(ours->measure, ours->what, ours->unit, ours->is_rate);
+    r.bytes = ours->bytes;
+    r.workers = ours->workers;
+    r.window = ours->window;
+    text_copy(r.program, sizeof r.program, programs[which].program);
+    text_copy(r.fabric, sizeof r.fabric, ours->fabric);
+    text_copy(r.control, sizeof r.control, p->is_tcp ? programs[which].beside_tcp : programs[which].beside_others);
+    result_fill(&r, samples, (double)NAN, "");
+    r.of_weft = r.is_rate ? r.p50 / ours->p50 : ours->p50 / r.p50;
+    return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h - measures other programs on this host: fi_pingpong, ucx_perftest, PyTorch RPC and Gloo, Open MPI. They are
- * looked for at run time. If one is missing, a note says how to install it.
+ * peers.h - other programs that do the same on this host: fi_pingpong, ucx_perftest, PyTorch RPC and Gloo, Open MPI.
+ * They are looked for at run time, and measured by a helper, in turns with weft.
  */
 #ifndef WEFT_PERF_PEERS_H
 #define WEFT_PERF_PEERS_H
@@ -9,6 +9,18 @@
 #include "perf/settings.h"
 #include "perf/task.h"
 
-bool peers_measure(const settings *o, task_end *to); /* in the process of a task */
+#define PEERS 5
+
+typedef struct peers peers;
+
+/* Looks for the programs that measure the same as weft over these fabrics, and starts the helper: call it before there
+ * are threads. A program that is missing is a note, which says how to install it. NULL: there is nothing to measure. */
+peers *peers_open(const settings *o, const char *fabrics, task_end *to);
+void peers_close(peers *p); /* NULL does nothing */
+/* Measures with one of the peers what `of` says, for about `us` microseconds, and adds samples to `out`. Adds none if
+ * that peer does not measure it, or has failed. Its first failure is a note. */
+void peers_measure(peers *p, int which, const result *of, double us, series *out);
+/* The result of a peer, of samples that were measured in turns with those of `ours`. */
+result peers_result(const peers *p, int which, const result *ours, series *samples);
 
 #endif

@@ -47,11 +47,6 @@ static bool call(probe *p, double us, series *out)
     return ok && (running == p->threads || task_fail(p->b->to, "a thread could not be started"));
 }
 
-static bool rate(probe *p, double us, series *out)
-{
-    return floors_rate(p->b->floors, p->window, us, out);
-}
-
 bool measure_rate(bench *b)
 {
     static const struct {
@@ -63,8 +58,8 @@ bool measure_rate(bench *b)
         for (size_t i = 0; ok && i < sizeof windows / sizeof *windows; i++) {
             probe p = {.b = b, .function = callers[c].function, .window = windows[i], .threads = callers[c].threads};
             p.ours = call;
-            p.floor = floors_has_rate(b->floors) ? rate : NULL;
-            p.floor_name = b->floors ? floors_trips_name(b->floors) : "";
+            p.has_floor = true;
+            p.floor = FLOOR_RATE;
             result r = result_of("rate", callers[c].what, "calls/s", true);
             if (p.window >= p.threads)
                 ok = bench_measure(&p, &r);

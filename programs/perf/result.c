@@ -18,8 +18,8 @@ const result_field result_fields[] = {
     FIELD(window, FIELD_COUNT, true),     FIELD(unit, FIELD_TEXT, true),        FIELD(is_rate, FIELD_BOOL, false),
     FIELD(p50, FIELD_NUMBER, false),      FIELD(p90, FIELD_NUMBER, false),      FIELD(p99, FIELD_NUMBER, false),
     FIELD(best, FIELD_NUMBER, false),     FIELD(samples, FIELD_COUNT, false),   FIELD(floor, FIELD_NUMBER, false),
-    FIELD(floor_name, FIELD_TEXT, false), FIELD(of_floor, FIELD_NUMBER, false), FIELD(control, FIELD_TEXT, false),
-    FIELD(bulk, FIELD_TEXT, false),
+    FIELD(floor_name, FIELD_TEXT, false), FIELD(of_floor, FIELD_NUMBER, false), FIELD(of_weft, FIELD_NUMBER, false),
+    FIELD(control, FIELD_TEXT, false),    FIELD(bulk, FIELD_TEXT, false),
 };
 const size_t result_field_count = sizeof result_fields / sizeof *result_fields;
 
@@ -69,7 +69,8 @@ result result_of(const char *measure, const char *what, const char *unit, bool i
                 .p99 = (double)NAN,
                 .best = (double)NAN,
                 .floor = (double)NAN,
-                .of_floor = (double)NAN};
+                .of_floor = (double)NAN,
+                .of_weft = (double)NAN};
     text_copy(r.measure, sizeof r.measure, measure);
     text_copy(r.program, sizeof r.program, "weft");
     text_copy(r.what, sizeof r.what, what);

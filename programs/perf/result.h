@@ -2,7 +2,7 @@
 /*
  * result.h - one measured quantity: what was measured, over which fabric, its distribution, and the floor beside it.
  *
- * result_fields lists all fields. The writers of CSV and JSON and the reader of JSON use this table.
+ * result_fields lists all fields, for the writer and the reader of JSON.
  */
 #ifndef WEFT_PERF_RESULT_H
 #define WEFT_PERF_RESULT_H
@@ -16,7 +16,7 @@
 typedef struct result {
     char measure[24]; /* "latency"; all results of one measurement stand together */
     char program[24]; /* "weft", or the peer that was measured */
-    char fabric[32];  /* the fabric that was requested, for example "tcp" */
+    char fabric[32];  /* the fabric that was requested, for example "tcp"; a peer: beside which it was measured */
     char what[32];    /* "one way" */
     int64_t bytes, workers, window;
     char unit[16];
@@ -26,7 +26,8 @@ typedef struct result {
     double floor; /* median of the floor, in the same unit; NaN: there is none */
     char floor_name[48];
     double of_floor;            /* speed divided by the floor's speed: 1 is equally fast. NaN: no floor */
-    char control[24], bulk[24]; /* the fabrics of the lanes that were used (weft_agent_fabric) */
+    double of_weft;             /* of a peer: its speed divided by weft's in the same turns. NaN: of weft */
+    char control[24], bulk[24]; /* the fabrics of the lanes that were used (weft_agent_fabric); a peer's transport */
 } result;
 
 typedef enum field_kind { FIELD_TEXT, FIELD_COUNT, FIELD_NUMBER, FIELD_BOOL } field_kind;

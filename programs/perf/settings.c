@@ -129,17 +129,22 @@ static int read_fabric_variable(const cli *program, settings *o)
 
 static int read_sizes(const cli *program, const char *text, settings *o)
 {
+    static const char *const units[][2] = {{"", "B"}, {"K", "KiB"}, {"M", "MiB"}, {"G", "GiB"}};
     char item[32], *end;
     for (const char *at = text; next_item(&at, item, sizeof item);) {
+        unsigned unit = 0;
         errno = 0;
         unsigned long long size = strtoull(item, &end, 10);
-        unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
         bool is_digit = *item >= '0' && *item <= '9';
-        if (!is_digit || errno || end[shift ? 1 : 0] || size == 0 || size > SIZE_MOST >> shift)
-            return cli_error(program, "--sizes names '%s': expected bytes from 1 to 1G, such as 8, 64K or 1M", item);
+        end += *end == ' '; /* as the tables have it: "1 MiB" */
+        while (unit < COUNT(units) && strcmp(end, units[unit][0]) != 0 && strcmp(end, units[unit][1]) != 0)
+            unit++;
+        if (!is_digit || errno || unit == COUNT(units) || size == 0 || size > SIZE_MOST >> (10 * unit))
+            return cli_error(program, "--sizes names '%s': expected 1 byte to 1 GiB, such as 8, 64K, 1MiB or '1 MiB'",
+                             item);
         if (o->size_count == SIZES_MAX)
             return cli_error(program, "--sizes is '%s': at most %d sizes", text, SIZES_MAX);
-        o->sizes[o->size_count++] = (size_t)size << shift;
+        o->sizes[o->size_count++] = (size_t)size << (10 * unit);
     }
     return -1;
 }
@@ -219,10 +224,8 @@ static int check(const cli *program, const settings *o)
                          o->from);
     if (is_remote && o->peers)
         return cli_error(program, "--peers measures on this host only: neither --serve nor --to goes with it");
-    if (o->serve && (o->csv || o->json || o->svg || o->compare))
+    if (o->serve && (o->json || o->svg || o->compare))
         return cli_error(program, "--serve has no results: they are at the side of --to");
-    if (o->csv && o->json)
-        return cli_error(program, "--csv and --json: the output has one form");
     int code = check_effects(program, o);
     return code < 0 ? check_measures(program, o) : code;
 }
@@ -250,7 +253,8 @@ static void print_more(void)
         "memory       what an agent, an idle peer and a peer with a bulk lane add (local only)\n\n"
         "Each result has its median, percentiles, samples, the fabric of both lanes, and the floor: what libfabric\n"
         "alone does (host: plain shared memory and process_vm_readv), in turns with weft. \"of floor\" is the speed\n"
-        "of weft divided by that of the floor. A fabric a+b is the list a,b of WEFT_FABRIC.\n"
+        "of weft divided by that of the floor, and \"of weft\" the speed of a peer divided by that of weft. A fabric\n"
+        "a+b is the list a,b of WEFT_FABRIC.\n"
         "Exit code: 0; 1 if something failed; 2 for a wrong option, file or variable; 3 if --compare found something\n"
         "slower; 130 after Ctrl-C.\n"
         "docs/weft-perf.md explains the results.\n");
@@ -265,7 +269,7 @@ int settings_read(int argc, char **argv, settings *o)
         {"only", CLI_TEXT, &only, 0, 0, NULL, "LIST", "these measurements, such as latency,rate", "all"},
         {"fabric", CLI_TEXT, &fabric, 0, 0, NULL, "LIST", "each of these fabrics: host,tcp,verbs",
          "WEFT_FABRIC, else those that open"},
-        {"sizes", CLI_TEXT, &sizes, 0, 0, NULL, "LIST", "bytes of tensors, such as 8,64K,1M", "by measurement"},
+        {"sizes", CLI_TEXT, &sizes, 0, 0, NULL, "LIST", "bytes of tensors, such as 8,64K,1MiB", "by measurement"},
         {"seconds", CLI_NUMBER, &o->seconds, 0.001, 60, NULL, "S", "time for one result, with its floor", "0.4"},
         {"workers", CLI_INT, &o->workers, 2, WORKERS_MAX, NULL, "N", "workers on this host, for incast and collectives",
          "4"},
@@ -277,10 +281,10 @@ int settings_read(int argc, char **argv, settings *o)
         {"port", CLI_INT, &o->port, 0, 65535, NULL, "N", "with --serve: the port; 0: a free one", "29700"},
         {"no-floor", CLI_FLAG, &o->no_floor, 0, 0, NULL, NULL, "do not measure the floors", NULL},
         {"peers", CLI_FLAG, &o->peers, 0, 0, NULL, NULL,
-         "measure fi_pingpong, ucx_perftest, PyTorch and Open MPI too, if they are installed", NULL},
-        {"csv", CLI_FLAG, &o->csv, 0, 0, NULL, NULL, "print CSV instead of tables", NULL},
+         "measure fi_pingpong, UCX, PyTorch and Open MPI in turns with weft, if they are installed", NULL},
         {"json", CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object instead of tables", NULL},
-        {"svg", CLI_TEXT, &o->svg, 0, 0, NULL, "FILE", "draw the results there as well", NULL},
+        {"svg", CLI_TEXT, &o->svg, 0, 0, NULL, "FILE", "draw the results there as well, a plot for each operation",
+         NULL},
         {"compare", CLI_TEXT, &o->compare, 0, 0, NULL, "OLD.json", "print the ratios to these results", NULL},
         {"bound", CLI_NUMBER, &o->bound, 1, 1000, NULL, "X", "with --compare: X times as slow as before is slower",
          "1.5"},

@@ -27,7 +27,7 @@ typedef struct settings {
     size_t size_count; /* 0: each measurement takes its own sizes */
     double seconds;    /* of one result, the floor included */
     int64_t workers, idle_peers, port;
-    bool serve, no_floor, peers, csv, json;
+    bool serve, no_floor, peers, json;
     char to_host[256]; /* "": local */
     int64_t to_port;
     const char *address, *svg, *compare, *from;

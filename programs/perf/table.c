@@ -38,56 +38,25 @@ static const char *number_text(double value, char *buffer)
 static void write_head(FILE *to, const result *r, bool is_first)
 {
     fprintf(to, "%s%s\n\n", is_first ? "" : "\n", r->measure);
-    fprintf(
-        to,
-        "| %-12s | %-22s | %-8s | %-23s | %-7s | %9s | %9s | %9s | %9s | %7s | %9s | %8s | %-11s | floor is\n"
-        "|--------------|------------------------|----------|-------------------------|---------|-----------|--------"
-        "---|-----------|-----------|---------|-----------|----------|-------------|---------\n",
-        "fabric", "what", "size", "load", "unit", "p50", "p90", "p99", "best", "samples", "floor", "of floor", "lanes");
+    fprintf(to,
+            "| %-11s | %-22s | %-8s | %-23s | %-7s | %9s | %9s | %9s | %9s | %7s | %9s | %8s | %7s | %-11s | floor is\n"
+            "|-------------|------------------------|----------|-------------------------|---------|-----------|-------"
+            "----|-----------|-----------|---------|-----------|----------|---------|-------------|---------\n",
+            "fabric,peer", "what", "size", "load", "unit", "p50", "p90", "p99", "best", "samples", "floor", "of floor",
+            "of weft", "lanes");
 }
 
 void table_write(FILE *to, const result *r, const result *before)
 {
-    char size[32], load[48], p50[32], p90[32], p99[32], best[32], floor[32], of[32], who[64], lanes[64];
+    char size[32], load[48], p50[32], p90[32], p99[32], best[32], floor[32], of[32], of_weft[32], lanes[64];
     if (!before || strcmp(before->measure, r->measure) != 0)
         write_head(to, r, !before);
-    bool is_weft = strcmp(r->program, "weft") == 0;
-    snprintf(who, sizeof who, "%s%s%s", is_weft ? "" : r->program, is_weft ? "" : " ", r->fabric);
     snprintf(lanes, sizeof lanes, "%s%s%s", r->control, r->bulk[0] ? ", " : "", r->bulk);
-    fprintf(to, "| %-12s | %-22s | %-8s | %-23s | %-7s | %9s | %9s | %9s | %9s | %7lld | %9s | %8s | %-11s | %s\n", who,
-            r->what, size_text(r->bytes, size), load_text(r, load), r->unit, number_text(r->p50, p50),
-            number_text(r->p90, p90), number_text(r->p99, p99), number_text(r->best, best), (long long)r->samples,
-            number_text(r->floor, floor), number_text(r->of_floor, of), lanes, r->floor_name);
+    fprintf(to,
+            "| %-11s | %-22s | %-8s | %-23s | %-7s | %9s | %9s | %9s | %9s | %7lld | %9s | %8s | %7s | %-11s | %s\n",
+            strcmp(r->program, "weft") == 0 ? r->fabric : r->program, r->what, size_text(r->bytes, size),
+            load_text(r, load), r->unit, number_text(r->p50, p50), number_text(r->p90, p90), number_text(r->p99, p99),
+            number_text(r->best, best), (long long)r->samples, number_text(r->floor, floor),
+            number_text(r->of_floor, of), number_text(r->of_weft, of_weft), lanes, r->floor_name);
     fflush(to);
-}
-
-void table_write_peers(FILE *to, const results *found)
-{
-    bool has_head = false;
-    for (size_t i = 0; i < found->count; i++) {
-        const result *peer = &found->items[i];
-        if (strcmp(peer->program, "weft") == 0)
-            continue;
-        for (size_t k = 0; k < found->count; k++) {
-            const result *ours = &found->items[k];
-            result same = *peer;
-            text_copy(same.program, sizeof same.program, "weft");
-            text_copy(same.fabric, sizeof same.fabric, ours->fabric);
-            if (!result_same(&same, ours))
-                continue;
-            char size[32], load[48], us[32], them[32], name[64], times[32];
-            if (!has_head)
-                fprintf(to, "\nweft beside its peers; \"times\": how many times as fast weft is\n\n"
-                            "| measure      | what                | size     | load                    | unit    | "
-                            "weft over  |      weft | peer                     |      peer |  times |\n"
-                            "|--------------|---------------------|----------|-------------------------|---------|-"
-                            "-----------|-----------|--------------------------|-----------|--------|\n");
-            has_head = true;
-            snprintf(name, sizeof name, "%s %s", peer->program, peer->fabric);
-            fprintf(to, "| %-12s | %-19s | %-8s | %-23s | %-7s | %-10s | %9s | %-24s | %9s | %6s |\n", ours->measure,
-                    ours->what, size_text(ours->bytes, size), load_text(ours, load), ours->unit, ours->fabric,
-                    number_text(ours->p50, us), name, number_text(peer->p50, them),
-                    number_text(ours->is_rate ? ours->p50 / peer->p50 : peer->p50 / ours->p50, times));
-        }
-    }
 }

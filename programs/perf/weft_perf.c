@@ -4,7 +4,6 @@
  * its own (task.h). This process opens an agent only with --serve.
  */
 #include "perf/bench.h"
-#include "perf/peers.h"
 #include "perf/serve.h"
 #include "perf/stop.h"
 #include "perf/writers.h"
@@ -79,8 +78,8 @@ static bool measure_fabric(task_end *to, void *arg)
     const part *p = arg;
     const settings *o = p->o;
     bench b;
-    bool is_absent = false, has_floors = o->wanted[LATENCY] || o->wanted[BANDWIDTH] || o->wanted[RATE];
-    if (!bench_open(&b, o, to, p->list, (int)o->workers, has_floors, &is_absent)) {
+    bool is_absent = false, has_helpers = o->peers || o->wanted[LATENCY] || o->wanted[BANDWIDTH] || o->wanted[RATE];
+    if (!bench_open(&b, o, to, p->list, (int)o->workers, has_helpers, &is_absent)) {
         if (is_absent && !o->has_fabrics)
             task_note(to, "%s", b.absent);
         return is_absent && (!o->has_fabrics || task_fail(to, "%s", b.absent));
@@ -108,12 +107,6 @@ static bool measure_memory_of(task_end *to, void *arg)
     return bench_close(&b, ok) && ok;
 }
 
-static bool measure_peers(task_end *to, void *arg)
-{
-    const part *p = arg;
-    return peers_measure(p->o, to);
-}
-
 /* Joins once more, to say that all is done. */
 static bool tell_done(task_end *to, void *arg)
 {
@@ -128,11 +121,21 @@ static bool tell_done(task_end *to, void *arg)
 
 /* ---- What this process does with the results -------------------------------------------------------------------- */
 
+/* Once: each fabric says the same of a peer that is missing. */
 static void say(run *r, const char *text)
 {
+    if (!run_report_note(&r->report, text))
+        return;
     fflush(stdout);
     fprintf(stderr, "weft-perf: %s\n", text);
-    run_report_note(&r->report, text);
+}
+
+/* Says if the machine is too busy. */
+static void look(run *r)
+{
+    run_report_look(&r->report);
+    if (r->report.busy > BUSY_MOST)
+        say(r, "the machine is busy with other programs: do not quote these results, not even ratios");
 }
 
 static void take_note(const char *text, void *arg)
@@ -152,7 +155,7 @@ static void take_result(const result *taken, void *arg)
     run *r = arg;
     results *found = &r->report.found;
     r->last = r->now;
-    if (!r->o.csv && !r->o.json)
+    if (!r->o.json)
         table_write(stdout, taken, found->count ? &found->items[found->count - 1] : NULL);
     results_add(found, taken);
 }
@@ -162,7 +165,7 @@ static bool do_part(run *r, task_fn fn, const char *list)
     char why[1024];
     part p = {.o = &r->o, .list = list};
     task_hears hears = {.result = take_result, .note = take_note, .arg = r};
-    double silence_s = SILENCE_S + 10 * r->o.seconds + (fn == measure_peers ? 600 : 0);
+    double silence_s = SILENCE_S + 10 * r->o.seconds + (r->o.peers ? 600 : 0);
     r->now = list;
     bool ok = task_run(fn, &p, silence_s, &hears, why, sizeof why);
     if (!ok)
@@ -247,26 +250,20 @@ static void measure(run *r)
     }
     if (*o->to_host && r->last && !r->has_failed)
         (void)do_part(r, tell_done, r->last);
-    if (o->peers && !r->has_failed)
-        (void)do_part(r, measure_peers, "");
     if (r->report.found.count || r->has_failed)
         return;
     say(r, "nothing was measured");
     r->has_failed = true;
 }
 
-/* Keeps those results of --from that --only, --fabric and --sizes choose. --fabric does not concern the peers. False:
- * none is left. */
+/* Keeps those results of --from that --only, --fabric and --sizes choose. False: none is left. */
 static bool choose_results(run *r)
 {
     results *found = &r->report.found;
     size_t kept = 0;
     for (size_t i = 0; i < found->count; i++) {
         const result *one = &found->items[i];
-        bool is_weft = strcmp(one->program, "weft") == 0;
-        settings any = r->o;
-        any.has_fabrics = any.has_fabrics && is_weft;
-        if (settings_choose(&any, one->measure, one->fabric, one->bytes))
+        if (settings_choose(&r->o, one->measure, one->fabric, one->bytes))
             found->items[kept++] = *one;
     }
     found->count = kept;
@@ -279,17 +276,16 @@ static int finish(run *r, const results *old)
 {
     const settings *o = &r->o;
     results *found = &r->report.found;
+    char caption[512];
     int slower = 0;
-    if (o->csv)
-        csv_write(stdout, found);
-    else if (o->json)
+    if (o->json)
         json_write(stdout, &r->report);
     else
-        table_write_peers(stdout, found);
-    if (o->svg && !svg_write(&r->svg, found))
+        printf("\n%s\n", run_report_caption(&r->report, caption, sizeof caption));
+    if (o->svg && !svg_write(&r->svg, &r->report))
         r->has_failed = true;
     if (o->compare)
-        slower = compare_write(o->csv || o->json ? stderr : stdout, old, found, o->bound);
+        slower = compare_write(o->json ? stderr : stdout, old, found, o->bound);
     if (slower < 0)
         say(r, "--compare: no result is in both runs");
     return r->has_failed || slower < 0 ? FAILED : slower > 0 ? SLOWER : 0;
@@ -334,15 +330,19 @@ static int run_all(run *r)
     int code = open_files(r, &old);
     if (!code && !r->o.from) {
         run_report_here(&r->report, r->o.seconds);
+        if (!r->o.serve)
+            look(r);
         code = find_fabrics(r);
     }
     if (!code && r->o.serve) {
         code = serve_fabrics(r);
     } else if (!code) {
-        for (size_t i = 0; r->o.from && !r->o.csv && !r->o.json && i < found->count; i++)
+        for (size_t i = 0; r->o.from && !r->o.json && i < found->count; i++)
             table_write(stdout, &found->items[i], i ? &found->items[i - 1] : NULL);
         if (!r->o.from)
             measure(r);
+        if (!r->o.from && !stop_signal())
+            look(r);
         code = finish(r, &old.found);
     }
     svg_drop(&r->svg);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writers.h - the forms of results: a table for people, CSV, JSON (written and read), SVG. */
+/* writers.h - the forms of results: a table for people, JSON (written and read), SVG. */
 #ifndef WEFT_PERF_WRITERS_H
 #define WEFT_PERF_WRITERS_H
 
@@ -10,9 +10,6 @@
 /* Writes one row. `before` is the row above it, or NULL. If `r` begins another measurement, a title and column heads
  * come first. */
 void table_write(FILE *to, const result *r, const result *before);
-/* Weft's results beside those of the peers that measure the same. Nothing if there are none. */
-void table_write_peers(FILE *to, const results *found);
-void csv_write(FILE *to, const results *found);
 void json_write(FILE *to, const run_report *run);
 /* Reads a file that json_write wrote. False; `why` has the sentence. */
 bool json_read(const char *path, run_report *out, char *why, size_t room);
@@ -25,7 +22,7 @@ typedef struct picture {
 } picture;
 /* Both return false after a line on stderr. svg_write closes the file; svg_drop does, and leaves no empty file. */
 bool svg_open(picture *out, const char *path);
-bool svg_write(picture *to, const results *found);
+bool svg_write(picture *to, const run_report *run);
 void svg_drop(picture *to);
 /* Prints the ratio of the medians for each result that both runs have. Returns how many ratios exceed `bound`, which
  * count as slower; -1: no result could be compared. */

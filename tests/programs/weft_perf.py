@@ -4,8 +4,6 @@
 
 Two processes over loopback, sides that are killed, wrong options, comparisons, and peers that are missing or faked.
 """
-import csv
-import io
 import json
 import math
 import os
@@ -20,7 +18,7 @@ import xml.etree.ElementTree
 
 PROGRAM = sys.argv[1]
 FIELDS = ["measure", "program", "fabric", "what", "bytes", "workers", "window", "unit", "is_rate", "p50", "p90", "p99", "best",
-          "samples", "floor", "floor_name", "of_floor", "control", "bulk"]
+          "samples", "floor", "floor_name", "of_floor", "of_weft", "control", "bulk"]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "WEFT_")
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
 LIMIT_S = 240
@@ -61,7 +59,7 @@ def check_result(one):
         ratio = one["p50"] / one["floor"] if one["is_rate"] else one["floor"] / one["p50"]
         assert close(one["of_floor"], ratio) and one["floor_name"], one
     assert one["unit"] in ("us", "GB/s", "calls/s", "KiB", "count", "times") and one["is_rate"] == one["unit"].endswith("/s"), one
-    assert one["workers"] >= 2, one
+    assert one["workers"] >= 2 and (one["of_weft"] is None) == (one["program"] == "weft"), one
 
 
 def find(found, measure, what, **keys):
@@ -73,13 +71,15 @@ def find(found, measure, what, **keys):
 def check_everything(folder):
     """All measurements over tcp, small; then the same results in each form."""
     old, picture = os.path.join(folder, "old.json"), os.path.join(folder, "old.svg")
-    done = run("--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,64K", "--workers", "3", "--idle-peers", "2", "--json",
+    done = run("--fabric", "tcp", "--seconds", "0.01", "--sizes", "64 B,64KiB", "--workers", "3", "--idle-peers", "2", "--json",
                "--svg", picture)
     with open(old, "w", encoding="utf-8") as file:
         file.write(done.stdout)
     whole = json.loads(done.stdout)
     assert whole["weft_perf"] == 1 and whole["version"] and re.fullmatch(r"\d+\.\d+", whole["libfabric"]), whole
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", whole["date"]), whole["date"]
+    assert whole["host"] == socket.gethostname() and 0 <= whole["busy"] <= 1, whole
+    assert any("do not quote" in note for note in whole["notes"]) == (whole["busy"] > 0.15) == ("do not quote" in done.stderr), whole
     assert all(whole["load_" + over] >= 0 for over in ("1_minute", "5_minutes", "15_minutes")), whole
     found = whole["results"]
     for one in found:
@@ -87,6 +87,8 @@ def check_everything(folder):
         assert one["fabric"] == one["control"] == one["bulk"] == "tcp" and one["program"] == "weft", one
     measures = list(dict.fromkeys(one["measure"] for one in found))
     assert measures == ["latency", "bandwidth", "rate", "incast", "beside", "collectives", "memory"], measures
+    first = find(found, "latency", "first call")
+    assert first["samples"] == 1 and first["floor"] is None, first
     for what in ("no-op inline", "no-op executor"):
         assert find(found, "latency", what)["floor_name"].endswith("tcp messages")
     for size, kind in ((64, "messages"), (65536, "remote reads")):
@@ -104,25 +106,46 @@ def check_everything(folder):
     assert 0 < find(found, "memory", "agent")["p50"] < 1 << 20
     assert 0 <= find(found, "memory", "idle peer, descriptors")["p50"] <= 4
     assert find(found, "memory", "payload bytes copied")["p50"] == 0
-    drawn = xml.etree.ElementTree.parse(picture).getroot()
-    assert drawn.tag.endswith("svg") and len(list(drawn)) > 20, drawn
+    check_picture(picture, whole)
     check_forms(old, found)
     return old
 
 
+def check_picture(path, whole):
+    """A plot for each operation that has two places on its axis: a title, titles of both axes, a mark for each median and each floor, a name for
+    each line; and one caption."""
+    drawn = xml.etree.ElementTree.parse(path).getroot()
+    texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    places = {}
+    for one in whole["results"]:
+        at = one["window"] if one["measure"] == "rate" else one["bytes"]
+        if at and one["measure"] != "memory":
+            places.setdefault(f"{one['measure']}: {one['what']}", []).append((at, one))
+    plots = {title: points for title, points in places.items() if len({at for at, _ in points}) > 1}
+    titles = [text for text in texts if text in places]
+    assert sorted(titles) == sorted(plots) and "latency: echo" in titles and "collectives: allreduce" in titles, (titles, plots.keys())
+    assert texts.count("size of the tensor") + texts.count("calls in flight") == len(plots) == len([text for text in texts if text.endswith(", median")])
+    for unit in ("microseconds, median", "calls a second, median", "GB/s, median"):
+        assert unit in texts, (unit, texts)
+    points = [one for title in plots for _, one in plots[title]]
+    values = len(points) + len([one for one in points if one["floor"] is not None])
+    names = len([text for text in texts if text.startswith(("weft tcp", "floor of tcp"))])
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == values + names, (values, names)
+    captions = [text for text in texts if "libfabric" in text]
+    assert len(captions) == 1 and all(word in captions[0] for word in (whole["host"], whole["date"][:10], whole["version"], "load ")), captions
+
+
 def check_forms(old, found):
-    rows = list(csv.DictReader(io.StringIO(run("--from", old, "--csv").stdout)))
-    assert len(rows) == len(found) and list(rows[0]) == FIELDS, rows[:1]
-    for row, one in zip(rows, found):
-        assert row["what"] == one["what"] and close(float(row["p50"] or 0), one["p50"]), (row, one)
     whole = json.loads(lines_of(old))
     assert json.loads(run("--from", old, "--json").stdout) == whole
     elsewhere = old + ".elsewhere"  # from another machine: its fields stay
-    there = {**whole, "version": "0.0.9", "libfabric": "9.9", "kernel": "k", "processors": 99, "seconds": 7, "date": "d", "load_1_minute": 5.25,
-             "load_15_minutes": None, "notes": ["a \"note\"", "b"]}
+    there = {**whole, "version": "0.0.9", "libfabric": "9.9", "kernel": "k", "processors": 99, "seconds": 7, "date": "d", "host": "<h&>", "busy": 0.5,
+             "load_1_minute": 5.25, "load_15_minutes": None, "notes": ["a \"note\"", "b"]}
     with open(elsewhere, "w", encoding="utf-8") as file:
         json.dump(there, file)
-    assert json.loads(run("--from", elsewhere, "--json").stdout) == there
+    assert json.loads(run("--from", elsewhere, "--json", "--svg", elsewhere + ".svg").stdout) == there
+    check_picture(elsewhere + ".svg", there)
+    assert "<h&>, 99 processors, d, weft 0.0.9, libfabric 9.9, load 5.2, others used 50 %: busy, do not quote" in run("--from", elsewhere).stdout
     for choice, chosen in ((["--only", "rate,incast"], lambda one: one["measure"] in ("rate", "incast")), (["--fabric", "tcp"], lambda _: True),
                            (["--sizes", "64"], lambda one: one["bytes"] in (0, 64))):
         assert json.loads(run("--from", old, *choice, "--json").stdout)["results"] == [one for one in found if chosen(one)], choice
@@ -277,7 +300,11 @@ def check_killed_sides():
     assert "the measuring side (worker 1) died" in err, err
 
 
-def descendants(pid):
+def children(pid):
+    return parents_and_children().get(pid, [])
+
+
+def parents_and_children():
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -286,9 +313,14 @@ def descendants(pid):
                     parents.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
             except OSError:
                 pass
-    found = []
-    for child in parents.get(pid, []):
-        found += [child] + descendants(child)
+    return parents
+
+
+def descendants(pid):
+    parents = parents_and_children()
+    found = list(parents.get(pid, []))
+    for one in found:  # it grows
+        found += parents.get(one, [])
     return found
 
 
@@ -362,7 +394,7 @@ def check_stopped(folder):
 def check_outputs(folder, old):
     """Output that cannot be written is an error: before the measurements if that can be known, otherwise at the end."""
     with open("/dev/full", "w", encoding="ascii") as full:
-        for args in (["--help"], ["--version"], ["--from", old], ["--from", old, "--json"], ["--from", old, "--csv"],
+        for args in (["--help"], ["--version"], ["--from", old], ["--from", old, "--json"],
                      ["--only", "rate", "--fabric", "tcp", "--seconds", "0.004", "--no-floor"]):
             done = subprocess.run([PROGRAM, *args], env=ENV, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
             assert done.returncode == 1 and "weft-perf: standard output cannot be written" in done.stderr, (args, done)
@@ -395,10 +427,10 @@ def check_used_port():
 def check_misuse():
     for args, value in ((["--only", "speed"], "'speed'"), (["--fabric", "nosuch"], '"nosuch"'), (["--fabric", "tcp,tcp"], "'tcp' twice"),
                         (["--fabric", "tcp,,host"], "empty"), (["--sizes", "8X"], "'8X'"), (["--sizes", "0"], "'0'"),
-                        (["--sizes", "2G"], "'2G'"), (["--sizes", "-1"], "'-1'"), (["--to", "host:99999"], "'99999'"),
+                        (["--sizes", "2G"], "'2G'"), (["--sizes", "-1"], "'-1'"), (["--sizes", "64K,"], "''"), (["--to", "host:99999"], "'99999'"),
                         (["--to", "host:"], "''"), (["--to", ":5"], "':5'"), (["--seconds", "0"], "'0'"), (["--seconds", "nan"], "'nan'"),
                         (["--workers", "1"], "'1'"), (["--idle-peers", "x"], "'x'"), (["--port", "70000"], "'70000'"),
-                        (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--csv", "--json"], "--csv"),
+                        (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--csv"], "--csv"), (["--sizes", "1MB"], "'1MB'"), (["--sizes", "1  MiB"], "'1  MiB'"),
                         (["--address", "10.0.0.1"], "--address"), (["--serve", "--peers"], "--peers"), (["--bound", "0.5"], "'0.5'"),
                         (["--from", "no/file.json"], "no/file.json"), (["--compare", "no/file.json"], "no/file.json"),
                         (["--speed"], "--speed"), (["loudly"], "'loudly'"), (["--sizes"], "--sizes"), (["--port", "5"], "--port"),
@@ -421,19 +453,22 @@ def check_misuse():
 FAKES = {
     "fi_pingpong": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
                    'echo "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"\n'
-                   'echo "64      500     =500     62k         0.01s     12.34       5.50       0.18"\n'
-                   'echo "64k     500     =500     62m         0.01s   1234.00      20.25       0.05"\n',
+                   'case "$*" in *"-S 64 "*) echo "64      500     =500     62k         0.01s     12.34       5.50       0.18" ;;\n'
+                   '*) echo "64k     500     =500     62m         0.01s   1234.00      20.25       0.05" ;; esac\n',
     "ucx_perftest": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
                     'echo "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"\n'
                     'echo "1000,7.500,8.0,8.0,1000.00,2000.00,1,1"\n',
-    "mpirun": 'echo \'{"us_0": 3.5, "us_65536": 40.5}\'\n',
-    "python3": 'case "$*" in *import*) ;; *torch_rpc*) echo \'{"noop_p50_us": 110.5, "one_way_64_us": 250.5, "echo_64_us": 300.5, '
-               '"echo_64_min_us": 1, "window_16_per_s": 9000.5, "torch": "2.0"}\' ;; *) echo \'{"us_65536": 500.5}\' ;; esac\n',
+    "mpirun": 'while read -r size window us what; do echo "3.5 4.5 40.$size"; done\n',
+    "python3": 'case "$*" in *import*) exit 0 ;; esac\n'
+               'while read -r size window us what; do case "$*.$what.$size" in\n'
+               '*torch_rpc*.no-op\\ executor.0) echo "110.5 110.5 99" ;; *torch_rpc*.one\\ way.64) echo 250.5 ;;\n'
+               '*torch_rpc*.echo.64) echo 300.5 ;; *torch_rpc*.echo.65536) exit 1 ;; *torch_rpc*.executor.0) echo "$window.5" ;;\n'
+               '*torch_allreduce*.allreduce.*) echo 500.5 ;; *) echo 1 ;; esac; done\n',
 }
 
 
 def check_peers(folder):
-    """Peers that are missing are notes; what those print that are there is read. Fakes stand for them."""
+    """Peers that are missing are notes; what those print that are there is read, in each turn. Fakes stand for them."""
     small = ("--fabric", "tcp", "--seconds", "0.005", "--sizes", "64,64K", "--workers", "2", "--no-floor", "--peers", "--json",
              "--only", "latency,bandwidth,rate,collectives")
     nothing = os.path.join(folder, "nothing")
@@ -450,26 +485,78 @@ def check_peers(folder):
         os.chmod(path, 0o755)
     whole = json.loads(run(*small, env={"PATH": fakes + ":/usr/bin:/bin"}).stdout)
     found = [one for one in whole["results"] if one["program"] != "weft"]
-    for program, measure, what, keys, value in (
-            ("fi_pingpong", "latency", "echo", {"bytes": 64}, 11.0), ("fi_pingpong", "latency", "echo", {"bytes": 65536}, 40.5),
-            ("UCX", "latency", "echo", {"bytes": 64}, 15.0), ("UCX", "bandwidth", "one way", {"bytes": 65536}, 2000 * 1048576 / 1e9),
-            ("PyTorch", "latency", "no-op executor", {"fabric": "tcp"}, 110.5),
-            ("PyTorch", "latency", "echo", {"fabric": "default", "bytes": 64}, 300.5),
-            ("PyTorch", "rate", "executor", {"fabric": "tcp", "window": 16}, 9000.5),
-            ("Gloo", "collectives", "allreduce", {"bytes": 65536, "workers": 2}, 500.5)):
-        assert close(find(found, measure, what, program=program, **keys)["p50"], value), (program, what)
+    for one in found:
+        check_result(one)
+        ours = find(whole["results"], one["measure"], one["what"], program="weft", bytes=one["bytes"], workers=one["workers"], window=one["window"])
+        assert close(one["of_weft"], one["p50"] / ours["p50"] if one["is_rate"] else ours["p50"] / one["p50"]), (one, ours)
+        assert (one["fabric"], one["control"], one["bulk"]) == ("tcp", "tcp", ""), one
+    for program, measure, what, keys, value, samples in (
+            ("fi_pingpong", "latency", "echo", {"bytes": 64}, 11.0, 4), ("fi_pingpong", "latency", "echo", {"bytes": 65536}, 40.5, 4),
+            ("UCX", "latency", "echo", {"bytes": 64}, 15.0, 4), ("UCX", "bandwidth", "one way", {"bytes": 65536}, 2000 * 1048576 / 1e9, 4),
+            ("PyTorch", "latency", "no-op executor", {}, 110.5, 12), ("PyTorch", "latency", "one way", {"bytes": 64}, 250.5, 4),
+            ("PyTorch", "latency", "echo", {"bytes": 64}, 300.5, 4),
+            ("Gloo", "collectives", "allreduce", {"bytes": 65536, "workers": 2}, 500.5, 4)):
+        one = find(found, measure, what, program=program, **keys)
+        assert close(one["p50"], value) and one["samples"] == samples, one
+    assert not [one for one in found if one["program"] == "PyTorch" and (one["measure"] == "rate" or one["bytes"] == 65536 and one["what"] == "echo")], found
+    assert [note for note in whole["notes"] if "PyTorch is not measured further beside tcp: echo of 65536 bytes" in note], whole["notes"]
     mpi = [one["p50"] for one in found if one["program"] == "Open MPI"]
-    assert mpi == [3.5, 40.5] or any("mpi_allreduce" in note or "WEFT_PERF=ON" in note for note in whole["notes"]), (mpi, whole["notes"])
+    assert mpi == [4.5] * 3 or any("Open MPI" in note and "WEFT_PERF=ON" in note for note in whole["notes"]), (mpi, whole["notes"])
     path = os.path.join(folder, "peers.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(whole, file)
     table = run("--from", path).stdout
-    assert "weft beside its peers" in table and re.search(r"\| latency .*\| fi_pingpong tcp .*\| +11\.0 \|", table), table
+    assert re.search(r"\| fi_pingpong \| echo .*\| +11\.0 \|.*\| tcp +\|", table), table
+
+
+def floor_of(pid):
+    """The other process of a floor: a child of the helper, which is a child of the measuring process."""
+    workers = list(workers_of(pid))
+    for measuring in children(pid):
+        for helper in children(measuring):
+            if helper not in workers:
+                return children(helper)[0]
+    raise AssertionError(descendants(pid))
+
+
+def start_stalled():
+    """Stops the floor of host as soon as the first result is there: it is given up after 30 s, and nothing else is."""
+    measuring = start("--fabric", "host,tcp", "--seconds", "0.5", "--only", "latency", "--sizes", "64", "--workers", "2", "--json")
+    limit = time.monotonic() + 60
+    while len(descendants(measuring.pid)) < 4 and time.monotonic() < limit:
+        time.sleep(0.01)
+    os.kill(floor_of(measuring.pid), signal.SIGSTOP)
+    return measuring
+
+
+def check_stalled(measuring):
+    out, err = end(measuring, 0)
+    whole = json.loads(out)
+    assert "the floor of host failed at " in err and "no answer for 30 s" in err, err
+    host, tcp = ([one for one in whole["results"] if one["fabric"] == fabric and one["what"] != "first call"] for fabric in ("host", "tcp"))
+    assert len(host) == len(tcp) == 4, whole
+    for one in whole["results"]:
+        check_result(one)
+    assert all(one["floor"] for one in tcp) and not host[-1]["floor"], whole
+
+
+def check_busy():
+    """Programs that use all processors make the results worthless: a line says so."""
+    spin = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+    try:
+        done = run("--fabric", "tcp", "--only", "rate", "--seconds", "0.004", "--no-floor")
+    finally:
+        for process in spin:
+            process.kill()
+            process.wait()
+    assert done.stderr.count("the machine is busy with other programs: do not quote") == 1, done
+    assert re.search(r", load [0-9.]+, others used \d+ %: busy, do not quote\n$", done.stdout), done
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
         check_misuse()
+        stalled = start_stalled()
         old = check_everything(folder)
         check_compare(folder, old)
         check_host()
@@ -483,6 +570,8 @@ def main():
         check_killed_sides()
         check_killed_workers()
         check_peers(folder)
+        check_busy()
+        check_stalled(stalled)
 
 
 main()

@@ -41,7 +41,6 @@ WFI_CLONES static void add(float *y, const float *x, size_t count)
 }
 
 typedef enum contender { PLAIN, SUM, MIN, MAX, PROD, QUOTIENT, CONTENDERS } contender;
-static const char *const names[CONTENDERS] = {"plain", "sum", "min", "max", "prod", "quotient"};
 static const weft_op kinds[CONTENDERS] = {
     [SUM] = WEFT_OP_SUM, [MIN] = WEFT_OP_MIN, [MAX] = WEFT_OP_MAX, [PROD] = WEFT_OP_PROD, [QUOTIENT] = WEFT_OP_AVG};
 
@@ -96,7 +95,7 @@ static bool measure(weft_dtype dtype, size_t bytes, int64_t rounds, rates *r)
     return made;
 }
 
-static void show(weft_dtype dtype, size_t bytes, rates *r, report *out)
+static void show(weft_dtype dtype, rates *r)
 {
     const char *name = weft_dtype_name(dtype);
     double floor = -series_summary(&r->loss[PLAIN]).min;
@@ -108,14 +107,12 @@ static void show(weft_dtype dtype, size_t bytes, rates *r, report *out)
             continue;
         }
         printf(" %.2f (%.2f) |", best, median);
-        report_number(out, best, "%s_%s_%zu_of_plain_best", name, names[who], bytes);
-        report_number(out, median, "%s_%s_%zu_of_plain", name, names[who], bytes);
     }
     printf("\n");
     fflush(stdout);
 }
 
-static bool measure_size(size_t bytes, int64_t rounds, report *out)
+static bool measure_size(size_t bytes, int64_t rounds)
 {
     char text[32];
     printf("Operands of %s. Sum, least, largest, product, quotient as shares of the plain loop: of the best (of slices "
@@ -128,7 +125,7 @@ static bool measure_size(size_t bytes, int64_t rounds, report *out)
         rates r = {0};
         done = measure((weft_dtype)d, bytes, rounds, &r);
         if (done)
-            show((weft_dtype)d, bytes, &r, out);
+            show((weft_dtype)d, &r);
         for (contender who = PLAIN; who < CONTENDERS; who++) {
             series_fini(&r.loss[who]);
             series_fini(&r.share[who]);
@@ -142,11 +139,9 @@ int main(int argc, char **argv)
 {
     int64_t rounds = 10;
     bool quick = false;
-    const char *json = NULL;
     const cli_option options[] = {
         {"rounds", CLI_INT, &rounds, 1, 10000, NULL, "N", "slices of each that are timed", "10"},
         {"quick", CLI_FLAG, &quick, 0, 0, NULL, NULL, "3 rounds", NULL},
-        {"json", CLI_TEXT, &json, 0, 0, NULL, "FILE", "write the numbers there too", NULL},
     };
     const cli program = {
         .program = "combine_bench",
@@ -158,12 +153,9 @@ int main(int argc, char **argv)
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;
-    report r;
-    if (!report_open(&r, json))
-        return 1;
     rounds = quick ? 3 : rounds;
-    bool done = measure_size((size_t)64 << 10, rounds, &r) && measure_size((size_t)64 << 20, rounds, &r);
+    bool done = measure_size((size_t)64 << 10, rounds) && measure_size((size_t)64 << 20, rounds);
     if (!done)
         fprintf(stderr, "combine_bench: out of memory\n");
-    return report_close(&r) && done ? 0 : 1;
+    return done ? 0 : 1;
 }

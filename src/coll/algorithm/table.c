@@ -57,7 +57,7 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
 
 /*
  * For groups with several hosts, and several members on one: measured with two hosts of two members and 1 Gbit/s
- * between them, by perf/allreduce --table: perf/results/2026-11-24-2cpu-x86_64-links.md. At 1 and 4 MiB two levels
+ * between them: perf/results/2026-11-24-2cpu-x86_64-links.md. At 1 and 4 MiB two levels
  * took 1.16 and 1.27 times as long as a ring there. That was with a chain between the hosts; now the leaders use
  * recursive doubling (levels.c).
  */
@@ -99,9 +99,9 @@ static const wfi_rule with_memory[] = {
 };
 
 /*
- * Allreduce: measured on two cores over tcp, where perf/allreduce --table compares the algorithms; the results of the
- * rules are in perf/results/2026-11-25-2cpu-x86_64-allreduce.md. No program of the tree compares those of the other
- * operations. The last rule of each operation always holds.
+ * Allreduce: measured on two cores over tcp; the results of the rules are in
+ * perf/results/2026-11-25-2cpu-x86_64-allreduce.md. To compare two algorithms, measure each with WEFT_ALGORITHMS and
+ * weft-perf --only collectives --json, then with --compare. The last rule of each operation always holds.
  */
 static const wfi_rule measured[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[DISSEMINATION]},
