@@ -4,11 +4,10 @@
  * sequences: forward and backward. What a step consists of: many small operators recorded and run backward ("nodes"),
  * and one large product of matrices ("product").
  *
- * With --compare a second model is stepped in place, in turn with one that is stepped by default. With --serve it takes
- * turns with other programs (common/turns.h): with peers/torch_train_step.py, which has the same models and numbers.
+ * With --serve it takes turns with peers/torch_train_step.py, which has the same models and numbers: it reads numbers of
+ * steps, one a line, and answers each with the seconds that they took.
  */
 #include "common/measure.h"
-#include "common/turns.h"
 
 #include <weft/weft.h>
 
@@ -85,9 +84,9 @@ static void open_sequence(bench *b)
     b->weights[b->count++] = uniform(WEFT_SHAPE(ROWS, COLUMNS), 0.1, true);
 }
 
-static void open_model(bench *b, int64_t batch, weft_update update)
+static void open_model(bench *b, int64_t batch)
 {
-    weft_optimizer_spec sgd = {.lr = 0.001, .update = update, .sgd.momentum = 0.9};
+    weft_optimizer_spec sgd = {.lr = 0.001, .sgd.momentum = 0.9};
     b->model = b->kind == CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
     b->x = uniform(b->kind == CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64), 1, false);
     b->target = labels(b->kind, batch);
@@ -95,14 +94,14 @@ static void open_model(bench *b, int64_t batch, weft_update update)
         b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd, NULL);
 }
 
-static bool bench_open(bench *b, int kind, int64_t batch, weft_update update)
+static bool bench_open(bench *b, int kind, int64_t batch)
 {
     *b = (bench){.kind = kind};
     srand(1);
     if (kind == NODES || kind == PRODUCT)
         b->x = uniform(kind == NODES ? WEFT_SHAPE(1) : WEFT_SHAPE(PRODUCT_SIZE, PRODUCT_SIZE), 1, kind == NODES);
     else if (kind == CONVNET || kind == RESNET50)
-        open_model(b, batch, update);
+        open_model(b, batch);
     else
         open_sequence(b);
     bool is_made = b->x && (b->optimizer ? b->target != NULL : b->gradient || kind == NODES || kind == PRODUCT);
@@ -159,9 +158,8 @@ static void run(weft_tape *tape, bench *b)
     }
 }
 
-static bool step(void *arg)
+static bool step(bench *b)
 {
-    bench *b = arg;
     weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = b->kind != PRODUCT, .seed = b->steps++});
     run(tape, b);
     weft_status status = weft_tape_status(tape);
@@ -173,10 +171,33 @@ static bool step(void *arg)
     return status == WEFT_OK;
 }
 
+static bool time_steps(bench *b, int64_t count, double *seconds)
+{
+    double start = measure_now_us();
+    for (int64_t i = 0; i < count; i++)
+        if (!step(b))
+            return false;
+    *seconds = (measure_now_us() - start) / 1e6;
+    return true;
+}
+
+static bool serve(bench *b)
+{
+    char line[32];
+    double seconds;
+    while (fgets(line, sizeof line, stdin)) {
+        if (!time_steps(b, strtoll(line, NULL, 10), &seconds))
+            return false;
+        printf("%.6f\n", seconds);
+        fflush(stdout);
+    }
+    return true;
+}
+
 static bool show(bench *b, int64_t batch, int64_t count)
 {
     double seconds;
-    if (!turns_time(step, b, 2, &seconds) || !turns_time(step, b, count, &seconds))
+    if (!time_steps(b, 2, &seconds) || !time_steps(b, count, &seconds))
         return false;
     double step_ns = 1e9 * seconds / (double)count;
     if (b->kind == NODES)
@@ -190,43 +211,17 @@ static bool show(bench *b, int64_t batch, int64_t count)
     return true;
 }
 
-/* Single steps of both models in turn, each first as often as the other. */
-static bool compare(bench *usual, int kind, int64_t batch, int64_t count)
-{
-    bench in_place;
-    series times[2] = {{0}};
-    bool ok = bench_open(&in_place, kind, batch, WEFT_UPDATE_IN_PLACE);
-    for (int64_t i = -2; i < count && ok; i++)
-        for (int k = 0; k < 2 && ok; k++) {
-            double seconds;
-            int which = (k + (int)(i & 1)) % 2;
-            ok = turns_time(step, which ? usual : &in_place, 1, &seconds);
-            if (ok && i >= 0)
-                series_add(&times[which], seconds * 1e3);
-        }
-    if (ok) {
-        summary place = series_summary(&times[0]), side = series_summary(&times[1]);
-        printf("ms a step, best and median: in place %.2f %.2f, by default %.2f %.2f; ratios %.3f %.3f\n", place.min,
-               place.p50, side.min, side.p50, side.min / place.min, side.p50 / place.p50);
-    }
-    series_fini(&times[0]);
-    series_fini(&times[1]);
-    bench_close(&in_place);
-    return ok;
-}
-
 int main(int argc, char **argv)
 {
     static const char *const models[] = {"convnet",   "resnet50", "lstm",    "bag", "sparse_bag",
                                          "embedding", "nodes",    "product", NULL};
     int kind = CONVNET;
     int64_t batch = 0, count = 10;
-    bool serves = false, compares = false;
+    bool serves = false;
     const cli_option options[] = {
         {"model", CLI_CHOICE, &kind, 0, 0, models, NULL, "what is trained", "convnet"},
         {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32; resnet50: 20"},
         {"steps", CLI_INT, &count, 1, 100000, NULL, "N", "steps that are timed", "10"},
-        {"compare", CLI_FLAG, &compares, 0, 0, NULL, NULL, "compare steps by default with steps in place", NULL},
         {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of steps, answer with seconds", NULL},
     };
     const cli program = {
@@ -239,14 +234,10 @@ int main(int argc, char **argv)
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;
-    if (compares && kind != CONVNET && kind != RESNET50)
-        return cli_error(&program, "--compare has no effect here: --model %s has no optimizer", models[kind]);
     if (batch == 0)
         batch = kind == CONVNET ? 32 : 20;
     bench b;
-    bool ok = bench_open(&b, kind, batch, WEFT_UPDATE_DEFAULT) && (serves     ? turns_serve(step, &b)
-                                                                   : compares ? compare(&b, kind, batch, count)
-                                                                              : show(&b, batch, count));
+    bool ok = bench_open(&b, kind, batch) && (serves ? serve(&b) : show(&b, batch, count));
     bench_close(&b);
     return ok ? 0 : 1;
 }
