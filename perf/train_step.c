@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * train_step.c - time of one training step without any network. Two models: forward, backward, optimizer. Layers of
- * sequences: forward and backward. What a step consists of: many small operators recorded and run backward ("nodes"),
- * and one large product of matrices ("product").
+ * sequences: forward and backward. The parts of a step: many small operators recorded and run backward ("nodes"), and
+ * one large product of matrices ("product").
  *
  * With --serve it takes turns with peers/torch_train_step.py, which has the same models and numbers: it reads numbers of
  * steps, one a line, and answers each with the seconds that they took.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The other process answers so many messages with as many of `bytes`, and then sleeps again. */
+/* The other process answers `answers` messages, each with one of `bytes`. Then it sleeps again. */
 typedef struct instruction {
     unsigned answers;
     size_t bytes;
