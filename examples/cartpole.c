@@ -264,7 +264,7 @@ static int lead(const settings *s)
                                               .wait_us = WEFT_FOREVER,
                                               .callers = ranks,
                                               .caller_count = observers,
-                                              .max_per_caller = 1};
+                                              .one_per_caller = true};
     } else {
         function.run = select_action;
     }
