@@ -28,8 +28,8 @@
  * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
  * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
  * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer
- * than `in_flight` other batches must be running. If `queue` calls wait, further calls fail with WEFT_ERR_BUSY. One
- * caller may have as many calls waiting as places are free. A waiting call that is cancelled, reaches its deadline or
+ * than `in_flight` other batches must be running. If too many calls wait (`queue`), further calls fail with
+ * WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
  * loses its caller is removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory
@@ -70,9 +70,10 @@ typedef struct weft_batch_options {
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
-    /* How many calls may wait; 0: 4 * size, at least 1,024. One caller may have as many calls waiting as places are
-     * free, so about half of the queue if it is alone. With wait_us WEFT_FOREVER `queue` is at least 2 * size, or size
-     * with one_per_caller. */
+    /* How many calls may wait; 0: 4 * size, at least 1,024. A caller's first call needs a free place. With further
+     * calls it may have as many waiting as places are free (so half of the queue if it is alone), and at most its share
+     * of the queue if batches need several callers: queue / size with one_per_caller, else queue / caller_count. With
+     * wait_us WEFT_FOREVER `queue` is at least 2 * size, or size with one_per_caller. */
     int queue;
 } weft_batch_options;
 

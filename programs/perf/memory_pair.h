@@ -11,7 +11,7 @@
 
 typedef struct memory_pair memory_pair;
 
-/* Forks. False also if reading the other's memory is forbidden. The pair lives as long as this process. */
+/* Forks. False if that fails, or if reading the other's memory is forbidden. The pair lives as long as this process. */
 bool memory_pair_open(size_t most, memory_pair **out);
 /* `count` round trips; each side copies `bytes` (at most 4096) into the page. */
 bool memory_pair_trips(memory_pair *p, size_t bytes, unsigned count, series *out);

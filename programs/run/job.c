@@ -294,7 +294,8 @@ static void kill_late(job *j)
         (void)kill(-one->pid, SIGKILL); /* a script given as --ssh may have started ssh */
         if (one->state != WORKER_RUNNING)
             continue;
-        output_say(&j->printed, "%s does not answer: rank %d may still run there", one->on->name, rank);
+        output_say(&j->printed, "%s does not answer: rank %d %s", one->on->name, rank,
+                   one->on->method == HOST_HERE ? "was killed" : "may still run there");
         if (j->phase == RESTARTING)
             j->code = 1;
         j->phase = ENDING;
@@ -303,9 +304,13 @@ static void kill_late(job *j)
 
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
 
+static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
 static void take_signal(job *j, int number)
 {
-    bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+    bool ends = false;
+    for (size_t i = 0; i < sizeof ending_signals / sizeof *ending_signals; i++)
+        ends |= number == ending_signals[i];
     if (!ends) {
         pass_signal(j, number);
         if (number == SIGTSTP)
@@ -483,10 +488,15 @@ static bool place(job *j, host_list *hosts)
 static void finish(job *j)
 {
     if (j->killed > 0 && !j->is_hurried)
-        output_say(&j->printed, "%d of them did not end within %.3g s, and %s killed", j->killed,
+        output_say(&j->printed, "%d workers did not end within %.3g s, and %s killed", j->killed,
                    (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
-    if (!j->stop) /* a signal now ends this process at once, even if nobody reads its output */
-        (void)sigprocmask(SIG_SETMASK, &(sigset_t){0}, NULL);
+    if (!j->stop) { /* a signal that ends jobs ends this process at once, even if nobody reads its output */
+        sigset_t ends;
+        sigemptyset(&ends);
+        for (size_t i = 0; i < sizeof ending_signals / sizeof *ending_signals; i++)
+            sigaddset(&ends, ending_signals[i]);
+        (void)sigprocmask(SIG_UNBLOCK, &ends, NULL);
+    }
     output_write(&j->printed, 0, j->stop ? LAST_MS : -1);
     check_output(j);
     if (j->printed.out[0].used > 0)

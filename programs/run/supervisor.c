@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define LINGER_MS 1000 /* for processes that the worker started, after its end */
+#define LATE_MS 3000   /* for these to end when they are killed */
 
 typedef struct supervisor {
     pid_t worker;          /* 0: it has ended */
@@ -83,7 +84,7 @@ static void set_environment(char *at, size_t variables, int secret_fd)
     (void)setenv("WEFT_SECRET_FD", number, 1);
 }
 
-/* Reads the setup, and becomes as the worker is to be. Returns -1 to continue, or the exit code to end with. */
+/* Reads the setup, and sets folder and environment for the worker. Returns -1 to continue, or the exit code to end with. */
 static int read_setup(supervisor *s)
 {
     char line[128] = "";
@@ -159,10 +160,19 @@ static _Noreturn void become_worker(const supervisor *s, pid_t parent)
     _exit(supervisor_report_trouble(s->argv[0], errno));
 }
 
+/* The worker's process group, and the worker if it has left that. */
 static void signal_worker(const supervisor *s, int number)
 {
-    if (s->worker > 0)
-        (void)kill(-s->worker, number);
+    if (s->worker <= 0)
+        return;
+    if (getpgid(s->worker) != s->worker)
+        (void)kill(s->worker, number);
+    (void)kill(-s->worker, number);
+}
+
+static bool ends_job(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
 }
 
 static void end_worker(supervisor *s, int number, int64_t grace_ms)
@@ -183,7 +193,7 @@ static void take_orders(supervisor *s)
         int number = numbers[i];
         if (number == SIGKILL)
             end_worker(s, SIGKILL, 0);
-        else if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT)
+        else if (ends_job(number))
             end_worker(s, number, s->grace_ms);
         else
             signal_worker(s, number);
@@ -208,23 +218,29 @@ static bool reap(supervisor *s)
     return ended == 0;
 }
 
-/* Kills what the worker left. Children of a killed process become children of this one. */
-static void kill_orphans(void)
+/* Kills what the worker left. Children of a killed process become children of this one. One that cannot be killed, as
+ * that of another user, is waited for until LATE_MS. If the worker ended by itself, a line says what happened. */
+static void kill_orphans(const supervisor *s)
 {
-    pid_t ended;
-    do {
-        int pid;
+    int64_t until_ms = clock_ms() + LATE_MS;
+    int pid;
+    pid_t ended = 0;
+    while (ended >= 0 && clock_left(until_ms) > 0) {
         FILE *list = fopen("/proc/thread-self/children", "re");
-        if (!list)
-            return;
-        while (fscanf(list, "%d", &pid) == 1)
+        while (list && fscanf(list, "%d", &pid) == 1)
             (void)kill(pid, SIGKILL);
-        fclose(list);
-        ended = waitpid(-1, NULL, 0);
-    } while (ended > 0 || (ended < 0 && errno == EINTR));
+        if (list)
+            fclose(list);
+        (void)poll(NULL, 0, 1);
+        while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+    }
+    if (!s->kill_at_ms)
+        fprintf(stderr, "weft-run: %s ended, and %s\n", s->argv[0],
+                ended < 0 ? "what it had started was killed after 1 s" : "what it had started cannot be killed");
 }
 
-/* Until the worker and what it started have ended. False: what it started is to be killed. */
+/* Waits until the worker and what it started have ended. False: what it started is to be killed. */
 static bool watch(supervisor *s, int signals)
 {
     struct signalfd_siginfo one;
@@ -241,7 +257,7 @@ static bool watch(supervisor *s, int signals)
                                 {.fd = signals, .events = POLLIN}};
         (void)poll(fds, 2, until_ms ? clock_left(until_ms) + 1 : -1);
         while (read(signals, &one, sizeof one) == (ssize_t)sizeof one)
-            if (one.ssi_signo != SIGCHLD) /* from Slurm, or by hand: the job is to end */
+            if (ends_job((int)one.ssi_signo)) /* from Slurm, or by hand */
                 end_worker(s, SIGTERM, s->grace_ms);
         if (fds[0].revents)
             take_orders(s);
@@ -253,7 +269,8 @@ static bool watch(supervisor *s, int signals)
 
 static int start_and_watch(supervisor *s)
 {
-    static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    /* Slurm signals each process of a step: the worker gets USR1 and the like itself, so they are dropped here. */
+    static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP};
     sigset_t caught;
     sigemptyset(&caught);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -268,7 +285,7 @@ static int start_and_watch(supervisor *s)
     (void)setpgid(worker, worker); /* the child does it too: the group exists before either goes on */
     s->worker = worker;
     if (!watch(s, signals))
-        kill_orphans();
+        kill_orphans(s);
     return WIFSIGNALED(s->status) ? 128 + WTERMSIG(s->status) : WEXITSTATUS(s->status);
 }
 

@@ -12,8 +12,8 @@
  *   grace time, after which SIGKILL follows.
  * - If the input ends, weft-run or the connection is gone: the worker gets SIGTERM, and SIGKILL after the grace time.
  *
- * When the worker has ended, what it started has a second to end, such as tee in "exec > >(tee log)"; then it is
- * killed, also if it has left the worker's process group. The kernel kills the worker if its supervisor is killed.
+ * When the worker has ended, what it started has a second to end, such as the tee of "exec > >(tee log)". Then it is
+ * killed, wherever it belongs, and a line says so. The kernel kills the worker if its supervisor is killed.
  */
 #ifndef WEFT_RUN_SUPERVISOR_H
 #define WEFT_RUN_SUPERVISOR_H

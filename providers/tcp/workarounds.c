@@ -3,17 +3,17 @@
  * workarounds.c - what weft does about defects of libfabric's tcp provider; docs/libfabric.md says how each shows, and
  * docs/upstream has the reports.
  *
- *   defect                                            versions        section
- *   requests are read blocking from accepted sockets  1.13 to 2.6     ACCEPTED SOCKETS
- *   a caller without a request costs a descriptor     1.13 to 2.6     SILENT CALLERS
- *   sockets that were not announced leak at the end   1.13 to 2.6     CLOSING
- *   half a request costs a descriptor                 1.18 to 2.6     LOST SOCKETS
- *   closing during a read frees its record twice      1.13 to 1.17    READS IN FLIGHT
+ * ACCEPTED SOCKETS: requests are read blocking from accepted sockets (1.13 to 2.6).
+ * SILENT CALLERS: a caller without a request costs a descriptor (1.13 to 2.6).
+ * LOST SOCKETS: half a request costs a descriptor (1.18 to 2.6).
+ * READS IN FLIGHT: closing an endpoint during a read frees the read's record twice (1.13 to 1.17).
+ * CLOSING: sockets that were not announced leak (1.13 to 2.6).
  *
- * 2.6 is the newest version that was read. Other versions than those named run none of a workaround.
+ * 2.6 is the newest version whose sources were read; later ones are taken for 2.6.
  *
- * libfabric does not expose its sockets, so they are searched for among the descriptors of this process. No state is kept
- * between two searches. The owner of a found descriptor may close it at any time; each section says why it does not.
+ * libfabric does not expose its sockets, so they are searched for among the descriptors of this process. No state is
+ * kept between two searches. The owner of a found descriptor may close it at any time; each section says why it does
+ * not.
  *
  * The functions of `wfi_tcp_workarounds` are called as wfofi_hooks (ofi/objects.h) says, with the locks named there.
  */
@@ -297,9 +297,10 @@ static void accept_end(wfofi_fabric *fabric, int next)
 /* ---- LOST SOCKETS ------------------------------------------------------------------------------------------------ */
 
 /*
- * libfabric stops watching an accepted socket before it reads the request from it. If that read returns EAGAIN, libfabric
- * forgets the socket, and its descriptor stays open forever. That happens with half a request, and with a connection that
- * ended while errno held an old EAGAIN. A peer that connects often enough would use up all descriptors of the process.
+ * libfabric stops watching an accepted socket before it reads the request from it. If that read returns EAGAIN,
+ * libfabric forgets the socket, and its descriptor stays open forever. That happens with half a request, and with a
+ * connection that ended while errno held an old EAGAIN. A peer that connects often enough would use up all descriptors
+ * of the process.
  *
  * A socket is certainly lost if all three are true:
  *   - It has ended, by this worker (SILENT CALLERS) or by the peer.
@@ -385,8 +386,7 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
 static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_read)
 {
     wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
-    if (!wfi_list_empty(&fabric->requests) || !wfi_list_empty(&state_of(fabric)->parked) ||
-        !every_lane_is_alive(fabric))
+    if (!wfi_list_empty(&fabric->requests) || !every_lane_is_alive(fabric))
         return false;
     if (!all_were_read && !queue_is_quiet(fabric))
         return false;
@@ -419,12 +419,12 @@ static bool close_lost(wfofi_fabric *fabric, bool all_were_read)
 /* ---- SILENT CALLERS ---------------------------------------------------------------------------------------------- */
 
 /*
- * libfabric keeps an accepted socket until it has read a request from it: a silent peer would use a descriptor forever.
- * So, some time after events were read, the descriptors are searched for sockets of the listening address whose other end
- * belongs neither to a lane nor to a pending request. Those that the previous search also found are shut down; libfabric
- * then reads their end and closes them. Only the thread that reads events does this, and no other thread closes such
- * sockets. So a descriptor that was found to be a silent connection still is one when it is shut down. Report:
- * libfabric-tcp-accepted-sockets.md. Test: test_tcp_strangers.
+ * libfabric keeps an accepted socket until it has read a request from it: a silent peer would use a descriptor
+ * forever. So, some time after events were read, the descriptors are searched for sockets of the listening address
+ * whose other end belongs neither to a lane nor to a pending request. Those that the previous search also found are
+ * shut down; libfabric then reads their end and closes them. Only the thread that reads events does this, and no other thread
+ * closes such sockets. So a descriptor that was found to be a silent connection still is one when it is shut down.
+ * Report: libfabric-tcp-accepted-sockets.md. Test: test_tcp_strangers.
  */
 
 typedef struct look {
@@ -537,14 +537,14 @@ static bool events_watch(const wfofi_fabric *fabric)
 
 /*
  * If an endpoint is closed while it receives the answer to a read, libfabric frees that read's record twice. Operations
- * after that share records. A read that ends normally leaves the record intact. So the socket is shut down: after that the
- * kernel adds nothing to the socket's buffer. Then libfabric is called until it has read the buffer to its end. The number
- * of calls is limited, not the time, because a process can be stopped at any point.
+ * after that share records. A read that ends normally leaves the record intact. So the socket is shut down: after that
+ * the kernel adds nothing to the socket's buffer. Then libfabric is called until it has read the buffer to its end. The
+ * number of calls is limited, not the time, because a process can be stopped at any point.
  *
  * PARKED LANES. A lane whose reads have not ended after DRAIN_TURNS calls is parked: the rest of its socket's buffer is
- * discarded, so that nothing is written to local memory after lane_close has returned. The endpoint stays open, and the
- * lane's operations stay in flight, until poll finds that the reads have ended. If the fabric is closed before that, the
- * endpoint stays open until the process ends. No case is known in which a lane is parked. Report:
+ * discarded, so that nothing is written to local memory after lane_close has returned. The endpoint stays open, and
+ * the lane's operations stay in flight, until poll finds that the reads have ended. If the fabric is closed before
+ * that, the endpoint stays open until the process ends. No case is known in which a lane is parked. Report:
  * libfabric-tcp-read-twice.md. Tests: test_tcp_drain, test_tcp_read_twice.
  */
 
@@ -648,7 +648,7 @@ static wfi_lane *take_ended(wfofi_fabric *fabric)
     }
     if (ended) {
         wfi_list_remove(&ended->link);
-        /* listed until its socket is closed: otherwise close_lost would take the socket for a lost one */
+        /* listed until its socket is closed: otherwise it would be taken for a silent caller's */
         wfi_list_push_back(&fabric->lanes, &ended->link);
         atomic_fetch_sub(&state_of(fabric)->parked_count, 1);
     }

@@ -163,7 +163,7 @@ def case_failures():
     assert not fails("exit 7", 7, "exited with code 7")
     assert not fails("kill -KILL $$", 128 + 9, "was killed by SIGKILL")
     stubborn = fails("exit 5", 5, "exited with code 5", "--grace", "0.2", rest='trap "" TERM; sleep 1000')
-    assert stubborn == ["weft-run: 2 of them did not end within 0.2 s, and were killed"], stubborn
+    assert stubborn == ["weft-run: 2 workers did not end within 0.2 s, and were killed"], stubborn
     killed = fails("exit 5", 5, "exited with code 5", rest='trap "kill -KILL $$" TERM; sleep 1000')
     assert not killed, killed  # they killed themselves
     with tempfile.TemporaryDirectory() as folder:

@@ -64,7 +64,15 @@ static weft_status run_sum(weft_batch *batch, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_nothing(weft_batch *batch, void *user)
+{
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "of four",
+     .run_batch = run_nothing,
+     .batch = {.size = 4, .wait_us = WEFT_FOREVER, .one_per_caller = true, .queue = 4}},
     {.name = "hold",
      .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_hold,
@@ -246,6 +254,26 @@ static void quota(weft_agent *agent, void *arg)
     }
     for (int i = 0; i < 2; i++)
         end(futures[i], WEFT_OK);
+    atomic_fetch_add(&shared.finished, 1);
+}
+
+/* The first three would fill the queue, one after the other: there is a place for the last one, or no batch would begin. */
+static void shares(weft_agent *agent, void *arg)
+{
+    const char *function = "of four";
+    int rank = weft_agent_rank(agent);
+    if (rank == 0) {
+        await_finished(8);
+        MUST(stats_of(agent, function).calls == 4 && stats_of(agent, function).refused == 3);
+        return;
+    }
+    while (atomic_load(&shared.finished) < rank - 1)
+        world_sleep_ms(shared.w, 1);
+    weft_future *first = start(agent, 0, function, NULL);
+    if (rank < 4)
+        end(start(agent, 0, function, NULL), WEFT_ERR_BUSY);
+    atomic_fetch_add(&shared.finished, 1);
+    end(first, WEFT_OK);
     atomic_fetch_add(&shared.finished, 1);
 }
 
@@ -439,6 +467,7 @@ static void test_full_queue(void **state)
 {
     run(full_queue, 3, 10, true, NULL);
     run(quota, 3, 10, true, NULL);
+    run(shares, 5, 10, true, NULL);
 }
 
 static void test_in_flight(void **state)

@@ -257,6 +257,7 @@ static void join(weft_call *call)
         error = wfi_batch_admit(call);
     if (!error && call->batch && !call->batch->open) { /* its batch began without it: its tensors stay where they are */
         batcher->stats.late_calls++;
+        call->batch->rows[call->row].placed = 0; /* it stays charged for its tensors */
         wfi_batch_leave_row(call);
     }
     if (!error && !wfi_batch_settle(call, &types))

@@ -35,9 +35,11 @@ static wfi_batch_client *find_or_add(wfi_batcher *batcher, int rank)
 }
 
 /*
- * A caller may have as many calls in the queue as places are free. A caller that floods it gets half of it, two get a
- * third each. One that comes later always finds a place. Source: A. K. Choudhury and E. L. Hahne, Dynamic queue
- * length thresholds for shared-memory packet switches, IEEE/ACM Transactions on Networking 6(2), 1998 (alpha = 1).
+ * A caller's first call needs a free place. With further ones it may have as many calls in the queue as places are
+ * free: one caller that floods the queue gets half of it, two get a third each. Source: A. K. Choudhury and E. L. Hahne,
+ * Dynamic queue length thresholds for shared-memory packet switches, IEEE/ACM Transactions on Networking 6(2), 1998
+ * (alpha = 1). If a batch needs calls of several callers, each has at most an equal share: otherwise a few could hold
+ * all places, and their batches would wait for the others.
  */
 weft_error *wfi_batch_admit(weft_call *call)
 {
@@ -46,14 +48,16 @@ weft_error *wfi_batch_admit(weft_call *call)
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (!client)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to note its caller");
-    size_t queue = (size_t)batcher->options.queue;
-    if (client->queued + batcher->queued >= queue) {
+    const weft_batch_options *o = &batcher->options;
+    size_t queue = (size_t)o->queue, needed = o->one_per_caller ? (size_t)o->size : o->caller_count;
+    bool is_over = client->queued + batcher->queued >= queue || (needed && client->queued >= queue / needed);
+    if (batcher->queued >= queue || (client->queued && is_over)) {
         batcher->stats.refused++;
         call->agent->stats.calls_refused++;
         return wfi_call_error(
             call, WEFT_ERR_BUSY,
             "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d: batch.queue is %zu, and one caller "
-            "may have as many calls there as places are free",
+            "may have as many calls there as places are free, and no more than its share",
             batcher->queued, call->function->name, client->queued, client->rank, queue);
     }
     client->queued++;
