@@ -8,7 +8,7 @@
  * A trainer sends its gradients with one call, update_and_fetch. Its result is the updated model, which lands in the
  * tensors that the trainer computes with. The server adds the gradients and keeps the call open. When the calls of all
  * trainers have arrived, the server steps the optimizer and answers all of these calls. No thread waits meanwhile. If a
- * trainer dies, the others go on.
+ * trainer dies, the others go on. It defers its calls itself; sharded_server.c lets weft form batches (weft/batch.h).
  *
  * With --device cuda:N or auto the trainers compute on GPUs; parameters and gradients are staged in page-locked memory
  * for the calls. The server adds and steps on the CPU, where calls leave the gradients.

@@ -128,7 +128,7 @@ int main(int argc, char **argv)
     for (int64_t i = 0; i < steps && !st; i++) {
         st = train_step(net, optimizer, &data, i, batch, &loss);
         if (!st && ((i + 1) % 50 == 0 || i + 1 == steps))
-            printf("step %lld: loss %.4f\n", (long long)i + 1, loss);
+            (void)(printf("step %lld: loss %.4f\n", (long long)i + 1, loss) < 0 || fflush(stdout));
     }
     if (!st)
         st = test(net, &held_out, &right);

@@ -436,10 +436,10 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     int port = options->master_port;
     long long waited_ms = options->join_timeout_ms;
     if (has_lost_its_starter(at))
-        return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                              "rank 0's store on %s port %d is closed: rank 0, which started this worker, has failed, "
+        return wfi_error_fail(error, options->elastic ? WEFT_ERR_JOB_ENDED : WEFT_ERR_RENDEZVOUS,
+                              "rank 0's store on %s port %d is closed: rank 0, which started this worker, has %s, "
                               "and its output says why",
-                              host, port);
+                              host, port, options->elastic ? "ended the job or failed" : "failed");
     if (has_several_ports(at) && !link->base.greeted && at->stranger)
         return wfi_error_fail(
             error, WEFT_ERR_RENDEZVOUS,
