@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WRITE_BYTES 4096
@@ -113,16 +114,19 @@ void lines_end(lines *from, buffer *to)
 /* ---- weft-run's own streams ------------------------------------------------------------------------------------- */
 
 /*
- * buffer_write does not wait for a pipe or file. It would wait for a terminal that the user has stopped (Ctrl-S), so a
- * terminal is opened again with O_NONBLOCK. On the inherited descriptor, that would change other programs too.
+ * buffer_write must not wait: for a terminal that the user has stopped (Ctrl-S), or for a pipe that another program has
+ * filled since it was polled. So these are opened again with O_NONBLOCK. On the inherited descriptor, that would change
+ * other programs too.
  */
 void output_init(output *made)
 {
     *made = (output){0};
     for (int which = 0; which < 2; which++) {
         char path[32];
+        struct stat about;
         snprintf(path, sizeof path, "/proc/self/fd/%d", which + 1);
-        int fd = isatty(which + 1) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+        bool may_fill = isatty(which + 1) || (fstat(which + 1, &about) == 0 && S_ISFIFO(about.st_mode));
+        int fd = may_fill ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
         made->fds[which] = fd >= 0 ? fd : which + 1;
     }
 }

@@ -260,10 +260,13 @@ static bool find_greeting(worker *from)
     const char *end = found ? memchr(found + begin, '\n', in->used - begin) : NULL;
     char line[40];
     int version = 0;
+    if (!end && (!found || in->used < begin + sizeof line))
+        return false; /* a longer line is not the supervisor's */
     if (!end)
-        return false;
+        end = in->memory + in->begin + in->used;
     snprintf(line, sizeof line, "%.*s", (int)(end - found - (ptrdiff_t)begin), found + begin);
-    from->is_other = sscanf(line, "%d %d", &version, &from->port) != 2 || version != SUPERVISOR_VERSION;
+    from->is_other = sscanf(line, "%7d %7d", &version, &from->port) != 2 || version != SUPERVISOR_VERSION ||
+                     from->port < 0 || from->port > UINT16_MAX;
     buffer_drop(in, in->used); /* the worker has not started, so no output follows */
     return true;
 }
