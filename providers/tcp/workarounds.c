@@ -422,8 +422,9 @@ static bool close_lost(wfofi_fabric *fabric, bool all_were_read)
  * libfabric keeps an accepted socket until it has read a request from it: a silent peer would use a descriptor
  * forever. So, some time after events were read, the descriptors are searched for sockets of the listening address
  * whose other end belongs neither to a lane nor to a pending request. Those that the previous search also found are
- * shut down; libfabric then reads their end and closes them. Only the thread that reads events does this, and no other thread
- * closes such sockets. So a descriptor that was found to be a silent connection still is one when it is shut down.
+ * shut down; libfabric then reads their end and closes them. Only the thread that reads events does this, and no other
+ * thread closes such sockets. So a descriptor that was found to be a silent connection still is one when it is shut
+ * down.
  * Report: libfabric-tcp-accepted-sockets.md. Test: test_tcp_strangers.
  */
 

@@ -36,10 +36,10 @@ static wfi_batch_client *find_or_add(wfi_batcher *batcher, int rank)
 
 /*
  * A caller's first call needs a free place. With further ones it may have as many calls in the queue as places are
- * free: one caller that floods the queue gets half of it, two get a third each. Source: A. K. Choudhury and E. L. Hahne,
- * Dynamic queue length thresholds for shared-memory packet switches, IEEE/ACM Transactions on Networking 6(2), 1998
- * (alpha = 1). If a batch needs calls of several callers, each has at most an equal share: otherwise a few could hold
- * all places, and their batches would wait for the others.
+ * free: one caller that floods the queue gets half of it, two get a third each. Source: A. K. Choudhury and
+ * E. L. Hahne, Dynamic queue length thresholds for shared-memory packet switches, IEEE/ACM Transactions on Networking
+ * 6(2), 1998 (alpha = 1). If a batch needs calls of several callers, each has at most an equal share: otherwise a few
+ * could hold all places, and their batches would wait for the others.
  */
 weft_error *wfi_batch_admit(weft_call *call)
 {
