@@ -71,8 +71,8 @@ typedef struct weft_batch_options {
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
     /* How many calls may wait; 0: 4 * size, at least 1,024. A caller's first call needs a free place. With further
-     * calls it may have as many waiting as places are free (so half of the queue if it is alone), and at most its share
-     * of the queue if batches need several callers: queue / size with one_per_caller, else queue / caller_count. With
+     * calls it may have as many waiting as places are free, so half of the queue if it is alone. If batches need
+     * several callers, it has at most its share: queue / size with one_per_caller, else queue / caller_count. With
      * wait_us WEFT_FOREVER `queue` is at least 2 * size, or size with one_per_caller. */
     int queue;
 } weft_batch_options;

@@ -84,7 +84,7 @@ static void set_environment(char *at, size_t variables, int secret_fd)
     (void)setenv("WEFT_SECRET_FD", number, 1);
 }
 
-/* Reads the setup, and sets folder and environment for the worker. Returns -1 to continue, or the exit code to end with. */
+/* Reads the setup, and sets folder and environment for the worker. Returns -1 to continue, or the exit code. */
 static int read_setup(supervisor *s)
 {
     char line[128] = "";
