@@ -488,8 +488,8 @@ static bool place(job *j, host_list *hosts)
 static void finish(job *j)
 {
     if (j->killed > 0 && !j->is_hurried)
-        output_say(&j->printed, "%d workers did not end within %.3g s, and %s killed", j->killed,
-                   (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
+        output_say(&j->printed, "%d worker%s did not end within %.3g s, and %s killed", j->killed,
+                   j->killed > 1 ? "s" : "", (double)j->o->grace_ms / 1000, j->killed > 1 ? "were" : "was");
     if (!j->stop) { /* a signal that ends jobs ends this process at once, even if nobody reads its output */
         sigset_t ends;
         sigemptyset(&ends);
