@@ -33,7 +33,7 @@ static void await(atomic_bool *flag)
 /* So long a pass or call may take that will not end by itself: time enough to get where it stays. */
 static int64_t limit_ms(void)
 {
-    return present->fabric == WORLD_SIM ? 50 : 1000;
+    return present->fabric == WORLD_SIM ? 50 : 4000;
 }
 
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */

@@ -71,7 +71,7 @@ case_stage_killed() {
   start
   kill -KILL "$(pid_of 2)"
   ends_within 20000 1 "$job" "${stages[@]}"
-  says 'master: stage 2 is dead' || fail "expected the master to say so"
+  says 'master: .*\(stage\|rank\) 2 is dead' || fail "expected the master to say so"
 }
 case_master_killed() {
   start

@@ -59,7 +59,7 @@ case_server_killed() {
   start
   kill -KILL "$server"
   ends_within 20000 1 "$job" "$server"
-  says 'trainer: server 1 is dead' || fail "expected the trainer to name it"
+  says 'trainer: .*\(server\|rank\) 1 is dead' || fail "expected the trainer to name it"
 }
 case_trainer_killed() {
   start
