@@ -339,7 +339,7 @@ static void late_call(weft_agent *agent, void *arg)
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     for (int rank = 0; rank < 2; rank++) {
-        static const char *const words[] = {"no answer from this worker itself within the call's time limit",
+        static const char *const words[] = {"no answer from rank 0 (worker0) within the call's time limit",
                                             "no answer from rank 1 (worker1) within the call's time limit"};
         const weft_rpc_options how = {.tape = t, .timeout_ms = 20, .error = &error};
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "late", WEFT_VALUES(weft_of_tensor(x)), &how, NULL),

@@ -225,7 +225,7 @@ static void close_within(weft_agent *agent, void *arg)
     MUST_BE(weft_agent_close_within(agent, 300), WEFT_ERR_TIMEOUT);
     uint64_t waited = weft_agent_now_ns(agent) - before;
     MUST(waited >= 300000000u && (!scene->sim || waited < 310000000u));
-    MUST(lines_with("gave up after", "calls to other workers: 1, the oldest \"hold\" to rank 2 (worker2)") == 1);
+    MUST(lines_with("gave up after", "calls of this worker: 1, the oldest \"hold\" to rank 2 (worker2)") == 1);
     MUST(lines_with("gave up after", "it waits for workers that have not closed (1): rank 2 (worker2)") == 1);
     MUST_OK(add_at(agent, 2));
     atomic_store(&done[0], 1);
@@ -283,7 +283,7 @@ static void was_named_thrice(world *w)
         assert_int_equal(levels[i], strstr(lines[i], " 5.0 s") ? WEFT_LOG_INFO : WEFT_LOG_WARN);
     static const char *const times[] = {"has waited 5.0 s", "has waited 65.0 s", "has waited 125.0 s"};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(lines_with(times[i], "calls to other workers: 1, the oldest \"hold\" to rank 1"), 1);
+        assert_int_equal(lines_with(times[i], "calls of this worker: 1, the oldest \"hold\" to rank 1"), 1);
         assert_int_equal(lines_with(times[i], "it waits for workers that have not closed (1): rank 1 (worker1)"), 1);
     }
 }

@@ -72,7 +72,6 @@ static weft_agent *make_agent(void)
     wfi_map_init(&agent->calls);
     wfi_map_init(&agent->found_names);
     wfi_map_init(&agent->given_names);
-    wfi_list_init(&agent->local_calls);
     wfi_list_init(&agent->retries);
     wfi_list_init(&agent->membership.events);
     wfi_list_init(&agent->spare_notifications);

@@ -114,7 +114,6 @@ struct weft_agent {
 
     /* ---- agent lock ---- */
     wfi_map calls;        /* outstanding calls of this worker to others, by id */
-    wfi_list local_calls; /* calls of this worker to itself that are being served */
     wfi_list retries;     /* calls of this worker with retries: client/retry.c */
     size_t resting_bytes; /* bytes that retries hold in their pauses */
     uint64_t next_call_id;

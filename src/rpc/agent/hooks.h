@@ -2,8 +2,7 @@
 /*
  * hooks.h - functions of a component (component.h) that are called at each stage of a call, for metrics and traces.
  *
- * A call of this worker to another one is started, sent, replied to and settled. A served call, of another worker or of
- * this one, arrives, runs, is answered and ends. Hooks marked [agent lock] are called with the agent's lock held.
+ * A call of this worker is started, sent, replied to and settled. A served call, of another worker or of this one, arrives, runs, is answered and ends. Hooks marked [agent lock] are called with the agent's lock held.
  */
 #ifndef WFI_CALL_HOOKS_H
 #define WFI_CALL_HOOKS_H
@@ -14,7 +13,7 @@ struct wfi_request;
 struct weft_call;
 
 /* The times of a call's (or of a backward pass's) stages, and its place in a trace. Times are of the agent's clock; 0:
- * not yet. "Sent" is a call of this worker to another one. */
+ * not yet. "Sent" is a call of this worker. */
 typedef struct wfi_span {
     uint64_t trace, id, parent; /* 0: not traced. A call without a parent begins a trace */
     uint64_t begun_ns;          /* sent: started; served: first message arrived; pass: this worker's part began */
@@ -27,7 +26,7 @@ typedef struct wfi_span {
 
 /* A hook may be NULL. */
 typedef struct wfi_call_hooks {
-    /* ---- Calls of this worker to others. [agent lock] ---- */
+    /* ---- Calls of this worker. [agent lock] ---- */
     /* Called before its header, with its trace, id and left_ns, is written. */
     void (*started)(struct wfi_request *call);
     void (*sent)(struct wfi_request *call);
@@ -39,9 +38,7 @@ typedef struct wfi_call_hooks {
     void (*arrived)(struct weft_call *call);
     void (*running)(struct weft_call *call); /* not locked: by the thread that runs the handler */
     void (*answered)(struct weft_call *call);
-    void (*ended)(struct weft_call *call); /* a call of another worker: its reply was sent, or never will be */
-    /* A call of this worker to itself: its future completes, perhaps before `answered`. */
-    void (*settled_here)(struct weft_call *call, weft_status status);
+    void (*ended)(struct weft_call *call); /* its reply was sent, or never will be */
 } wfi_call_hooks;
 
 /* WFI_TELL_HOOKS(slot, arguments): calls this hook in each component that has it. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client.c - the caller's component of the agent: its messages, and failing calls when a worker is gone. */
 #include "rpc/client/client.h"
-#include "rpc/client/loopback.h"
 
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
@@ -74,23 +73,18 @@ static void tell_of_calls(weft_agent *agent, wfi_awaits *out)
         if (!first || call->id < first->id)
             first = call;
     if (first)
-        wfi_awaits_add(out, "calls to other workers: %zu, the oldest \"%s\" to rank %d (%s) for %.1f s",
-                       agent->calls.count, first->function, wfi_peer_rank(first->peer), wfi_peer_name(first->peer),
+        wfi_awaits_add(out, "calls of this worker: %zu, the oldest \"%s\" to rank %d (%s) for %.1f s",
+                       agent->calls.count, first->function, wfi_call_rank(first),
+                       first->peer ? wfi_peer_name(first->peer) : "this worker",
                        (double)(out->now_ns - first->span.begun_ns) / 1e9);
     else if (!wfi_list_empty(&agent->retries))
         wfi_awaits_add(out, "calls that pause before their next attempt");
-    if (wfi_list_empty(&agent->local_calls))
-        return;
-    const wfi_loopback *loop = wfi_container_of(agent->local_calls.next, wfi_loopback, link);
-    wfi_awaits_add(out, "calls to this worker itself, the oldest \"%s\"%s for %.1f s",
-                   loop->call.function ? loop->call.function->name : "?", loop->call.deferred ? ", deferred," : "",
-                   (double)(out->now_ns - loop->call.span.begun_ns) / 1e9);
 }
 
 static void fail_calls_of_all(weft_agent *agent, weft_status why, const char *text)
 {
     fail_calls(agent, NULL, why, text);
-    wfi_local_fail_all(agent, why, text);
+    wfi_local_settle_left(agent);
 }
 
 static void free_client(weft_agent *agent)
@@ -109,6 +103,5 @@ const wfi_component wfi_client_component = {
     .busy = has_calls,
     .awaits = tell_of_calls,
     .fail = fail_calls_of_all,
-    .close = wfi_local_orphan_all,
     .free = free_client,
 };

@@ -29,12 +29,13 @@ typedef struct wfi_call_spec {
 } wfi_call_spec;
 
 /*
- * A call to another worker. Guarded by the agent's lock once it is in the table. `holds` counts the call until it has
- * completed, and its message until net has released it. A deferred task frees it without the lock.
+ * A call. Guarded by the agent's lock once it is in the table. `holds` counts the call until it has completed, and its
+ * message until net has released it. A deferred task frees it without the lock.
  */
 struct wfi_request {
     weft_agent *agent;
-    wfi_peer *peer; /* held from its launch until the last hold is dropped */
+    wfi_peer *peer;   /* held from its launch until the last hold is dropped; NULL: a call to this worker itself */
+    weft_call *local; /* of a call to this worker itself, until it is answered: what is served */
     uint64_t id;
     int holds;
     bool completed;
@@ -50,6 +51,7 @@ struct wfi_request {
     weft_tensor **land;           /* referenced; the places of the results */
     wfi_exposure *land_exposures; /* of the large places; NULL: none is large */
     size_t land_count, land_exposed;
+    bool landing; /* results of a call to this worker itself are being copied to the places: nothing ends it now */
 
     wfi_link *link; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
@@ -118,31 +120,29 @@ void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text);
 int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error);
 /* Starts one call (without retries). If that fails, sets *error. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
-/* The same to another worker. */
+/* The same to that rank, this worker's own too. */
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out);
-/* The same to this worker itself, by reference (client/loopback.c). */
-weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out);
 /* The deadline of a call: the earlier one of its own and its parent's. WEFT_OK, WEFT_ERR_TIMEOUT if it has passed,
  * WEFT_ERR_CANCELLED if the parent was cancelled. [agent lock] */
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns);
+/* The rank of the worker that is called. */
+int wfi_call_rank(const wfi_request *call);
 
-/* The id of this worker's next call, to any worker. [agent lock] */
-uint64_t wfi_call_next_id(weft_agent *agent);
-/* Prints "no answer from WHO within the call's time limit, 100 ms". For an attempt (client/retry.c) it names the
- * attempt's limit. */
-void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns);
-
-/* Fails the unanswered calls of this worker to itself. [agent lock] */
-void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
-/* Fails those of them that were cancelled and whose arguments are no longer read. Called when closing begins.
- * [agent lock] */
+/* local.c: the way of a call to this worker itself. prepare: on failure free_call frees what was made. Not locked. */
+weft_status wfi_local_prepare(wfi_request *call, const wfi_call_spec *spec);
+weft_status wfi_local_send(wfi_request *call, uint64_t deadline_ns); /* [agent lock] */
+/* Whether its handler has begun. [agent lock] */
+bool wfi_local_has_begun(const wfi_request *call);
+/* The call has failed (call->failure): cancels what is served, and completes the future, at the latest when the handler
+ * no longer reads the arguments. [agent lock] */
+void wfi_local_give_up(wfi_request *call, weft_status why, const char *text);
+/* Completes the failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
-/* After the executor and net are gone: drops the agent's holds on calls that users still hold. Not locked. */
-void wfi_local_orphan_all(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
+void wfi_call_drop_hold(wfi_request *call);                                    /* [agent lock] */
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to
  * have finished using the exposures of this call. [agent lock] */
 void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet);
@@ -152,6 +152,8 @@ void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *
 /* Fails the call on this worker's side; the error says whether the handler may have run. Stops transfers first.
  * [agent lock] */
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text);
+/* The same with an error, which it takes over, of a call to another worker. [agent lock] */
+void wfi_call_abort(wfi_request *call, weft_error *error);
 extern const wfi_component wfi_client_component;
 
 extern const wfi_canceller wfi_call_canceller; /* of a call's future: `owner` is the agent, `id` the call's */

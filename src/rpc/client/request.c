@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request.c - the caller's side of a remote call.
+ * request.c - the caller's side of a call.
  *
  * In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) -> wfi_call_start -> the message is sent
- * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete.
+ * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete. A call to this worker
+ * itself takes the same way, except that local.c passes it to the server, and its answer back.
  */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"
@@ -32,6 +33,7 @@ static void free_call(wfi_request *call)
     free(call->land_exposures);
     if (call->link)
         wfi_links_get()->free(call->link);
+    wfi_serve_discard(call->local);
     wfi_inbound_fini(&call->results);
     wfi_items_in_free(call->items);
     wfi_outbound_fini(&call->arguments);
@@ -48,13 +50,18 @@ static void release_task(wfi_task *task)
     free_call(wfi_container_of(task, wfi_request, release));
 }
 
-static void drop_hold(wfi_request *call)
+void wfi_call_drop_hold(wfi_request *call)
 {
     if (--call->holds)
         return;
     wfi_peer_unref(call->peer);
     call->release.run = release_task;
     wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
+}
+
+int wfi_call_rank(const wfi_request *call)
+{
+    return call->peer ? wfi_peer_rank(call->peer) : wfi_agent_rank(call->agent);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
@@ -91,10 +98,14 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     if (call->completed || (call->items && wfi_items_in_wait(call->items, values, error, quiet, call->failure != NULL)))
         return;
     call->completed = true;
+    if (call->local)
+        call->local->caller = NULL;
+    call->local = NULL;
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
     WFI_TELL_HOOKS(settled, call, weft_error_code(error));
-    wfi_peer_depend(call->peer, -1, call->kept_bytes);
+    if (call->peer)
+        wfi_peer_depend(call->peer, -1, call->kept_bytes);
     wfi_notifications_release(agent, &call->notifications);
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
@@ -103,12 +114,12 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     landed(call);
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
-        drop_hold(call);
+        wfi_call_drop_hold(call);
     }
     agent->stats.calls_finished++;
     agent->stats.calls_failed += error != NULL;
     wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
-    drop_hold(call);
+    wfi_call_drop_hold(call);
 }
 
 /* Takes the message back if it was not sent. Returns whether the callee may have it, or may still get it. */
@@ -116,9 +127,10 @@ static bool may_have_left(wfi_request *call)
 {
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
-        drop_hold(call);
+        wfi_call_drop_hold(call);
     }
-    return call->message.net.sequence != 0; /* net numbers the messages that it sends */
+    return call->peer ? call->message.net.sequence != 0 /* net numbers the messages that it sends */
+                      : wfi_local_has_begun(call);
 }
 
 static void post_cancel(wfi_request *call, weft_status why)
@@ -131,7 +143,7 @@ static void post_cancel(wfi_request *call, weft_status why)
     wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->notifications);
 }
 
-static void abort_call(wfi_request *call, weft_error *error)
+void wfi_call_abort(wfi_request *call, weft_error *error)
 {
     if (call->completed || call->failure) {
         weft_error_unref(error);
@@ -149,28 +161,30 @@ static void abort_call(wfi_request *call, weft_error *error)
 
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
 {
-    if (call->completed || call->failure)
+    if (call->completed || call->failure || call->landing)
         return;
-    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_peer_rank(call->peer)};
+    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_call_rank(call)};
     detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
-    abort_call(call, wfi_error_create(&detail, "%s", text));
-}
-
-void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns)
-{
-    unsigned long long limit_ms = limit_ns / 1000000 + (limit_ns % 1000000 != 0);
-    snprintf(out, room, "no answer from %s within %s, %llu ms", who,
-             is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
+    weft_error *error = wfi_error_create(&detail, "%s", text);
+    if (call->peer) {
+        wfi_call_abort(call, error);
+    } else {
+        call->failure = error;
+        wfi_local_give_up(call, why, text);
+    }
 }
 
 static void timer_fired(wfi_timer *timer)
 {
     wfi_request *call = wfi_container_of(timer, wfi_request, timer);
-    const wfi_member *member = wfi_net_member(call->agent->net, wfi_peer_rank(call->peer));
-    char who[WFI_NAME_MAX + 32], text[WFI_NAME_MAX + 512];
-    snprintf(who, sizeof who, "rank %d (%s)", wfi_peer_rank(call->peer), member ? member->name : "unknown");
-    wfi_late_text(text, sizeof text, who, call->is_attempt, call->limit_ns);
-    wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof text - strlen(text));
+    const wfi_member *member = wfi_net_member(call->agent->net, wfi_call_rank(call));
+    unsigned long long limit_ms = call->limit_ns / 1000000 + (call->limit_ns % 1000000 != 0);
+    char text[WFI_NAME_MAX + 512];
+    snprintf(text, sizeof text, "no answer from rank %d (%s) within %s, %llu ms", wfi_call_rank(call),
+             member ? member->name : "unknown",
+             call->is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
+    if (call->peer)
+        wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof text - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 
@@ -215,7 +229,7 @@ static void message_done(wfi_message *message, weft_status status)
                 ? "it could not be sent: no memory for a connection"
                 : "it could not be sent: no connection could be made, as this process is out of file descriptors "
                   "(ulimit -n)");
-    drop_hold(call);
+    wfi_call_drop_hold(call);
 }
 
 static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
@@ -237,6 +251,7 @@ static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
             return WEFT_ERR_INVALID;
         any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
     }
+    any_large = any_large && rank != wfi_agent_rank(call->agent);
     call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;
     return any_large && !call->land_exposures ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -316,8 +331,9 @@ static void fill_message(wfi_request *call)
                              .done = message_done};
 }
 
-/* The upper bits are the incarnation, so that no id equals one of a former incarnation. */
-uint64_t wfi_call_next_id(weft_agent *agent)
+/* The id of this worker's next call. The upper bits are the incarnation, so that no id equals one of a former
+ * incarnation. [agent lock] */
+static uint64_t next_id(weft_agent *agent)
 {
     if (!agent->next_call_id)
         agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
@@ -334,16 +350,18 @@ static bool may_reach_leaver(const wfi_request *call, const weft_call *parent)
     return is_ours || (parent && parent->peer == call->peer);
 }
 
-/* Finds the peer: one incarnation of the rank, which must be alive. [agent lock] */
+/* Finds the peer: one incarnation of the rank, which must be alive; none for this worker's own rank. [agent lock] */
 static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     uint32_t incarnation = spec->to.incarnation;
+    uint32_t ours = wfi_net_member(call->agent->net, wfi_agent_rank(call->agent))->incarnation;
+    bool is_here = rank == wfi_agent_rank(call->agent);
     call->peer = wfi_net_peer(call->agent->net, rank);
     call->results.peer = call->peer;
+    if (is_here && (!incarnation || incarnation == ours))
+        return WEFT_OK;
     if (!call->peer && incarnation) /* the table that this worker got when it joined had all that were alive then */
-        return incarnation < wfi_net_member(call->agent->net, wfi_agent_rank(call->agent))->incarnation
-                   ? WEFT_ERR_PEER_DEAD
-                   : WEFT_ERR_UNREACHABLE;
+        return incarnation < ours ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
     if (!call->peer)
         return WEFT_ERR_NOT_FOUND;
     if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
@@ -386,18 +404,28 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
     return wfi_outbound_publish(&call->arguments, call->peer, &call->header);
 }
 
-/* The message is queued: sets the timer and the canceller, and counts the call. [agent lock] */
-static void watch(wfi_request *call, uint64_t deadline_ns)
+/* Queues the message. [agent lock] */
+static weft_status post(wfi_request *call)
 {
-    weft_agent *agent = call->agent;
+    fill_message(call);
+    weft_status st = wfi_peer_send(call->peer, &call->message);
+    if (st)
+        return st;
     call->message_out = true;
     call->holds++;
     wfi_peer_ref(call->peer);
-    WFI_TELL_HOOKS(sent, call);
     if (call->remote)
         wfi_rref_launched(call->remote);
     call->kept_bytes = call->arguments.copied_bytes;
     wfi_peer_depend(call->peer, 1, call->kept_bytes);
+    return WEFT_OK;
+}
+
+/* The call is on its way: sets the timer and the canceller, and counts the call. [agent lock] */
+static void watch(wfi_request *call, uint64_t deadline_ns)
+{
+    weft_agent *agent = call->agent;
+    WFI_TELL_HOOKS(sent, call);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.body.packed_bytes;
@@ -410,7 +438,7 @@ static void watch(wfi_request *call, uint64_t deadline_ns)
         wfi_call_fail(call, WEFT_ERR_MEMORY, "no memory for the call's timer");
 }
 
-/* Queues a prepared call. On failure no table has an entry of it. [agent lock] */
+/* Starts a prepared call. On failure no table has an entry of it. [agent lock] */
 static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 {
     weft_agent *agent = call->agent;
@@ -419,7 +447,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     if (!st)
         st = find_peer(call, rank, spec);
     if (!st) {
-        spec->kept_bytes = wfi_peer_kept_bytes(call->peer);
+        spec->kept_bytes = call->peer ? wfi_peer_kept_bytes(call->peer) : 0;
         st = wfi_call_limit(agent, spec, now, &deadline_ns);
     }
     if (st)
@@ -427,20 +455,20 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     call->limit_ns = deadline_ns - now;
     if (!call->span.begun_ns) /* set before if it waited for room in the queue */
         call->span.begun_ns = now;
-    if (!spec->exempt && !wfi_peer_has_room(call->peer))
+    if (!spec->exempt && call->peer && !wfi_peer_has_room(call->peer))
         return WEFT_ERR_AGAIN;
-    call->id = wfi_call_next_id(agent);
+    call->id = next_id(agent);
     call->child.parent = (weft_call *)*spec->parent; /* watch adds it to the parent's children */
     WFI_TELL_HOOKS(started, call);
-    st = wfi_notifications_promise(agent, 2, &call->notifications);
-    if (!st)
+    if (call->peer)
+        st = wfi_notifications_promise(agent, 2, &call->notifications);
+    if (!st && call->peer)
         st = seal(call, spec->source, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
         goto withdraw;
-    fill_message(call);
-    st = wfi_peer_send(call->peer, &call->message);
+    st = call->peer ? post(call) : wfi_local_send(call, deadline_ns);
     if (st)
         goto forget;
     watch(call, deadline_ns);
@@ -601,38 +629,6 @@ static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_sp
     return st ? st : wfi_outbound_check(&call->arguments, call->agent->net, rank);
 }
 
-static void hold_stream(void *owner)
-{
-    wfi_request *call = owner;
-    call->holds++;
-}
-
-static void drop_stream(void *owner)
-{
-    drop_hold(owner);
-}
-
-static void end_stream(void *owner, const weft_values *values, weft_error *error, bool quiet)
-{
-    wfi_call_complete(owner, values, error, quiet);
-}
-
-static void fail_stream(void *owner, weft_error *error)
-{
-    abort_call(owner, error);
-}
-
-static const wfi_stream_owner_ops stream_owner = {
-    .hold = hold_stream, .drop = drop_stream, .end = end_stream, .fail = fail_stream};
-
-static weft_status take_items(wfi_request *call, const weft_rpc_options *options)
-{
-    if (!options->on_item)
-        return WEFT_OK;
-    call->items = wfi_items_in_create(call->agent, options, call, &stream_owner, call);
-    return call->items ? WEFT_OK : WEFT_ERR_MEMORY;
-}
-
 static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_writer_init_growing(&call->header);
@@ -646,11 +642,12 @@ static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spe
         call->span.parent = spec->within->id;
     }
     call->future = wfi_agent_future(call->agent);
-    if (!call->future)
+    if (spec->options->on_item)
+        call->items = wfi_items_in_create(call, spec->options);
+    if (!call->future || (spec->options->on_item && !call->items))
         return WEFT_ERR_MEMORY;
-    weft_status st = take_items(call, spec->options);
-    if (!st)
-        st = pack_arguments(call, rank, spec);
+    bool is_here = rank == wfi_agent_rank(call->agent);
+    weft_status st = is_here ? wfi_local_prepare(call, spec) : pack_arguments(call, rank, spec);
     return st ? st : take_landing(call, rank, spec->options->land);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start.c - starts one call: finds the rank of its target, another worker (request.c) or this one (loopback.c). */
+/* start.c - starts one call: finds the rank of its target (request.c does the rest). */
 #include "rpc/client/client.h"
 
 #include "base/error.h"
@@ -32,8 +32,7 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future *
     int rank = wfi_target_resolve(agent, spec->to, spec->function, error);
     if (rank < 0)
         return weft_error_code(*error);
-    bool home = rank == wfi_agent_rank(agent);
-    weft_status st = home ? wfi_call_start_local(agent, spec, out) : wfi_call_start(agent, rank, spec, out);
+    weft_status st = wfi_call_start(agent, rank, spec, out);
     if (st)
         *error = wfi_spec_explain(agent, spec, st, rank);
     return st;

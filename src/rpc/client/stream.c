@@ -22,9 +22,7 @@ struct wfi_items_in {
     weft_agent *agent;
     weft_item_fn fn;
     void *arg;
-    void *owner; /* the call */
-    const wfi_stream_owner_ops *ops;
-    wfi_request *call; /* NULL: a call to this worker itself */
+    wfi_request *call;
 
     uint32_t next;  /* number of the item that is passed to on_item next */
     uint32_t given; /* number of items that wfi_items_in_give has stored */
@@ -36,22 +34,19 @@ struct wfi_items_in {
     wfi_task task;
     slot slots[WFI_ITEMS_MAX]; /* item n in slot n % WFI_ITEMS_MAX */
 
-    bool waiting, quiet; /* `waiting`: ops->end must be called, with `quiet`, `values` and `error` */
+    bool waiting, quiet; /* `waiting`: the call must be completed, with `quiet`, `values` and `error` */
     const weft_values *values;
     weft_error *error;
 };
 
-wfi_items_in *wfi_items_in_create(weft_agent *agent, const weft_rpc_options *options, void *owner,
-                                  const wfi_stream_owner_ops *ops, wfi_request *call)
+wfi_items_in *wfi_items_in_create(wfi_request *call, const weft_rpc_options *options)
 {
     wfi_items_in *items = wfi_calloc(1, sizeof *items);
     if (!items)
         return NULL;
-    items->agent = agent;
+    items->agent = call->agent;
     items->fn = options->on_item;
     items->arg = options->item_arg;
-    items->owner = owner;
-    items->ops = ops;
     items->call = call;
     return items;
 }
@@ -101,7 +96,7 @@ static void end_if_settled(wfi_items_in *items)
     weft_error *error = items->error;
     items->error = NULL;
     items->waiting = false;
-    items->ops->end(items->owner, items->values, error, items->quiet);
+    wfi_call_complete(items->call, items->values, error, items->quiet);
     weft_error_unref(error);
 }
 
@@ -147,7 +142,7 @@ static void say_took(const wfi_items_in *items)
 {
     uint8_t room[12];
     wfi_writer writer;
-    if (!items->call || items->agent->stopped || wfi_peer_status(items->call->peer))
+    if (!items->call->peer || items->agent->stopped || wfi_peer_status(items->call->peer))
         return;
     wfi_writer_init(&writer, room, sizeof room);
     wfi_write_u64(&writer, items->call->id);
@@ -174,7 +169,7 @@ static void hand_over_all(wfi_task *task)
     }
     items->running = false;
     end_if_settled(items);
-    items->ops->drop(items->owner);
+    wfi_call_drop_hold(items->call);
     wfi_net_unlock(net);
 }
 
@@ -183,7 +178,7 @@ static void begin_handing_over(wfi_items_in *items)
     if (items->running || items->stopped || slot_of(items, items->next)->state != SLOT_READY)
         return;
     items->running = true;
-    items->ops->hold(items->owner);
+    items->call->holds++;
     items->task.run = hand_over_all;
     wfi_net_defer(items->agent->net, &items->task, WFI_DEFER_WORKER);
 }
@@ -219,7 +214,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
                                    .remote_code = WEFT_ERR_UNKNOWN, /* the handler has begun */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
-        items->ops->fail(items->owner, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
+        wfi_call_abort(items->call, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
     } else {
         begin_handing_over(items);
     }

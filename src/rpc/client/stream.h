@@ -7,18 +7,8 @@
 
 typedef struct wfi_items_in wfi_items_in;
 
-/* The call that items belong to. All [agent lock]. */
-typedef struct wfi_stream_owner_ops {
-    void (*hold)(void *owner);
-    void (*drop)(void *owner);
-    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* see wfi_items_in_wait */
-    void (*fail)(void *owner, weft_error *error); /* receiving an item failed. Takes over `error` */
-} wfi_stream_owner_ops;
-
-/* For the on_item of `options`. `owner` is the call that `ops` belong to. `call` is the same if it calls another
- * worker, otherwise NULL. Returns NULL if memory is out. */
-wfi_items_in *wfi_items_in_create(weft_agent *agent, const weft_rpc_options *options, void *owner,
-                                  const wfi_stream_owner_ops *ops, wfi_request *call);
+/* For the on_item of `options`. Returns NULL if memory is out. */
+wfi_items_in *wfi_items_in_create(wfi_request *call, const weft_rpc_options *options);
 void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
 void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* Gives an item of a call to this worker itself; takes over `values` on success. WEFT_ERR_AGAIN, WEFT_ERR_CANCELLED.
@@ -28,7 +18,7 @@ weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values);
 bool wfi_items_in_expect(wfi_items_in *items, uint32_t count);
 void wfi_items_in_expect_given(wfi_items_in *items); /* the same: those given with wfi_items_in_give. [agent lock] */
 /*
- * Whether the call must wait for items before it ends. If so, the owner's `end` is called with the same arguments when
+ * Whether the call must wait for items before it ends. If so, wfi_call_complete is called with the same arguments when
  * on_item has returned from the last item (`values` is borrowed; a reference to `error` is kept). `stop`: items that
  * have not been passed to on_item are dropped; the call waits only for a running on_item, or a payload in flight.
  * [agent lock]

@@ -5,9 +5,9 @@
  */
 #include "base/quiet.h"
 #include "base/text/json_writer.h"
+#include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
 #include "rpc/batch/batch.h"
-#include "rpc/client/loopback.h"
 #include "rpc/client/client.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void put_requests(wfi_json *j, weft_agent *agent, uint64_t now)
         wfi_json_open(j, NULL, '{');
         wfi_json_put_number(j, "id", id);
         wfi_json_put_text(j, "function", call->function);
-        wfi_json_put_number(j, "worker", (uint64_t)wfi_peer_rank(call->peer));
+        wfi_json_put_number(j, "worker", (uint64_t)wfi_call_rank(call));
         wfi_json_put_ms(j, "age_ms", call->span.begun_ns, now, call->span.begun_ns != 0);
         wfi_json_put_ms(j, "time_left_ms", now, call->timer.deadline_ns, call->timer.heap_index != 0);
         wfi_json_put_text(j, "state", request_state(call));
@@ -127,10 +127,6 @@ static void put_serving(wfi_json *j, weft_agent *agent, uint64_t now)
         size_t cursor = 0;
         for (weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, NULL)); count++)
             put_served(j, call, now);
-    }
-    WFI_FOR_LIST (const wfi_loopback, loop, &agent->local_calls, link) {
-        put_served(j, &loop->call, now);
-        count++;
     }
     wfi_json_close(j, ']');
     wfi_json_put_number(j, "serving_count", count);

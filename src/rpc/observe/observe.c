@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* observe.c - the hooks: record calls in the table of metrics (table.c) and the trace (trace.c). */
 #include "base/alloc.h"
+#include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
-#include "rpc/client/loopback.h"
 
 #include "base/text/refuse.h"
 #include "sim/sim.h"
@@ -226,28 +226,27 @@ static void on_replied(wfi_request *call)
         call->span.run_ns = wfi_net_now(call->agent->net);
 }
 
-/* The future of a call of this worker to that rank completes. `peer`: NULL for this worker. */
-static void call_over(const weft_agent *agent, uint64_t id, int rank, const wfi_peer *peer, const char *function,
-                      const wfi_span *span, uint64_t end_ns, weft_status status)
-{
-    wfi_call_observer *observer = agent->observer;
-    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, function, elapsed(span->begun_ns, end_ns), status);
-    if (status)
-        wfi_log_agent(agent, WEFT_LOG_DEBUG, id, "\"%s\" of rank %d ended with %s", function, rank,
-                      weft_status_name(status));
-    if (!is_traced(agent, span))
-        return;
-    wfi_trace_record record = {
-        .side = WFI_TRACE_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
-    for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++)
-        record.fabrics[kind] = wfi_peer_fabric_name(peer, (wfi_lane_kind)kind);
-    add_record(observer, &record, function, NULL);
-}
-
 static void on_settled(wfi_request *call, weft_status status)
 {
-    call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->peer, call->function, &call->span,
-              wfi_net_now(call->agent->net), status);
+    wfi_call_observer *observer = call->agent->observer;
+    uint64_t now = wfi_net_now(call->agent->net);
+    int rank = wfi_call_rank(call);
+    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, call->function, elapsed(call->span.begun_ns, now),
+                       status);
+    if (status)
+        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\" of rank %d ended with %s", call->function, rank,
+                      weft_status_name(status));
+    if (!is_traced(call->agent, &call->span))
+        return;
+    wfi_trace_record record = {.side = WFI_TRACE_CALLS,
+                               .peer = rank,
+                               .call_id = call->id,
+                               .span = call->span,
+                               .end_ns = now,
+                               .status = status};
+    for (int kind = 0; call->peer && kind < WFI_LANE_KINDS; kind++)
+        record.fabrics[kind] = wfi_peer_fabric_name(call->peer, (wfi_lane_kind)kind);
+    add_record(observer, &record, call->function, NULL);
 }
 
 /* ---- Served calls ------------------------------------------------------------------------------------------------ */
@@ -257,25 +256,11 @@ static const char *function_of(const weft_call *call)
     return call->function ? call->function->name : "(unknown)";
 }
 
-/* Makes the caller's span of a call to this worker itself. A call of another worker brings it in its header. */
-static void call_ourselves(wfi_loopback *loop)
-{
-    wfi_call_observer *observer = loop->call.agent->observer;
-    loop->outer.begun_ns = loop->call.span.begun_ns;
-    join_trace(observer, &loop->outer, loop->child.parent);
-    if (is_traced(loop->call.agent, &loop->outer))
-        loop->outer.track = wfi_trace_take_track(observer->trace, WFI_TRACE_CALLS, loop->outer.begun_ns);
-    loop->call.span.trace = loop->outer.trace;
-    loop->call.span.parent = loop->outer.id;
-}
-
 static void on_arrived(weft_call *call)
 {
     wfi_call_observer *observer = call->agent->observer;
     if (call->span.left_ns)
         call->span.left_ns = observer->trace ? call->span.left_ns - (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
-    if (!call->peer)
-        call_ourselves(wfi_loopback_of(call));
     if (observer->trace) {
         call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
         call->span.id = new_id(observer);
@@ -315,22 +300,12 @@ static void on_answered(weft_call *call)
         wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\", served for rank %d, ended with %s: %s",
                       function_of(call), call->from, weft_status_name(weft_error_code(call->error)),
                       weft_error_message(call->error));
-    if (!call->peer)
-        trace_served(call, now);
 }
 
 static void on_ended(weft_call *call)
 {
     if (is_traced(call->agent, &call->span))
         trace_served(call, wfi_net_now(call->agent->net));
-}
-
-static void on_settled_here(weft_call *call, weft_status status)
-{
-    const wfi_loopback *loop = wfi_loopback_of(call);
-    uint64_t done = loop->items ? 0 : call->span.done_ns; /* items may be waited for after the handler's end */
-    uint64_t now = done ? done : wfi_net_now(call->agent->net);
-    call_over(call->agent, call->id, call->from, NULL, function_of(call), &loop->outer, now, status);
 }
 
 static const wfi_call_hooks hooks = {.started = on_started,
@@ -340,8 +315,7 @@ static const wfi_call_hooks hooks = {.started = on_started,
                                      .arrived = on_arrived,
                                      .running = on_running,
                                      .answered = on_answered,
-                                     .ended = on_ended,
-                                     .settled_here = on_settled_here};
+                                     .ended = on_ended};
 
 const wfi_component wfi_observe_component = {
     .open = open_observation,

@@ -66,7 +66,11 @@ static void free_task(wfi_task *task)
     wfi_results_unpin(call);
     if (call->in_line) /* the agent has ended, so its turn never came */
         wfi_list_remove(&call->line_link);
-    call->responder->fini(call);
+    wfi_outbound_fini(&call->outbound);
+    wfi_writer_fini(&call->header);
+    free(call->pushes);
+    free(call->items);
+    free(call->arguments);
     if (call->link)
         wfi_links_get()->free(call->link);
     weft_values_unref(call->results);
@@ -84,8 +88,7 @@ void wfi_serve_drop_hold(weft_call *call)
     if (--call->holds)
         return;
     wfi_results_unread(call);
-    if (call->peer)
-        wfi_budget_release(&call->charge);
+    wfi_budget_release(&call->charge);
     if (call->over)
         call->over(call->agent);
     wfi_peer_unref(call->peer);

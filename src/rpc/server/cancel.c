@@ -22,8 +22,7 @@ void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
         return;
     atomic_store(&call->cancel_reason, why);
     call->agent->stats.calls_cancelled++;
-    if (call->peer)
-        wfi_net_timer_clear(call->agent->net, &call->timer);
+    wfi_net_timer_clear(call->agent->net, &call->timer);
     fail_cancellation(call, why, text);
     wfi_children_cancel(call, why, text);
     wfi_order_skip(call);
@@ -39,8 +38,7 @@ static void deadline_passed(wfi_timer *timer)
 void wfi_serve_watch_deadline(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    /* A call of this worker to itself has its timer from the start (client/loopback.c). */
-    if (!call->peer || call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->cancel_reason))
+    if (call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->cancel_reason))
         return;
     call->timer.fire = deadline_passed;
     if (wfi_net_timer_set(call->agent->net, &call->timer, call->deadline_ns))
@@ -51,8 +49,7 @@ void wfi_serve_watch_deadline(weft_call *call)
 void wfi_serve_end_watch(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    if (call->peer)
-        wfi_net_timer_clear(call->agent->net, &call->timer);
+    wfi_net_timer_clear(call->agent->net, &call->timer);
     if (call->cancellation && !atomic_load(&call->cancel_reason))
         wfi_future_settle(call->cancellation, NULL, NULL);
 }

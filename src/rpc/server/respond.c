@@ -271,9 +271,8 @@ static weft_error *cannot_be_sent(weft_call *call, weft_status st)
         call->outbound.body.meta.size, WEFT_MAX_CALL_BYTES);
 }
 
-static void answer_locked(weft_call *call, leftovers *left)
+void wfi_serve_end(weft_call *call)
 {
-    weft_status st = WEFT_OK;
     wfi_serve_end_watch(call);
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
@@ -284,6 +283,12 @@ static void answer_locked(weft_call *call, leftovers *left)
     if (!call->deferred || wfi_runner_of(call->function)) /* otherwise its handler may still use them */
         wfi_budget_release_arguments(&call->charge);
     wfi_serve_settle_owned(call);
+}
+
+static void answer_locked(weft_call *call, leftovers *left)
+{
+    weft_status st = WEFT_OK;
+    wfi_serve_end(call);
     if (call->cancelled || call->agent->stopped) {
         abandon_answer(call);
         return;
@@ -355,28 +360,10 @@ static void wire_respond(weft_call *call)
 
 /* ---- The responder ----------------------------------------------------------------------------------------------- */
 
-static weft_status wire_begin(weft_call *call)
-{
-    (void)call; /* the caller is not notified */
-    return WEFT_OK;
-}
-
 static void wire_left(weft_call *call)
 {
-    (void)call;
+    (void)call; /* the caller is not notified */
 }
 
-static void wire_fini(weft_call *call)
-{
-    wfi_outbound_fini(&call->outbound);
-    wfi_writer_fini(&call->header);
-    free(call->pushes);
-    free(call->items);
-    free(call->arguments);
-}
-
-const wfi_responder_ops wfi_wire_responder = {.begin = wire_begin,
-                                              .left = wire_left,
-                                              .respond = wire_respond,
-                                              .send_item = wfi_items_out_send,
-                                              .fini = wire_fini};
+const wfi_responder_ops wfi_wire_responder = {
+    .left = wire_left, .respond = wire_respond, .send_item = wfi_items_out_send};

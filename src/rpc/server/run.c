@@ -22,7 +22,7 @@ static void leave_deferred_call(weft_call *call)
         call->args = NULL;
     }
     wfi_net_lock(net);
-    if (call->peer && !call->keep_arguments)
+    if (!call->keep_arguments)
         wfi_budget_release_arguments(&call->charge);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_interest(call, true);
@@ -70,12 +70,16 @@ weft_status wfi_serve_begin(weft_call *call)
     weft_status why = (weft_status)atomic_load(&call->cancel_reason);
     if (why)
         return why;
-    if (call->deadline_ns == WFI_NEVER || wfi_now(wfi_net_clock(net)) < call->deadline_ns)
-        return call->responder->begin(call);
+    bool late = call->deadline_ns != WFI_NEVER && wfi_now(wfi_net_clock(net)) >= call->deadline_ns;
+    if (call->peer && !late)
+        return WEFT_OK;
     wfi_net_lock(net);
-    wfi_serve_cancel(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    if (late)
+        wfi_serve_cancel(call, WEFT_ERR_TIMEOUT, "the call's time ran out");
+    why = (weft_status)atomic_load(&call->cancel_reason);
+    call->begun = !why; /* if this worker made the call, it waits from here on for the handler (client/local.c) */
     wfi_net_unlock(net);
-    return WEFT_ERR_TIMEOUT;
+    return why;
 }
 
 void wfi_serve_handler_task(wfi_task *task)

@@ -62,48 +62,71 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
     return call->function->land(call->from, index, dtype, shape, call->function->user);
 }
 
-/* WEFT_ERR_EXISTS if the peer has used the id before. */
-static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
+weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
 {
     weft_call *call = wfi_calloc(1, sizeof *call);
-    wfi_inbound *arguments = wfi_calloc(1, sizeof *arguments);
-    if (!call || !arguments) {
-        free(call);
-        free(arguments);
-        return WEFT_ERR_MEMORY;
-    }
-    WFI_BEGIN(call);
+    if (!call)
+        return NULL;
     call->agent = agent;
     call->peer = from;
-    call->responder = &wfi_wire_responder;
-    call->from = wfi_peer_rank(from);
-    call->id = id;
-    call->incarnation = wfi_peer_incarnation(from);
-    call->arguments = arguments;
-    arguments->agent = agent;
-    arguments->peer = from;
-    arguments->ready = arguments_ready;
-    arguments->charge = &call->charge;
-    arguments->owner = call;
+    call->from = from ? wfi_peer_rank(from) : wfi_agent_rank(agent);
+    call->charge = (wfi_charge){.agent = agent, .from = call->from};
     wfi_list_init(&call->children);
     wfi_writer_init_growing(&call->header);
-    weft_status st = wfi_notifications_promise(agent, 1, &call->notifications);
+    return call;
+}
+
+weft_status wfi_serve_enter(weft_call *call, uint64_t id)
+{
+    weft_agent *agent = call->agent;
+    weft_status st = call->peer ? wfi_notifications_promise(agent, 1, &call->notifications) : WEFT_OK;
     if (!st)
         st = wfi_map_put(&agent->peers[call->from].serving, id, call);
     if (st) {
         wfi_notifications_release(agent, &call->notifications);
-        free(arguments);
-        free(call);
         return st;
     }
+    WFI_BEGIN(call);
+    call->id = id;
+    call->incarnation =
+        call->peer ? wfi_peer_incarnation(call->peer) : wfi_net_member(agent->net, call->from)->incarnation;
     wfi_agent_ref(agent);
-    wfi_peer_ref(from);
+    if (call->peer)
+        wfi_peer_ref(call->peer);
     call->in_map = call->in_table = true;
     call->holds = 1;
-    call->charge = (wfi_charge){.agent = agent, .from = call->from};
-    wfi_budget_charge(&call->charge, WFI_SERVE_BYTES);
     call->counted = true;
     agent->serving++;
+    return WEFT_OK;
+}
+
+void wfi_serve_discard(weft_call *call)
+{
+    if (!call)
+        return;
+    if (call->link)
+        wfi_links_get()->free(call->link);
+    weft_values_unref(call->args);
+    free(call->arguments);
+    free(call);
+}
+
+static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
+{
+    weft_call *call = wfi_serve_create(agent, from);
+    wfi_inbound *arguments = call ? wfi_calloc(1, sizeof *arguments) : NULL;
+    if (arguments) {
+        call->responder = &wfi_wire_responder;
+        call->arguments = arguments;
+        *arguments = (wfi_inbound){
+            .agent = agent, .peer = from, .ready = arguments_ready, .charge = &call->charge, .owner = call};
+    }
+    weft_status st = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
+    if (st) {
+        wfi_serve_discard(call);
+        return st;
+    }
+    wfi_budget_charge(&call->charge, WFI_SERVE_BYTES);
     *out = call;
     return WEFT_OK;
 }
@@ -312,14 +335,14 @@ static bool is_serving(weft_agent *agent)
     return agent->serving > 0;
 }
 
-/* Whether this worker must not leave the job because of the call: it is served, or its answer is in flight or kept for
+/* Whether this worker must not leave the job because of the call of another one: it is served, or its answer is in flight or kept for
  * the caller. False for a served call that was cancelled (it may never be finished), and for an answered call whose
  * caller cannot be reached. */
 static bool keeps(const weft_call *call)
 {
     if (call->stage == WFI_SERVE_SERVING)
         return !atomic_load(&call->cancel_reason);
-    return !(call->peer && wfi_peer_is_unreachable(call->peer));
+    return !wfi_peer_is_unreachable(call->peer);
 }
 
 static bool has_kept_call(const wfi_map *serving)
@@ -334,7 +357,7 @@ static bool has_kept_call(const wfi_map *serving)
 static bool serves_others(weft_agent *agent)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (has_kept_call(&agent->peers[rank].serving))
+        if (rank != wfi_agent_rank(agent) && has_kept_call(&agent->peers[rank].serving))
             return true;
     return false;
 }
@@ -353,7 +376,7 @@ static void tell_of_served(weft_agent *agent, wfi_awaits *out)
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         size_t cursor = 0;
         for (const weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, NULL));) {
-            if (!call->counted && !keeps(call))
+            if (!call->peer || (!call->counted && !keeps(call)))
                 continue;
             count++;
             if (!first || call->span.begun_ns < first->span.begun_ns)
@@ -371,13 +394,19 @@ static void fail_served(weft_agent *agent, weft_status why, const char *text)
 {
     wfi_owned_fail_all(agent, why, "the owner closed its agent before the value was made");
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        cancel_calls_of(agent, rank, why, text);
+        if (rank != wfi_agent_rank(agent)) /* this worker's own have been cancelled by their caller's side */
+            cancel_calls_of(agent, rank, why, text);
 }
 
+/* Calls of this worker to itself that the user still holds are left; those of others were cancelled by fail_served. */
 static void close_server(weft_agent *agent)
 {
-    for (int rank = 0; agent->peers && rank < agent->options.values.world_size; rank++)
-        wfi_map_fini(&agent->peers[rank].serving); /* emptied by cancel_calls_of when the agent stopped */
+    for (int rank = 0; agent->peers && rank < agent->options.values.world_size; rank++) {
+        size_t cursor = 0;
+        for (weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, NULL));)
+            wfi_serve_finish_late(call);
+        wfi_map_fini(&agent->peers[rank].serving);
+    }
 }
 
 const wfi_component wfi_server_component = {

@@ -34,17 +34,14 @@ typedef struct wfi_runner_ops {
 } wfi_runner_ops;
 
 /*
- * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/loopback.c). No slot
- * is NULL.
+ * How a served call gives its answer: over the wire (respond.c), or to this process itself (client/local.c). No slot is
+ * NULL.
  */
 typedef struct wfi_responder_ops {
-    /* Called just before the handler: returns WEFT_OK, or why the handler must not run. Not locked. */
-    weft_status (*begin)(weft_call *call);
     void (*left)(weft_call *call); /* the handler has returned, and the call is deferred. [agent lock] */
     /* Sends the call's results or its error, and drops the user's hold. Not locked, the agent entered. */
     void (*respond)(weft_call *call);
     weft_status (*send_item)(weft_call *call, weft_args item); /* weft_call_send_item. Not locked, the agent entered */
-    void (*fini)(weft_call *call); /* frees the responder's part, before the call is freed. Not locked */
 } wfi_responder_ops;
 
 /*
@@ -76,7 +73,8 @@ struct weft_call {
     wfi_handle handle; /* ended when the user has finished it */
     weft_agent *agent;
     const wfi_responder_ops *responder;
-    wfi_peer *peer; /* held while the agent lives; NULL: a call of this worker to itself */
+    wfi_peer *peer;             /* held while the agent lives; NULL: a call of this worker to itself */
+    struct wfi_request *caller; /* of a call of this worker to itself, until that is answered or has failed */
     int from;
     uint32_t incarnation; /* the caller's */
     uint64_t id;
@@ -86,6 +84,9 @@ struct weft_call {
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
     bool ran;        /* its handler has begun */
+    bool begun;      /* the same, of a call of this worker to itself. [agent lock] */
+    bool starved;    /* as the next: there was no memory to wait for one */
+    size_t unmade;   /* references among the arguments of a call to itself whose values are being made */
     bool interested; /* interest in the peer is registered: wfi_serve_interest */
     void (*over)(
         weft_agent *agent); /* called when the last hold is dropped while the agent lives, or NULL. [agent lock] */
@@ -123,12 +124,12 @@ struct weft_call {
     bool queued;                 /* for a batch: batch/batch.h */
     struct wfi_items_out *items; /* server/stream.c; NULL: the caller takes no items */
     unsigned notifications;      /* promised for it: a bare reply, if there is no memory for its answer */
-    wfi_charge charge;           /* against the memory budget; unused in a call of this worker to itself */
+    wfi_charge charge;           /* against the memory budget; 0 bytes in a call of this worker to itself */
     wfi_span span;
 
     bool has_left;          /* its handler has returned, and it is deferred. [agent lock] */
     const bool *batch_left; /* has_left of the batch that it runs in; NULL: none. [agent lock] */
-    wfi_timer timer;        /* for its deadline: set by wfi_serve_watch_deadline, or by client/loopback.c */
+    wfi_timer timer;        /* for its deadline: wfi_serve_watch_deadline */
 
     wfi_task task, release;
 };
@@ -138,6 +139,12 @@ struct weft_call {
 
 extern const wfi_component wfi_server_component;
 
+/* A call of that peer, or (NULL) of this worker to itself; in no table yet. NULL: no memory. */
+weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from);
+/* Puts it into the table of its caller's calls. WEFT_ERR_EXISTS if the peer has used the id before, WEFT_ERR_MEMORY:
+ * then the caller frees it with wfi_serve_discard. [agent lock] */
+weft_status wfi_serve_enter(weft_call *call, uint64_t id);
+void wfi_serve_discard(weft_call *call); /* NULL is a no-op */
 /* Does the work of weft_call_finish, for deferred calls and others. */
 void wfi_call_finish(weft_call *call, weft_status status);
 /* Does the work of weft_call_finish after the executor and net are gone: no answer is sent. Not locked. */
@@ -161,6 +168,8 @@ void wfi_serve_withdraw(weft_call *call, weft_error *error);
 void wfi_serve_turn_away(weft_call *call); /* refuses a call taken from the executor's queue. [agent lock] */
 /* Answers with an error of weft, not of the handler. Takes over `error`. [agent lock] */
 void wfi_serve_refuse(weft_call *call, weft_error *error);
+/* The handler's work is over: the call is being answered. [agent lock] */
+void wfi_serve_end(weft_call *call);
 /* If the call was made by weft_rpc_remote, its result or error becomes the value of the reference. Otherwise a no-op.
  * [agent lock] */
 void wfi_serve_settle_owned(weft_call *call);

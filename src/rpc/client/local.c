@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local.c - the way of a call to this worker itself: arguments, items and answer go by reference, without messages.
+ *
+ * The call has the same two halves as any other: a wfi_request, which the caller waits for, and a weft_call, which is
+ * served. They point to each other until the call is answered or the request is complete. Two things differ:
+ *   - The handler gets the caller's own tensors, or the places that `land` of its function names (server/accumulate.c).
+ *   - So the future must not complete while the handler may read them. If the call is cancelled or late, `failure` is
+ *     set at once, and weft_call_cancelled tells the handler. The future fails when the handler has let the arguments
+ *     go (is_read). If the handler has not begun, the future fails at once, and the handler never begins.
+ */
+#include "rpc/client/client.h"
+
+#include "base/error.h"
+#include "rpc/client/stream.h"
+#include "rpc/server/stream.h"
+#include "tensor/check.h"
+#include "value/value.h"
+
+#include <stdlib.h>
+
+/* ---- Giving up --------------------------------------------------------------------------------------------------- */
+
+bool wfi_local_has_begun(const wfi_request *request)
+{
+    return request->local && request->local->begun;
+}
+
+/* Whether the handler, or the code that finishes its deferred call, may still read the arguments. While the agent
+ * closes only a running handler counts: a deferred call that keeps its arguments may never be finished. [agent lock] */
+static bool is_read(const weft_call *call)
+{
+    const weft_agent *agent = call->agent;
+    if (!call->begun || call->stage == WFI_SERVE_ANSWERING)
+        return false;
+    if (!call->has_left && !(call->batch_left && *call->batch_left))
+        return true; /* the handler runs; only it may write the fields that are read below */
+    return (call->keep_arguments || call->batch_left) && !agent->closing && !agent->stopped;
+}
+
+/* The arguments may have been let go: a call that has failed ends. [agent lock] */
+static void let_go(weft_call *call)
+{
+    wfi_request *request = call->caller;
+    if (request && request->failure && !is_read(call))
+        wfi_call_complete(request, NULL, request->failure, true);
+}
+
+void wfi_local_give_up(wfi_request *request, weft_status why, const char *text)
+{
+    weft_call *call = request->local;
+    if (!call) { /* it was answered, and waits for its items */
+        wfi_call_complete(request, NULL, request->failure, true);
+        return;
+    }
+    call->cancelled = true;
+    let_go(call);
+    wfi_serve_uncount(call); /* closing does not wait for it */
+    wfi_serve_cancel(call, why, text);
+}
+
+void wfi_local_settle_left(weft_agent *agent)
+{
+    size_t cursor = 0;
+    for (weft_call *call; (call = wfi_map_next(&agent->peers[wfi_agent_rank(agent)].serving, &cursor, NULL));)
+        let_go(call);
+}
+
+/* ---- The answer -------------------------------------------------------------------------------------------------- */
+
+/* Writes the types of the result and of its place to `problem`. */
+static bool fits_place(const weft_tensor *result, const weft_tensor *place, size_t index, char *problem, size_t room)
+{
+    char comes[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
+    weft_shape have = weft_tensor_shape(result), want = weft_tensor_shape(place);
+    snprintf(problem, room, "tensor %zu of the results is %s, its landing place is %s", index,
+             wfi_tensor_type_text(comes, weft_tensor_dtype(result), have),
+             wfi_tensor_type_text(waits, weft_tensor_dtype(place), want));
+    return weft_tensor_dtype(result) == weft_tensor_dtype(place) && wfi_shape_equal(&have, &want);
+}
+
+/* Copies the results to the caller's landing places. */
+static weft_status copy_results(weft_args results, const wfi_request *request, uint64_t *copied, char *problem,
+                                size_t room)
+{
+    size_t count = wfi_values_tensors(results, NULL, 0);
+    snprintf(problem, room, "%zu tensors in the results for %zu landing places", count, request->land_count);
+    if (count != request->land_count)
+        return WEFT_ERR_SHAPE;
+    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    if (!tensors)
+        return WEFT_ERR_MEMORY;
+    wfi_values_tensors(results, tensors, count);
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < count && !st; i++) {
+        bool fits = fits_place(tensors[i], request->land[i], i, problem, room);
+        st = fits ? weft_tensor_assign(request->land[i], tensors[i]) : WEFT_ERR_SHAPE;
+        *copied += wfi_copied(weft_tensor_nbytes(tensors[i]));
+    }
+    free(tensors);
+    return st;
+}
+
+/* `landing` keeps the request from completing while its places are written. */
+static void land_if_wanted(weft_call *call)
+{
+    weft_agent *agent = call->agent;
+    wfi_net_lock(agent->net);
+    wfi_request *request = call->caller;
+    bool lands = request && request->land_count && !request->failure && !call->error;
+    if (lands)
+        request->landing = true;
+    wfi_net_unlock(agent->net);
+    if (!lands)
+        return;
+    char problem[320];
+    uint64_t copied = 0;
+    weft_status st = copy_results(weft_values_args(call->results), request, &copied, problem, sizeof problem);
+    wfi_results_unpin(call); /* before the places replace them */
+    if (st)
+        call->error = wfi_call_error(call, st, "%s", problem);
+    else
+        wfi_values_replace_tensors(call->results, request->land); /* as after a call to another worker */
+    wfi_net_lock(agent->net);
+    agent->stats.bytes_copied += copied;
+    wfi_net_unlock(agent->net);
+}
+
+/* [agent lock] */
+static void answer(weft_call *call)
+{
+    wfi_request *request = call->caller;
+    if (!request)
+        return;
+    call->caller = NULL;
+    request->local = NULL;
+    request->landing = false;
+    if (!call->error && call->results)
+        request->results.values = weft_values_ref(call->results); /* items may be waited for */
+    if (request->items)
+        wfi_items_in_expect_given(request->items);
+    WFI_TELL_HOOKS(replied, request);
+    const weft_error *error = request->failure ? request->failure : call->error;
+    wfi_call_complete(request, error ? NULL : request->results.values, error, true);
+}
+
+static void respond(weft_call *call)
+{
+    wfi_net *net = call->agent->net;
+    land_if_wanted(call);
+    wfi_results_unpin(call); /* they belong to the caller now */
+    wfi_serve_release_work(call);
+    wfi_net_lock(net);
+    bool was_deferred = call->deferred;
+    wfi_serve_end(call);
+    answer(call);
+    WFI_TELL_HOOKS(ended, call);
+    wfi_serve_leave_table(call);
+    wfi_serve_drop_hold(call); /* the user's */
+    if (!was_deferred)
+        wfi_serve_drop_hold(call); /* that of the handler task, which runs this */
+    wfi_net_unlock(net);
+}
+
+static weft_status give_item(weft_call *call, weft_args item)
+{
+    weft_values *values;
+    weft_status st = wfi_values_create(item, &values);
+    if (st)
+        return st;
+    wfi_net_lock(call->agent->net);
+    st = wfi_items_may_send(call);
+    if (!st)
+        st = call->caller && call->caller->items ? wfi_items_in_give(call->caller->items, values) : WEFT_ERR_STATE;
+    wfi_net_unlock(call->agent->net);
+    if (st)
+        weft_values_unref(values);
+    return st;
+}
+
+static const wfi_responder_ops responder = {.left = let_go, .respond = respond, .send_item = give_item};
+
+/* ---- The way there ----------------------------------------------------------------------------------------------- */
+
+weft_status wfi_local_prepare(wfi_request *request, const wfi_call_spec *spec)
+{
+    if (spec->source && spec->options->land.count)
+        return WEFT_ERR_UNSUPPORTED; /* landing copies, and no tape records that */
+    weft_call *call = request->local = wfi_serve_create(request->agent, NULL);
+    if (!call)
+        return WEFT_ERR_MEMORY;
+    call->responder = &responder;
+    call->function = wfi_function_find(request->agent, spec->function);
+    weft_status st = wfi_values_create(spec->arguments, &call->args);
+    return !st && spec->source ? wfi_links_get()->here(spec->source, &call->link) : st;
+}
+
+/* The values of the references among its arguments were made, or will never be. [agent lock] */
+static void run_or_refuse(weft_call *call)
+{
+    weft_error *error = call->starved ? wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to wait for its references")
+                                      : wfi_rrefs_failed(weft_values_args(call->args), call->function->name);
+    if (error)
+        wfi_serve_refuse(call, error);
+    else
+        wfi_serve_run(call);
+}
+
+static void reference_made(weft_future *made, void *arg)
+{
+    weft_call *call = arg;
+    weft_agent *agent = call->agent;
+    (void)made;
+    if (!wfi_agent_enter_locked(agent))
+        return; /* the agent drops the call when it is closed */
+    if (--call->unmade == 0)
+        run_or_refuse(call);
+    wfi_agent_leave_locked(agent);
+}
+
+/* As in a call to another worker, the handler gets only references that their owners have confirmed. */
+weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
+{
+    weft_call *call = request->local;
+    char problem[128];
+    weft_status st = wfi_serve_enter(call, request->id);
+    if (st)
+        return st;
+    call->caller = request;
+    call->deadline_ns = deadline_ns;
+    call->span = (wfi_span){.trace = request->span.trace,
+                            .parent = request->span.id,
+                            .begun_ns = request->span.begun_ns,
+                            .left_ns = request->span.left_ns};
+    if (request->remote) {
+        call->owned = request->remote->home;
+        wfi_owned_begin(call->owned);
+    }
+    WFI_TELL_HOOKS(arrived, call);
+    weft_args args = weft_values_args(call->args);
+    if (!call->function)
+        wfi_serve_refuse(call, wfi_function_unknown(call->agent, request->function));
+    else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof problem))
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
+    else if (wfi_order_join(call))
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
+    else if ((call->unmade = wfi_rrefs_await(args, reference_made, call, &call->starved)) == 0)
+        run_or_refuse(call);
+    return WEFT_OK;
+}
