@@ -162,17 +162,28 @@ static void respond(weft_call *call)
     wfi_net_unlock(net);
 }
 
+/* [agent lock] */
+static weft_status may_give(const weft_call *call)
+{
+    return call->caller && !call->caller->items ? WEFT_ERR_STATE : wfi_items_may_send(call);
+}
+
 static weft_status give_item(weft_call *call, weft_args item)
 {
-    weft_values *values;
-    weft_status st = wfi_values_create(item, &values);
+    wfi_net *net = call->agent->net;
+    weft_values *values = NULL;
+    wfi_net_lock(net);
+    weft_status st = may_give(call); /* before anything is made */
+    wfi_net_unlock(net);
+    if (!st)
+        st = wfi_values_create(item, &values);
     if (st)
         return st;
-    wfi_net_lock(call->agent->net);
-    st = wfi_items_may_send(call);
+    wfi_net_lock(net);
+    st = may_give(call);
     if (!st)
-        st = call->caller && call->caller->items ? wfi_items_in_give(call->caller->items, values) : WEFT_ERR_STATE;
-    wfi_net_unlock(call->agent->net);
+        st = call->caller ? wfi_items_in_give(call->caller->items, values) : WEFT_ERR_CANCELLED;
+    wfi_net_unlock(net);
     if (st)
         weft_values_unref(values);
     return st;
