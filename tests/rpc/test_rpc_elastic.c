@@ -120,6 +120,7 @@ static void leave_busy(stage *s, int actor)
             stage_sleep_ms(s, 1);
     if (actor == 2) { /* keeps it busy */
         weft_status st = WEFT_OK;
+        atomic_store(&s->flags[2], 1); /* has seen it: it may leave */
         while (!st) {
             st = stage_add_at(agent, weft_to_rank(1));
             if (s->sim)
@@ -130,6 +131,7 @@ static void leave_busy(stage *s, int actor)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
         while (atomic_load(&s->held_count) < 1)
             stage_sleep_ms(s, 1);
+        stage_await_flag(s, 2, 1);
         atomic_store(&s->flags[0], 1);
         stage_await_flag(s, 1, 1);
         while (atomic_load(&s->held_count) < 2)
