@@ -3,11 +3,13 @@
  * retry.c - calls with retries.
  *
  * The user gets one future. Behind it one ordinary call (an attempt) is made after another, until one succeeds or fails
- * permanently, or no attempts or no time are left. Between two attempts there is a pause, by a timer.
+ * permanently, or no attempts or no time are left:
  *
- * The fields of `retry` above the line "agent lock" are set while starting and constant afterwards, except `packed`.
- * One thread at a time starts attempts: the thread that started the call, later the task that the timer defers. `refs`
- * counts the retry itself (until the user's future is complete), that task, and cancellers.
+ *     TRYING -> PAUSING -> TRYING -> ... -> OVER
+ *
+ * An observer of the attempt's future begins the pause or ends the call. A timer, or room in the peer's queue, ends the
+ * pause. A deferred task then makes the next attempt, on the thread that releases the lock. Neither needs a thread of
+ * the executor, as weft_future_then would: all these threads may be waiting for retried calls.
  */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
@@ -23,117 +25,59 @@
 #define PAUSE_MS 50
 #define PAUSE_MOST_MS 5000
 
+typedef enum retry_state {
+    TRYING, /* an attempt is being started, or is in flight. Only the thread that starts it uses the fields of [task] */
+    PAUSING, /* until `timer` fires or `room` is woken */
+    OVER,    /* the user's future is complete, and `task` drops the retry's own reference */
+} retry_state;
+
 typedef struct retry {
     weft_agent *agent;
-    atomic_int refs;
+    atomic_int refs;     /* the retry itself, and cancellers */
     weft_future *future; /* the user's */
-    weft_target to;      /* its name is `name` */
-    char function[WFI_FUNCTION_NAME_MAX + 1], name[WFI_FUNCTION_NAME_MAX + 1];
-    weft_values *args;
-    wfi_shared_body *packed; /* set by the first attempt that needs it */
-    wfi_link_source *source;
+    wfi_call_spec spec;  /* of all attempts; its pointers are to the fields below, its deadline is that of the call */
     weft_rpc_options options;
-    weft_tensor **land; /* referenced; options.land points here */
-    weft_rref *remote;
-    uint64_t deadline_ns;
-    bool exempt;
+    weft_values *args, *kept; /* `kept`: landing places, name of the function, name of the target */
+    wfi_shared_body *packed;  /* set by the first attempt that needs it */
 
     /* ---- agent lock ---- */
+    retry_state state;
     wfi_list link; /* agent->retries */
     wfi_child child;
-    weft_future *attempt; /* the current one; NULL: none */
+    weft_future *attempt; /* in flight; NULL: none */
     wfi_observer observer;
-    bool starting, over;
-    bool awaits_room; /* the last attempt found the queue full */
-    wfi_room_waiter room;
-    weft_error *stop; /* set: no more attempts; the retry ends with this error, unless the current attempt succeeds */
+    weft_error *stop; /* why no further attempt is made; NULL: one may be */
     bool may_have_run;
-    int attempts;
-    size_t resting_bytes; /* its part of agent->resting_bytes: only in a pause */
+    int attempts;         /* number of the current attempt; one that waits for room in the queue keeps its number */
     uint64_t pause_ns;    /* the next pause, before it is varied */
+    size_t resting_bytes; /* its part of agent->resting_bytes: only in a pause */
     wfi_timer timer;
-    wfi_task task, release;
+    wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
+    wfi_task task;
 } retry;
 
-/* ---- Reference counting ------------------------------------------------------------------------------------------ */
-
-static void free_retry(retry *r)
+static void drop(retry *r)
 {
-    for (size_t i = 0; r->land && i < r->options.land.count; i++)
-        weft_tensor_unref(r->land[i]);
-    free(r->land);
+    if (atomic_fetch_sub(&r->refs, 1) != 1)
+        return;
     weft_values_unref(r->args);
+    weft_values_unref(r->kept);
     wfi_shared_body_unref(r->packed);
-    if (r->source)
-        wfi_links_get()->unref(r->source);
-    weft_future_unref(r->attempt);
+    if (r->spec.source)
+        wfi_links_get()->unref(r->spec.source);
+    weft_rref_unref(r->spec.remote);
     weft_future_unref(r->future);
-    weft_rref_unref(r->remote);
     weft_error_unref(r->stop);
     wfi_agent_unref(r->agent);
     free(r);
 }
 
-static void release_retry(wfi_task *task)
-{
-    free_retry(wfi_container_of(task, retry, release));
-}
-
-/* [agent lock] */
-static void drop_locked(retry *r)
-{
-    if (atomic_fetch_sub(&r->refs, 1) != 1)
-        return;
-    r->release.run = release_retry;
-    wfi_net_defer(r->agent->net, &r->release, WFI_DEFER_RELEASE);
-}
-
-static void drop(retry *r)
-{
-    if (atomic_fetch_sub(&r->refs, 1) == 1)
-        free_retry(r);
-}
-
-/* ---- Resting ----------------------------------------------------------------------------------------------------- */
-
-/* Bytes that it holds. Its attempts are counted in the queues of their peers. [agent lock] */
-static size_t resting_size(const retry *r)
-{
-    return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_body_bytes(r->packed);
-}
-
-/* [agent lock] */
-static void rest(retry *r, size_t bytes)
-{
-    r->agent->resting_bytes += bytes - r->resting_bytes;
-    r->resting_bytes = bytes;
-}
-
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
-
-/* Whether the code leaves open if the call ran; then weft_error_remote_code tells it. Other codes of attempts whose
- * handler has not begun, such as WEFT_ERR_BUSY, mean that the call did not run. */
-static bool leaves_open(weft_status code)
-{
-    switch (code) {
-    case WEFT_ERR_TIMEOUT:
-    case WEFT_ERR_CANCELLED:
-    case WEFT_ERR_PEER_DEAD:
-    case WEFT_ERR_PEER_LEFT:
-    case WEFT_ERR_UNREACHABLE:
-    case WEFT_ERR_CLOSED:
-    case WEFT_ERR_EVICTED:
-    case WEFT_ERR_STORE_LOST:
-    case WEFT_ERR_JOB_ENDED:
-        return true;
-    default:
-        return false;
-    }
-}
 
 /*
  * The error of the call as a whole, if its last attempt failed with `error`. If an earlier attempt may have run, the
- * error must not say that the call did not run. A reference for the caller. [agent lock]
+ * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents leave that open:
+ * weft_error_remote_code tells it. Any other code becomes WEFT_ERR_UNKNOWN. A reference for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
@@ -142,44 +86,47 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
         weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
     if (!r->may_have_run || !says_it_did_not_run)
         return weft_error_ref(error);
-    if (leaves_open(code))
+    if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED || code <= WEFT_ERR_PEER_DEAD)
         return wfi_error_recoded(error, code, WEFT_ERR_UNKNOWN, -1);
     wfi_error_detail detail = {.code = WEFT_ERR_UNKNOWN,
                                .remote_code = WEFT_ERR_UNKNOWN,
-                               .function = r->function,
+                               .function = r->spec.function,
                                .worker = weft_error_worker(error)};
     return wfi_error_create(&detail, "an attempt before the last may have run; the last one did not: %s, %s",
                             weft_status_name(code), weft_error_message(error));
 }
 
-/* Completes the user's future: with `values`, or with failure_of_all of the last attempt's `error`. [agent lock] */
-static void finish(retry *r, const weft_values *values, const weft_error *error)
+/* No-op if there is no pause, except for the timer. [agent lock] */
+static void leave_pause(retry *r)
 {
-    wfi_assert_held(wfi_net_mutex(r->agent->net));
-    if (r->over)
-        return;
-    weft_error *failure = error ? failure_of_all(r, error) : NULL;
-    r->over = true;
-    rest(r, 0);
-    wfi_list_remove(&r->link);
+    r->agent->resting_bytes -= r->resting_bytes;
+    r->resting_bytes = 0;
     wfi_net_timer_clear(r->agent->net, &r->timer);
-    wfi_room_leave(&r->room);
-    wfi_child_end(&r->child, failure);
-    wfi_call_settle(r->future, r->remote, values, failure);
-    weft_error_unref(failure);
-    drop_locked(r);
 }
 
-/* Makes no more attempts. If an attempt is in flight, the caller must end it. [agent lock] */
+/* Completes the user's future: with `values`, or with failure_of_all of `error`. [agent lock] */
+static void finish(retry *r, const weft_values *values, const weft_error *error)
+{
+    weft_error *failure = error ? failure_of_all(r, error) : NULL;
+    wfi_assert_held(wfi_net_mutex(r->agent->net));
+    leave_pause(r);
+    wfi_room_leave(&r->room);
+    wfi_list_remove(&r->link);
+    wfi_child_end(&r->child, failure);
+    wfi_call_settle(r->future, r->spec.remote, values, failure);
+    weft_error_unref(failure);
+    r->state = OVER;
+    wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
+}
+
+/* Makes no more attempts. If an attempt is in flight, the caller ends it. [agent lock] */
 static void stop(retry *r, weft_status why, const char *text)
 {
-    if (r->over || r->stop)
+    if (r->state == OVER || r->stop)
         return;
-    bool running = r->attempt || r->starting;
-    wfi_error_detail detail = {.code = why, .function = r->function, .worker = -1};
-    detail.remote_code = r->may_have_run || running ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    wfi_error_detail detail = {.code = why, .function = r->spec.function, .worker = -1};
     r->stop = wfi_error_create(&detail, "%s", text);
-    if (!running)
+    if (r->state == PAUSING)
         finish(r, NULL, r->stop);
 }
 
@@ -195,29 +142,30 @@ void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
         stop(r, why, text);
 }
 
+/* Takes over the reference. Not locked. */
+static void cancel_attempt(weft_future *attempt)
+{
+    if (attempt)
+        (void)!weft_future_cancel(attempt); /* if it has ended meanwhile, attempt_over was called */
+    weft_future_unref(attempt);
+}
+
 static void hold_retry(void *owner)
 {
-    retry *r = owner;
-    atomic_fetch_add(&r->refs, 1);
+    atomic_fetch_add(&((retry *)owner)->refs, 1);
 }
 
 static void cancel_retry(void *owner, uint64_t id)
 {
     retry *r = owner;
-    weft_agent *agent = r->agent;
     weft_future *attempt = NULL;
     (void)id;
-    if (wfi_agent_enter_locked(agent)) {
+    if (wfi_agent_enter_locked(r->agent)) {
         stop(r, WEFT_ERR_CANCELLED, "the caller cancelled it");
         attempt = weft_future_ref(r->attempt);
-        wfi_net_unlock(agent->net);
-        if (attempt) {
-            weft_status st = weft_future_cancel(attempt);
-            (void)st; /* if it has ended meanwhile, attempt_over was called */
-            weft_future_unref(attempt);
-        }
-        wfi_agent_leave(agent);
+        wfi_agent_leave_locked(r->agent);
     }
+    cancel_attempt(attempt);
     drop(r);
 }
 
@@ -225,30 +173,17 @@ static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = canc
 
 /* ---- Whether to try again ---------------------------------------------------------------------------------------- */
 
-/* Whether the last worker of some rank had that name. [agent lock] */
-static bool name_was_held(const retry *r)
-{
-    const weft_agent *agent = r->agent;
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        const wfi_member *member = wfi_net_member(agent->net, rank);
-        if (member && strcmp(member->name, r->name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Whether a worker may still get the name, which no living worker has: in an elastic job any new worker, in a static
  * one a worker that takes the rank of one that had the name. A name that no worker of a static job ever had is a
  * mistake. [agent lock] */
 static bool may_be_named(const retry *r)
 {
-    return r->attempts > 1 || r->agent->options.values.elastic || name_was_held(r);
-}
-
-/* Whether the handler itself has returned a status that asks for another attempt. */
-static bool is_refusal(weft_status why, weft_status inner)
-{
-    return why == WEFT_ERR_REMOTE && (inner == WEFT_ERR_BUSY || inner == WEFT_ERR_AGAIN);
+    bool may = r->attempts > 1 || r->agent->options.values.elastic;
+    for (int rank = 0; !may && rank < r->agent->options.values.world_size; rank++) {
+        const wfi_member *last = wfi_net_member(r->agent->net, rank);
+        may = last && strcmp(last->name, r->spec.to.name) == 0;
+    }
+    return may;
 }
 
 /*
@@ -258,97 +193,74 @@ static bool is_refusal(weft_status why, weft_status inner)
  */
 static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
-    weft_status why = weft_error_code(error);
-    bool named = r->to.name != NULL;
-    if (r->remote && started)
-        return why == WEFT_ERR_BUSY;
-    if (why == WEFT_ERR_BUSY || why == WEFT_ERR_AGAIN || why == WEFT_ERR_UNREACHABLE)
+    const weft_agent *agent = r->agent;
+    weft_status inner = weft_error_remote_code(error);
+    bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL;
+    switch (weft_error_code(error)) {
+    case WEFT_ERR_BUSY:
         return true;
-    if (r->remote)
-        return false;
-    if (why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT)
+    case WEFT_ERR_AGAIN: /* a call cannot start if those that pause hold as much as a queue may */
+        return started ? !is_remote : r->attempts > 1 || agent->resting_bytes < agent->options.values.queue_limit_bytes;
+    case WEFT_ERR_UNREACHABLE:
+        return !started || !is_remote;
+    case WEFT_ERR_UNKNOWN:
+        return !is_remote;
+    case WEFT_ERR_TIMEOUT:
+        return !is_remote && r->options.retry.attempt_ms > 0;
+    case WEFT_ERR_REMOTE: /* the handler itself may ask for another attempt */
+        return !is_remote && (inner == WEFT_ERR_BUSY || inner == WEFT_ERR_AGAIN);
+    case WEFT_ERR_PEER_DEAD:
+    case WEFT_ERR_PEER_LEFT:
         return named;
-    if (why == WEFT_ERR_NOT_FOUND)
+    case WEFT_ERR_NOT_FOUND:
         return named && !started && may_be_named(r);
-    if (is_refusal(why, weft_error_remote_code(error)))
-        return true;
-    return why == WEFT_ERR_UNKNOWN || (why == WEFT_ERR_TIMEOUT && r->options.retry.attempt_ms > 0);
+    default:
+        return false;
+    }
 }
 
-/* A quarter more or less, from what differs from worker to worker and call to call, so that a simulation replays. */
-static uint64_t vary(const retry *r, uint64_t now)
+/* When the pause that begins now is over. It is a quarter longer or shorter, by what differs from worker to worker and
+ * call to call, so that a simulation replays. [agent lock] */
+static uint64_t end_of_pause(retry *r)
 {
+    uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
+    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms) / 5 * 4; /* at most that when it is varied */
+    uint64_t pause = r->pause_ns < most ? r->pause_ns : most;
     const uint64_t seed[3] = {now, r->agent->next_call_id,
                               (uint64_t)wfi_agent_rank(r->agent) << 32 | (uint32_t)r->attempts};
     uint64_t share = wfi_hash_bytes(seed, sizeof seed) >> 33 & 0xffff; /* of 65,536 */
-    return r->pause_ns / 4 * 3 + r->pause_ns / 2 / 65536 * share;
-}
-
-static uint64_t next_pause(retry *r, uint64_t now)
-{
-    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms) / 5 * 4; /* at most that when it is varied */
-    if (r->pause_ns > most)
-        r->pause_ns = most;
-    uint64_t pause = vary(r, now);
-    r->pause_ns += r->pause_ns / 2;
-    return pause;
-}
-
-/* Makes the next attempt when the peer's queue has room, or the deadline passes: that attempt then ends with
- * WEFT_ERR_TIMEOUT, as without retries. [agent lock] */
-static weft_status await_room(retry *r, wfi_peer *peer)
-{
-    weft_status st = WEFT_OK;
-    r->attempts--; /* an attempt that found the queue full does not count */
-    if (r->deadline_ns != WFI_NEVER)
-        st = wfi_net_timer_set(r->agent->net, &r->timer, r->deadline_ns);
-    if (!st)
-        wfi_room_await(&r->room, peer);
-    return st;
+    r->pause_ns = pause + pause / 2;
+    return now + pause / 4 * 3 + pause / 2 / 65536 * share;
 }
 
 /*
- * The error of a retry that was stopped. If the attempt ended by itself, its error. If it was cancelled because of the
- * stop, r->stop, with the attempt's statement whether it may have run. [agent lock]
+ * An attempt failed: begins a pause, or ends the call. With wait_for_room, an attempt that found the queue full is made
+ * again when there is room, or when the deadline passes: then it ends with WEFT_ERR_TIMEOUT. [agent lock]
  */
-static const weft_error *last_word(retry *r, const weft_error *error, bool started)
-{
-    if (started && weft_error_code(error) != WEFT_ERR_CANCELLED)
-        return error;
-    if (started) {
-        weft_error *why = r->stop;
-        r->stop = wfi_error_recoded(why, weft_error_code(why), weft_error_remote_code(error), -1);
-        weft_error_unref(why);
-    }
-    return r->stop;
-}
-
-/* An attempt failed: a pause and the next one, or the end. [agent lock] */
 static void consider(retry *r, const weft_error *error, bool started)
 {
+    weft_agent *agent = r->agent;
     weft_status why = weft_error_code(error);
-    uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
-    wfi_peer *full = NULL; /* the peer whose queue was full */
-    if (why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room)
-        full = wfi_net_peer(r->agent->net, weft_error_worker(error));
-    bool no_room = full != NULL;
-    r->agent->stats.calls_retried += !started && !no_room && r->attempts > 1;
+    bool awaits_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
+    wfi_peer *full = awaits_room ? wfi_net_peer(agent->net, weft_error_worker(error)) : NULL;
     r->may_have_run |=
         weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
-    if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
-        finish(r, NULL, r->stop ? last_word(r, error, started) : error);
+    bool ends = r->stop || !may_pass(r, error, started) || (!full && r->attempts >= r->options.retry.attempts);
+    uint64_t until = full ? r->spec.deadline_ns : end_of_pause(r);
+    if (!ends && !full)
+        ends = until >= r->spec.deadline_ns;
+    if (!ends && until != WFI_NEVER)
+        ends = wfi_net_timer_set(agent->net, &r->timer, until) != WEFT_OK;
+    if (ends) {
+        bool by_itself = !r->stop || (started && why != WEFT_ERR_CANCELLED);
+        finish(r, NULL, by_itself ? error : r->stop);
         return;
     }
-    r->awaits_room = no_room;
-    rest(r, resting_size(r));
-    uint64_t at = no_room ? 0 : now + next_pause(r, now);
-    weft_status st = WEFT_ERR_TIMEOUT;
-    if (no_room)
-        st = await_room(r, full);
-    else if (at < r->deadline_ns)
-        st = wfi_net_timer_set(r->agent->net, &r->timer, at);
-    if (st)
-        finish(r, NULL, error);
+    if (full)
+        wfi_room_await(&r->room, full);
+    r->resting_bytes = sizeof *r + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
+    agent->resting_bytes += r->resting_bytes;
+    r->state = PAUSING;
 }
 
 /* An attempt's future is complete. [agent lock] */
@@ -356,7 +268,6 @@ static void attempt_over(wfi_observer *observer)
 {
     retry *r = wfi_container_of(observer, retry, observer);
     weft_future *attempt = r->attempt;
-    wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete with the lock held */
     r->attempt = NULL;
     wfi_future_unref_unless_last(attempt); /* the observer's reference; r->attempt was another one */
     if (weft_future_error(attempt))
@@ -368,161 +279,120 @@ static void attempt_over(wfi_observer *observer)
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-/* Makes the next attempt. If it cannot be started, sets *error, and the caller handles it. Not locked; `starting` is
- * set. */
-static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
+/* Makes an attempt. If the attempt could not be started and that ends the call, returns the call's error, with a
+ * reference; otherwise NULL. The retry may be freed before this function returns. Not locked; the state is TRYING. */
+static weft_error *make_attempt(retry *r)
 {
     weft_agent *agent = r->agent;
-    weft_rpc_options how = r->options;
-    weft_future *attempt = NULL;
-    how.wait_for_room = wait_for_room;
-    wfi_call_spec spec = {.to = r->to,
-                          .function = r->function,
-                          .arguments = weft_values_args(r->args),
-                          .options = &how,
-                          .remote = r->remote,
-                          .is_attempt = true,
-                          .packed = &r->packed,
-                          .source = r->source,
-                          .parent = (const weft_call *const *)&r->child.parent,
-                          .deadline_ns = r->deadline_ns,
-                          .exempt = r->exempt,
-                          .waited = r->awaits_room};
-    if (r->options.retry.attempt_ms && !r->remote) {
-        uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), r->options.retry.attempt_ms);
-        spec.deadline_ns = limit < r->deadline_ns ? limit : r->deadline_ns;
+    weft_future *attempt = NULL, *unwanted = NULL;
+    weft_error *error = NULL, *failure = NULL;
+    wfi_call_spec spec = r->spec;
+    weft_rpc_options options = r->options;
+    spec.options = &options;
+    spec.waited = r->room.peer != NULL;
+    options.wait_for_room &= r->attempts == 1; /* only the first attempt is made on a thread that may block */
+    if (options.retry.attempt_ms && !spec.remote) {
+        uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), options.retry.attempt_ms);
+        spec.deadline_ns = limit < spec.deadline_ns ? limit : spec.deadline_ns;
     }
-    weft_status st = wfi_call_begin(agent, &spec, &attempt, error);
-    if (st)
-        return st;
+    weft_status st = wfi_call_begin(agent, &spec, &attempt, &error);
     wfi_net_lock(agent->net);
-    r->starting = false;
-    agent->stats.calls_retried += r->attempts > 1;
-    r->attempt = weft_future_ref(attempt);
-    bool unwanted = r->stop != NULL;
-    wfi_future_observe(attempt, &r->observer);
-    wfi_net_unlock(agent->net);
-    if (unwanted) {
-        weft_status ended = weft_future_cancel(attempt);
-        (void)ended;
+    wfi_room_leave(&r->room); /* wakes the next waiter if there is still room */
+    if (!st) {
+        r->attempt = attempt;
+        unwanted = r->stop ? weft_future_ref(attempt) : NULL;
+        wfi_future_observe(attempt, &r->observer);
+    } else {
+        consider(r, error, false);
+        failure = r->state == OVER ? weft_error_ref(weft_future_error(r->future)) : NULL;
     }
-    weft_future_unref(attempt);
-    return WEFT_OK;
+    wfi_net_unlock(agent->net);
+    cancel_attempt(unwanted);
+    weft_error_unref(error);
+    return failure;
 }
 
-static void again_task(wfi_task *task)
+/* Drops the retry, or makes the next attempt. */
+static void go_on(wfi_task *task)
 {
     retry *r = wfi_container_of(task, retry, task);
     weft_agent *agent = r->agent;
-    weft_error *error = NULL;
-    if (!wfi_agent_enter(agent)) { /* the agent was stopped, and has failed this retry */
+    if (r->state == OVER) {
         drop(r);
         return;
     }
-    wfi_net_lock(agent->net);
-    rest(r, 0);
-    bool go = !r->over && !r->stop;
-    r->starting = go;
-    r->attempts += go;
-    wfi_net_unlock(agent->net);
-    weft_status st = go ? begin(r, false, &error) : WEFT_OK;
-    wfi_net_lock(agent->net);
-    wfi_room_leave(&r->room); /* wakes the next waiter if there is still room */
-    if (st) {
-        r->starting = false;
-        consider(r, error, false);
-    }
-    wfi_net_unlock(agent->net);
-    weft_error_unref(error);
-    drop(r);
+    weft_error_unref(make_attempt(r));
     wfi_agent_leave(agent);
 }
 
-/* [agent lock] */
-static void go_on(retry *r)
+/* The timer has fired, or there is room. [agent lock] */
+static void end_pause(retry *r)
 {
-    atomic_fetch_add(&r->refs, 1);
-    wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
+    weft_agent *agent = r->agent;
+    if (r->state != PAUSING)
+        return;
+    leave_pause(r);
+    r->state = TRYING;
+    if (!r->room.peer) {
+        r->attempts++;
+        agent->stats.calls_retried++;
+    }
+    (void)wfi_agent_enter(agent); /* it stays open until go_on; it is open: wfi_retries_fail_all ends all pauses */
+    wfi_net_defer(agent->net, &r->task, WFI_DEFER_RELEASE);
 }
 
-static void pause_over(wfi_timer *timer)
+static void time_came(wfi_timer *timer)
 {
-    retry *r = wfi_container_of(timer, retry, timer);
-    wfi_room_leave(&r->room);
-    go_on(r);
+    end_pause(wfi_container_of(timer, retry, timer));
 }
 
-static void go_on_with_room(wfi_done *done)
+static void room_came(wfi_done *done)
 {
-    retry *r = wfi_container_of(done, retry, room.woken);
-    wfi_net_timer_clear(r->agent->net, &r->timer);
-    go_on(r); /* again_task calls wfi_room_leave after the attempt, which wakes the next waiter */
+    end_pause(wfi_container_of(done, retry, room.woken));
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
-static weft_status keep_options(retry *r, const weft_rpc_options *options)
+static weft_status keep_values(retry *r, const wfi_call_spec *spec)
 {
-    r->options = *options;
-    r->options.parent = NULL;
-    r->options.error = NULL;
-    r->options.land.count = 0;
-    r->options.retry.pause_ms = options->retry.pause_ms ? options->retry.pause_ms : PAUSE_MS;
-    if (!r->options.retry.pause_most_ms)
-        r->options.retry.pause_most_ms =
-            r->options.retry.pause_ms > PAUSE_MOST_MS ? r->options.retry.pause_ms : PAUSE_MOST_MS;
-    r->pause_ns = wfi_ns_of_ms(r->options.retry.pause_ms);
-    if (!options->land.count)
-        return WEFT_OK;
-    r->land = wfi_calloc(options->land.count, sizeof *r->land);
-    if (!r->land)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < options->land.count; i++)
-        r->land[i] = weft_tensor_ref(options->land.items[i]);
-    r->options.land = (weft_tensors){r->land, options->land.count};
+    const char *name = spec->to.name;
+    weft_args kept = WEFT_VALUES(weft_of_tensors(spec->options->land), weft_of_string(spec->function),
+                                 name ? weft_of_string(name) : weft_of_null());
+    weft_status st = wfi_values_create(spec->arguments, &r->args);
+    if (!st)
+        st = wfi_values_create(kept, &r->kept);
+    if (st)
+        return st;
+    kept = weft_values_args(r->kept);
+    r->spec.arguments = weft_values_args(r->args);
+    r->options.land = kept.items[0].as.tensors;
+    r->spec.function = kept.items[1].as.bytes.data;
+    r->spec.to.name = kept.items[2].as.bytes.data;
     return WEFT_OK;
 }
 
-static weft_status keep_plan(retry *r, const wfi_call_spec *spec)
+static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
 {
-    snprintf(r->function, sizeof r->function, "%s", spec->function);
-    r->to = spec->to;
-    if (spec->to.name) {
-        snprintf(r->name, sizeof r->name, "%s", spec->to.name);
-        r->to.name = r->name;
-    }
-    r->remote = weft_rref_ref(spec->remote);
+    weft_retry *how = &r->options.retry;
+    r->options = *spec->options;
+    r->options.parent = NULL;
+    r->options.error = NULL;
+    how->pause_ms = how->pause_ms ? how->pause_ms : PAUSE_MS;
+    if (!how->pause_most_ms)
+        how->pause_most_ms = how->pause_ms > PAUSE_MOST_MS ? how->pause_ms : PAUSE_MOST_MS;
+    r->pause_ns = wfi_ns_of_ms(how->pause_ms);
+    r->spec = (wfi_call_spec){.to = spec->to,
+                              .options = &r->options,
+                              .remote = weft_rref_ref(spec->remote),
+                              .is_attempt = true,
+                              .packed = &r->packed,
+                              .parent = (const weft_call *const *)&r->child.parent};
     if (spec->source)
-        r->source = wfi_links_get()->ref(spec->source);
-    r->exempt = spec->exempt;
+        r->spec.source = wfi_links_get()->ref(spec->source);
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);
     r->future = wfi_agent_future(r->agent);
-    weft_status st = r->future ? keep_options(r, spec->options) : WEFT_ERR_MEMORY;
-    return st ? st : wfi_values_create(spec->arguments, &r->args);
-}
-
-static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retry **out)
-{
-    retry *r = wfi_calloc(1, sizeof *r);
-    if (!r)
-        return WEFT_ERR_MEMORY;
-    r->agent = wfi_agent_ref(agent);
-    atomic_init(&r->refs, 1);
-    wfi_list_init(&r->link);
-    wfi_list_init(&r->child.link);
-    wfi_list_init(&r->observer.link);
-    r->child.parent_over = stop_with_parent;
-    r->observer.completed = attempt_over;
-    r->timer.fire = pause_over;
-    r->room.woken.run = go_on_with_room;
-    r->task.run = again_task;
-    weft_status st = keep_plan(r, spec);
-    if (st)
-        free_retry(r);
-    else
-        *out = r;
-    return st;
+    return r->future ? keep_values(r, spec) : WEFT_ERR_MEMORY;
 }
 
 /* Sets the deadline, and registers the retry so that it can be stopped. [agent lock] */
@@ -531,36 +401,30 @@ static weft_status enter(retry *r, wfi_call_spec *spec)
     weft_agent *agent = r->agent;
     weft_status st = wfi_agent_usable(agent);
     if (!st)
-        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->deadline_ns);
+        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
     if (st)
         return st;
     wfi_child_join(&r->child, (weft_call *)*spec->parent);
     wfi_list_push_back(&agent->retries, &r->link);
-    r->starting = true;
-    r->attempts = 1;
     wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
     return WEFT_OK;
 }
 
-/* The first attempt did not start. Returns whether the whole call fails to start: another attempt cannot succeed, or
- * the queue is full and the calls that pause already hold queue_limit_bytes. [agent lock] */
-static bool is_hopeless(retry *r, const weft_error *error)
-{
-    r->starting = false;
-    bool full = weft_error_code(error) == WEFT_ERR_AGAIN &&
-                r->agent->resting_bytes >= r->agent->options.values.queue_limit_bytes;
-    if (r->stop || (!full && may_pass(r, error, false)))
-        return false;
-    r->over = true;
-    wfi_list_remove(&r->link);
-    wfi_child_leave(&r->child);
-    return true;
-}
-
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    retry *r = NULL;
-    weft_status st = make_retry(agent, spec, &r);
+    retry *r = wfi_calloc(1, sizeof *r);
+    weft_status st = WEFT_ERR_MEMORY;
+    if (r) {
+        r->agent = wfi_agent_ref(agent);
+        atomic_init(&r->refs, 1);
+        r->attempts = 1;
+        r->child.parent_over = stop_with_parent;
+        r->observer.completed = attempt_over;
+        r->timer.fire = time_came;
+        r->room.woken.run = room_came;
+        r->task.run = go_on;
+        st = keep_spec(r, spec);
+    }
     if (!st) {
         wfi_net_lock(agent->net);
         st = enter(r, spec);
@@ -573,25 +437,10 @@ weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future 
         return st;
     }
     weft_future *future = weft_future_ref(r->future);
-    atomic_fetch_add(&r->refs, 1); /* for this function: after `begin` the retry may end at any moment */
-    st = begin(r, r->options.wait_for_room, error);
-    bool hopeless = false;
-    if (st) {
-        wfi_net_lock(agent->net);
-        hopeless = is_hopeless(r, *error);
-        if (hopeless)
-            drop_locked(r);
-        else
-            consider(r, *error, false);
-        wfi_net_unlock(agent->net);
-    }
-    drop(r);
-    if (hopeless) {
+    *error = make_attempt(r);
+    if (*error)
         weft_future_unref(future);
-        return st;
-    }
-    weft_error_unref(*error);
-    *error = NULL;
-    *out = future;
-    return WEFT_OK;
+    else
+        *out = future;
+    return weft_error_code(*error);
 }
