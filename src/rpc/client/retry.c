@@ -26,9 +26,9 @@
 #define PAUSE_MOST_MS 5000
 
 typedef enum retry_state {
-    TRYING, /* an attempt is being started, or is in flight. Only the thread that starts it uses the fields of [task] */
+    TRYING,  /* an attempt is about to start, is being started, or is in flight */
     PAUSING, /* until `timer` fires or `room` is woken */
-    OVER,    /* the user's future is complete, and `task` drops the retry's own reference */
+    OVER,    /* the user's future is complete, and `task` will drop the retry's own reference */
 } retry_state;
 
 typedef struct retry {
@@ -40,7 +40,7 @@ typedef struct retry {
     weft_values *args, *kept; /* `kept`: landing places, name of the function, name of the target */
     wfi_shared_body *packed;  /* set by the first attempt that needs it */
 
-    /* ---- agent lock ---- */
+    /* ---- agent lock. `attempts` and `room` change only in a pause, and on the thread that starts an attempt ---- */
     retry_state state;
     wfi_list link; /* agent->retries */
     wfi_child child;
@@ -48,9 +48,9 @@ typedef struct retry {
     wfi_observer observer;
     weft_error *stop; /* why no further attempt is made; NULL: one may be */
     bool may_have_run;
-    int attempts;         /* number of the current attempt; one that waits for room in the queue keeps its number */
-    uint64_t pause_ns;    /* the next pause, before it is varied */
-    size_t resting_bytes; /* its part of agent->resting_bytes: only in a pause */
+    int attempts; /* number of the current attempt; one that waits for room in the queue keeps its number */
+    uint64_t pause_ns, pause_most_ns; /* the next pause, and the longest one, before they are varied */
+    size_t pausing_bytes;             /* its part of agent->pausing_bytes: only in a pause */
     wfi_timer timer;
     wfi_room_waiter room; /* waits from a pause for room until the attempt after it has been tried */
     wfi_task task;
@@ -99,8 +99,8 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
 /* No-op if there is no pause, except for the timer. [agent lock] */
 static void leave_pause(retry *r)
 {
-    r->agent->resting_bytes -= r->resting_bytes;
-    r->resting_bytes = 0;
+    r->agent->pausing_bytes -= r->pausing_bytes;
+    r->pausing_bytes = 0;
     wfi_net_timer_clear(r->agent->net, &r->timer);
 }
 
@@ -108,14 +108,13 @@ static void leave_pause(retry *r)
 static void finish(retry *r, const weft_values *values, const weft_error *error)
 {
     weft_error *failure = error ? failure_of_all(r, error) : NULL;
-    wfi_assert_held(wfi_net_mutex(r->agent->net));
     leave_pause(r);
+    r->state = OVER;
     wfi_room_leave(&r->room);
     wfi_list_remove(&r->link);
     wfi_child_end(&r->child, failure);
     wfi_call_settle(r->future, r->spec.remote, values, failure);
     weft_error_unref(failure);
-    r->state = OVER;
     wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
 }
 
@@ -200,7 +199,7 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     case WEFT_ERR_BUSY:
         return true;
     case WEFT_ERR_AGAIN: /* a call cannot start if those that pause hold as much as a queue may */
-        return started ? !is_remote : r->attempts > 1 || agent->resting_bytes < agent->options.values.queue_limit_bytes;
+        return started ? !is_remote : r->attempts > 1 || agent->pausing_bytes < agent->options.values.queue_limit_bytes;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
     case WEFT_ERR_UNKNOWN:
@@ -224,10 +223,8 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
 static uint64_t end_of_pause(retry *r)
 {
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
-    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms) / 5 * 4; /* at most that when it is varied */
-    uint64_t pause = r->pause_ns < most ? r->pause_ns : most;
-    const uint64_t seed[3] = {now, r->agent->next_call_id,
-                              (uint64_t)wfi_agent_rank(r->agent) << 32 | (uint32_t)r->attempts};
+    uint64_t pause = r->pause_ns < r->pause_most_ns ? r->pause_ns : r->pause_most_ns;
+    const uint64_t seed[] = {now, r->agent->next_call_id, (uint64_t)wfi_agent_rank(r->agent), (uint64_t)r->attempts};
     uint64_t share = wfi_hash_bytes(seed, sizeof seed) >> 33 & 0xffff; /* of 65,536 */
     r->pause_ns = pause + pause / 2;
     return now + pause / 4 * 3 + pause / 2 / 65536 * share;
@@ -245,21 +242,20 @@ static void consider(retry *r, const weft_error *error, bool started)
     wfi_peer *full = awaits_room ? wfi_net_peer(agent->net, weft_error_worker(error)) : NULL;
     r->may_have_run |=
         weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
-    bool ends = r->stop || !may_pass(r, error, started) || (!full && r->attempts >= r->options.retry.attempts);
     uint64_t until = full ? r->spec.deadline_ns : end_of_pause(r);
-    if (!ends && !full)
-        ends = until >= r->spec.deadline_ns;
-    if (!ends && until != WFI_NEVER)
-        ends = wfi_net_timer_set(agent->net, &r->timer, until) != WEFT_OK;
-    if (ends) {
+    bool has_next = full || (r->attempts < r->options.retry.attempts && until < r->spec.deadline_ns);
+    bool pauses = has_next && !r->stop && may_pass(r, error, started);
+    if (pauses && until != WFI_NEVER)
+        pauses = wfi_net_timer_set(agent->net, &r->timer, until) == WEFT_OK;
+    if (!pauses) {
         bool by_itself = !r->stop || (started && why != WEFT_ERR_CANCELLED);
         finish(r, NULL, by_itself ? error : r->stop);
         return;
     }
     if (full)
         wfi_room_await(&r->room, full);
-    r->resting_bytes = sizeof *r + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
-    agent->resting_bytes += r->resting_bytes;
+    r->pausing_bytes = sizeof *r + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
+    agent->pausing_bytes += r->pausing_bytes;
     r->state = PAUSING;
 }
 
@@ -268,6 +264,7 @@ static void attempt_over(wfi_observer *observer)
 {
     retry *r = wfi_container_of(observer, retry, observer);
     weft_future *attempt = r->attempt;
+    wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete with the lock held */
     r->attempt = NULL;
     wfi_future_unref_unless_last(attempt); /* the observer's reference; r->attempt was another one */
     if (weft_future_error(attempt))
@@ -312,17 +309,17 @@ static weft_error *make_attempt(retry *r)
     return failure;
 }
 
-/* Drops the retry, or makes the next attempt. */
+/* After a pause, or at the end. */
 static void go_on(wfi_task *task)
 {
     retry *r = wfi_container_of(task, retry, task);
     weft_agent *agent = r->agent;
     if (r->state == OVER) {
         drop(r);
-        return;
+    } else {
+        weft_error_unref(make_attempt(r));
+        wfi_agent_leave(agent);
     }
-    weft_error_unref(make_attempt(r));
-    wfi_agent_leave(agent);
 }
 
 /* The timer has fired, or there is room. [agent lock] */
@@ -353,7 +350,8 @@ static void room_came(wfi_done *done)
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
-static weft_status keep_values(retry *r, const wfi_call_spec *spec)
+/* Copies the spec, and what it points to: the attempts use it later. */
+static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
 {
     const char *name = spec->to.name;
     weft_args kept = WEFT_VALUES(weft_of_tensors(spec->options->land), weft_of_string(spec->function),
@@ -364,72 +362,62 @@ static weft_status keep_values(retry *r, const wfi_call_spec *spec)
     if (st)
         return st;
     kept = weft_values_args(r->kept);
-    r->spec.arguments = weft_values_args(r->args);
-    r->options.land = kept.items[0].as.tensors;
-    r->spec.function = kept.items[1].as.bytes.data;
-    r->spec.to.name = kept.items[2].as.bytes.data;
-    return WEFT_OK;
-}
-
-static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
-{
-    weft_retry *how = &r->options.retry;
     r->options = *spec->options;
+    r->options.land = kept.items[0].as.tensors;
     r->options.parent = NULL;
     r->options.error = NULL;
-    how->pause_ms = how->pause_ms ? how->pause_ms : PAUSE_MS;
-    if (!how->pause_most_ms)
-        how->pause_most_ms = how->pause_ms > PAUSE_MOST_MS ? how->pause_ms : PAUSE_MOST_MS;
-    r->pause_ns = wfi_ns_of_ms(how->pause_ms);
-    r->spec = (wfi_call_spec){.to = spec->to,
+    r->spec = (wfi_call_spec){.to = {spec->to.rank, name ? kept.items[2].as.bytes.data : NULL, spec->to.incarnation},
+                              .function = kept.items[1].as.bytes.data,
+                              .arguments = weft_values_args(r->args),
                               .options = &r->options,
                               .remote = weft_rref_ref(spec->remote),
                               .is_attempt = true,
                               .packed = &r->packed,
-                              .parent = (const weft_call *const *)&r->child.parent};
-    if (spec->source)
-        r->spec.source = wfi_links_get()->ref(spec->source);
+                              .parent = (const weft_call *const *)&r->child.parent,
+                              .source = spec->source ? wfi_links_get()->ref(spec->source) : NULL};
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);
-    r->future = wfi_agent_future(r->agent);
-    return r->future ? keep_values(r, spec) : WEFT_ERR_MEMORY;
+    return WEFT_OK;
 }
 
-/* Sets the deadline, and registers the retry so that it can be stopped. [agent lock] */
-static weft_status enter(retry *r, wfi_call_spec *spec)
+static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retry **out)
 {
-    weft_agent *agent = r->agent;
-    weft_status st = wfi_agent_usable(agent);
-    if (!st)
-        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
-    if (st)
-        return st;
-    wfi_child_join(&r->child, (weft_call *)*spec->parent);
-    wfi_list_push_back(&agent->retries, &r->link);
-    wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
-    return WEFT_OK;
+    const weft_retry *how = &spec->options->retry;
+    int64_t pause_ms = how->pause_ms ? how->pause_ms : PAUSE_MS;
+    int64_t most_ms = pause_ms > PAUSE_MOST_MS ? pause_ms : PAUSE_MOST_MS;
+    retry *r = wfi_calloc(1, sizeof *r);
+    if (!r)
+        return WEFT_ERR_MEMORY;
+    *out = r;
+    r->agent = wfi_agent_ref(agent);
+    atomic_init(&r->refs, 1);
+    r->attempts = 1;
+    r->pause_ns = wfi_ns_of_ms(pause_ms);
+    r->pause_most_ns = wfi_ns_of_ms(how->pause_most_ms ? how->pause_most_ms : most_ms) / 5 * 4;
+    r->child.parent_over = stop_with_parent;
+    r->observer.completed = attempt_over;
+    r->timer.fire = time_came;
+    r->room.woken.run = room_came;
+    r->task.run = go_on;
+    r->future = wfi_agent_future(agent);
+    return r->future ? keep_spec(r, spec) : WEFT_ERR_MEMORY;
 }
 
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    retry *r = wfi_calloc(1, sizeof *r);
-    weft_status st = WEFT_ERR_MEMORY;
-    if (r) {
-        r->agent = wfi_agent_ref(agent);
-        atomic_init(&r->refs, 1);
-        r->attempts = 1;
-        r->child.parent_over = stop_with_parent;
-        r->observer.completed = attempt_over;
-        r->timer.fire = time_came;
-        r->room.woken.run = room_came;
-        r->task.run = go_on;
-        st = keep_spec(r, spec);
-    }
+    retry *r = NULL;
+    weft_status st = make_retry(agent, spec, &r);
+    wfi_net_lock(agent->net);
+    if (!st)
+        st = wfi_agent_usable(agent);
+    if (!st)
+        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
     if (!st) {
-        wfi_net_lock(agent->net);
-        st = enter(r, spec);
-        wfi_net_unlock(agent->net);
+        wfi_child_join(&r->child, (weft_call *)*spec->parent);
+        wfi_list_push_back(&agent->retries, &r->link);
+        wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
     }
+    wfi_net_unlock(agent->net);
     if (st) {
         *error = wfi_spec_explain(agent, spec, st, -1);
         if (r)
