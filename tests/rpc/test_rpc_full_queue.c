@@ -114,6 +114,20 @@ static int fill(weft_agent *agent, weft_future **futures)
     return count;
 }
 
+/* The first attempt waits here for room until its own limit, the next one behind the future until that of the call. */
+static void be_late(weft_agent *agent, int64_t attempt_ms)
+{
+    weft_future *future;
+    uint64_t began = weft_agent_now_ns(agent);
+    weft_rpc_options options = {.timeout_ms = LIMIT_MS / 6, .wait_for_room = true};
+    options.retry = (weft_retry){.attempts = 100, .pause_ms = 5, .attempt_ms = attempt_ms};
+    MUST_OK(call_length(agent, 1, options, &future));
+    must_be_bounded(agent, began, attempt_ms);
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+    must_be_bounded(agent, began, attempt_ms); /* sooner than its limit if no pause fits in */
+    weft_future_unref(future);
+}
+
 /* What needs room there, and has none. */
 static void be_refused(weft_agent *agent)
 {
@@ -138,6 +152,8 @@ static void be_refused(weft_agent *agent)
     }
     MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_AGAIN);
     must_be_bounded(agent, began, 0);
+    for (int64_t attempt_ms = LIMIT_MS / 18; attempt_ms <= LIMIT_MS / 6; attempt_ms *= 3)
+        be_late(agent, attempt_ms);
 }
 
 static void rank_0(weft_agent *agent)

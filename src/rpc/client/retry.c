@@ -276,8 +276,8 @@ static void attempt_over(wfi_observer *observer)
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-/* Makes an attempt. If the attempt could not be started and that ends the call, returns the call's error, with a
- * reference; otherwise NULL. The retry may be freed before this function returns. Not locked; the state is TRYING. */
+/* Makes an attempt. If it could not be started, and no further attempt may succeed, returns why, with a reference;
+ * otherwise NULL. The retry may be freed before this function returns. Not locked; the state is TRYING. */
 static weft_error *make_attempt(retry *r)
 {
     weft_agent *agent = r->agent;
@@ -300,8 +300,9 @@ static weft_error *make_attempt(retry *r)
         unwanted = r->stop ? weft_future_ref(attempt) : NULL;
         wfi_future_observe(attempt, &r->observer);
     } else {
+        if (!may_pass(r, error, false))
+            failure = weft_error_ref(error);
         consider(r, error, false);
-        failure = r->state == OVER ? weft_error_ref(weft_future_error(r->future)) : NULL;
     }
     wfi_net_unlock(agent->net);
     cancel_attempt(unwanted);
