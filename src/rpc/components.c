@@ -3,14 +3,15 @@
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
+#include "rpc/rpc.h"
 
 #include <assert.h>
 
-#define MOST 8
+#define MOST 9
 
 const wfi_component *wfi_components[MOST + 1] = {
-    &wfi_observe_component, /* first: opening fails if its port or file cannot be opened */
-    &wfi_client_component,  &wfi_server_component, &wfi_refs_component, &wfi_batch_component,
+    &wfi_files_component, /* before observe: its thread uses the observer until it closes */
+    &wfi_observe_component, &wfi_client_component, &wfi_server_component, &wfi_refs_component, &wfi_batch_component,
 };
 
 void wfi_component_add(const wfi_component *component)

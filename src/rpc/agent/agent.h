@@ -27,7 +27,7 @@
 #include <weft/rref.h>
 
 typedef struct wfi_request wfi_request;
-typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
+typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/observe.h */
 
 /*
  * A flag of weft's own functions that neither block nor run user code. The thread that received the call runs them at
@@ -144,9 +144,10 @@ struct weft_agent {
     wfi_map found_names; /* rank + 1 where weft_agent_find last found a name, by the name's hash: agent/workers.c */
     wfi_map given_names; /* names that weft_agent_name has returned, by hash */
     wfi_call_observer *observer;
-    size_t held_bytes;     /* charged against options.memory_budget_bytes: agent/budget.c */
-    size_t reserved_bytes; /* of held_bytes, those accepted by wfi_budget_admit_reserved */
-    size_t work_bytes;     /* of held_bytes, those accepted by wfi_budget_admit_work */
+    struct wfi_metrics_files *metrics_files; /* rpc/files.c; NULL: none were asked for */
+    size_t held_bytes;                       /* charged against options.memory_budget_bytes: agent/budget.c */
+    size_t reserved_bytes;                   /* of held_bytes, those accepted by wfi_budget_admit_reserved */
+    size_t work_bytes;                       /* of held_bytes, those accepted by wfi_budget_admit_work */
     wfi_membership membership;
     size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_notifications;

@@ -10,7 +10,6 @@
 #define WFI_COMPONENT_H
 
 #include "net/net.h"
-#include "rpc/agent/hooks.h"
 #include "value/wire.h"
 
 #include <weft/agent.h>
@@ -93,8 +92,6 @@ typedef struct wfi_component {
     void (*drain)(weft_agent *agent); /* net has stopped, the executor has not: waits for the component's tasks */
     void (*close)(weft_agent *agent); /* net and executor are gone, or opening failed: frees the component's data */
     void (*free)(weft_agent *agent);  /* the last reference to the agent is gone */
-
-    const wfi_call_hooks *hooks; /* may be NULL */
 } wfi_component;
 
 extern const wfi_component *wfi_components[]; /* ends with NULL: src/rpc/components.c */

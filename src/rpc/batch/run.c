@@ -283,7 +283,7 @@ void wfi_batch_task(wfi_task *task)
         return;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        WFI_TELL_HOOKS(running, batch->calls[i]);
+        wfi_observe_running(batch->agent, &batch->calls[i]->span);
         batch->calls[i]->ran = true;
     }
     batch->ran = true;

@@ -139,7 +139,7 @@ static void answer(weft_call *call)
         request->results.values = weft_values_ref(call->results); /* items may be waited for */
     if (request->items)
         wfi_items_in_expect_given(request->items);
-    WFI_TELL_HOOKS(replied, request);
+    wfi_observe_replied(call->agent, &request->span);
     const weft_error *error = request->failure ? request->failure : call->error;
     wfi_call_complete(request, error ? NULL : request->results.values, error, true);
 }
@@ -154,7 +154,7 @@ static void respond(weft_call *call)
     bool was_deferred = call->deferred;
     wfi_serve_end(call);
     answer(call);
-    WFI_TELL_HOOKS(ended, call);
+    wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     wfi_serve_leave_table(call);
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
@@ -247,7 +247,7 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
         call->owned = request->remote->home;
         wfi_owned_begin(call->owned);
     }
-    WFI_TELL_HOOKS(arrived, call);
+    wfi_observe_arrived(call->agent, &call->span);
     weft_args args = weft_values_args(call->args);
     if (!call->function)
         wfi_serve_refuse(call, wfi_function_unknown(call->agent, request->function));

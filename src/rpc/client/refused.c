@@ -19,7 +19,7 @@ static void fail_refused(wfi_request *call, bool no_memory)
                                .worker = wfi_peer_rank(call->peer)};
     weft_error *error = wfi_error_create(&detail, "that worker is %s: the call did not run",
                                          no_memory ? "out of memory" : "over its memory budget (WEFT_MEMORY_BUDGET)");
-    WFI_TELL_HOOKS(replied, call);
+    wfi_observe_replied(call->agent, &call->span);
     if (call->items)
         (void)wfi_items_in_expect(call->items, 0);
     wfi_call_complete(call, NULL, error, !call->land_exposed); /* as after a REPLY with an error */

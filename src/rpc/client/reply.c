@@ -102,7 +102,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     }
     if (call->items && !wfi_items_in_expect(call->items, items))
         return; /* a second reply */
-    WFI_TELL_HOOKS(replied, call);
+    wfi_observe_replied(agent, &call->span);
     if (flags & WFI_REPLY_LINKED && !read_link(call, reader)) {
         wfi_call_fail(call, WEFT_ERR_PROTOCOL, "its reply has a malformed distributed context");
         return;

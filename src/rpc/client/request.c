@@ -103,7 +103,9 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     call->local = NULL;
     wfi_map_take(&agent->calls, call->id);
     wfi_net_timer_clear(agent->net, &call->timer);
-    WFI_TELL_HOOKS(settled, call, weft_error_code(error));
+    wfi_observed seen = {
+        .id = call->id, .rank = wfi_call_rank(call), .peer = call->peer, .function = call->function, .error = error};
+    wfi_observe_settled(agent, seen, &call->span);
     if (call->peer)
         wfi_peer_depend(call->peer, -1, call->kept_bytes);
     wfi_notifications_release(agent, &call->notifications);
@@ -425,7 +427,7 @@ static weft_status post(wfi_request *call)
 static void watch(wfi_request *call, uint64_t deadline_ns)
 {
     weft_agent *agent = call->agent;
-    WFI_TELL_HOOKS(sent, call);
+    wfi_observe_sent(agent, &call->span);
     wfi_future_set_canceller(call->future, &wfi_call_canceller, agent, call->id);
     agent->stats.calls_started++;
     agent->stats.bytes_packed += call->arguments.body.packed_bytes;
@@ -459,7 +461,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
         return WEFT_ERR_AGAIN;
     call->id = next_id(agent);
     call->child.parent = (weft_call *)*spec->parent; /* watch adds it to the parent's children */
-    WFI_TELL_HOOKS(started, call);
+    wfi_observe_started(agent, &call->span, call->child.parent ? &call->child.parent->span : NULL);
     if (call->peer)
         st = wfi_notifications_promise(agent, 2, &call->notifications);
     if (!st && call->peer)

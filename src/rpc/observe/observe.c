@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - the hooks: record calls in the table of metrics (table.c) and the trace (trace.c). */
+/* observe.c - records the stages of calls in the table of metrics (table.c) and the trace (trace.c). */
 #include "base/alloc.h"
-#include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
 
 #include "base/text/refuse.h"
@@ -14,6 +13,7 @@
 
 static weft_status open_observation(weft_agent *agent, weft_error **error)
 {
+    (void)error;
     wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
     if (!observer)
         return WEFT_ERR_MEMORY;
@@ -24,10 +24,6 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
     if (!st && options->trace_file) {
         const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
         st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
-    }
-    if (!st && options->metrics_file && options->no_threads) {
-        st = WEFT_ERR_INVALID;
-        *error = weft_error_create(st, "metrics_file is set for an agent without threads, which cannot write it");
     }
     return st;
 }
@@ -47,17 +43,7 @@ static weft_status begin_observation(weft_agent *agent, weft_error **error)
                          .interface = wfi_net_interface(agent->net)};
     if (observer->trace)
         st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
-    if (!st && options->metrics_file && !options->sim) /* a simulation has no real time */
-        st = wfi_metrics_files_open(agent, &who, &observer->files, error);
     return st;
-}
-
-static void end_files(weft_agent *agent)
-{
-    if (!agent->observer)
-        return;
-    wfi_metrics_files_close(agent->observer->files);
-    agent->observer->files = NULL;
 }
 
 static void close_observation(weft_agent *agent)
@@ -66,7 +52,6 @@ static void close_observation(weft_agent *agent)
     if (!observer)
         return;
     agent->observer = NULL;
-    wfi_metrics_files_close(observer->files);
     wfi_trace_destroy(observer->trace);
     wfi_metrics_fini(&observer->metrics);
     free(observer);
@@ -87,13 +72,13 @@ static uint64_t new_id(wfi_call_observer *observer)
 }
 
 /* A span within a served call that belongs to a trace belongs to it too, even if this worker writes no trace. */
-static void join_trace(wfi_call_observer *observer, wfi_span *span, const weft_call *within)
+static void join_trace(wfi_call_observer *observer, wfi_span *span, const wfi_span *within)
 {
     if (span->id)
         return; /* a further attempt */
-    if (within && within->span.trace) {
-        span->trace = within->span.trace;
-        span->parent = within->span.id;
+    if (within && within->trace) {
+        span->trace = within->trace;
+        span->parent = within->id;
     }
     if (!observer->trace) {
         span->id = span->parent;
@@ -203,124 +188,101 @@ weft_status weft_trace_end(weft_trace_span *span)
 
 /* ---- Calls of this worker ---------------------------------------------------------------------------------------- */
 
-/* Sets left_ns to CLOCK_REALTIME, which other hosts share (in the simulation, to the clock's time). */
-static void on_started(wfi_request *call)
+void wfi_observe_started(weft_agent *agent, wfi_span *span, const wfi_span *within)
 {
-    wfi_call_observer *observer = call->agent->observer;
-    join_trace(observer, &call->span, call->child.parent);
-    call->span.left_ns = observer->trace ? call->span.begun_ns + (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
+    wfi_trace *trace = agent->observer->trace;
+    join_trace(agent->observer, span, within);
+    /* CLOCK_REALTIME, which other hosts share (in the simulation, the clock's time) */
+    span->left_ns = trace ? span->begun_ns + (uint64_t)wfi_trace_anchor_ns(trace) : 0;
 }
 
-static void on_sent(wfi_request *call)
+void wfi_observe_sent(weft_agent *agent, wfi_span *span)
 {
-    if (!is_traced(call->agent, &call->span))
+    if (!is_traced(agent, span))
         return;
-    wfi_trace *trace = call->agent->observer->trace;
-    call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->span.track = wfi_trace_take_track(trace, WFI_TRACE_CALLS, call->span.begun_ns);
+    span->ready_ns = wfi_net_now(agent->net);
+    span->track = wfi_trace_take_track(agent->observer->trace, WFI_TRACE_CALLS, span->begun_ns);
 }
 
-static void on_replied(wfi_request *call)
+void wfi_observe_replied(weft_agent *agent, wfi_span *span)
 {
-    if (is_traced(call->agent, &call->span))
-        call->span.run_ns = wfi_net_now(call->agent->net);
+    if (is_traced(agent, span))
+        span->run_ns = wfi_net_now(agent->net);
 }
 
-static void on_settled(wfi_request *call, weft_status status)
+void wfi_observe_settled(weft_agent *agent, wfi_observed call, const wfi_span *span)
 {
-    wfi_call_observer *observer = call->agent->observer;
-    uint64_t now = wfi_net_now(call->agent->net);
-    int rank = wfi_call_rank(call);
-    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, call->function, elapsed(call->span.begun_ns, now),
+    wfi_call_observer *observer = agent->observer;
+    uint64_t end_ns = wfi_net_now(agent->net);
+    weft_status status = weft_error_code(call.error);
+    wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, call.rank, call.function, elapsed(span->begun_ns, end_ns),
                        status);
     if (status)
-        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\" of rank %d ended with %s", call->function, rank,
+        wfi_log_agent(agent, WEFT_LOG_DEBUG, call.id, "\"%s\" of rank %d ended with %s", call.function, call.rank,
                       weft_status_name(status));
-    if (!is_traced(call->agent, &call->span))
+    if (!is_traced(agent, span))
         return;
     wfi_trace_record record = {.side = WFI_TRACE_CALLS,
-                               .peer = rank,
-                               .call_id = call->id,
-                               .span = call->span,
-                               .end_ns = now,
+                               .peer = call.rank,
+                               .call_id = call.id,
+                               .span = *span,
+                               .end_ns = end_ns,
                                .status = status};
-    for (int kind = 0; call->peer && kind < WFI_LANE_KINDS; kind++)
-        record.fabrics[kind] = wfi_peer_fabric_name(call->peer, (wfi_lane_kind)kind);
-    add_record(observer, &record, call->function, NULL);
+    for (int kind = 0; call.peer && kind < WFI_LANE_KINDS; kind++)
+        record.fabrics[kind] = wfi_peer_fabric_name(call.peer, (wfi_lane_kind)kind);
+    add_record(observer, &record, call.function, NULL);
 }
 
 /* ---- Served calls ------------------------------------------------------------------------------------------------ */
 
-static const char *function_of(const weft_call *call)
+void wfi_observe_arrived(weft_agent *agent, wfi_span *span)
 {
-    return call->function ? call->function->name : "(unknown)";
+    wfi_call_observer *observer = agent->observer;
+    if (!observer->trace) {
+        span->left_ns = 0;
+        span->id = span->parent; /* its calls become children of its caller's span */
+        return;
+    }
+    if (span->left_ns)
+        span->left_ns -= (uint64_t)wfi_trace_anchor_ns(observer->trace);
+    span->trace = span->trace ? span->trace : new_id(observer);
+    span->id = new_id(observer);
+    span->track = wfi_trace_take_track(observer->trace, WFI_TRACE_SERVED, span->begun_ns);
 }
 
-static void on_arrived(weft_call *call)
+void wfi_observe_running(weft_agent *agent, wfi_span *span)
 {
-    wfi_call_observer *observer = call->agent->observer;
-    if (call->span.left_ns)
-        call->span.left_ns = observer->trace ? call->span.left_ns - (uint64_t)wfi_trace_anchor_ns(observer->trace) : 0;
-    if (observer->trace) {
-        call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
-        call->span.id = new_id(observer);
-    } else
-        call->span.id = call->span.parent; /* its calls become children of its caller's span */
-    if (is_traced(call->agent, &call->span))
-        call->span.track = wfi_trace_take_track(observer->trace, WFI_TRACE_SERVED, call->span.begun_ns);
+    if (is_traced(agent, span))
+        span->run_ns = wfi_now(wfi_net_clock(agent->net));
 }
 
-static void on_running(weft_call *call)
+void wfi_observe_answered(weft_agent *agent, wfi_observed call, wfi_span *span)
 {
-    if (is_traced(call->agent, &call->span))
-        call->span.run_ns = wfi_now(wfi_net_clock(call->agent->net));
+    weft_status status = weft_error_code(call.error);
+    span->done_ns = wfi_net_now(agent->net);
+    wfi_metrics_record(&agent->observer->metrics, WEFT_METRIC_SERVED, call.rank, call.function,
+                       elapsed(span->ready_ns, span->done_ns), status);
+    if (status)
+        wfi_log_agent(agent, WEFT_LOG_DEBUG, call.id, "\"%s\", served for rank %d, ended with %s: %s", call.function,
+                      call.rank, weft_status_name(status), weft_error_message(call.error));
 }
 
-static void trace_served(weft_call *call, uint64_t end_ns)
+void wfi_observe_ended(weft_agent *agent, wfi_observed call, wfi_span *span)
 {
-    if (!is_traced(call->agent, &call->span) || !call->span.track)
+    if (!is_traced(agent, span) || !span->track)
         return;
     wfi_trace_record record = {.side = WFI_TRACE_SERVED,
-                               .peer = call->from,
-                               .call_id = call->id,
-                               .span = call->span,
-                               .end_ns = end_ns,
-                               .status = weft_error_code(call->error)};
-    call->span.track = 0;
-    add_record(call->agent->observer, &record, function_of(call), call->error);
+                               .peer = call.rank,
+                               .call_id = call.id,
+                               .span = *span,
+                               .end_ns = wfi_net_now(agent->net),
+                               .status = weft_error_code(call.error)};
+    span->track = 0;
+    add_record(agent->observer, &record, call.function, call.error);
 }
-
-static void on_answered(weft_call *call)
-{
-    uint64_t now = wfi_net_now(call->agent->net);
-    call->span.done_ns = now;
-    wfi_metrics_record(&call->agent->observer->metrics, WEFT_METRIC_SERVED, call->from, function_of(call),
-                       elapsed(call->span.ready_ns, now), weft_error_code(call->error));
-    if (call->error)
-        wfi_log_agent(call->agent, WEFT_LOG_DEBUG, call->id, "\"%s\", served for rank %d, ended with %s: %s",
-                      function_of(call), call->from, weft_status_name(weft_error_code(call->error)),
-                      weft_error_message(call->error));
-}
-
-static void on_ended(weft_call *call)
-{
-    if (is_traced(call->agent, &call->span))
-        trace_served(call, wfi_net_now(call->agent->net));
-}
-
-static const wfi_call_hooks hooks = {.started = on_started,
-                                     .sent = on_sent,
-                                     .replied = on_replied,
-                                     .settled = on_settled,
-                                     .arrived = on_arrived,
-                                     .running = on_running,
-                                     .answered = on_answered,
-                                     .ended = on_ended};
 
 const wfi_component wfi_observe_component = {
     .open = open_observation,
     .begin = begin_observation,
-    .hide = end_files,
     .close = close_observation,
-    .hooks = &hooks,
 };

@@ -2,11 +2,11 @@
 /*
  * observe.h - the component of the agent for metrics and traces.
  *
- * Its hooks (rpc/agent/hooks.h) record calls in histograms (weft/metrics.h) and, if the user has asked for one, in a
- * trace. Most times are those of the round of progress (wfi_net_now). The clock is read when a handler's answer is sent
- * and, for a trace, when a handler begins.
+ * The two sides of a call, and the layers above rpc, call it at each stage. It records calls in histograms
+ * (weft/metrics.h) and, if the user has asked for one, in a trace. Most times are those of the round of progress
+ * (wfi_net_now). The clock is read when a handler's answer is sent and, for a trace, when a handler begins.
  *
- * Shared by its files: the table of metrics (table.c), the trace (trace.h), the files of metrics (files.c).
+ * Shared by its files: the table of metrics (table.c), the trace (trace.h).
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H
@@ -14,7 +14,6 @@
 #include "base/histogram.h"
 #include "base/text/exposition.h"
 #include "rpc/observe/trace.h"
-#include "rpc/server/server.h"
 
 #define WFI_METRICS_MAX 4096 /* most separate metrics; further ones are counted as "other" */
 
@@ -54,21 +53,44 @@ typedef struct wfi_metrics {
 struct wfi_call_observer {
     weft_agent *agent;
     wfi_metrics metrics;
-    wfi_trace *trace;                /* NULL: no trace was asked for */
-    wfi_task flush_task;             /* of a trace without a thread */
-    atomic_bool flushing;            /* flush_task is queued */
-    uint32_t incarnation;            /* of this worker */
-    uint64_t last_id;                /* of spans and traces */
-    struct wfi_metrics_files *files; /* NULL: none were asked for */
+    wfi_trace *trace;     /* NULL: no trace was asked for */
+    wfi_task flush_task;  /* of a trace without a thread */
+    atomic_bool flushing; /* flush_task is queued */
+    uint32_t incarnation; /* of this worker */
+    uint64_t last_id;     /* of spans and traces */
 };
-
-weft_status wfi_dump(weft_agent *agent, FILE *to); /* weft_debug_dump for an entered agent */
 
 weft_status wfi_metrics_init(wfi_metrics *metrics);
 void wfi_metrics_fini(wfi_metrics *metrics);
 void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, const char *function, uint64_t ns,
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
+
+/* ---- Stages of a call (observe.c). [agent lock], except wfi_observe_running ------------------------------------- */
+
+/* A call, as metrics and traces name it. */
+typedef struct wfi_observed {
+    uint64_t id;
+    int rank;             /* of the other worker; this worker's own for a call to itself */
+    const wfi_peer *peer; /* the worker that was called; NULL: this one, or the call is served here */
+    const char *function;
+    const weft_error *error; /* NULL: it succeeded */
+} wfi_observed;
+
+/* A call of this worker starts within the span of a served call, or NULL. Sets its trace, id and
+ * left_ns, for its header. */
+void wfi_observe_started(weft_agent *agent, wfi_span *span, const wfi_span *within);
+void wfi_observe_sent(weft_agent *agent, wfi_span *span);
+void wfi_observe_replied(weft_agent *agent, wfi_span *span); /* results may still have to be pulled */
+/* The future of a call of this worker completes. */
+void wfi_observe_settled(weft_agent *agent, wfi_observed call, const wfi_span *span);
+
+/* The header of a call was read: trace, parent and left_ns (of the caller's clock) are in its span. */
+void wfi_observe_arrived(weft_agent *agent, wfi_span *span);
+void wfi_observe_running(weft_agent *agent, wfi_span *span); /* by the thread that runs the handler, not locked */
+void wfi_observe_answered(weft_agent *agent, wfi_observed call, wfi_span *span);
+/* After wfi_observe_answered: the reply was sent, or never will be. */
+void wfi_observe_ended(weft_agent *agent, wfi_observed call, wfi_span *span);
 
 /* ---- For components above rpc (observe.c) ------------------------------------------------------------------------ */
 
@@ -79,14 +101,6 @@ uint64_t wfi_metric_failed(const wfi_metric *metric);
  */
 void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
 void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what);
-
-/* ---- Files of metrics (files.c) ---------------------------------------------------------------------------------- */
-
-typedef struct wfi_metrics_files wfi_metrics_files;
-/* Writes both files once, and starts the thread. WEFT_ERR_IO, WEFT_ERR_INVALID, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY. */
-weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, wfi_metrics_files **out,
-                                   weft_error **error);
-void wfi_metrics_files_close(wfi_metrics_files *files); /* ends the thread, removes the files; NULL is a no-op */
 
 /*
  * Begins when this worker has its rank. NULL in the options means off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO

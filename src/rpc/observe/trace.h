@@ -36,6 +36,18 @@ typedef enum wfi_trace_side {
     WFI_TRACE_SIDES,
 } wfi_trace_side;
 
+/* The times of a call's (or of a backward pass's) stages, and its place in a trace. Times are of the agent's clock; 0:
+ * not yet. "Sent" is a call of this worker to another one. */
+typedef struct wfi_span {
+    uint64_t trace, id, parent; /* 0: not traced. A call without a parent begins a trace */
+    uint64_t begun_ns;          /* sent: started; served: first message arrived; pass: this worker's part began */
+    uint64_t ready_ns;          /* sent: message passed to net; served: all arguments arrived */
+    uint64_t run_ns;            /* sent: the reply came; served: the handler began; pass: its step began */
+    uint64_t done_ns;           /* served: finished; pass: its step ended */
+    uint64_t left_ns;           /* when the caller sent it. Sent: in the hosts' common time; served: by this clock */
+    uint32_t track;             /* its track in the displayed trace; 0: none */
+} wfi_span;
+
 typedef struct wfi_trace_record {
     wfi_trace_side side;
     int peer;         /* of a pass: its root's rank */

@@ -56,7 +56,7 @@ static void abandon_answer(weft_call *call)
 {
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
     call->awaiting_done = false;
-    WFI_TELL_HOOKS(ended, call);
+    wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     wfi_items_out_drop(call);
     wfi_serve_leave_table(call);
 }
@@ -71,7 +71,7 @@ static void send_bare_reply(weft_call *call)
     wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
-    WFI_TELL_HOOKS(ended, call);
+    wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     call->replied = true;
     wfi_serve_interest(call, wfi_items_out_busy(call));
     wfi_serve_leave_if_over(call);
@@ -100,7 +100,7 @@ static void send_reply(weft_call *call)
     }
     call->message_out = true;
     call->holds++;
-    WFI_TELL_HOOKS(ended, call);
+    wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     agent->stats.bytes_packed += call->outbound.body.packed_bytes;
     agent->stats.bytes_copied += call->outbound.body.copied_bytes;
     call->replied = true;
@@ -279,7 +279,7 @@ void wfi_serve_end(weft_call *call)
     wfi_children_forget(call);
     call->agent->answered++;
     call->agent->stats.calls_served += call->ran;
-    WFI_TELL_HOOKS(answered, call);
+    wfi_observe_answered(call->agent, wfi_serve_observed(call), &call->span);
     if (!call->deferred || wfi_runner_of(call->function)) /* otherwise its handler may still use them */
         wfi_budget_release_arguments(&call->charge);
     wfi_serve_settle_owned(call);

@@ -45,7 +45,7 @@ static void end_turn(weft_call *call)
 
 static void run_wanted(weft_call *call)
 {
-    WFI_TELL_HOOKS(running, call);
+    wfi_observe_running(call->agent, &call->span);
     call->ran = true;
     weft_status st = call->function->run(call, call->function->user);
     if (!call->deferred)

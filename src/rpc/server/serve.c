@@ -214,7 +214,7 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t now = wfi_net_now(agent->net);
     call->span = span;
     call->span.begun_ns = now;
-    WFI_TELL_HOOKS(arrived, call);
+    wfi_observe_arrived(agent, &call->span);
     call->deadline_ns = timeout_ns > WFI_NEVER - now ? WFI_NEVER : now + timeout_ns;
     call->function = wfi_function_find(agent, name);
     weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;

@@ -16,6 +16,7 @@
 #define WFI_SERVE_H
 
 #include "rpc/agent/budget.h"
+#include "rpc/observe/observe.h"
 #include "rpc/payload/link.h"
 #include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
@@ -225,6 +226,15 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
  * and replaces them by the places in the arguments. If it fails while finding the places, nothing was added. Called on
  * the handler's thread, just before the handler. Not locked. */
 weft_error *wfi_land_when_run(weft_call *call);
+
+/* The call as metrics and traces name it. */
+static inline wfi_observed wfi_serve_observed(const weft_call *call)
+{
+    return (wfi_observed){.id = call->id,
+                          .rank = call->from,
+                          .function = call->function ? call->function->name : "(unknown)",
+                          .error = call->error};
+}
 
 weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 

@@ -6,12 +6,13 @@
  * reads files so (https://github.com/prometheus/node_exporter, "Textfile Collector"), those that end in ".prom". Both
  * files are removed when the agent closes.
  */
-#include "rpc/observe/observe.h"
+#include "rpc/rpc.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/quiet.h"
 #include "base/threads.h"
+#include "rpc/observe/trace.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -28,7 +29,7 @@
 
 static atomic_uint opened; /* in this process, so that no two write beside one file under one name */
 
-struct wfi_metrics_files {
+typedef struct wfi_metrics_files {
     weft_agent *agent;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -36,7 +37,7 @@ struct wfi_metrics_files {
     bool ending; /* `lock` guards it */
     bool fails;  /* the last round failed, and the log says so */
     char metrics[PATH_MAX], dump[PATH_MAX], beside[PATH_MAX];
-};
+} wfi_metrics_files;
 
 static weft_status write_one(wfi_metrics_files *files, const char *path,
                              weft_status (*write)(const weft_agent *agent, FILE *to), weft_error **error)
@@ -110,15 +111,28 @@ static void destroy(wfi_metrics_files *files)
     free(files);
 }
 
-weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, wfi_metrics_files **out,
-                                   weft_error **error)
+static weft_status open_files(weft_agent *agent, weft_error **error)
 {
-    const char *path = agent->options.values.metrics_file;
+    const weft_agent_options *options = &agent->options.values;
+    if (!options->metrics_file || !options->no_threads)
+        return WEFT_OK;
+    *error =
+        weft_error_create(WEFT_ERR_INVALID, "metrics_file is set for an agent without threads, which cannot write it");
+    return WEFT_ERR_INVALID;
+}
+
+/* Writes both files once, and starts the thread. */
+static weft_status begin_files(weft_agent *agent, weft_error **error)
+{
+    const weft_agent_options *options = &agent->options.values;
+    if (!options->metrics_file || options->sim) /* a simulation has no real time */
+        return WEFT_OK;
     wfi_metrics_files *files = wfi_calloc(1, sizeof *files);
     pthread_condattr_t monotonic;
     struct stat old;
     if (!files)
         return WEFT_ERR_MEMORY;
+    wfi_trace_who who = {.rank = options->rank, .world_size = options->world_size};
     files->agent = agent;
     pthread_mutex_init(&files->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -126,7 +140,7 @@ weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, 
     pthread_cond_init(&files->end, &monotonic);
     pthread_condattr_destroy(&monotonic);
     weft_status st = WEFT_OK;
-    if (!wfi_trace_expand(path, who, files->metrics, sizeof files->metrics - BESIDE_MAX))
+    if (!wfi_trace_expand(options->metrics_file, &who, files->metrics, sizeof files->metrics - BESIDE_MAX))
         st = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
     if (!st && stat(files->metrics, &old) == 0 && !S_ISREG(old.st_mode))
         st = wfi_error_fail(error, WEFT_ERR_INVALID, "the file of metrics \"%s\" exists and is no regular file",
@@ -144,14 +158,16 @@ weft_status wfi_metrics_files_open(weft_agent *agent, const wfi_trace_who *who, 
     if (st)
         destroy(files);
     else
-        *out = files;
+        agent->metrics_files = files;
     return st;
 }
 
-void wfi_metrics_files_close(wfi_metrics_files *files)
+static void close_files(weft_agent *agent)
 {
+    wfi_metrics_files *files = agent->metrics_files;
     if (!files)
         return;
+    agent->metrics_files = NULL;
     pthread_mutex_lock(&files->lock);
     files->ending = true;
     pthread_cond_signal(&files->end);
@@ -159,3 +175,6 @@ void wfi_metrics_files_close(wfi_metrics_files *files)
     pthread_join(files->thread, NULL);
     destroy(files);
 }
+
+const wfi_component wfi_files_component = {
+    .open = open_files, .begin = begin_files, .hide = close_files, .close = close_files};

@@ -5,15 +5,13 @@
  */
 #include "base/quiet.h"
 #include "base/text/json_writer.h"
-#include "rpc/client/client.h"
-#include "rpc/observe/observe.h"
+#include "base/text/refuse.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
 
 #include <stdlib.h>
 
-/* ---- Workers
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Workers ----------------------------------------------------------------------------------------------------- */
 
 static const char *worker_state(weft_agent *agent, int rank)
 {
@@ -64,8 +62,7 @@ static void put_workers(wfi_json *j, weft_agent *agent)
     wfi_json_close(j, ']');
 }
 
-/* ---- Calls
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 static const char *request_state(const wfi_request *call)
 {
@@ -147,21 +144,16 @@ static void put_batches(wfi_json *j, weft_agent *agent)
     wfi_json_close(j, ']');
 }
 
-/* ---- All of it
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
 {
     WFI_LIVE(agent);
-    if (!agent || !to)
-        return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
-    return wfi_dump((weft_agent *)agent, to); /* changes only its lock */
-}
-
-weft_status wfi_dump(weft_agent *agent, FILE *to)
-{
+    weft_agent *self = (weft_agent *)agent; /* changes only its lock */
     char *text = NULL;
     size_t size = 0;
+    if (!agent || !to)
+        return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_json j = {.to = open_memstream(&text, &size), .separated = true};
@@ -171,13 +163,13 @@ weft_status wfi_dump(weft_agent *agent, FILE *to)
     uint64_t now = wfi_now(wfi_net_clock(agent->net));
     wfi_json_open(&j, NULL, '{');
     wfi_json_put_number(&j, "rank", (uint64_t)wfi_agent_rank(agent));
-    put_workers(&j, agent);
-    weft_status st = wfi_refs_dump(agent, &j);
-    put_requests(&j, agent, now);
-    put_serving(&j, agent, now);
-    put_batches(&j, agent);
+    put_workers(&j, self);
+    weft_status st = wfi_refs_dump(self, &j);
+    put_requests(&j, self, now);
+    put_serving(&j, self, now);
+    put_batches(&j, self);
     WFI_FOR_COMPONENTS (component, dump)
-        component->dump(agent, &j);
+        component->dump(self, &j);
     wfi_json_put_number(&j, "held_bytes", agent->held_bytes);
     wfi_json_put_number(&j, "notifications", agent->notifications);
     wfi_json_close(&j, '}');
