@@ -373,7 +373,7 @@ weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const
         return WEFT_ERR_INVALID;
     for (size_t i = 0; i < optimizer->count; i++) {
         wfi_rref_name name;
-        weft_status st = wfi_reference_pass(optimizer->parts[i], &name);
+        weft_status st = wfi_rref_pass(optimizer->parts[i], &name);
         *owner = weft_rref_owner(optimizer->parts[i]);
         if (st)
             return st;

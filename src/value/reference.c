@@ -2,11 +2,11 @@
 /* reference.c - see reference.h. */
 #include "value/reference.h"
 
-void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops)
+void wfi_reference_init(wfi_reference *reference, void (*release)(weft_rref *rref))
 {
     atomic_init(&reference->handle.word, WFI_HANDLE_LIVE);
     atomic_init(&reference->refs, 1);
-    reference->ops = ops;
+    reference->release = release;
 }
 
 static wfi_reference *reference_of(weft_rref *rref)
@@ -34,10 +34,5 @@ void weft_rref_unref(weft_rref *rref)
 {
     WFI_LIVE(rref);
     if (wfi_reference_drop(rref))
-        reference_of(rref)->ops->release(rref);
-}
-
-weft_status wfi_reference_pass(weft_rref *rref, wfi_rref_name *name)
-{
-    return reference_of(rref)->ops->pass(rref, name);
+        reference_of(rref)->release(rref);
 }

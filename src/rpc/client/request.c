@@ -600,7 +600,7 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
 
 static wfi_encode_options encode_options(const wfi_call_spec *spec)
 {
-    wfi_encode_options how = {.context = spec->source};
+    wfi_encode_options how = {.context = spec->source, .pass = wfi_rref_pass};
     if (spec->source)
         how.is_linked = wfi_links_get()->is_linked;
     return how;

@@ -61,14 +61,13 @@ const weft_error *wfi_rref_failure(const weft_rref *rref)
 /* ---- Making handles ---------------------------------------------------------------------------------------------- */
 
 static void release_handle(weft_rref *rref);
-static const wfi_reference_ops reference_ops = {.pass = wfi_rref_pass, .release = release_handle};
 
 static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 {
     weft_rref *rref = wfi_calloc(1, sizeof *rref);
     if (!rref)
         return NULL;
-    wfi_reference_init(&rref->head, &reference_ops);
+    wfi_reference_init(&rref->head, release_handle);
     wfi_list_init(&rref->link);
     rref->agent = wfi_agent_ref(agent);
     rref->name = *name;

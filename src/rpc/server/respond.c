@@ -214,6 +214,7 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
 {
     const wfi_inbound *inbound = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
+    how.pass = wfi_rref_pass;
     if (call->link) {
         how.is_linked = wfi_links_get()->is_linked;
         how.context = wfi_links_get()->source(call->link);

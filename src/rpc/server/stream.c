@@ -209,7 +209,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
     if (!item)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&item->header);
-    wfi_encode_options how = {0};
+    wfi_encode_options how = {.pass = wfi_rref_pass};
     if (call->link) {
         how.is_linked = wfi_links_get()->is_linked;
         how.context = wfi_links_get()->source(call->link);
