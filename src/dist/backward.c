@@ -123,8 +123,7 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
     return st;
 }
 
-static weft_error *write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
-                                   wfi_writer *names)
+static weft_error *write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names)
 {
     int owner = -1;
     weft_status st = optimizer ? wfi_pass_write_optimizer(agent, optimizer, names, &owner) : WEFT_OK;

@@ -28,6 +28,8 @@
 
 #include "dist/context.h"
 
+#include <weft/dist_optim.h>
+
 typedef struct wfi_dist_pass wfi_dist_pass;
 
 weft_status wfi_passes_register(weft_agent *agent); /* weft's own functions */
@@ -44,19 +46,25 @@ void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
 /* Fails the passes that need a worker which has ended. [agent lock] */
 void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, const char *text);
 
+/* An optimizer that may step at the end of a pass. src/remote, which is above this folder, makes it. */
+struct weft_dist_optimizer {
+    wfi_handle handle;
+    atomic_int refs;
+    weft_agent *agent;               /* referenced */
+    const weft_optimizer_type *type; /* the user's, or weft's own */
+    _Atomic double lr;               /* the last rate that all owners took */
+    _Atomic uint64_t sets;           /* number of states that were sent to owners */
+    weft_rref **parts;               /* handles of the owners' optimizers */
+    size_t count;
+};
+
 /*
- * Steps optimizers at the end of a pass; implemented by src/remote, which is above this folder. `names` travel with
- * all calls of the pass and are not interpreted here. `write` sets *owner to the rank that its failure is about, or
- * -1. `run` adds the number of optimizers that stepped to *stepped, and reports in *error what did not fit; several
- * threads may call it, for several passes; not locked.
+ * Steps the parts that are on this worker, of those whose names came with the pass (src/remote). Adds their number to
+ * *stepped, and reports in *error what did not fit. Several threads may call it, for several passes; not locked.
  */
-typedef struct wfi_pass_steps {
-    weft_status (*write)(const struct weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *names,
-                         int *owner);
-    weft_status (*run)(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass, size_t *stepped,
-                       weft_error **error);
-} wfi_pass_steps;
-void wfi_pass_steps_set(const wfi_pass_steps *steps); /* once, before an agent is opened */
+typedef weft_status wfi_pass_step_fn(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
+                                     size_t *stepped, weft_error **error);
+void wfi_pass_set_step(wfi_pass_step_fn *step); /* once, before an agent is opened */
 
 /*
  * Which passes over a context are known here to have failed: written to another worker, and read from it. So a result
@@ -66,7 +74,7 @@ void wfi_pass_steps_set(const wfi_pass_steps *steps); /* once, before an agent i
 void wfi_passes_write_failed(weft_context *context, wfi_writer *out);
 weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id *id, wfi_reader *in);
 
-/* Adds the pass's gradient of `leaf`; for `run`. WEFT_ERR_MEMORY. */
+/* Adds the pass's gradient of `leaf`; for wfi_pass_step_fn. WEFT_ERR_MEMORY. */
 weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor *leaf, weft_gradient *sum);
 
 #endif

@@ -91,7 +91,7 @@ struct wfi_dist_pass {
     weft_context_id context_id;
     wfi_pass_record record;
     unsigned flags;
-    void *step_names; /* optimizers that step at the end, for wfi_pass_steps; owned; NULL: none */
+    void *step_names; /* optimizers that step at the end, for wfi_pass_step_fn; owned; NULL: none */
     size_t step_size;
 
     wfi_mutex lock; /* guards these fields: */
@@ -154,8 +154,8 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
  * Writes the names of the parts of `optimizer`. WEFT_ERR_INVALID: it belongs to another agent; or the failure of
  * worker *owner.
  */
-weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
-                                     wfi_writer *names, int *owner);
+weft_status wfi_pass_write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names,
+                                     int *owner);
 void wfi_pass_step(wfi_dist_pass *pass); /* it has ended well here: its optimizers step, if it has any */
 /* Waits for the operations that hooks have started, as it waits for its own calls. */
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "dist/pass_impl.h"
+#include "rpc/refs/refs.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -65,11 +66,11 @@ void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
-static const wfi_pass_steps *steps; /* set before an agent is opened */
+static wfi_pass_step_fn *step_parts; /* set before an agent is opened */
 
-void wfi_pass_steps_set(const wfi_pass_steps *all)
+void wfi_pass_set_step(wfi_pass_step_fn *step)
 {
-    steps = all;
+    step_parts = step;
 }
 
 weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size)
@@ -84,11 +85,21 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
     return WEFT_OK;
 }
 
-weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
-                                     wfi_writer *names, int *owner)
+weft_status wfi_pass_write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names,
+                                     int *owner)
 {
     *owner = -1;
-    return steps ? steps->write(optimizer, agent, names, owner) : WEFT_ERR_UNSUPPORTED;
+    if (optimizer->agent != agent)
+        return WEFT_ERR_INVALID;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        wfi_rref_name name;
+        weft_status st = wfi_rref_pass(optimizer->parts[i], &name);
+        *owner = weft_rref_owner(optimizer->parts[i]);
+        if (st)
+            return st;
+        wfi_write_rref_name(names, &name);
+    }
+    return names->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 void wfi_pass_step(wfi_dist_pass *pass)
@@ -98,8 +109,9 @@ void wfi_pass_step(wfi_dist_pass *pass)
     size_t stepped = 0;
     weft_error *error = NULL;
     uint64_t began_ns = wfi_pass_observe_now(pass);
-    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, &error)
-                           : WEFT_ERR_UNSUPPORTED;
+    weft_status st = step_parts
+                         ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, &error)
+                         : WEFT_ERR_UNSUPPORTED;
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
     if (st)

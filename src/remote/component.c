@@ -17,11 +17,9 @@ static void close_remote(weft_agent *agent)
 
 const wfi_component wfi_remote_component = {.open = open_remote, .close = close_remote};
 
-static const wfi_pass_steps steps = {.write = wfi_dist_optimizer_write, .run = wfi_parts_step};
-
 /* Behind that of src/dist, which this links. */
 __attribute__((constructor)) static void join_agents(void)
 {
-    wfi_pass_steps_set(&steps);
+    wfi_pass_set_step(wfi_parts_step);
     wfi_component_add(&wfi_remote_component);
 }

@@ -9,7 +9,6 @@
 #include "remote/owners.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
-#include "value/reference.h"
 
 #include <weft/dist_optim.h>
 
@@ -361,23 +360,4 @@ double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
     return optimizer ? atomic_load(&optimizer->lr) : 0;
-}
-
-/* ---- Taken along by a pass --------------------------------------------------------------------------------------- */
-
-weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out,
-                                     int *owner)
-{
-    *owner = -1;
-    if (optimizer->agent != agent)
-        return WEFT_ERR_INVALID;
-    for (size_t i = 0; i < optimizer->count; i++) {
-        wfi_rref_name name;
-        weft_status st = wfi_rref_pass(optimizer->parts[i], &name);
-        *owner = weft_rref_owner(optimizer->parts[i]);
-        if (st)
-            return st;
-        wfi_write_rref_name(out, &name);
-    }
-    return out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }

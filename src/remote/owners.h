@@ -1,25 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owners.h - a distributed optimizer, and calls to all its owners; for optimizer.c and state.c. */
+/* owners.h - calls to all owners of a distributed optimizer (dist/pass.h); for optimizer.c and state.c. */
 #ifndef WFI_REMOTE_OWNERS_H
 #define WFI_REMOTE_OWNERS_H
 
-#include "base/handle.h"
-#include "rpc/agent/agent.h"
-
-#include <weft/dist_optim.h>
-
-#include <stdatomic.h>
-
-struct weft_dist_optimizer {
-    wfi_handle handle;
-    atomic_int refs;
-    weft_agent *agent;               /* referenced */
-    const weft_optimizer_type *type; /* the user's, or weft's own */
-    _Atomic double lr;               /* the last rate that all owners took */
-    _Atomic uint64_t sets;           /* number of states that were sent to owners */
-    weft_rref **parts;               /* handles of the owners' optimizers */
-    size_t count;
-};
+#include "dist/pass.h"
 
 /* A call to each owner; the handle of its part becomes the first argument. */
 typedef struct wfi_owner_calls {

@@ -33,12 +33,6 @@ void wfi_spec_write(const weft_optimizer_spec *spec, wfi_writer *out);
 weft_error *wfi_spec_read(const weft_agent *agent, const void *bytes, size_t size, weft_optimizer_spec *out);
 
 /*
- * Writes the names of the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it belongs to another
- * agent; or the failure of worker *owner.
- */
-weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out,
-                                     int *owner);
-/*
  * The named parts that are on this worker step with the gradients of a pass, which has ended well here.
  * WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may stay NULL.
  */
