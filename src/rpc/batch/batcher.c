@@ -273,22 +273,14 @@ static void join(weft_call *call)
     wfi_batch_arrived(call, call->span.ready_ns);
 }
 
-static void withdraw_queued(weft_call *call, weft_status why, const char *text)
+static weft_error *admit(weft_call *call)
 {
-    leave_batcher(call);
-    wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
+    call->arguments->options =
+        (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
+    return wfi_batch_admit(call);
 }
 
-static void choose_places(weft_call *call, wfi_decode_options *options)
-{
-    *options = (wfi_decode_options){.place = wfi_batch_place, .place_arg = call, .expect = wfi_batch_expect};
-}
-
-static const wfi_runner_ops runner_ops = {.admit = wfi_batch_admit,
-                                          .options = choose_places,
-                                          .ready = join,
-                                          .leave = leave_batcher,
-                                          .withdraw = withdraw_queued};
+static const wfi_runner_ops runner_ops = {.admit = admit, .ready = join, .leave = leave_batcher};
 
 /* ---- A component of the agent ------------------------------------------------------------------------------------ */
 

@@ -26,8 +26,10 @@ void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
     fail_cancellation(call, why, text);
     wfi_children_cancel(call, why, text);
     wfi_order_skip(call);
-    if (call->queued && call->stage == WFI_SERVE_SERVING)
-        wfi_runner_of(call->function)->ops->withdraw(call, why, text);
+    if (call->queued && call->stage == WFI_SERVE_SERVING) {
+        wfi_runner_of(call->function)->ops->leave(call);
+        wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
+    }
 }
 
 static void deadline_passed(wfi_timer *timer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - refuses calls without allocating memory for them: the budget is exhausted, or memory is out.
+ * refuse.c - refuses calls: with an error, or, if the budget is exhausted or memory is out, without allocating memory.
  *
  * Every call is answered, and an answer is kept until the caller has acknowledged it. A caller that acknowledges
  * nothing and keeps calling could make this worker store any number of refusals. So when the budget is exhausted one
@@ -15,6 +15,8 @@
 #include "rpc/agent/budget.h"
 
 #include <string.h>
+
+/* ---- Without memory ---------------------------------------------------------------------------------------------- */
 
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from)
 {
@@ -64,4 +66,38 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_mem
 void wfi_refusals_forget(weft_agent *agent, int rank)
 {
     memset(&agent->peers[rank].refused, 0, sizeof agent->peers[rank].refused);
+}
+
+/* ---- With an error ----------------------------------------------------------------------------------------------- */
+
+static void refuse_task(wfi_task *task)
+{
+    weft_call *call = wfi_container_of(task, weft_call, task);
+    call->responder->respond(call);
+}
+
+void wfi_serve_withdraw(weft_call *call, weft_error *error)
+{
+    wfi_order_leave(call);
+    call->error = error;
+    call->task.run = refuse_task;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
+}
+
+void wfi_serve_turn_away(weft_call *call)
+{
+    wfi_serve_withdraw(
+        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
+}
+
+void wfi_serve_refuse(weft_call *call, weft_error *error)
+{
+    wfi_order_leave(call);
+    call->error = error;
+    call->stage = WFI_SERVE_SERVING;
+    call->span.ready_ns = wfi_net_now(call->agent->net);
+    call->holds += 2; /* as in wfi_serve_run */
+    call->task.run = refuse_task;
+    call->task.urgency = WFI_NORMAL;
+    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
 }

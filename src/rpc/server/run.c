@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - queues a call whose arguments have arrived, and runs its handler; or refuses the call. */
+/* run.c - queues a call whose arguments have arrived, and runs its handler. */
 #include "rpc/server/server.h"
 
 #include "base/threads.h"
 #include "rpc/agent/budget.h"
-
-static void refuse_task(wfi_task *task)
-{
-    weft_call *call = wfi_container_of(task, weft_call, task);
-    call->responder->respond(call);
-}
 
 /* The handler has deferred its call and returned. Other threads may have finished the call meanwhile. The hold of the
  * handler task (wfi_serve_run) keeps the call's memory. While `deferred` is set no other thread uses the arguments
@@ -92,7 +86,7 @@ void wfi_serve_handler_task(wfi_task *task)
         call->error = wfi_land_when_run(call);
     if (call->error) {
         end_turn(call);
-        refuse_task(task);
+        call->responder->respond(call);
     } else {
         run_wanted(call);
     }
@@ -137,32 +131,4 @@ void wfi_serve_run(weft_call *call)
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = wfi_serve_urgency(call->function);
     wfi_order_run(call);
-}
-
-/* ---- Refusing ---------------------------------------------------------------------------------------------------- */
-
-void wfi_serve_withdraw(weft_call *call, weft_error *error)
-{
-    wfi_order_leave(call);
-    call->error = error;
-    call->task.run = refuse_task;
-    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
-}
-
-void wfi_serve_turn_away(weft_call *call)
-{
-    wfi_serve_withdraw(
-        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
-}
-
-void wfi_serve_refuse(weft_call *call, weft_error *error)
-{
-    wfi_order_leave(call);
-    call->error = error;
-    call->stage = WFI_SERVE_SERVING;
-    call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->holds += 2; /* as in wfi_serve_run */
-    call->task.run = refuse_task;
-    call->task.urgency = WFI_NORMAL;
-    wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
 }

@@ -184,8 +184,6 @@ static void take_in(weft_call *call, wfi_reader *body)
     arguments->user_places = function->land && !(function->flags & WEFT_FUNCTION_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
-    else if (runner)
-        runner->ops->options(call, &arguments->options);
     arguments->options.takes_linked = call->link != NULL;
     wfi_inbound_start(arguments, body);
 }

@@ -26,12 +26,10 @@
  * How calls of one function are served if they are batched (wfi_runner_of). All [agent lock]; no slot is NULL.
  */
 typedef struct wfi_runner_ops {
-    weft_error *(*admit)(weft_call *call); /* before arguments are received: returns NULL, or why it is refused */
-    void (*options)(weft_call *call, wfi_decode_options *options); /* sets where its arguments are to be stored */
+    /* Before arguments are received: returns NULL, or why it is refused. Sets where they are to be stored. */
+    weft_error *(*admit)(weft_call *call);
     void (*ready)(weft_call *call); /* all its arguments have arrived: the runner takes the call over */
-    void (*leave)(weft_call *call); /* it was admitted, but its arguments failed */
-    /* The call waits for its batch, and its answer is no longer needed. */
-    void (*withdraw)(weft_call *call, weft_status why, const char *text);
+    void (*leave)(weft_call *call); /* it was admitted, but its arguments failed, or its answer is no longer needed */
 } wfi_runner_ops;
 
 /*
