@@ -92,11 +92,13 @@ static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link *
     wfi_link *link = make_link(source);
     if (!link)
         return WEFT_ERR_MEMORY;
+    *out = link;
+    if (!peer)
+        return WEFT_OK;
     int rank = wfi_peer_rank(peer);
     wfi_mutex_lock(&context->lock);
     bool over = context->over;
     wfi_mutex_unlock(&context->lock);
-    *out = link;
     if (over)
         return WEFT_ERR_STATE;
     link->calls = true;
@@ -166,10 +168,9 @@ static void write(wfi_link *link, wfi_writer *blob)
     wfi_write_bytes(blob, link->source->path->bytes, link->source->path->size);
 }
 
-static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
+static bool replied(wfi_link *link, wfi_reader *blob)
 {
     weft_context *context = link->context;
-    (void)peer;
     link->theirs = wfi_read_u64(blob);
     uint16_t count = wfi_read_u16(blob);
     for (uint16_t i = 0; i < count && !blob->failed; i++) {
@@ -227,15 +228,6 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
     context->served++;
     context->quiet = false;
     wfi_contexts_ask_later(wfi_contexts_of(agent));
-    return WEFT_OK;
-}
-
-static weft_status here(wfi_link_source *source, wfi_link **out)
-{
-    *out = make_link(source);
-    if (!*out)
-        return WEFT_ERR_MEMORY;
-    (*out)->peer = wfi_agent_rank(source->context->agent);
     return WEFT_OK;
 }
 
@@ -298,7 +290,6 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
                                   .write = write,
                                   .replied = replied,
                                   .arrived = arrived,
-                                  .here = here,
                                   .receive = receive,
                                   .free = free_link,
                                   .admit = wfi_pass_admit};

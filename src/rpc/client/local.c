@@ -203,7 +203,7 @@ weft_status wfi_local_prepare(wfi_request *request, const wfi_call_spec *spec)
     call->responder = &responder;
     call->function = wfi_function_find(request->agent, spec->function);
     weft_status st = wfi_values_create(spec->arguments, &call->args);
-    return !st && spec->source ? wfi_links_get()->here(spec->source, &call->link) : st;
+    return !st && spec->source ? wfi_links_get()->open(spec->source, NULL, &call->link) : st;
 }
 
 /* The values of the references among its arguments were made, or will never be. [agent lock] */

@@ -83,7 +83,7 @@ static bool read_link(wfi_request *call, wfi_reader *reader)
     wfi_reader blob;
     const uint8_t *bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &size);
     wfi_reader_init(&blob, bytes, size);
-    return !reader->failed && call->link && wfi_links_get()->replied(call->link, call->peer, &blob);
+    return !reader->failed && call->link && wfi_links_get()->replied(call->link, &blob);
 }
 
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)

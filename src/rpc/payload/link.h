@@ -9,7 +9,7 @@
  *            for each item receive
  *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free;
  *            for each item is_linked, send
- *   both     here, for a call to this worker itself: there is only one graph, so nothing is linked
+ *   both     open without a peer, for a call to this worker itself: there is only one graph, so nothing is linked
  *
  * A link is one side of one attempt of a call. A source is the caller's side of all attempts of one call: the context
  * that the tape records into, and the call's place in the order of that tape. A source is reference-counted.
@@ -36,19 +36,18 @@ typedef struct wfi_links {
     bool (*is_linked)(const void *source, const weft_tensor *tensor);
     const wfi_link_source *(*source)(const wfi_link *link);
 
-    /* Begins the caller's side. [agent lock] */
+    /* Begins the caller's side. [agent lock] `peer` NULL: a call to this worker itself, not locked. */
     weft_status (*open)(wfi_link_source *source, wfi_peer *peer, wfi_link **out);
     /* Numbers the recorded tensors of the next message, in their order, from *first on. If `first` is NULL, `write`
      * writes the first number. [agent lock] */
     weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first);
     void (*write)(wfi_link *link, wfi_writer *blob); /* writes the link's part of the message. [agent lock] */
     /* Reads the blob of a reply. Returns false if it is malformed. [agent lock] */
-    bool (*replied)(wfi_link *link, wfi_peer *peer, wfi_reader *blob);
+    bool (*replied)(wfi_link *link, wfi_reader *blob);
 
     /* Begins the callee's side. WEFT_ERR_STATE if the context is over, WEFT_ERR_PROTOCOL, WEFT_ERR_MEMORY.
      * [agent lock] */
     weft_status (*arrived)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
-    weft_status (*here)(wfi_link_source *source, wfi_link **out); /* for a call to this worker itself. Not locked */
 
     /* Replaces the tensors at `places` among all tensors of `values` by recorded ones. Their numbers begin with
      * `first` (0: as the blob said). [agent lock] */
