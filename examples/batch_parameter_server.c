@@ -132,7 +132,7 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
 
 static int serve(workload *work, weft_module *model)
 {
-    const weft_optimizer_spec how = {.lr = work->lr, .average = true, .sgd.momentum = 0.9};
+    const weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = work->lr, .average = true, .sgd.momentum = 0.9};
     server s = {.work = work,
                 .model = model,
                 .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -148,7 +148,7 @@ static int serve(workload *work, weft_module *model)
     };
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    s.sgd = weft_sgd_create(weft_module_parameters(model), &how, NULL);
+    s.sgd = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
     s.gone = calloc((size_t)work->trainers + 1, sizeof *s.gone);
     s.waiting = calloc((size_t)work->trainers + 1, sizeof(weft_call *));
     weft_status st = s.sgd && s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;

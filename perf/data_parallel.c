@@ -147,7 +147,8 @@ static bool open_rig(rig *r, const settings *o, weft_agent *agent)
     if (!r->model || !r->x || !r->target)
         return workers_complain("the model", WEFT_ERR_MEMORY, NULL);
     weft_status st = weft_tensor_fill_normal(r->x, 1 + (uint64_t)weft_agent_rank(agent), 0, 1);
-    r->sgd = weft_sgd_create(weft_module_parameters(r->model), &(weft_optimizer_spec){.lr = 1e-3}, NULL);
+    r->sgd = weft_optimizer_create(weft_module_parameters(r->model),
+                                   &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1e-3}, NULL);
     return !st && r->sgd ? open_groups(r) == WEFT_OK : workers_complain("the optimizer", WEFT_ERR_MEMORY, NULL);
 }
 

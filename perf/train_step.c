@@ -86,12 +86,12 @@ static void open_sequence(bench *b)
 
 static void open_model(bench *b, int64_t batch)
 {
-    weft_optimizer_spec sgd = {.lr = 0.001, .sgd.momentum = 0.9};
+    weft_optimizer_spec sgd = {.type = &weft_sgd_type, .lr = 0.001, .sgd.momentum = 0.9};
     b->model = b->kind == CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
     b->x = uniform(b->kind == CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64), 1, false);
     b->target = labels(b->kind, batch);
     if (b->model)
-        b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd, NULL);
+        b->optimizer = weft_optimizer_create(weft_module_parameters(b->model), &sgd, NULL);
 }
 
 static bool bench_open(bench *b, int kind, int64_t batch)

@@ -40,7 +40,8 @@ cart_learner *cart_learner_create(const cart_settings *set)
     l->episode = -1;
     l->policy = policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS));
     if (l->policy)
-        l->adam = weft_adam_create(weft_module_parameters(l->policy), &(weft_optimizer_spec){.lr = set->lr}, NULL);
+        l->adam = weft_optimizer_create(weft_module_parameters(l->policy),
+                                        &(weft_optimizer_spec){.type = &weft_adam_type, .lr = set->lr}, NULL);
     l->tracks = calloc((size_t)set->world_size, sizeof *l->tracks);
     for (int64_t rank = 1; rank < set->world_size && l->tracks; rank++) {
         track *k = &l->tracks[rank];

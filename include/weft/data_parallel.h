@@ -9,8 +9,8 @@
  *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL);
  *         if (st)
  *             return st;
- *         weft_optimizer_spec spec = {.lr = 0.05};
- *         weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &spec, NULL);
+ *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
+ *         weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model), &spec, NULL);
  *         for (int i = 0; i < 100 && !st; i++) {
  *             weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = (uint64_t)i});
  *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));

@@ -9,8 +9,8 @@
  *
  *     weft_status train(weft_tensors parameters, weft_gradients gradients)
  *     {
- *         weft_optimizer *sgd = weft_sgd_create(
- *             parameters, &(weft_optimizer_spec){.lr = 0.1, .sgd.momentum = 0.9}, NULL);
+ *         weft_optimizer *sgd = weft_optimizer_create(
+ *             parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
  *         if (!sgd)
  *             return WEFT_ERR_INVALID;
  *         weft_status st = weft_optimizer_apply(sgd, gradients); // [i] belongs to parameters[i]
@@ -66,8 +66,8 @@ typedef enum weft_update {
 
 /*
  * OPTIONS of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the default
- * in its description, so an option whose default is not 0 cannot be 0. The formulas are with the functions, such as
- * weft_sgd_create.
+ * in its description, so an option whose default is not 0 cannot be 0. The formulas are with the types, such as
+ * weft_sgd_type.
  */
 
 typedef struct weft_sgd_options {
@@ -124,7 +124,7 @@ typedef struct weft_adamax_options {
  * weft_adamw_type, and so on, `own` for a custom type. Setting others is an error that names the option.
  */
 typedef struct weft_optimizer_spec {
-    const weft_optimizer_type *type; /* for example &weft_sgd_type; weft_sgd_create and others set it themselves */
+    const weft_optimizer_type *type; /* for example &weft_sgd_type; a custom type: weft/optimizer_type.h */
     double lr;                       /* the learning rate, finite and >= 0; 0 takes the default of the type */
     bool has_lr;                     /* use lr as it is, even if it is 0, as in a warm-up */
     bool maximize;                   /* ascend the gradient */
@@ -146,12 +146,6 @@ typedef struct weft_optimizer_spec {
 
 /* --- weft's own types --- */
 /*
- * Each has a type, for weft_optimizer_spec.type, and a function that makes an optimizer of it, as
- * weft_optimizer_create does; the spec's type is then NULL or this one. `spec` NULL takes all defaults, except for SGD,
- * which has no default rate.
- */
-
-/*
  * Stochastic gradient descent with momentum (Sutskever, Martens, Dahl, Hinton, ICML 2013), as PyTorch's SGD. Here p is
  * a parameter, g the sum of its gradients, and v its velocity (state "momentum_buffer", with momentum):
  *
@@ -161,7 +155,6 @@ typedef struct weft_optimizer_spec {
  * Sparse gradients: without momentum and weight_decay. An lr of 0 means a rate of 0.
  */
 WEFT_API extern const weft_optimizer_type weft_sgd_type;
-WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error);
 
 /*
  * Adam (Kingma, Ba, ICLR 2015), as PyTorch's Adam; lr 1e-3. In step t of a parameter, counted from 1:
@@ -176,13 +169,10 @@ WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_opt
  * correction. With amsgrad the largest v is kept by row.
  */
 WEFT_API extern const weft_optimizer_type weft_adam_type;
-WEFT_API weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error);
 
 /* AdamW (Loshchilov, Hutter, ICLR 2019), as PyTorch's AdamW: p -= lr weight_decay p comes first, in place of Adam's
  * weight decay, which passes through m and v. Otherwise as Adam. */
 WEFT_API extern const weft_optimizer_type weft_adamw_type;
-WEFT_API weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                           weft_error **error);
 
 /*
  * Adagrad (Duchi, Hazan, Singer, JMLR 2011), as PyTorch's Adagrad; lr 1e-2. In step t of a parameter, counted from 1:
@@ -192,8 +182,6 @@ WEFT_API weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_o
  * State: "step", "sum" (s). Sparse gradients: without weight_decay; rows that they do not name are stepped with g = 0.
  */
 WEFT_API extern const weft_optimizer_type weft_adagrad_type;
-WEFT_API weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                             weft_error **error);
 
 /*
  * RMSprop (Tieleman, Hinton, Coursera lecture 6.5, 2012), as PyTorch's RMSprop; lr 1e-2:
@@ -205,8 +193,6 @@ WEFT_API weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft
  * only.
  */
 WEFT_API extern const weft_optimizer_type weft_rmsprop_type;
-WEFT_API weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                             weft_error **error);
 
 /*
  * Rprop, resilient backpropagation (Riedmiller, Braun, ICNN 1993), as PyTorch's Rprop. lr is the length of the first
@@ -219,8 +205,6 @@ WEFT_API weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft
  * never stepped. Dense gradients only.
  */
 WEFT_API extern const weft_optimizer_type weft_rprop_type;
-WEFT_API weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                           weft_error **error);
 
 /*
  * Adadelta (Zeiler, arXiv:1212.5701), as PyTorch's Adadelta; lr 1:
@@ -231,8 +215,6 @@ WEFT_API weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_o
  * State: "step", "square_avg" (s), "acc_delta" (u). Dense gradients only.
  */
 WEFT_API extern const weft_optimizer_type weft_adadelta_type;
-WEFT_API weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                              weft_error **error);
 
 /*
  * Adamax (Kingma, Ba, ICLR 2015, section 7.1), as PyTorch's Adamax; lr 2e-3. In step t of a parameter, counted from 1:
@@ -243,8 +225,6 @@ WEFT_API weft_optimizer *weft_adadelta_create(weft_tensors parameters, const wef
  * State: "step", "exp_avg" (m), "exp_inf" (u). Dense gradients only.
  */
 WEFT_API extern const weft_optimizer_type weft_adamax_type;
-WEFT_API weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                            weft_error **error);
 
 /* --- making, and groups of parameters --- */
 /*

@@ -118,7 +118,7 @@ static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, co
 static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *given, weft_optimizer **out)
 {
     if (given == NULL)
-        return weft_error_create(WEFT_ERR_INVALID, "the options are NULL");
+        return weft_error_create(WEFT_ERR_INVALID, "spec is NULL: pass one with a type, such as &weft_sgd_type");
     weft_optimizer_spec spec = *given;
     weft_error *error = wfi_spec_complete(&spec);
     if (error != NULL)
@@ -146,65 +146,6 @@ weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimi
         wfi_error_give(error, found);
     }
     return optimizer;
-}
-
-/* An optimizer of that type, whatever the spec has: NULL, or not this type. */
-static weft_optimizer *create_of(const weft_optimizer_type *type, weft_tensors parameters,
-                                 const weft_optimizer_spec *spec, weft_error **error)
-{
-    weft_optimizer_spec typed = spec == NULL ? (weft_optimizer_spec){0} : *spec;
-    if (typed.type != NULL && typed.type != type) {
-        const char *other = typed.type->name == NULL ? "without a name" : typed.type->name;
-        wfi_error_fail(error, WEFT_ERR_INVALID, "an optimizer of type %s: the type in its spec is %s", type->name,
-                       other);
-        return NULL;
-    }
-    typed.type = type;
-    return weft_optimizer_create(parameters, &typed, error);
-}
-
-weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    if (spec == NULL) { /* a rate of 0 is never intended */
-        wfi_error_fail(error, WEFT_ERR_INVALID, "weft_sgd_create: spec is NULL; SGD has no default rate: set its lr");
-        return NULL;
-    }
-    return create_of(&weft_sgd_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_adam_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_adamw_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_adagrad_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_rmsprop_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_rprop_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_adadelta_type, parameters, spec, error);
-}
-
-weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
-{
-    return create_of(&weft_adamax_type, parameters, spec, error);
 }
 
 /* That a group's spec says of the optimizer as a whole what the first group's does. */

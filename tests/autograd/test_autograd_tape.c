@@ -120,8 +120,11 @@ static void a_step_is_noticed(weft_optimizer *optimizer, weft_tensor *x)
 static void tape_optimizers_step_is_noticed(void **state)
 {
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
-    a_step_is_noticed(weft_sgd_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.lr = 0.1}, NULL), x);
-    a_step_is_noticed(weft_adam_create((weft_tensors){&x, 1}, NULL, NULL), x);
+    a_step_is_noticed(
+        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL),
+        x);
+    a_step_is_noticed(
+        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL), x);
     weft_tensor_unref(x);
 }
 

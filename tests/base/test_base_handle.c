@@ -253,7 +253,8 @@ static void module_twice(void)
 static weft_optimizer *make_optimizer(void)
 {
     weft_tensor *x = make_tensor();
-    weft_optimizer *optimizer = weft_sgd_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.lr = 0.1}, NULL);
+    weft_optimizer *optimizer =
+        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     weft_tensor_unref(x);
     MUST(optimizer);
     return optimizer;

@@ -138,8 +138,10 @@ static void train(weft_agent *agent, void *arg)
     model m = make_model((uint64_t)me * 100 + 7), whole = make_model(7); /* member 0's is what all get */
     weft_data_parallel *parallel = make_parallel(group, &m, s);
     weft_tensors parameters = weft_module_parameters(m.all), of_whole = weft_module_parameters(whole.all);
-    weft_optimizer *sgd = weft_sgd_create(parameters, &(weft_optimizer_spec){.lr = 0.1}, NULL);
-    weft_optimizer *sgd_whole = weft_sgd_create(of_whole, &(weft_optimizer_spec){.lr = 0.1}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
+    weft_optimizer *sgd_whole =
+        weft_optimizer_create(of_whole, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     weft_tensor *sums[6] = {0};
     double room = s->options.reduce ? 0.05 : 1e-9;
     MUST(parameters.count == 6);

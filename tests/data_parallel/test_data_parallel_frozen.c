@@ -162,8 +162,9 @@ static void thawed_in_stages(weft_agent *agent, void *arg)
 {
     member me = open_member(agent, (weft_data_parallel_options){0});
     double mean = (double)(me.size + 1) / 2;
-    weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(me.module),
-                                          &(weft_optimizer_spec){.lr = 0.5, .sgd.momentum = 0.5}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create(weft_module_parameters(me.module),
+                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5, .sgd.momentum = 0.5}, NULL);
     for (int stage = 0; stage < 4; stage++) {
         for (int pass = 0; pass < 3; pass++) {
             weft_tape *t = run_pass(&me);

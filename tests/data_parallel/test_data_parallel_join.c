@@ -157,8 +157,9 @@ static void epochs(weft_agent *agent, void *arg)
     const scene *s = arg;
     member me = open_member(agent, s);
     weft_tensors parameters = weft_module_parameters(me.module);
-    weft_optimizer *sgd = weft_sgd_create(
-        parameters, &(weft_optimizer_spec){.lr = 0.01, .sgd.momentum = s->has_momentum ? 0.9 : 0}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(
+        parameters,
+        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.01, .sgd.momentum = s->has_momentum ? 0.9 : 0}, NULL);
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         weft_tensor *mine[VECTORS + 1];
         for (int step = 0; step < s->passes[epoch][me.index]; step++) {

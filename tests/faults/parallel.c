@@ -237,8 +237,9 @@ static void choose_options(session *s)
 static weft_optimizer *make_optimizer(const session *s, const model *m)
 {
     double momentum = prng_mix(s->lane->seed + 4) % 2 ? 0.5 : 0;
-    weft_optimizer *made = weft_sgd_create(weft_module_parameters(m->all),
-                                           &(weft_optimizer_spec){.lr = 0.05, .sgd.momentum = momentum}, NULL);
+    weft_optimizer *made = weft_optimizer_create(
+        weft_module_parameters(m->all),
+        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = momentum}, NULL);
     MUST(made);
     return made;
 }

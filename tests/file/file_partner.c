@@ -62,7 +62,7 @@ static weft_module *make_module(void)
 static weft_optimizer *make_optimizer(weft_module *module)
 {
     weft_tensors p = weft_module_parameters(module);
-    weft_optimizer *adam = weft_adam_create(p, NULL, NULL);
+    weft_optimizer *adam = weft_optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
     must(weft_optimizer_apply(adam, (weft_gradients){g, 2}) == WEFT_OK, "step");
     return adam;

@@ -49,7 +49,7 @@ static weft_status save(const char *path, bool optimizer)
 {
     weft_module *module = weft_linear_create(IN, OUT, false, 1, NULL);
     weft_tensors p = weft_module_parameters(module);
-    weft_optimizer *adam = weft_adam_create(p, NULL, NULL);
+    weft_optimizer *adam = weft_optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
     weft_error *error = NULL;
     assert_int_equal(weft_optimizer_apply(adam, (weft_gradients){g, 2}), WEFT_OK);

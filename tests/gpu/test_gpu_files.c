@@ -102,10 +102,10 @@ static void step(weft_module *model, weft_optimizer *optimizer, weft_device devi
 static void optimizers_are_saved_from_and_loaded_to_a_device(void **state)
 {
     weft_module *here = model_on(cpu, 5), *there = model_on(gpu, 5), *resumed = model_on(gpu, 5);
-    const weft_optimizer_spec how = {.lr = 0.1, .sgd.momentum = 0.9};
-    weft_optimizer *sgd_here = weft_sgd_create(weft_module_parameters(here), &how, NULL),
-                   *sgd_there = weft_sgd_create(weft_module_parameters(there), &how, NULL),
-                   *sgd_resumed = weft_sgd_create(weft_module_parameters(resumed), &how, NULL);
+    const weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9};
+    weft_optimizer *sgd_here = weft_optimizer_create(weft_module_parameters(here), &how, NULL),
+                   *sgd_there = weft_optimizer_create(weft_module_parameters(there), &how, NULL),
+                   *sgd_resumed = weft_optimizer_create(weft_module_parameters(resumed), &how, NULL);
     step(here, sgd_here, cpu, 1);
     step(there, sgd_there, gpu, 1);
     assert_int_equal(weft_optimizer_save(sgd_here, here_path, NULL), WEFT_OK);

@@ -43,7 +43,8 @@ static weft_tensor *loss_of(weft_tape *t, weft_module *model, weft_tensor *x)
 /* The losses, and the gradients of the first input. */
 static void train(weft_module *model, double *losses, double *gradient)
 {
-    weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &(weft_optimizer_spec){.lr = 0.5}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model),
+                                                &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5}, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t =
             weft_tape_open(&(weft_tape_options){.record = true, .mode = WEFT_MODE_TRAIN, .seed = (uint64_t)step + 1});

@@ -424,7 +424,8 @@ static double train(weft_stream *stream, bool changes)
                             weft_linear_create(5, 3, false, 2, NULL)};
     weft_module *model = weft_sequential_create(parts, 3, NULL);
     assert_int_equal(weft_module_to_device(model, gpu), WEFT_OK);
-    weft_optimizer *adam = weft_adam_create(weft_module_parameters(model), NULL, NULL);
+    weft_optimizer *adam =
+        weft_optimizer_create(weft_module_parameters(model), &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     const int64_t classes[] = {0, 2, 1, 1};
     weft_tensor *x = to(floats(WEFT_SHAPE(4, 6), -12), gpu), *target = to(integers(WEFT_SHAPE(4), classes), gpu);
     double loss = 0;

@@ -17,7 +17,8 @@ static void follow(const char *name, weft_module *net, weft_dtype dtype, weft_sh
     assert_int_equal(weft_module_to(net, dtype), WEFT_OK);
     follow_fill(net);
     weft_tensors parameters = weft_module_parameters(net);
-    weft_optimizer *sgd = weft_sgd_create(parameters, &(weft_optimizer_spec){.lr = lr, .sgd.momentum = 0.9}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(
+        parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = lr, .sgd.momentum = 0.9}, NULL);
     weft_tensor *x = formula_tensor(images, dtype, 1),
                 *target = weft_tensor_empty(WEFT_SHAPE(images.dims[0]), WEFT_DTYPE_INT64);
     formula_fill_below(target, 2, classes);

@@ -86,7 +86,8 @@ static weft_status build_and_train(void)
     weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     if (net != NULL)
         sgd =
-            weft_sgd_create(weft_module_parameters(net), &(weft_optimizer_spec){.lr = 0.1, .sgd.momentum = 0.9}, NULL);
+            weft_optimizer_create(weft_module_parameters(net),
+                                  &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
     if (sgd != NULL && x != NULL && target != NULL)
         status = train(net, sgd, x, target);
     weft_tensor_unref(target);
@@ -129,7 +130,8 @@ static weft_status build_and_learn(void)
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer *adam = NULL;
     if (net != NULL)
-        adam = weft_adam_create(weft_module_parameters(net), &(weft_optimizer_spec){.adam.amsgrad = true}, NULL);
+        adam = weft_optimizer_create(weft_module_parameters(net),
+                                     &(weft_optimizer_spec){.type = &weft_adam_type, .adam.amsgrad = true}, NULL);
     if (adam != NULL && x != NULL)
         status = learn(net, adam, x);
     weft_optimizer_unref(adam);
@@ -183,7 +185,8 @@ static weft_status build_and_read(void)
     weft_tensor *index = weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_INT64);
     weft_optimizer *sgd = NULL;
     if (take_parameters(&r, r.embedding) && take_parameters(&r, r.lstm) && take_parameters(&r, r.bag))
-        sgd = weft_sgd_create((weft_tensors){r.parameters, r.count}, &(weft_optimizer_spec){.lr = 0.1}, NULL);
+        sgd = weft_optimizer_create((weft_tensors){r.parameters, r.count},
+                                    &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     if (index != NULL)
         formula_fill_below(index, 4, 7);
     if (sgd != NULL && index != NULL)

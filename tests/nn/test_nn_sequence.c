@@ -271,8 +271,8 @@ static void follow(const cases *c, bool sparse)
     model m = model_of(c, sparse);
     const cases_field *losses = cases_get(c, "losses");
     int64_t rows = cases_int(c, "sizes", 0);
-    weft_optimizer *sgd =
-        weft_sgd_create((weft_tensors){m.parameters, m.count}, &(weft_optimizer_spec){.lr = 0.5}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){m.parameters, m.count},
+                                                &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5}, NULL);
     assert_int_equal(losses->count, 20);
     for (size_t step = 0; step < losses->count; step++) {
         weft_tensor *text =

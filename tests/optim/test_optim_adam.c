@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+static const weft_optimizer_spec plain = {.type = &weft_adam_type};
+
 #define COUNT 16
 #define STEPS 1000
 
@@ -32,7 +34,9 @@ static void run_against_definition(const weft_optimizer_spec *given, const weft_
     double p[COUNT], g[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, top[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
     weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
-    weft_optimizer *adam = weft_adam_create((weft_tensors){&parameter, 1}, given, NULL);
+    weft_optimizer_spec typed = *given;
+    typed.type = &weft_adam_type;
+    weft_optimizer *adam = weft_optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
     assert_non_null(adam);
     assert_true(weft_optimizer_lr(adam) == meant->lr);
     for (int i = 0; i < COUNT; i++)
@@ -69,7 +73,6 @@ static void adam_follows_its_definition(void **state)
 static void adam_zero_fields_take_pytorchs_defaults(void **state)
 {
     const weft_optimizer_spec defaults = {.lr = 1e-3, .adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
-    run_against_definition(NULL, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
     run_against_definition(&(weft_optimizer_spec){0}, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
 }
 
@@ -80,9 +83,9 @@ static void adam_average_divides_by_the_accumulations(void **state)
                        *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 4);
     double after[3];
     for (int k = 0; k < 3; k++) {
-        weft_optimizer_spec o = {.lr = 0.5, .average = k == 0, .adam.eps = 1};
+        weft_optimizer_spec o = {.type = &weft_adam_type, .lr = 0.5, .average = k == 0, .adam.eps = 1};
         p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
-        weft_optimizer *adam = weft_adam_create((weft_tensors){&p[k], 1}, &o, NULL);
+        weft_optimizer *adam = weft_optimizer_create((weft_tensors){&p[k], 1}, &o, NULL);
         assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
         if (k < 2)
             assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
@@ -120,15 +123,17 @@ static void adam_refuses_and_changes_nothing(void **state)
                                          {.adam.amsgrad = NAN},
                                          {.sgd.momentum = 0.5},
                                          {.own = {1}},
-                                         {.type = &weft_adamw_type},
                                          {.pin_timeout_ms = -2}};
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_null(weft_adam_create((weft_tensors){p, 1}, &wrong[i], NULL));
-    assert_null(weft_adam_create((weft_tensors){NULL, 0}, NULL, NULL));
-    assert_null(weft_adam_create((weft_tensors){p, 2}, NULL, NULL));
-    assert_null(weft_adam_create((weft_tensors){&integers, 1}, NULL, NULL));
-    assert_null(weft_adam_create((weft_tensors){&turned, 1}, NULL, NULL));
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 1}, NULL, NULL);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        weft_optimizer_spec typed = wrong[i];
+        typed.type = &weft_adam_type;
+        assert_null(weft_optimizer_create((weft_tensors){p, 1}, &typed, NULL));
+    }
+    assert_null(weft_optimizer_create((weft_tensors){NULL, 0}, &plain, NULL));
+    assert_null(weft_optimizer_create((weft_tensors){p, 2}, &plain, NULL));
+    assert_null(weft_optimizer_create((weft_tensors){&integers, 1}, &plain, NULL));
+    assert_null(weft_optimizer_create((weft_tensors){&turned, 1}, &plain, NULL));
+    weft_optimizer *adam = weft_optimizer_create((weft_tensors){p, 1}, &plain, NULL);
     assert_int_equal(weft_optimizer_step(adam), WEFT_ERR_STATE);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&turned, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_set_lr(adam, -1), WEFT_ERR_INVALID);
@@ -145,7 +150,8 @@ static void adam_steps_a_parameter_without_elements(void **state)
                         weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT64)};
     weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
                         weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 3)};
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 0.25}, NULL);
+    weft_optimizer *adam =
+        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.25}, NULL);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){g, 2}), WEFT_OK);
     assert_int_equal(weft_optimizer_step(adam), WEFT_OK);
     assert_true(fabs(weft_tensor_get_f64(p[1], 0) + 0.25) <
@@ -165,8 +171,8 @@ static void adam_steps_a_large_parameter_as_its_parts(void **state)
     weft_tensor *piece = weft_tensor_narrow(copy, 0, large - part, part);
     weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32);
     weft_tensor *piece_of_g = weft_tensor_narrow(g, 0, large - part, part);
-    weft_optimizer *of_whole = weft_adam_create((weft_tensors){&whole, 1}, NULL, NULL);
-    weft_optimizer *of_piece = weft_adam_create((weft_tensors){&piece, 1}, NULL, NULL);
+    weft_optimizer *of_whole = weft_optimizer_create((weft_tensors){&whole, 1}, &plain, NULL);
+    weft_optimizer *of_piece = weft_optimizer_create((weft_tensors){&piece, 1}, &plain, NULL);
     for (uint64_t step = 0; step < 3; step++) {
         formula_fill(g, 10 + step, 1, 0);
         assert_int_equal(weft_optimizer_accumulate(of_whole, (weft_tensors){&g, 1}), WEFT_OK);
@@ -188,7 +194,8 @@ static void adam_descends_a_curved_valley(void **state)
 {
     weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, -1),
                         weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 1.5)};
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 0.05}, NULL);
+    weft_optimizer *adam =
+        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.05}, NULL);
     for (int k = 0; k < 2; k++)
         weft_tensor_set_requires_grad(p[k], true);
     for (int step = 0; step < 2000; step++) {

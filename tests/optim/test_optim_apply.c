@@ -13,13 +13,15 @@ typedef weft_optimizer *(*make_fn)(weft_tensors parameters);
 
 static weft_optimizer *make_sgd(weft_tensors parameters)
 {
-    return weft_sgd_create(parameters, &(weft_optimizer_spec){.lr = 0.1, .sgd = {.momentum = 0.9, .dampening = 0.5}},
-                           NULL);
+    return weft_optimizer_create(
+        parameters,
+        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd = {.momentum = 0.9, .dampening = 0.5}}, NULL);
 }
 
 static weft_optimizer *make_adam(weft_tensors parameters)
 {
-    return weft_adam_create(parameters, &(weft_optimizer_spec){.lr = 0.1, .adam.amsgrad = true}, NULL);
+    return weft_optimizer_create(
+        parameters, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.1, .adam.amsgrad = true}, NULL);
 }
 
 static const make_fn kinds[] = {make_sgd, make_adam};
@@ -108,7 +110,8 @@ static void apply_leaves_the_sums_alone(void **state)
 {
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
                 *one = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&one, 1}), WEFT_OK);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){one, NULL}, 1}), WEFT_OK);
     assert_true(weft_tensor_get_f64(p, 1) == -1);
@@ -128,8 +131,8 @@ static void sums_leave_alone_what_has_no_gradient(void **state)
         p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
         g[k] = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 4);
     }
-    weft_optimizer *adagrad =
-        weft_adagrad_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 1, .average = true}, NULL);
+    weft_optimizer *adagrad = weft_optimizer_create(
+        (weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adagrad_type, .lr = 1, .average = true}, NULL);
     weft_tensor *none = NULL, *first_alone[] = {g[0], none}, *nothing[] = {none, none};
     assert_int_equal(weft_optimizer_accumulate(adagrad, (weft_tensors){first_alone, 2}), WEFT_OK);
     assert_int_equal(weft_optimizer_accumulate(adagrad, (weft_tensors){nothing, 2}), WEFT_OK);

@@ -145,10 +145,10 @@ static void a_rate_of_zero_is_a_rate(void **state)
             drop_tensors(g);
         }
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_optimizer *adam =
-        weft_adam_create((weft_tensors){&p, 1}, NULL, NULL); /* without has_lr 0 stands for the default */
-    weft_optimizer *sgd =
-        weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 0}, NULL); /* which SGD lacks */
+    weft_optimizer *adam = weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type},
+                                                 NULL); /* without has_lr 0 stands for the default */
+    weft_optimizer *sgd = weft_optimizer_create(
+        (weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0}, NULL); /* which SGD lacks */
     assert_true(weft_optimizer_lr(adam) == 1e-3 && sgd && weft_optimizer_lr(sgd) == 0);
     weft_optimizer_unref(adam);
     weft_optimizer_unref(sgd);

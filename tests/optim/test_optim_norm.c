@@ -74,9 +74,10 @@ static void sums_are_clipped_by_the_norm_of_their_average(void **state)
         weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
                     *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, low);
         weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, high);
-        weft_optimizer *sgd =
-            weft_sgd_create((weft_tensors){&p, 1},
-                            &(weft_optimizer_spec){.lr = 1, .average = true, .max_norm = cases[i].max_norm}, NULL);
+        weft_optimizer *sgd = weft_optimizer_create(
+            (weft_tensors){&p, 1},
+            &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .average = true, .max_norm = cases[i].max_norm},
+            NULL);
         assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&a, 1}), WEFT_OK);
         assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&b, 1}), WEFT_OK);
         assert_int_equal(weft_optimizer_step(sgd), WEFT_OK);
@@ -96,7 +97,8 @@ static void a_norm_that_is_not_a_number_is_seen(void **state)
     const float values[] = {1, NAN};
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32),
                 *g = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, values);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1, .max_norm = 1}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(
+        (weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .max_norm = 1}, NULL);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){g, NULL}, 1}), WEFT_OK);
     assert_true(isnan(weft_optimizer_norm(sgd)) && isnan(weft_tensor_get_f64(p, 0)));
     weft_optimizer_unref(sgd);
@@ -122,8 +124,10 @@ static void a_norm_that_is_not_finite_is_refused_if_asked(void **state)
         weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
                     *g = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, values),
                     *good = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
-        weft_optimizer *adam = weft_adam_create(
-            (weft_tensors){&p, 1}, &(weft_optimizer_spec){.max_norm = limits[i % 2], .error_if_nonfinite = true}, NULL);
+        weft_optimizer *adam = weft_optimizer_create(
+            (weft_tensors){&p, 1},
+            &(weft_optimizer_spec){.type = &weft_adam_type, .max_norm = limits[i % 2], .error_if_nonfinite = true},
+            NULL);
         const weft_gradients lent = {&(weft_gradient){g, NULL}, 1};
         assert_int_equal(weft_optimizer_apply(adam, lent), WEFT_ERR_INVALID);
         assert_true(isnan(values[1]) ? isnan(weft_optimizer_norm(adam)) : weft_optimizer_norm(adam) == INFINITY);

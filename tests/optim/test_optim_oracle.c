@@ -36,7 +36,7 @@ typedef weft_optimizer *(*next_fn)(FILE *file, weft_tensors parameters, char *wh
 
 static weft_optimizer *next_sgd(FILE *file, weft_tensors parameters, char *what, size_t size)
 {
-    weft_optimizer_spec o = {0};
+    weft_optimizer_spec o = {.type = &weft_sgd_type};
     if (fscanf(file, "%lf", &o.lr) != 1)
         return NULL;
     o.sgd.momentum = next_number(file);
@@ -45,12 +45,12 @@ static weft_optimizer *next_sgd(FILE *file, weft_tensors parameters, char *what,
     o.sgd.nesterov = next_number(file) != 0;
     snprintf(what, size, "momentum %g, dampening %g, weight decay %g, nesterov %d", o.sgd.momentum, o.sgd.dampening,
              o.sgd.weight_decay, (int)o.sgd.nesterov);
-    return weft_sgd_create(parameters, &o, NULL);
+    return weft_optimizer_create(parameters, &o, NULL);
 }
 
 static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what, size_t size)
 {
-    weft_optimizer_spec o = {0};
+    weft_optimizer_spec o = {.type = &weft_adam_type};
     if (fscanf(file, "%lf", &o.lr) != 1)
         return NULL;
     o.adam.beta1 = next_number(file);
@@ -60,7 +60,7 @@ static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what
     o.adam.amsgrad = next_number(file) != 0;
     snprintf(what, size, "rate %g, betas %g %g, eps %g, weight decay %g, amsgrad %d", o.lr, o.adam.beta1, o.adam.beta2,
              o.adam.eps, o.adam.weight_decay, (int)o.adam.amsgrad);
-    return weft_adam_create(parameters, &o, NULL);
+    return weft_optimizer_create(parameters, &o, NULL);
 }
 
 /* `late`: what the gradients are multiplied by after step 4 */

@@ -18,8 +18,12 @@ static weft_optimizer *ready(bool is_adam, int64_t timeout_ms)
     gradient = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
     weft_tensors parameters = {&parameter, 1};
     weft_optimizer *optimizer =
-        is_adam ? weft_adam_create(parameters, &(weft_optimizer_spec){.lr = 0.5, .pin_timeout_ms = timeout_ms}, NULL)
-                : weft_sgd_create(parameters, &(weft_optimizer_spec){.lr = 0.25, .pin_timeout_ms = timeout_ms}, NULL);
+        is_adam ? weft_optimizer_create(
+                      parameters,
+                      &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.5, .pin_timeout_ms = timeout_ms}, NULL)
+                : weft_optimizer_create(
+                      parameters,
+                      &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.25, .pin_timeout_ms = timeout_ms}, NULL);
     assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&gradient, 1}), WEFT_OK);
     return optimizer;
 }

@@ -29,7 +29,9 @@ static void run_against_definition(const weft_optimizer_spec *o, weft_dtype dtyp
     double p[COUNT], g[COUNT], v[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
     weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&parameter, 1}, o, NULL);
+    weft_optimizer_spec typed = *o;
+    typed.type = &weft_sgd_type;
+    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
     assert_non_null(sgd);
     for (int i = 0; i < COUNT; i++)
         p[i] = weft_tensor_get_f64(parameter, i);
@@ -67,7 +69,8 @@ static void sgd_refuses_and_changes_nothing(void **state)
                         weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32)};
     weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32),
                 *doubles = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 1}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     weft_tensor *bad_shape[] = {p[0], wrong}, *bad_dtype[] = {p[0], doubles};
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){bad_shape, 2}), WEFT_ERR_SHAPE);
@@ -79,8 +82,10 @@ static void sgd_refuses_and_changes_nothing(void **state)
     assert_string_equal(weft_error_message(error), "gradient 1 is [5], its parameter [4]");
     weft_error_unref(error);
     weft_optimizer_unref(sgd);
-    assert_null(weft_sgd_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 1, .sgd.nesterov = true}, NULL));
-    assert_null(weft_sgd_create((weft_tensors){NULL, 0}, &(weft_optimizer_spec){.lr = 1}, NULL));
+    assert_null(weft_optimizer_create(
+        (weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .sgd.nesterov = true}, NULL));
+    assert_null(
+        weft_optimizer_create((weft_tensors){NULL, 0}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL));
     weft_tensor_unref(p[0]);
     weft_tensor_unref(p[1]);
     weft_tensor_unref(wrong);
@@ -96,7 +101,8 @@ static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
     for (int i = 0; i < 6; i++)
         ((float *)weft_tensor_data(g))[i] = (float)i;
     weft_tensor *turned = weft_transpose(t, g, 0, 1);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&turned, 1}), WEFT_OK);
     weft_optimizer_zero(sgd);
     assert_int_equal(weft_optimizer_accumulated(sgd), 0);
@@ -140,9 +146,9 @@ static weft_module *small_net(weft_dtype dtype)
 static void run_trainers_as_one(weft_dtype dtype, double tolerance)
 {
     weft_module *many = small_net(dtype), *one = small_net(dtype);
-    const weft_optimizer_spec options = {.lr = 0.1, .average = true, .sgd.momentum = 0.9};
-    weft_optimizer *of_many = weft_sgd_create(weft_module_parameters(many), &options, NULL);
-    weft_optimizer *of_one = weft_sgd_create(weft_module_parameters(one), &options, NULL);
+    const weft_optimizer_spec options = {.type = &weft_sgd_type, .lr = 0.1, .average = true, .sgd.momentum = 0.9};
+    weft_optimizer *of_many = weft_optimizer_create(weft_module_parameters(many), &options, NULL);
+    weft_optimizer *of_one = weft_optimizer_create(weft_module_parameters(one), &options, NULL);
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS, 2, 6, 6), dtype);
     weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_DTYPE_INT64);
     for (uint64_t step = 0; step < 5; step++) {

@@ -61,7 +61,8 @@ static void sums_of_rows_are_those_of_their_places_in_order(void **state)
                     ((double *)weft_tensor_data(wanted))[id[i] * width + k] -=
                         ((double *)weft_tensor_data(values))[i * width + k];
             }
-        weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
+        weft_optimizer *sgd =
+            weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
         apply(sgd, values, ids);
         assert_same_bits(p, wanted);
         weft_optimizer_unref(sgd);
@@ -188,7 +189,8 @@ static void sparse_gradients_that_do_not_fit_are_refused(void **state)
                 *square = weft_tensor_zeros(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64);
     weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32),
                 *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT64);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     refuse(sgd, (weft_gradient){values, high}, WEFT_ERR_INVALID, "gradient 0: rows[1] is 4, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, low}, WEFT_ERR_INVALID, "gradient 0: rows[0] is -1, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, three}, WEFT_ERR_SHAPE,
@@ -233,7 +235,8 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
         refuse(optimizer, (weft_gradient){values, rows}, WEFT_ERR_UNSUPPORTED, all[i].text);
         weft_optimizer_unref(optimizer);
     }
-    weft_optimizer *of_scalar = weft_sgd_create((weft_tensors){&scalar, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
+    weft_optimizer *of_scalar = weft_optimizer_create((weft_tensors){&scalar, 1},
+                                                      &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     refuse(of_scalar, (weft_gradient){values, rows}, WEFT_ERR_SHAPE, "gradient 0 is sparse, its parameter a scalar");
     weft_optimizer_unref(of_scalar);
     weft_tensor *tensors[] = {p, values, rows, scalar};

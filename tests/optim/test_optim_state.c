@@ -143,7 +143,8 @@ static void state_that_does_not_fit_changes_nothing(void **state)
     weft_tensor *two = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 2),
                 *half = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 0.5);
     weft_tensor *minus = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, -1);
-    weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL, NULL);
+    weft_optimizer *adam =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     const weft_optimizer_state good[] = {{0, "exp_avg_sq", fits}, {0, "step", two}, {0, "exp_avg", fits}};
     assert_int_equal(weft_optimizer_set_state(adam, good, 3, NULL), WEFT_OK);
     const struct {

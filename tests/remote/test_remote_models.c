@@ -107,8 +107,9 @@ static void train_whole(bool language, float losses[STEPS], model *m)
     for (size_t p = 0; p < 3; p++)
         for (size_t i = 0; parts[p] && i < weft_module_parameters(parts[p]).count; i++)
             parameters[count++] = weft_module_parameters(parts[p]).items[i];
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){parameters, count},
-                                          &(weft_optimizer_spec){.lr = 0.05, .sgd.momentum = 0.5}, NULL);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){parameters, count},
+                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = 0.5}, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *loss = loss_of(t, m, step);

@@ -436,7 +436,8 @@ static void pulls_are_never_torn(weft_agent *agent, void *arg)
     MUST_OK(barrier(agent));
     if (weft_agent_rank(agent) == 0) {
         weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 1);
-        weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(served), &(weft_optimizer_spec){.lr = 1}, NULL);
+        weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(served),
+                                                    &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
         while (pulled < (WORKERS - 1) * PULLS) {
             MUST_OK(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){ones, NULL}, 1}));
             if (w->fabric == WORLD_SIM)

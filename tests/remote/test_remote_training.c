@@ -78,8 +78,9 @@ static void train_here(local_run *out, double max_norm)
     weft_tensor *parameters[] = {weft_module_parameters(front).items[0], weft_module_parameters(front).items[1],
                                  weft_module_parameters(back).items[0], weft_module_parameters(back).items[1]};
     weft_tensors all = {parameters, 4};
-    weft_optimizer *sgd =
-        weft_sgd_create(all, &(weft_optimizer_spec){.lr = 0.1, .max_norm = max_norm, .sgd.momentum = 0.9}, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(
+        all, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .max_norm = max_norm, .sgd.momentum = 0.9},
+        NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *x = inputs(step), *y = targets(step);

@@ -481,7 +481,8 @@ static weft_tensor *weights; /* of whoever steps */
 static weft_status step_at_once(void)
 {
     weft_optimizer *sgd =
-        weft_sgd_create((weft_tensors){&weights, 1}, &(weft_optimizer_spec){.lr = 1, .pin_timeout_ms = 1}, NULL);
+        weft_optimizer_create((weft_tensors){&weights, 1},
+                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = 1}, NULL);
     weft_status st = weft_optimizer_accumulate(sgd, (weft_tensors){&weights, 1});
     st = st ? st : weft_optimizer_step(sgd);
     weft_optimizer_unref(sgd);

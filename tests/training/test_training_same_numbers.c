@@ -11,8 +11,10 @@
 
 enum { TRAINERS = 3, ROWS = 4, INPUTS = 40, HIDDEN = 30, CLASSES = 5, STEPS = 6 };
 
-static const weft_optimizer_spec sgd_options = {
-    .lr = 0.05, .average = true, .sgd = {.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}};
+static const weft_optimizer_spec sgd_options = {.type = &weft_sgd_type,
+                                                .lr = 0.05,
+                                                .average = true,
+                                                .sgd = {.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}};
 
 static weft_module *make_model(weft_dtype dtype)
 {
@@ -111,7 +113,7 @@ static void train(weft_agent *agent, void *arg)
 static weft_module *train_alone(weft_dtype dtype)
 {
     weft_module *model = make_model(dtype);
-    weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &sgd_options, NULL);
+    weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model), &sgd_options, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensors gradients = gradients_of(t, model, step, 0, TRAINERS * ROWS, dtype);
@@ -144,7 +146,7 @@ static double distance(const weft_module *a, const weft_module *b)
 static void compare(world_fabric fabric, weft_dtype dtype, double bound)
 {
     job j = {.dtype = dtype, .lock = PTHREAD_MUTEX_INITIALIZER, .model = make_model(dtype)};
-    j.sgd = weft_sgd_create(weft_module_parameters(j.model), &sgd_options, NULL);
+    j.sgd = weft_optimizer_create(weft_module_parameters(j.model), &sgd_options, NULL);
     weft_function table[] = {{.name = "update_and_fetch",
                               .takes = {WEFT_TYPE_TENSORS},
                               .gives = {WEFT_TYPE_TENSORS},

@@ -192,7 +192,8 @@ static weft_status adam(void)
 {
     const int64_t count = small ? 1000 : 25000000;
     weft_tensor *p = filled(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *g = filled(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
-    weft_optimizer *made = weft_adam_create((weft_tensors){&p, 1}, NULL, NULL);
+    weft_optimizer *made =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     return measure("adam", (bench){.x = p, .y = g, .optimizer = made, .probe = p, .run = made ? run_step : NULL},
                    7 * 4e-9 * (double)count, "GB/s");
 }
@@ -219,8 +220,8 @@ static weft_status training(const char *name, weft_module *model, weft_shape ima
     bench b = {.model = model, .run = run_training};
     if (!model || weft_module_to_device(model, gpu))
         return measure(name, (bench){.model = model}, 0, "");
-    const weft_optimizer_spec how = {.lr = 0.01, .sgd.momentum = 0.9};
-    b.optimizer = weft_sgd_create(weft_module_parameters(model), &how, NULL);
+    const weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = 0.01, .sgd.momentum = 0.9};
+    b.optimizer = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
     b.x = filled(images, WEFT_DTYPE_FLOAT32);
     b.y = filled(WEFT_SHAPE(images.dims[0]), WEFT_DTYPE_INT64); /* zeros */
     b.probe = weft_module_parameters(model).items[0];
