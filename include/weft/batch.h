@@ -134,13 +134,11 @@ typedef struct weft_batch_stats {
     uint64_t copied_bytes;     /* bytes of large tensors that were copied (docs/batches.md) */
     uint64_t waiting, running; /* current: waiting calls, running batches */
     double mean_size;
-    uint64_t size_p50, size_p99, size_max;
-    /* The time from when a call is ready until its handler begins. */
-    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns;
+    uint64_t size_max;
 } weft_batch_stats;
 
-/* Reads the statistics of a batched function; weft_metrics_write writes the same numbers. On failure *out is zeroed.
- * WEFT_ERR_NOT_FOUND (no such function), WEFT_ERR_INVALID. Any thread. */
+/* Reads the statistics of a batched function. weft_metrics_write also writes histograms of sizes and waits. On failure
+ * *out is zeroed. WEFT_ERR_NOT_FOUND (no such function), WEFT_ERR_INVALID. Any thread. */
 WEFT_API WEFT_NODISCARD weft_status weft_batch_stats_read(const weft_agent *agent, const char *function,
                                                           weft_batch_stats *out);
 

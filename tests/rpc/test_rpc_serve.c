@@ -91,7 +91,7 @@ static void pairs(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
         weft_batch_stats stats = stats_of(agent, "pair");
-        MUST(stats.batches == PAIRS && stats.size_p50 == 2 && stats.mean_size == 2);
+        MUST(stats.batches == PAIRS && stats.size_max == 2 && stats.mean_size == 2);
         return;
     }
     for (int i = 0; i < PAIRS; i++)

@@ -128,12 +128,7 @@ weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *fun
     out->waiting = batcher->queued;
     out->running = batcher->running;
     out->mean_size = out->batches ? (double)out->calls / (double)out->batches : 0;
-    out->size_p50 = wfi_histogram_quantile(&batcher->sizes, 0.5);
-    out->size_p99 = wfi_histogram_quantile(&batcher->sizes, 0.99);
     out->size_max = batcher->sizes.max;
-    out->wait_p50_ns = wfi_histogram_quantile(&batcher->waits, 0.5);
-    out->wait_p99_ns = wfi_histogram_quantile(&batcher->waits, 0.99);
-    out->wait_max_ns = batcher->waits.max;
     wfi_net_unlock(agent->net);
     return WEFT_OK;
 }
