@@ -102,14 +102,10 @@ typedef struct weft_agent_options {
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), PMI
      * 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker takes a free port.
-     * On rank 0 WEFT_ANY_PORT takes a free port, which the program must pass to the other workers: see
-     * on_store_port. */
+     * On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass it to the other workers
+     * (weft_agent_store_port); in any other job use `bootstrap`, because opening waits for them. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
-    /* On rank 0: weft_agent_open calls it as soon as the store's port can be reached, before it waits for the other
-     * workers. NULL: not called. weft_agent_store_port returns the port later. */
-    void (*on_store_port)(int port, void *arg);
-    void *store_port_arg;
     /* The job that weft_job_open started; this process is its rank 0. It gives the rank, the world size, the store's
      * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
      * call weft_job_open. */

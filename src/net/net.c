@@ -352,12 +352,9 @@ static void refuse_all(const wfi_net_options *options, int store_fd, weft_status
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)
 {
     int store_fd;
-    const weft_agent_options *agent = options->agent;
     weft_status status = bind_store_port(options, &store_fd, error);
     if (status)
         return status;
-    if (agent->rank == 0 && agent->on_store_port && !options->sim)
-        agent->on_store_port(agent->master_port, agent->store_port_arg);
     wfi_net *net = sodium_init() < 0 ? NULL : net_create(options);
     if (!net) {
         status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");

@@ -81,7 +81,7 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
     if (port == WEFT_ANY_PORT && values->rank != 0)
         return invalid(
             error, "master_port is WEFT_ANY_PORT on a worker that is not rank 0: only rank 0 takes a free port; pass "
-                   "the port that its on_store_port or weft_agent_store_port gave");
+                   "the port that its weft_agent_store_port gave");
     if (port == WEFT_ANY_PORT) {
         values->master_port = values->sim ? 0 : WEFT_ANY_PORT;
         return WEFT_OK;
