@@ -61,7 +61,6 @@ typedef struct wfi_connect_request wfi_connect_request;
 /* An operation in flight. The provider uses `reserved`. */
 typedef struct wfi_fabric_op {
     void *reserved[12];
-    void *user; /* for the initiator; the provider does not touch it */
 } wfi_fabric_op;
 
 typedef struct wfi_completion {

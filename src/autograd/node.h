@@ -61,7 +61,6 @@ typedef struct wfi_node_state {
     int64_t start;
     bool train;
     bool sparse; /* the gradient is by rows if possible */
-    wfi_binary_op binary;
     wfi_reduction reduction;
     wfi_conv2d conv;
 } wfi_node_state;

@@ -35,13 +35,9 @@ typedef struct wfi_memory {
     void *data;
     size_t size;
     wfi_memory_kind kind; /* page-locked host memory is WFI_MEMORY_HOST too: to a fabric there is no difference */
-    int device;           /* of WFI_MEMORY_CUDA: its number; otherwise 0 */
-    int dmabuf_fd;        /* of WFI_MEMORY_CUDA: a dmabuf that has the range; -1: none. No fabric uses it yet */
-    uint64_t offset;      /* of `data` in the dmabuf */
 } wfi_memory;
 
-#define WFI_HOST_MEMORY(data_, size_)                                                                                  \
-    ((wfi_memory){.data = (data_), .size = (size_), .kind = WFI_MEMORY_HOST, .dmabuf_fd = -1})
+#define WFI_HOST_MEMORY(data_, size_) ((wfi_memory){.data = (data_), .size = (size_), .kind = WFI_MEMORY_HOST})
 
 typedef struct wfi_storage wfi_storage;
 

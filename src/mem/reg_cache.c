@@ -157,10 +157,8 @@ weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsign
         return WEFT_OK;
     }
     void *opened = NULL;
-    bool is_cuda = storage->kind == WFI_MEMORY_CUDA;
     wfi_memory memory = WFI_HOST_MEMORY(anchor->data, anchor->size);
-    memory.kind = is_cuda ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST;
-    memory.device = is_cuda ? storage->device : 0;
+    memory.kind = storage->kind == WFI_MEMORY_CUDA ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST;
     weft_status status = open_region(cache, &memory, access, &opened);
     if (status != WEFT_OK)
         return status;

@@ -83,7 +83,7 @@ static void end(launcher *l)
 static weft_status find(int rank, int64_t timeout_ms, wfi_secret *secret, wfi_bootstrap_answer *answer,
                         weft_error **error)
 {
-    const wfi_bootstrap_ask ask = {.rank = rank, .world_size = 2, .timeout_ms = timeout_ms};
+    const wfi_bootstrap_ask ask = {.rank = rank, .timeout_ms = timeout_ms};
     *answer = (wfi_bootstrap_answer){.secret = secret, .store_fd = -1};
     assert_ptr_equal(wfi_bootstrap_choose(&ask), &wfi_bootstrap_pmi);
     return wfi_bootstrap_pmi.find(&ask, answer, error);
@@ -144,7 +144,7 @@ static void a_wrong_launcher_is_named(void **state)
 
 static void without_the_socket_it_is_not_there(void **state)
 {
-    const wfi_bootstrap_ask ask = {.rank = 1, .world_size = 2};
+    const wfi_bootstrap_ask ask = {.rank = 1};
     setenv("PMI_FD", "x", 1);
     assert_ptr_not_equal(wfi_bootstrap_choose(&ask), &wfi_bootstrap_pmi);
     setenv("PMI_FD", "999", 1);

@@ -139,7 +139,6 @@ void ofi_node_close(ofi_node *node)
 void ofi_job_init(ofi_job *job)
 {
     memset(job, 0, sizeof *job);
-    job->op.user = job;
 }
 
 static void on_request(ofi_node *node, wfi_event *event)
@@ -199,7 +198,7 @@ static size_t step_one(ofi_node *node)
         on_event(node, &events[i]);
     size_t count = ofi_ops()->poll(node->fabric, done, 8);
     for (size_t i = 0; i < count; i++) {
-        ofi_job *job = done[i].op->user;
+        ofi_job *job = (ofi_job *)done[i].op;
         job->reports++;
         job->status = done[i].status;
         job->size = done[i].size;

@@ -23,8 +23,8 @@ typedef struct ofi_link { /* lane_user */
     size_t data_size;
 } ofi_link;
 
-typedef struct ofi_job { /* op.user */
-    wfi_fabric_op op;
+typedef struct ofi_job {
+    wfi_fabric_op op; /* first member: a completion names it */
     int reports;
     weft_status status;
     size_t size;

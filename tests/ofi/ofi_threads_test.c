@@ -22,7 +22,7 @@ typedef struct shop {
 } shop;
 
 typedef struct ticket {
-    wfi_fabric_op op;
+    wfi_fabric_op op; /* first member: a completion names it */
     atomic_bool free;
     atomic_int *reported;
 } ticket;
@@ -34,7 +34,7 @@ static void *poll_all(void *arg)
     while (!atomic_load(&s->stop)) {
         size_t count = ofi_ops()->poll(s->fabric, done, 16);
         for (size_t i = 0; i < count; i++) {
-            ticket *t = done[i].op->user;
+            ticket *t = (ticket *)done[i].op;
             if (done[i].status != WEFT_OK)
                 atomic_fetch_add(&s->failed, 1);
             atomic_fetch_add(&s->reported, 1);
@@ -115,7 +115,6 @@ static void *post_all(void *arg)
         ticket *t = &p->tickets[i % WINDOW];
         while (!atomic_exchange(&t->free, false))
             sched_yield();
-        t->op.user = t;
         size_t at = (size_t)(i % WINDOW);
         weft_status status =
             p->write ? ofi_ops()->write(p->lane, &t->op, p->local + at, 8, p->region, p->base + 8 * at, p->key)
@@ -187,7 +186,6 @@ static void closing_wakes_the_sleeping_poller(void **state)
     for (int i = 0; i < 100; i++) {
         ticket receive;
         wfi_lane *lane;
-        receive.op.user = &receive;
         atomic_init(&receive.free, false);
         assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
         assert_int_equal(ofi_ops()->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, into}, 1),

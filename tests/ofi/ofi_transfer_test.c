@@ -404,7 +404,7 @@ static void silly_operations_are_invalid(void **state)
     assert_int_equal(ofi_ops()->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 0), WFI_REMOTE_READ, &region),
                      WEFT_ERR_INVALID);
     assert_int_equal(ofi_ops()->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 8), 0, &region), WEFT_ERR_INVALID);
-    wfi_memory cuda = {.data = &job, .size = 8, .kind = WFI_MEMORY_CUDA, .dmabuf_fd = -1};
+    wfi_memory cuda = {.data = &job, .size = 8, .kind = WFI_MEMORY_CUDA};
     assert_int_equal(ofi_ops()->region_open(w->a.fabric, &cuda, WFI_REMOTE_READ, &region), WEFT_ERR_UNSUPPORTED);
     if (ofi_is_tcp()) {
         assert_true(ofi_ops()->limits(w->a.fabric)->target_must_progress);

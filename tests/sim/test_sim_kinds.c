@@ -21,7 +21,7 @@ typedef struct pair {
 
 static void join(pair *p, weft_sim *sim)
 {
-    wfi_memory cuda = {.data = p->memory, .size = sizeof p->memory, .kind = WFI_MEMORY_CUDA, .dmabuf_fd = -1};
+    wfi_memory cuda = {.data = p->memory, .size = sizeof p->memory, .kind = WFI_MEMORY_CUDA};
     host_open_kind(&p->a, sim, 0, kinds[kind]);
     host_open_kind(&p->b, sim, 1, kinds[kind]);
     assert_int_equal(p->b.ops->region_open(p->b.fabric, &cuda, WFI_REMOTE_READ, &p->remote_region),

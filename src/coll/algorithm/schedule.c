@@ -8,7 +8,7 @@
 
 void wfi_schedule_init(wfi_schedule *schedule, size_t members)
 {
-    *schedule = (wfi_schedule){.members = members};
+    *schedule = (wfi_schedule){0};
     schedule->sends = wfi_calloc(members, 4 * sizeof *schedule->sends);
     schedule->failed = !schedule->sends;
     if (schedule->failed)

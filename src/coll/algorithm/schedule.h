@@ -91,9 +91,8 @@ typedef struct wfi_schedule {
     uint32_t *sends, *recvs;             /* by member: how many there are */
     wfi_step_id *first_recv, *last_recv; /* by member */
     wfi_uses uses[WFI_BUFFERS];          /* while it is built */
-    size_t members;
-    size_t scratch; /* bytes of it that the steps use */
-    size_t rooms;   /* rooms of scratch given to pieces so far: pieces.c */
+    size_t scratch;                      /* bytes of it that the steps use */
+    size_t rooms;                        /* rooms of scratch given to pieces so far: pieces.c */
     size_t shares; /* number of steps WFI_STEP_SHARE. Those of one schedule use the same memory, so they are in order */
     bool failed;   /* no memory */
 } wfi_schedule;

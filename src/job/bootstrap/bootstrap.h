@@ -18,8 +18,7 @@
 #include <weft/bootstrap.h>
 
 typedef struct wfi_bootstrap_ask {
-    int rank; /* WEFT_ANY_RANK: not rank 0 */
-    int world_size;
+    int rank;                        /* WEFT_ANY_RANK: not rank 0 */
     const weft_bootstrap *functions; /* the program's; NULL: none */
     const char *master_addr;         /* the address of rank 0 that the user gave; NULL: none */
     int port;                        /* of rank 0's store, that the user gave; 0: none */

@@ -35,9 +35,7 @@
 /* A range that one peer may read or write for a while. The peer is sent `remote` and the size. */
 typedef struct wfi_exposure {
     wfi_rma_address remote; /* what the peer is told */
-    uint64_t size;
-    void *region;         /* for net */
-    wfi_storage *storage; /* referenced and, for reading, read-pinned while exposed */
+    void *region;           /* for net */
 } wfi_exposure;
 
 /* `data` is in `storage`. `access`: WFI_REMOTE_READ or WFI_REMOTE_WRITE. WEFT_ERR_MEMORY: memory is out, or `storage`

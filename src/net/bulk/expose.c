@@ -108,7 +108,7 @@ weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, si
     if (exposed->pinned)
         wfi_storage_pin_read(storage);
     wfi_list_push_back(&wfi_peer_bulk(peer)->exposed, &exposed->link);
-    *out = (wfi_exposure){.remote = remote, .size = size, .region = exposed, .storage = storage};
+    *out = (wfi_exposure){.remote = remote, .region = exposed};
     return WEFT_OK;
 }
 

@@ -213,7 +213,6 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
 {
     weft_agent_options *values = &out->values;
     const wfi_bootstrap_ask ask = {.rank = values->rank,
-                                   .world_size = values->world_size,
                                    .functions = values->bootstrap,
                                    .master_addr = given_address(given) ? values->master_addr : NULL,
                                    .port = values->master_port,

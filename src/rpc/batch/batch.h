@@ -87,9 +87,8 @@ struct weft_batch {
     weft_error *error;
     wfi_call_slot slot;
     bool in_place; /* `seen` are the first `count` rows of the slabs */
-    bool deferred, ran;
+    bool deferred;
     uint64_t copied_bytes, made_bytes; /* made: bytes of tensors in `seen` that are not slabs */
-    uint64_t began_ns;
     wfi_task task;
 };
 

@@ -286,7 +286,6 @@ void wfi_batch_task(wfi_task *task)
         wfi_observe_running(batch->agent, &batch->calls[i]->span);
         batch->calls[i]->ran = true;
     }
-    batch->ran = true;
     st = function->run_batch(batch, function->user);
     if (batch->deferred) {
         if (st != WEFT_DEFERRED)

@@ -115,7 +115,7 @@ static uint64_t seed_of(const weft_batch *batch)
     return wfi_hash_bytes(key, sizeof key);
 }
 
-static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
+static void begin_batch(weft_batch *batch, wfi_reason reason)
 {
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
@@ -127,7 +127,6 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     batch->seed = seed_of(batch);
     batcher->running++;
     batch->holds = 2;
-    batch->began_ns = now_ns;
     batch->task.run = batcher->run;
     batch->task.urgency = wfi_serve_urgency(function);
     bool is_inline = function->flags & WEFT_FUNCTION_INLINE;
@@ -172,7 +171,7 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
             look_at_batch(batch, now_ns, &seen);
         if (seen.due)
-            begin_batch(seen.due, seen.reason, now_ns);
+            begin_batch(seen.due, seen.reason);
         else if (!let_all_go(batcher))
             break;
     }
@@ -184,7 +183,7 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         WFI_FOR_LIST (weft_batch, batch, &batcher->open, link) {
             if (!batch->ready)
                 continue;
-            begin_batch(batch, BY_TIME, now_ns); /* no memory for a timer: begins it too early, not never */
+            begin_batch(batch, BY_TIME); /* no memory for a timer: begins it too early, not never */
             break;
         }
     }

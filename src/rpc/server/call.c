@@ -89,8 +89,6 @@ void wfi_serve_drop_hold(weft_call *call)
         return;
     wfi_results_unread(call);
     wfi_budget_release(&call->charge);
-    if (call->over)
-        call->over(call->agent);
     wfi_peer_unref(call->peer);
     wfi_notifications_release(call->agent, &call->notifications);
     call->release.run = free_task;

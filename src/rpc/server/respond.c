@@ -47,7 +47,6 @@ static void reply_gone(wfi_message *message, weft_status status)
 {
     weft_call *call = wfi_container_of(message, weft_call, message);
     (void)status;
-    call->message_out = false;
     wfi_serve_drop_hold(call);
 }
 
@@ -98,7 +97,6 @@ static void send_reply(weft_call *call)
         abandon_answer(call);
         return;
     }
-    call->message_out = true;
     call->holds++;
     wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
     agent->stats.bytes_packed += call->outbound.body.packed_bytes;

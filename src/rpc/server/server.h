@@ -81,14 +81,12 @@ struct weft_call {
     uint64_t deadline_ns; /* or WFI_NEVER */
     atomic_int holds;     /* of the table, the message that net sends, and the user. Atomic: wfi_serve_finish_late */
     wfi_serve_stage stage;
-    bool in_map, in_table, counted, cancelled, awaiting_done, replied, message_out, pushing;
+    bool in_map, in_table, counted, cancelled, awaiting_done, replied, pushing;
     bool ran;        /* its handler has begun */
     bool begun;      /* the same, of a call of this worker to itself. [agent lock] */
     bool starved;    /* as the next: there was no memory to wait for one */
     size_t unmade;   /* references among the arguments of a call to itself whose values are being made */
     bool interested; /* interest in the peer is registered: wfi_serve_interest */
-    void (*over)(
-        weft_agent *agent); /* called when the last hold is dropped while the agent lives, or NULL. [agent lock] */
 
     wfi_inbound *arguments; /* of a remote call; allocated separately: small blocks are cheap for malloc */
     weft_values *args;      /* the arguments that the handler sees */
