@@ -139,7 +139,6 @@ ITEM(item_29_futures_complete_once, .program = complete_once, .after = all_paylo
 /* ---- 30: continuations --------------------------------------------------------------------------------------------------- */
 
 typedef struct registering {
-    weft_agent *agent;
     pthread_t thread;
     atomic_bool under_way; /* the call that registers has not returned */
 } registering;
@@ -158,7 +157,7 @@ static weft_status not_inside(weft_future *parent, weft_future *child, void *arg
 
 static void on_a_complete_one(weft_agent *agent)
 {
-    registering who = {.agent = agent, .thread = pthread_self()};
+    registering who = {.thread = pthread_self()};
     weft_future *done = start(agent, weft_to_rank(next_rank(agent)), "nothing", WEFT_NO_VALUES); /* without a result */
     MUST_OK(weft_future_wait(done, WEFT_FOREVER));
     atomic_store(&who.under_way, true);

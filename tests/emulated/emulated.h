@@ -38,9 +38,8 @@ typedef enum emulated_call { EMULATED_ALLOCATION, EMULATED_COPY, EMULATED_LAUNCH
 typedef struct emulated_counts {
     uint64_t calls[EMULATED_CALLS]; /* allocations; copies of all kinds; launches */
     uint64_t synchronisations; /* calls that waited for a device: copies to the host, waits for streams and events */
-    uint64_t switches;         /* switches from one thread of a block to another */
     uint64_t pending;          /* work that is queued and has not run */
-    uint64_t live, live_bytes; /* allocations that are not freed, of all devices; pinned ones too */
+    uint64_t live;             /* allocations that are not freed, of all devices; pinned ones too */
     uint64_t contexts;         /* depth of the calling thread's context stack */
 } emulated_counts;
 

@@ -126,7 +126,6 @@ static void fiber_main(void)
 static void resume(fiber *next)
 {
     launcher.now = next;
-    gpu_counts.switches++;
     set_thread(next->thread);
     if (next->state != THREAD_DONE)
         next->state = launcher.states[next->thread] = THREAD_RUNS;

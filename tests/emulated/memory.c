@@ -108,7 +108,6 @@ void *gpu_memory_take(int device, size_t size)
         protect(piece, PROT_NONE);
     piece_count++;
     gpu_counts.live++;
-    gpu_counts.live_bytes += size;
     return piece->at;
 }
 
@@ -165,7 +164,6 @@ bool gpu_memory_give(void *at, int device)
         spaces[piece->device].bytes -= piece->pages_size;
     }
     gpu_counts.live--;
-    gpu_counts.live_bytes -= piece->size;
     *piece = pieces[--piece_count];
     return true;
 }

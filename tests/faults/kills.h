@@ -52,7 +52,6 @@ typedef struct kill_footprint {
     size_t in_use; /* bytes of malloc, in all arenas: the least of a few looks, as calls come and go */
     size_t private_dirty_kb, descriptors, threads;
     size_t dump_bytes; /* of weft_debug_dump: what stands in its tables */
-    uint64_t bytes_held;
 } kill_footprint;
 kill_footprint kill_footprint_of(weft_agent *agent);
 /* The other ranks' programs. */

@@ -239,7 +239,6 @@ static size_t least_in_use(void)
 
 kill_footprint kill_footprint_of(weft_agent *agent)
 {
-    weft_stats stats;
     char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
@@ -249,13 +248,11 @@ kill_footprint kill_footprint_of(weft_agent *agent)
     free(text);
     wfi_slab_trim(0); /* recycled tensors */
     malloc_trim(0);
-    weft_agent_stats(agent, &stats);
     return (kill_footprint){.in_use = least_in_use(),
                             .private_dirty_kb = measure_private_dirty_kb(),
                             .descriptors = measure_descriptors(),
                             .threads = measure_threads(),
-                            .dump_bytes = size,
-                            .bytes_held = stats.bytes_held};
+                            .dump_bytes = size};
 }
 
 /* ---- The survivor beside rank 0 ------------------------------------------------------------------------------------ */

@@ -65,7 +65,6 @@ static void on_probe(void *arg, uint64_t wave)
     link_watch *watch = arg;
     static const wfi_idle_report idle = {.idle = true};
     note(watch, &watch->probes, -1, "");
-    watch->last_wave = wave;
     if (watch->answers_probes)
         wfi_rendezvous_report(watch->link, wave, &idle);
 }

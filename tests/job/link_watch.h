@@ -14,7 +14,7 @@ typedef struct link_watch {
     pthread_cond_t changed;
     int joined, died, left, dials, evicted, store_lost, probes, synced, terminated; /* how often */
     int last_rank;
-    uint64_t last_wave, last_synced;
+    uint64_t last_synced;
     char why[256];
     bool answers_probes; /* idle, with equal counters */
     wfi_rendezvous *link;

@@ -26,7 +26,7 @@ typedef struct world {
     bool secret;
     bool over; /* everybody compares, then closes */
     uint32_t truth[SEATS];
-    int deaths, joins, evictions, comparisons;
+    int deaths, evictions, comparisons;
     struct life *lives[SEATS];
 } world;
 
@@ -120,7 +120,6 @@ static void open_link(life *me)
     for (int rank = 0; rank < SEATS; rank++)
         me->believes[rank] = members[rank].incarnation;
     me->of->truth[me->rank] = members[me->rank].incarnation;
-    me->of->joins++;
 }
 
 /* It needs everybody it knows, all the time, so that all of them beat. */
