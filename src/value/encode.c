@@ -82,7 +82,7 @@ static void encode_rref(encoding *e, weft_rref *rref)
 {
     wfi_encoded *out = e->out;
     wfi_rref_name name;
-    e->status = e->options->pass ? e->options->pass(rref, &name) : WEFT_ERR_INVALID;
+    e->status = e->options->pass(rref, &name);
     if (e->status)
         return;
     weft_rref **rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof(*rrefs));

@@ -45,7 +45,7 @@ typedef struct wfi_encode_options {
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */
     const void *context;
     /* Gives the name that the receiver of a message will use; the reference keeps that name. WEFT_OK, or why it cannot
-     * be passed on. NULL: values with references are refused. */
+     * be passed on. NULL: the values have no references. */
     weft_status (*pass)(weft_rref *rref, wfi_rref_name *name);
 } wfi_encode_options;
 
