@@ -2,7 +2,7 @@
 # the folders that are empty then and are weft's own (*/weft) or were made by an installation (Installing.cmake.in). The
 # target uninstall runs it. Names may have any characters but a line's end: no list of CMake's and no pattern has them.
 set(manifests)
-foreach(component "" _rpc _weft _man _man_programs) # with --component, the manifest's name has the component
+foreach(component "" _weft) # with --component, the manifest's name has the component
   if(EXISTS "${BUILD}/install_manifest${component}.txt")
     list(APPEND manifests "install_manifest${component}.txt")
   endif()

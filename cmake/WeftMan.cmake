@@ -1,6 +1,5 @@
 # The manual pages, which tools/man-pages writes from the public headers, from the --help of the installed programs,
-# from docs/environment.md and examples/: man/ of the build folder. Components: man (sections 3 and 7: the library) and
-# man_programs (section 1).
+# from docs/environment.md and examples/: man/ of the build folder.
 #
 # A program needs no line here: each executable in bin/ of the build folder whose name begins with weft- has a page.
 find_program(WEFT_PYTHON python3)
@@ -13,7 +12,7 @@ set(weft_man ${PROJECT_BINARY_DIR}/man)
 set(weft_man_options --out ${weft_man} --version ${PROJECT_VERSION})
 file(GLOB weft_man_headers ${PROJECT_SOURCE_DIR}/include/weft/*.h)
 if(WEFT_RPC_ONLY)
-  list(FILTER weft_man_headers EXCLUDE REGEX ${weft_only_headers})
+  list(FILTER weft_man_headers EXCLUDE ${weft_left_out})
   list(TRANSFORM weft_man_headers REPLACE ".*/" "" OUTPUT_VARIABLE weft_man_names)
   list(JOIN weft_man_names "," weft_man_names)
   list(APPEND weft_man_options --headers ${weft_man_names})
@@ -44,5 +43,4 @@ add_custom_command(OUTPUT ${weft_man}/written
   VERBATIM)
 add_custom_target(weft_man ALL DEPENDS ${weft_man}/written)
 
-install(DIRECTORY ${weft_man}/man3 ${weft_man}/man7 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT man)
-install(DIRECTORY ${weft_man}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT man_programs)
+install(DIRECTORY ${weft_man}/man1 ${weft_man}/man3 ${weft_man}/man7 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT weft)

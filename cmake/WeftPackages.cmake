@@ -1,12 +1,13 @@
 # Debian packages, by cpack in the build folder or by the target package:
 #
-#   libweft-rpc0  libweft_rpc.so    libweft0    libweft.so    libweft-dev  headers, static libraries, .pc, CMake
-#   weft-tools    programs          weft-doc    pages, examples
+#   libweft0    libweft.so      libweft-dev  headers, the static library, .pc, CMake
+#   weft-tools  programs        weft-doc     pages, examples
 #
-# With WEFT_RPC_ONLY there is no libweft0, and libweft-dev is the development package of libweft_rpc alone.
+# The packages of a WEFT_RPC_ONLY build have the same names, and "+rpc" in their version. So apt replaces one set by the
+# other, and no package is installed beside one of the other set.
 #
-# A package takes files by their paths (Packages.cmake.in), not by the components of cmake --install, which also serve
-# people who install from source. So a new file needs no rule here, and no file is in two packages or in none.
+# A package takes files by their paths (Packages.cmake.in). So a new file needs no rule here, and no file is in two
+# packages or in none.
 # Configured with CMAKE_INSTALL_PREFIX=/usr, the libraries lie in Debian's folder of the architecture, and programs have
 # no rpath.
 find_program(WEFT_DPKG_SHLIBDEPS dpkg-shlibdeps)
@@ -21,6 +22,12 @@ set(version ${PROJECT_VERSION})
 file(STRINGS CHANGELOG.md unreleased REGEX "^## ${PROJECT_VERSION} \\(not released yet\\)")
 if(unreleased)
   string(APPEND version "~dev")
+endif()
+set(static libfabric-dev libhwloc-dev libsodium-dev) # what programs need that link the static library
+if(WEFT_RPC_ONLY)
+  string(APPEND version "+rpc")
+else()
+  list(APPEND static libdnnl-dev libopenblas-dev libcjson-dev)
 endif()
 
 # Debian's tools refuse a package without a maintainer: the person who builds it.
@@ -79,30 +86,24 @@ function(weft_package name section summary)
 endfunction()
 
 set(about "weft is a C library for programs that train or serve models across" "processes and nodes.")
-set(rpc libweft-rpc${weft_soversion})
-set(all libweft${weft_soversion})
-weft_package(${rpc} libs "remote calls that carry tensors, on libfabric" ${about}
-  "This package has libweft_rpc: calls, tensors, process groups and remote" "references." LIBRARY libweft_rpc SHLIBS
-  SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
-set(libraries "${rpc} (= ${version})")
-set(static libfabric-dev libhwloc-dev libsodium-dev) # what programs need that link the static libraries
-if("weft" IN_LIST weft_parts)
-  weft_package(${all} libs "distributed autograd and parameter servers in C" ${about}
-    "This package has libweft: autograd, modules, optimizers, data-parallel" "modules and parameter servers."
-    LIBRARY libweft SHLIBS
-    DEPENDS "${rpc} (= ${version})") # it uses symbols of libweft_rpc that change without notice
-  list(APPEND libraries "${all} (= ${version})")
-  list(APPEND static libdnnl-dev libopenblas-dev libcjson-dev)
+set(has "This package has libweft: calls, tensors, process groups, autograd, modules,"
+  "optimizers and parameter servers.")
+if(WEFT_RPC_ONLY)
+  set(has "This package has a smaller libweft: calls, tensors and process groups.")
 endif()
+set(library "libweft${weft_soversion} (= ${version})")
+weft_package(libweft${weft_soversion} libs "remote calls that carry tensors, on libfabric" ${about}
+  ${has} LIBRARY libweft SHLIBS
+  SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
 weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
-  "This package has the headers, the files for pkg-config and CMake, and static"
-  "libraries. To link these, install the suggested packages too."
-  DEPENDS ${libraries} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
+  "This package has the headers, the files for pkg-config and CMake, and the static"
+  "library. To link that, install the suggested packages too."
+  DEPENDS ${library} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
 weft_package(weft-tools net "programs of the weft library" ${about}
   "This package has its programs, such as weft-info (what weft finds on this"
   "machine) and weft-perf (latency and bandwidth)." SHLIBS
   # weft-trace is in Python; weft-perf --peers runs PyTorch
-  DEPENDS "${rpc} (= ${version})" python3 SUGGESTS python3-torch)
+  DEPENDS ${library} python3 SUGGESTS python3-torch)
 weft_package(weft-doc doc "documentation and examples of the weft library" ${about}
   "This package has the pages, and the examples as sources with a Makefile." ALL
   SUGGESTS libweft-dev zlib1g-dev libcjson-dev)

@@ -1,4 +1,4 @@
-# weft_sources(FILES...)          adds this folder's files to the library weft_part: weft_rpc or weft
+# weft_sources(FILES...)          adds this folder's files to the library
 # weft_kernels(FILES...)          the same, compiled for speed
 # weft_program(NAME SOURCES...)   a program on the public headers, in bin/
 # weft_test(NAME SOURCES... [LABELS l...] [ARGS a...] [SERIAL])
@@ -9,10 +9,10 @@
 #     the same limits and environment for a test added with add_test(). PROGRAM: it runs a program of several processes; one such
 #     test runs at a time, beside others.
 #
-# Two libraries, neither with code of the other: libweft_rpc, the component rpc (calls and tensors), and libweft, which rests on it. Each
-# has its object files once, in PART_objects; its shared and its static form are made of these. Tests reach into one folder of src/. So
-# they link weft_tested, a shared library of all objects that exports all symbols: linking a test against it takes a tenth of the time
-# of the static forms. Tests that replace functions of the library (weft_wrap) link the static forms.
+# libweft has its object files once, in weft_objects; its shared and its static form are made of these. Tests reach into
+# one folder of src/. So they link weft_tested, a shared library of all objects that exports all symbols: linking a test
+# against it takes a tenth of the time of the static form. Tests that replace functions of the library (weft_wrap) link
+# the static form.
 #
 # WEFT_LTO: a shared library's C files are compiled once more, for the linker to optimise as a whole: workers that share a core find little
 # of it in the caches at each turn, so what a call does not touch counts (a quarter of its time outside the kernel). The static
@@ -20,78 +20,60 @@
 set(weft_include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set(weft_source_folders ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers)
 
-function(weft_objects_and_static part)
-  add_library(${part}_objects OBJECT)
-  target_include_directories(${part}_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
-  target_link_libraries(${part}_objects PUBLIC ${part}_deps PRIVATE weft_flags)
-  if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
-    target_include_directories(${part}_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
-  endif()
-  add_library(${part}_static STATIC $<TARGET_OBJECTS:${part}_objects>)
-  target_include_directories(${part}_static PUBLIC ${weft_include})
-  target_link_libraries(${part}_static PUBLIC ${part}_deps)
-  set_target_properties(${part}_static PROPERTIES OUTPUT_NAME ${part} LINKER_LANGUAGE C)
-  add_library(weft::${part}_static ALIAS ${part}_static) # the package's names, for projects that add this folder
-endfunction()
+add_library(weft_objects OBJECT)
+target_include_directories(weft_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
+target_link_libraries(weft_objects PUBLIC weft_deps PRIVATE weft_flags)
+if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
+  target_include_directories(weft_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
+endif()
+if(WEFT_TESTS) # weft_tested exports them; libweft.so does not, because of its version script
+  set_target_properties(weft_objects PROPERTIES C_VISIBILITY_PRESET protected)
+endif()
+add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects>)
+target_include_directories(weft_static PUBLIC ${weft_include})
+target_link_libraries(weft_static PUBLIC weft_deps)
+set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE C)
+add_library(weft::weft_static ALIAS weft_static) # the package's names, for projects that add this folder
+set(weft_tested weft_static) # what tests link
 
-# Symbols are protected: they are called directly within the library. The version script decides what is exported.
-function(weft_shared part)
+if(NOT WEFT_GPU_ONLY) # of a GPU-only tree there is no shared library: it would lack most of its own symbols
   if(WEFT_LTO)
-    set(own $<FILTER:$<TARGET_PROPERTY:${part}_objects,SOURCES>,INCLUDE,[.]c$>)
-    add_library(${part} SHARED ${own})
-    target_include_directories(${part} PRIVATE ${weft_source_folders})
-    target_compile_options(${part} PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
-    set_target_properties(${part} PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
-    target_link_options(${part} PRIVATE -flto=auto -O3)
-    target_link_libraries(${part} PRIVATE weft_flags)
+    add_library(weft SHARED $<FILTER:$<TARGET_PROPERTY:weft_objects,SOURCES>,INCLUDE,[.]c$>)
+    target_include_directories(weft PRIVATE ${weft_source_folders})
+    target_compile_options(weft PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
+    set_target_properties(weft PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
+    target_link_options(weft PRIVATE -flto=auto -O3)
+    target_link_libraries(weft PRIVATE weft_flags)
   else()
-    add_library(${part} SHARED $<TARGET_OBJECTS:${part}_objects>)
-    set_target_properties(${part}_objects PROPERTIES C_VISIBILITY_PRESET protected)
+    add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
   endif()
-  set_target_properties(${part} PROPERTIES C_VISIBILITY_PRESET protected)
-  add_library(weft::${part} ALIAS ${part})
-  target_include_directories(${part} PUBLIC ${weft_include})
-  target_link_libraries(${part} PRIVATE ${part}_deps)
-  # The library calls its own functions directly.
-  set(map ${CMAKE_CURRENT_BINARY_DIR}/${part}.map)
-  configure_file(${PROJECT_SOURCE_DIR}/cmake/${part}.map.in ${map} @ONLY)
-  # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them, on the stack.
-  # nodelete: dlclose leaves the library mapped, because its threads run until the process ends (executors of the process, hwloc's loader).
-  target_link_options(${part} PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,nodelete)
-  set_target_properties(${part} PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
+  add_library(weft::weft ALIAS weft)
+  target_include_directories(weft PUBLIC ${weft_include})
+  target_link_libraries(weft PRIVATE weft_deps)
+  # It exports weft_*, and calls its own functions directly.
+  # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them,
+  # on the stack. nodelete: dlclose leaves the library mapped, because its threads run until the process ends (executors
+  # of the process, hwloc's loader).
+  set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
+  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,nodelete)
+  set_target_properties(weft PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
     LINK_DEPENDS ${map})
   if(NOT WEFT_SANITIZE)
-    target_link_options(${part} PRIVATE -Wl,-z,defs)
+    target_link_options(weft PRIVATE -Wl,-z,defs)
   endif()
-endfunction()
-
-# Of a GPU-only tree there is no shared library: it would lack most of its own symbols.
-weft_objects_and_static(weft_rpc)
-set(weft_static_forms weft_rpc_static) # what tests link
-if(NOT WEFT_GPU_ONLY)
-  weft_shared(weft_rpc)
-endif()
-if("weft" IN_LIST weft_parts)
-  weft_objects_and_static(weft)
-  weft_shared(weft)
-  target_link_libraries(weft PUBLIC weft_rpc)
-  set_target_properties(weft PROPERTIES INSTALL_RPATH $ORIGIN) # finds libweft_rpc beside itself
-  target_link_libraries(weft_static PUBLIC weft_rpc_static)
-  set(weft_static_forms weft_static)
-endif()
-set(weft_tested ${weft_static_forms})
-if(WEFT_TESTS AND "weft" IN_LIST weft_parts AND NOT WEFT_GPU_ONLY)
-  add_library(weft_tested SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_rpc_objects> $<TARGET_OBJECTS:weft_objects>)
-  target_include_directories(weft_tested PUBLIC ${weft_include})
-  target_link_libraries(weft_tested PUBLIC weft_deps weft_rpc_deps)
-  target_link_options(weft_tested PRIVATE -Wl,-z,now) # as the library itself: see there
-  set_target_properties(weft_tested PROPERTIES LINKER_LANGUAGE C)
-  set(weft_tested weft_tested)
+  if(WEFT_TESTS)
+    add_library(weft_tested SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_objects>)
+    target_include_directories(weft_tested PUBLIC ${weft_include})
+    target_link_libraries(weft_tested PUBLIC weft_deps)
+    target_link_options(weft_tested PRIVATE -Wl,-z,now) # as the library itself
+    set_target_properties(weft_tested PROPERTIES LINKER_LANGUAGE C)
+    set(weft_tested weft_tested)
+  endif()
 endif()
 
 function(weft_sources)
   foreach(file ${ARGN})
-    target_sources(${weft_part}_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    target_sources(weft_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endforeach()
 endfunction()
 
@@ -99,7 +81,7 @@ endfunction()
 set(weft_kernel_options -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
 function(weft_kernels)
   weft_sources(${ARGN})
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${weft_part}_objects PROPERTIES
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY weft_objects PROPERTIES
     COMPILE_OPTIONS "${weft_kernel_options}")
 endfunction()
 
@@ -214,7 +196,7 @@ function(weft_test_program name)
   weft_test_sources(sources ${ARGN})
   add_executable(${name} ${sources})
   weft_test_compiled(${name})
-  target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,${weft_static_forms},${weft_tested}>
+  target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,weft_static,${weft_tested}>
     weft_flags weft_test_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)

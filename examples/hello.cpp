@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hello.cpp - hello.c in C++17: handles release themselves, and failures are exceptions. It needs libweft_rpc alone.
+// hello.cpp - hello.c in C++17: handles release themselves, and failures are exceptions.
 #include <weft/job.h>
 #include <weft/rpc.h>
 

@@ -421,7 +421,7 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 /*
  * Prints what the agent holds as one JSON object. It has the workers, this worker's values with the workers that hold
  * handles to them, and its handles to values of others (confirmed or not). It also has the calls that this worker made
- * or serves, the groups with their operations, and, with libweft, contexts of distributed autograd and their passes.
+ * or serves, the groups with their operations, and contexts of distributed autograd and their passes.
  * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);

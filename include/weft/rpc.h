@@ -34,7 +34,7 @@
  *
  * A worker that only serves calls weft_agent_serve (weft/agent.h), and then closes its agent.
  *
- * A handler that computes with operators (weft/ops.h) does so on weft_call_tape(call) (weft/tape.h), in libweft.
+ * A handler that computes with operators (weft/ops.h) does so on weft_call_tape(call) (weft/tape.h).
  *
  * docs/calls.md: retries, items, deferred calls, calls to oneself, landing tensors. docs/budget.md: memory of calls.
  * docs/failures.md: how calls end when workers die. docs/serving.md: programs that serve.
@@ -189,12 +189,11 @@ typedef struct weft_rpc_options {
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send items */
     void *item_arg;       /* passed to on_item */
-    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. It needs
-     * libweft; libweft_rpc has no tapes. If the tape recorded a tensor of the arguments or results, or the tensor is a
-     * leaf that requires a gradient, the backward pass continues on the other worker. The tape is used until the
-     * function that makes the call returns, by one thread at a time. The order of the calls on a tape can change
-     * gradients by rounding (weft_context_tape). A call to this worker itself cannot use both `tape` and `land`
-     * (WEFT_ERR_UNSUPPORTED). */
+    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. If the tape
+     * recorded a tensor of the arguments or results, or the tensor is a leaf that requires a gradient, the backward
+     * pass continues on the other worker. The tape is used until the function that makes the call returns, by one
+     * thread at a time. The order of the calls on a tape can change gradients by rounding (weft_context_tape). A call
+     * to this worker itself cannot use both `tape` and `land` (WEFT_ERR_UNSUPPORTED). */
     weft_tape *tape;
 } weft_rpc_options;
 

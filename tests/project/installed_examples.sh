@@ -6,7 +6,7 @@ prefix=$1 cc=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$prefix/share/doc/weft/examples" "$work/"
-PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft_rpc.pc)")
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft.pc)")
 export PKG_CONFIG_PATH
 cd "$work/examples"
 
@@ -21,7 +21,7 @@ cp -r "$prefix" "$work/a prefix"
 prefix="$work/a prefix"
 mv "$work/examples" "$work/the examples"
 cd "$work/the examples"
-PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft_rpc.pc)")
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft.pc)")
 planned=$(make --no-print-directory -n MPICC=true)
 for source in *.c *.cpp; do
   program=${source%.c}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""man_pages.py ROOT NM PROGRAMS LIBRARY... - the manual pages that tools/man-pages writes.
+"""man_pages.py ROOT NM PROGRAMS LIBRARY - the manual pages that tools/man-pages writes.
 
-Each function that a library exports, each other public name, each variable of docs/environment.md and each program has
+Each function that the library exports, each other public name, each variable of docs/environment.md and each program has
 a page. No page lacks a summary or a description, and what the pages refer to exists: other pages, and the examples that
 call a function. groff, which man calls, formats them all without a warning. A header
 without comments is refused. PROGRAMS is the folder of the programs. Exit code 77: groff is not here; the rest is checked.
@@ -24,13 +24,10 @@ def read(path):
         return file.read()
 
 
-def exported(nm, libraries):
-    """The functions and constants that the libraries export for programs."""
-    names = set()
-    for library in libraries:
-        listed = subprocess.check_output([nm, "-D", "--defined-only", library], text=True)
-        names.update(re.findall(r" [A-Z] (weft_\w+)@@WEFT_0", listed))
-    return names
+def exported(nm, library):
+    """The functions and constants that the library exports."""
+    listed = subprocess.check_output([nm, "-D", "--defined-only", library], text=True)
+    return set(re.findall(r" [A-Z] (weft_\w+)@@WEFT_0", listed))
 
 
 def section_of(text, title):
@@ -139,7 +136,7 @@ def check_refusal(script, folder):
 
 
 def main():
-    root, nm, programs, libraries = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+    root, nm, programs, library = sys.argv[1:]
     script = os.path.join(root, "tools", "man-pages")
     os.environ.pop("LD_PRELOAD", None)  # of the tests, for programs that use a fabric
     checked = run(script, "--check")
@@ -152,7 +149,7 @@ def main():
             wrong.append("man-pages: " + made.stdout)
         pages = {os.path.join(s, n): read(os.path.join(out, s, n)) for s in os.listdir(out) for n in os.listdir(os.path.join(out, s))}
         wrong += check_pages(out, pages) + check_sections(root, pages)
-        names = exported(nm, libraries)
+        names = exported(nm, library)
         public = set()
         for header in os.listdir(os.path.join(root, "include", "weft")):
             text = re.sub(r"/\*.*?\*/", "", read(os.path.join(root, "include", "weft", header)), flags=re.S)

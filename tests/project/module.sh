@@ -19,8 +19,8 @@ TCL
 fi
 while read -r name path; do
   [ -d "$path" ] || { echo "$file: $name names $path, which is no folder"; exit 1; }
-  [ "$name" != PKG_CONFIG_PATH ] || [ "$(PKG_CONFIG_PATH=$path pkg-config --variable=prefix weft_rpc | xargs realpath)" = "$(realpath "$prefix")" ] ||
-    { echo "$file: pkg-config does not find weft_rpc in $path"; exit 1; }
+  [ "$name" != PKG_CONFIG_PATH ] || [ "$(PKG_CONFIG_PATH=$path pkg-config --variable=prefix weft | xargs realpath)" = "$(realpath "$prefix")" ] ||
+    { echo "$file: pkg-config does not find weft in $path"; exit 1; }
   seen+="$name "
 done <<<"$settings"
 [ "${seen:-}" = "PATH CPATH LIBRARY_PATH LD_LIBRARY_PATH PKG_CONFIG_PATH CMAKE_PREFIX_PATH " ] || { echo "$file sets ${seen:-nothing}"; exit 1; }

@@ -12,7 +12,7 @@ before=$(manifests)
 (cd "$build" && "$cpack" -B "$work/debs") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 [ "$before" = "$(manifests)" ] || { echo "cpack changed what uninstall removes"; exit 1; }
 
-names="libweft-dev libweft-rpc0 libweft0 weft-doc weft-tools"
+names="libweft-dev libweft0 weft-doc weft-tools"
 [ "$(cd "$work/debs" && printf '%s\n' *.deb | sed 's/_.*//' | xargs)" = "$names" ] || { echo "other packages:"; ls "$work/debs"; exit 1; }
 deb() { echo "$work/debs/$1"_*.deb; }
 for name in $names; do
@@ -44,13 +44,12 @@ depends() { # depends PACKAGE PATTERN... - it depends on packages of these forms
   done
 }
 version=$(dpkg-deb -f "$(deb libweft0)" Version)
-rpc="libweft-rpc0 \(= ${version//./\\.}\)" all="libweft0 \(= ${version//./\\.}\)"
-depends libweft-rpc0 libfabric1 libhwloc15 'libsodium[0-9]+' libc6 '!dnnl|blas|weft|-dev'
-depends libweft0 "$rpc" 'libdnnl[0-9.]+' 'libopenblas0' 'libcjson1' '!-dev'
-depends libweft-dev "$rpc" "$all" '!fabric|python'
-depends weft-tools "$rpc" python3 '!libweft0|-dev'
+library="libweft0 \(= ${version//./\\.}\)"
+depends libweft0 libfabric1 libhwloc15 'libsodium[0-9]+' libc6 'libdnnl[0-9.]+' libopenblas0 libcjson1 '!weft|-dev'
+depends libweft-dev "$library" '!fabric|python'
+depends weft-tools "$library" python3 '!dnnl|blas|-dev'
 [ -z "$(dpkg-deb -f "$(deb weft-doc)" Depends)" ] && [ "$(dpkg-deb -f "$(deb weft-doc)" Architecture)" = all ]
-[ "$(dpkg-deb -I "$(deb libweft-rpc0)" shlibs)" = "libweft_rpc 0 libweft-rpc0 (= $version)" ]
+[ "$(dpkg-deb -I "$(deb libweft0)" shlibs)" = "libweft 0 libweft0 (= $version)" ]
 
 for name in $names; do
   dpkg-deb -x "$(deb "$name")" "$work/root"
@@ -58,10 +57,10 @@ done
 cd "$work"
 ! readelf -S root/usr/lib*/libweft*.so.* root/usr/lib/*/libweft*.so.* 2>/dev/null | grep debug_info || { echo "a library is not stripped"; exit 1; }
 ! grep -rlF "$build" root || { echo "the files above name the build folder"; exit 1; }
-PKG_CONFIG_PATH=$(dirname "$(find root -name weft_rpc.pc)")
-LD_LIBRARY_PATH=$(realpath "$(dirname "$(find root -name libweft_rpc.so.0)")")
+PKG_CONFIG_PATH=$(dirname "$(find root -name weft.pc)")
+LD_LIBRARY_PATH=$(realpath "$(dirname "$(find root -name libweft.so.0)")")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
-read -ra flags <<<"$(pkg-config --cflags --libs weft_rpc)"
+read -ra flags <<<"$(pkg-config --cflags --libs weft)"
 "$cc" root/usr/share/doc/weft/examples/hello.c -o hello "${flags[@]}"
 [ "$(timeout 60 ./hello)" = 'rank 1: the sum of 1000000 numbers is 499999500000' ]
 timeout 60 root/usr/bin/weft-info >/dev/null

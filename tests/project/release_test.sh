@@ -51,7 +51,7 @@ grep -q '^#define WEFT_VERSION_PATCH 65$' "$work"/weft-*/include/weft/base.h || 
 grep -qE '^## 98\.7\.65 \([0-9]{4}-[0-9]{2}-[0-9]{2}\)$' "$work"/weft-*/CHANGELOG.md || complain "CHANGELOG.md has another heading"
 grep -q '^| maturity | 98\.7\.65:' "$work"/weft-*/README.md || complain "README.md has another version"
 
-# A small repository with two libraries of one function each.
+# A small repository with a library of two functions.
 repository=$work/small
 mkdir -p "$repository"/{tools,include/weft}
 cp "$root/tools/release" "$repository/tools/"
@@ -63,20 +63,15 @@ cat >"$repository/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(weft LANGUAGES NONE)
 set(weft_soversion 0)
-foreach(part weft_rpc weft)
-  add_custom_target(${part} COMMAND ${CMAKE_COMMAND} -E make_directory lib
-    COMMAND cc -g -shared -fPIC -Wl,-soname,lib${part}.so.${weft_soversion} ${CMAKE_SOURCE_DIR}/${part}.c -o lib/lib${part}.so)
-endforeach()
+add_custom_target(weft COMMAND ${CMAKE_COMMAND} -E make_directory lib
+  COMMAND cc -g -shared -fPIC -Wl,-soname,libweft.so.${weft_soversion} ${CMAKE_SOURCE_DIR}/weft.c -o lib/libweft.so)
 END
-for part in weft_rpc weft; do
-  echo "int ${part}_one(int a) { return a; } int ${part}_two(int a) { return a; }" >"$repository/$part.c"
-done
-echo "int wfi_rpc_private(void) { return 0; }" >>"$repository/weft_rpc.c"
+echo "int weft_one(int a) { return a; } int weft_two(int a) { return a; }" >"$repository/weft.c"
 if ! command -v abidiff >/dev/null; then
   cat >"$work/bin/abidiff" <<'END'
 #!/usr/bin/env bash
 old=${*: -2:1} new=${*: -1}
-names() { nm -D --defined-only "$1" | cut -c18- | { grep -v wfi_ || true; } | sort; }
+names() { nm -D --defined-only "$1" | cut -c18- | sort; }
 gone=$(comm -23 <(names "$old") <(names "$new"))
 [ -z "$gone" ] || { echo "removed: $gone"; exit 12; }
 END
@@ -86,7 +81,7 @@ git init -q -b main "$repository"
 git_in config user.name x
 git_in config user.email x@example.org
 git_in add -A
-git_in commit -qm "Two libraries"
+git_in commit -qm "A library"
 before=$(git_in rev-parse HEAD)
 expect 2 "no version such as" 0.1
 expect 2 "no version such as" v0.1.0
@@ -132,8 +127,7 @@ changed() { # changed SUBJECT - commits what was changed, with a heading for the
   git_in commit -qam "$1"
 }
 echo "int weft_one(int a) { return a; } int weft_two(int a) { return a; } int weft_three(int a) { return a; }" >"$repository/weft.c"
-sed -i 's/wfi_rpc_private/wfi_rpc_other/' "$repository/weft_rpc.c"
-changed "A function more, and another private one"
+changed "A function more"
 expect 1 "not later than the last release" 0.0.9
 mkdir "$work/without" # a PATH without abidiff
 IFS=: read -ra folders <<<"$PATH"

@@ -22,7 +22,7 @@ left=$(cd "$work" && find . -type d | sort | tr '\n' ' ')
 # Folders that were there before stay, even if they are empty. A folder that only weft needed goes, and its prefix too.
 mkdir -p "$work/there/lib/pkgconfig"
 for prefix in /there '/new one'; do
-  "$cmake" --install "$build" --prefix "$prefix" --component rpc >/dev/null
+  "$cmake" --install "$build" --prefix "$prefix" --component weft >/dev/null
   "$cmake" --install "$build" --prefix "$prefix" >/dev/null
   uninstall
 done

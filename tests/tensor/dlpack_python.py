@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dlpack_python.py LIBRARY - tensors of libweft_rpc.so are shared with NumPy and PyTorch by DLPack, in both directions.
+"""dlpack_python.py LIBRARY - tensors of libweft.so are shared with NumPy and PyTorch by DLPack, in both directions.
 
 Exits 77 if neither NumPy nor PyTorch is installed. Libraries from before DLPack 1.0 exchange an older struct, for which weft has
 functions of its own.

@@ -291,12 +291,9 @@ class Manual:
         intro = re.search(r"^# weft\n\n(.*?)\n\n", readme, re.S)
         hello = re.search(r"```c\n(.*?)```", readme, re.S)
         out = [self.title("weft", 7), ".SH NAME", "weft \\- remote calls that carry tensors, on libfabric"]
-        link = "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs %s)\\fR"
-        if any(h.path == "weft/tape.h" for h in self.headers):
-            out += [".SH SYNOPSIS", ".nf", "\\fB#include <weft/weft.h>\\fR", "", link % "weft",
-                    link % "weft_rpc" + "    (calls, tensors and groups only)"]
-        else:  # WEFT_RPC_ONLY
-            out += [".SH SYNOPSIS", ".nf", "\\fB#include <weft/rpc.h>\\fR", "", link % "weft_rpc"]
+        whole = any(h.path == "weft/weft.h" for h in self.headers)  # not with WEFT_RPC_ONLY
+        out += [".SH SYNOPSIS", ".nf", "\\fB#include <weft/%s.h>\\fR" % ("weft" if whole else "rpc"), "",
+                "\\fBcc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs weft)\\fR"]
         out += [".fi", ".SH DESCRIPTION", mark(" ".join(intro.group(1).split())) if intro else "\\&"]
         out += [".PP", "Each function, type, macro and enumerator has a page in section 3, each header a page in "
                 "section 7. "

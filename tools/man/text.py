@@ -63,7 +63,7 @@ def sentences(text):
     found, start, depth = [], 0, 0
     for at, char in enumerate(text):
         depth += (char == "(") - (char == ")")
-        if depth <= 0 and char in ".:" and re.match(r"[.:] (?=[A-Z`*_\"]|weft|drop|libweft)", text[at:]) \
+        if depth <= 0 and char in ".:" and re.match(r"[.:] (?=[A-Z`*_\"]|weft|drop)", text[at:]) \
                 and (char == "." or text[:at].endswith("rrors") or text[:at].endswith("ERRORS")) \
                 and not text[:at].endswith((" e.g", " i.e", ".")):
             found.append(text[start:at + 1])
