@@ -33,7 +33,7 @@ static void await(atomic_bool *flag)
 /* So long a pass or call may take that will not end by itself: time enough to get where it stays. */
 static int64_t limit_ms(void)
 {
-    return present->fabric == WORLD_SIM ? 50 : 4000;
+    return present->fabric == WORLD_SIM ? 50 : 3000;
 }
 
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
@@ -341,7 +341,7 @@ static void late_call(weft_agent *agent, void *arg)
     for (int rank = 0; rank < 2; rank++) {
         static const char *const words[] = {"no answer from rank 0 (worker0) within the call's time limit",
                                             "no answer from rank 1 (worker1) within the call's time limit"};
-        const weft_rpc_options how = {.tape = t, .timeout_ms = 20, .error = &error};
+        const weft_rpc_options how = {.tape = t, .timeout_ms = limit_ms(), .error = &error};
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "late", WEFT_VALUES(weft_of_tensor(x)), &how, NULL),
                 WEFT_ERR_TIMEOUT);
         must_say(error, WEFT_ERR_TIMEOUT, rank, SAYS(words[rank]));
@@ -386,8 +386,8 @@ static void late_forward(weft_agent *agent, void *arg)
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "patient", WEFT_NO_VALUES, &module));
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *y =
-        weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)), &(weft_forward_options){.timeout_ms = 20});
+    weft_tensor *y = weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)),
+                                         &(weft_forward_options){.timeout_ms = limit_ms()});
     atomic_store(&released, true);
     MUST(!y);
     must_say(weft_tape_error(t), WEFT_ERR_TIMEOUT, 1,

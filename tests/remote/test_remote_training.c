@@ -255,7 +255,7 @@ static void ask_for_split(weft_agent *agent, split *s)
 static void several_trainers(weft_agent *agent, void *arg)
 {
     world *w = arg;
-    split s;
+    split s = {0};
     register_types(agent);
     if (weft_agent_rank(agent) == 0) {
         make_split(agent, &s);
