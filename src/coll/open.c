@@ -561,7 +561,7 @@ const wfi_component wfi_group_component = {
 };
 
 /* A program that uses groups links this file, so the component is present. */
-__attribute__((constructor)) static void join_agents(void)
+__attribute__((constructor(WFI_JOIN_GROUPS))) static void join_agents(void)
 {
     wfi_component_add(&wfi_group_component);
 }

@@ -309,7 +309,7 @@ void weft_context_drop_gradients(weft_gradient *gradients, size_t count)
 }
 
 /* A program that uses contexts, or the tape of a call, links this file, so the component is present. */
-__attribute__((constructor)) static void join_agents(void)
+__attribute__((constructor(WFI_JOIN_CONTEXTS))) static void join_agents(void)
 {
     wfi_component_add(&wfi_dist_component);
     wfi_links_set(&wfi_dist_links);

@@ -17,8 +17,7 @@ static void close_remote(weft_agent *agent)
 
 const wfi_component wfi_remote_component = {.open = open_remote, .close = close_remote};
 
-/* Behind that of src/dist, which this links. */
-__attribute__((constructor)) static void join_agents(void)
+__attribute__((constructor(WFI_JOIN_REMOTE))) static void join_agents(void)
 {
     wfi_pass_set_step(wfi_parts_step);
     wfi_component_add(&wfi_remote_component);

@@ -56,9 +56,9 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/observe.h */
 #define WFI_RESERVED (1u << 17) /* wfi_links.admit decides whether its arguments are accepted */
 #define WFI_LET_IN (1u << 18)   /* arguments that fit one message are refused only beyond 5/4 of the budget */
 
-/* The data that rpc keeps for each other worker. */
+/* The data that rpc keeps for each worker; of this one only `serving` is used. */
 typedef struct wfi_rpc_peer {
-    wfi_map serving;  /* its calls, by its ids */
+    wfi_map serving;  /* served calls of that worker, by its ids */
     uint32_t watched; /* the incarnation that `watches` counts for: agent/workers.c */
     size_t watches;
     weft_member_event untold[2]; /* events of this rank that wait for memory, in order: agent/membership.c */
@@ -113,7 +113,7 @@ struct weft_agent {
     void *state[WFI_STATES]; /* the components' data: their headers say what guards them */
 
     /* ---- agent lock ---- */
-    wfi_map calls;        /* outstanding calls of this worker to others, by id */
+    wfi_map calls;        /* outstanding calls of this worker, by id */
     wfi_list retries;     /* calls of this worker with retries: client/retry.c */
     size_t pausing_bytes; /* bytes that retries hold in their pauses */
     uint64_t next_call_id;

@@ -95,8 +95,10 @@ typedef struct wfi_component {
 } wfi_component;
 
 extern const wfi_component *wfi_components[]; /* ends with NULL: src/rpc/components.c */
-/* Appends a component of a library above rpc, before any agent is opened. */
+/* Appends a component of a layer above rpc. Constructors call it, before any agent is opened. Their priorities give the
+ * order of the components, which otherwise depends on the linker. */
 void wfi_component_add(const wfi_component *component);
+enum { WFI_JOIN_GROUPS = 201, WFI_JOIN_CONTEXTS, WFI_JOIN_REMOTE };
 
 /* Each component that has this function, in the order of the list. */
 #define WFI_FOR_COMPONENTS(component, slot)                                                                            \

@@ -26,12 +26,13 @@ static void on_client_message(weft_agent *agent, wfi_peer *from, uint8_t type, w
 
 /* ---- Failing calls ----------------------------------------------------------------------------------------------- */
 
-/* The next call that has not failed, to this peer or (NULL) to any. */
+/* The next call that can fail, to this peer or (NULL) to any. */
 static wfi_request *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
 {
     uint64_t id;
     wfi_request *call;
-    while ((call = wfi_map_next(&agent->calls, cursor, &id)) && (call->failure || (peer && call->peer != peer)))
+    while ((call = wfi_map_next(&agent->calls, cursor, &id)) &&
+           (call->failure || call->landing || (peer && call->peer != peer)))
         continue;
     return call;
 }
@@ -60,9 +61,14 @@ static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *t
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
+/* A failed call to this worker itself waits only for its handler, which may never let the arguments go. */
 static bool has_calls(weft_agent *agent)
 {
-    return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
+    size_t cursor = 0;
+    const wfi_request *call = wfi_map_next(&agent->calls, &cursor, NULL);
+    while (call && !call->peer && call->failure)
+        call = wfi_map_next(&agent->calls, &cursor, NULL);
+    return call || !wfi_list_empty(&agent->retries);
 }
 
 static void tell_of_calls(weft_agent *agent, wfi_awaits *out)

@@ -55,8 +55,9 @@ struct wfi_request {
 
     wfi_link *link; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
-    bool needs_done;            /* the callee keeps results until this worker sends DONE */
-    weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
+    bool needs_done; /* the callee keeps results until this worker sends DONE */
+    weft_error *
+        failure; /* why it ends, while its results are still received or, in a call to this worker itself, its arguments read */
     weft_rref *remote;          /* weft_rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* then client/retry.c completes `remote` */
     uint64_t limit_ns;          /* from its launch to its deadline, for error texts; if it has one */
@@ -120,7 +121,7 @@ void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text);
 int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error);
 /* Starts one call (without retries). If that fails, sets *error. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
-/* The same to that rank, this worker's own too. */
+/* The same to that rank, which may be this worker's own. */
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out);
 /* The deadline of a call: the earlier one of its own and its parent's. WEFT_OK, WEFT_ERR_TIMEOUT if it has passed,
  * WEFT_ERR_CANCELLED if the parent was cancelled. [agent lock] */
@@ -128,7 +129,7 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 /* The rank of the worker that is called. */
 int wfi_call_rank(const wfi_request *call);
 
-/* local.c: the way of a call to this worker itself. prepare: on failure free_call frees what was made. Not locked. */
+/* local.c: calls to this worker itself. prepare: on failure free_call frees what was made. Not locked. */
 weft_status wfi_local_prepare(wfi_request *call, const wfi_call_spec *spec);
 weft_status wfi_local_send(wfi_request *call, uint64_t deadline_ns); /* [agent lock] */
 /* Whether its handler has begun. [agent lock] */

@@ -79,7 +79,7 @@ static void withdraw(wfi_request *call, bool quiet)
  * The decoder has marked the small ones, whose results were part of the reply. */
 static void landed(const wfi_request *call)
 {
-    for (size_t i = 0; i < call->land_count; i++)
+    for (size_t i = 0; call->peer && i < call->land_count; i++)
         if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
             wfi_storage_wrote(call->land[i]->storage); /* tapes detect that a recorded value has changed */
 }

@@ -2,14 +2,14 @@
 /*
  * retry.c - calls with retries.
  *
- * The user gets one future. Behind it one ordinary call (an attempt) is made after another, until one succeeds or fails
+ * The user gets one future. Behind it, ordinary calls (attempts) are made one after another, until one succeeds or fails
  * permanently, or no attempts or no time are left:
  *
  *     TRYING -> PAUSING -> TRYING -> ... -> OVER
  *
  * An observer of the attempt's future begins the pause or ends the call. A timer, or room in the peer's queue, ends the
- * pause. A deferred task then makes the next attempt, on the thread that releases the lock. Neither needs a thread of
- * the executor, as weft_future_then would: all these threads may be waiting for retried calls.
+ * pause. A deferred task then makes the next attempt, on the thread that releases the lock. Neither the observer nor
+ * the task needs a thread of the executor, as weft_future_then would: all these threads may be waiting for retried calls.
  */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
@@ -76,8 +76,8 @@ static void drop(retry *r)
 
 /*
  * The error of the call as a whole, if its last attempt failed with `error`. If an earlier attempt may have run, the
- * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents leave that open:
- * weft_error_remote_code tells it. Any other code becomes WEFT_ERR_UNKNOWN. A reference for the caller. [agent lock]
+ * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents are kept: with them
+ * weft_error_remote_code says whether the call may have run. Any other code becomes WEFT_ERR_UNKNOWN. A reference for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
@@ -86,7 +86,8 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
         weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
     if (!r->may_have_run || !says_it_did_not_run)
         return weft_error_ref(error);
-    if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED || code <= WEFT_ERR_PEER_DEAD)
+    if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED ||
+        code <= WEFT_ERR_PEER_DEAD) /* the first of the two blocks */
         return wfi_error_recoded(error, code, WEFT_ERR_UNKNOWN, -1);
     wfi_error_detail detail = {.code = WEFT_ERR_UNKNOWN,
                                .remote_code = WEFT_ERR_UNKNOWN,
@@ -96,7 +97,7 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
                             weft_status_name(code), weft_error_message(error));
 }
 
-/* No-op if there is no pause, except for the timer. [agent lock] */
+/* No-op if there is no pause. [agent lock] */
 static void leave_pause(retry *r)
 {
     r->agent->pausing_bytes -= r->pausing_bytes;
@@ -118,7 +119,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     wfi_net_defer(r->agent->net, &r->task, WFI_DEFER_RELEASE);
 }
 
-/* Makes no more attempts. If an attempt is in flight, the caller ends it. [agent lock] */
+/* Makes no more attempts. The function that calls this ends an attempt in flight. [agent lock] */
 static void stop(retry *r, weft_status why, const char *text)
 {
     if (r->state == OVER || r->stop)
@@ -198,7 +199,7 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     switch (weft_error_code(error)) {
     case WEFT_ERR_BUSY:
         return true;
-    case WEFT_ERR_AGAIN: /* a call cannot start if those that pause hold as much as a queue may */
+    case WEFT_ERR_AGAIN: /* a first attempt is final if the retries in their pauses hold queue_limit_bytes */
         return started ? !is_remote : r->attempts > 1 || agent->pausing_bytes < agent->options.values.queue_limit_bytes;
     case WEFT_ERR_UNREACHABLE:
         return !started || !is_remote;
@@ -218,8 +219,8 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     }
 }
 
-/* When the pause that begins now is over. It is a quarter longer or shorter, by what differs from worker to worker and
- * call to call, so that a simulation replays. [agent lock] */
+/* Returns when the pause that begins now ends, and lengthens the next one. The pause is varied by up to a quarter, with a
+ * hash of time, call, rank and attempt, so that a simulation repeats it. [agent lock] */
 static uint64_t end_of_pause(retry *r)
 {
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
@@ -317,10 +318,16 @@ static void go_on(wfi_task *task)
     weft_agent *agent = r->agent;
     if (r->state == OVER) {
         drop(r);
-    } else {
-        weft_error_unref(make_attempt(r));
-        wfi_agent_leave(agent);
+        return;
     }
+    wfi_net_lock(agent->net);
+    bool is_stopped = r->stop != NULL; /* since the pause ended */
+    if (is_stopped)
+        finish(r, NULL, r->stop);
+    wfi_net_unlock(agent->net);
+    if (!is_stopped)
+        weft_error_unref(make_attempt(r));
+    wfi_agent_leave(agent);
 }
 
 /* The timer has fired, or there is room. [agent lock] */

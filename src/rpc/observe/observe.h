@@ -2,7 +2,7 @@
 /*
  * observe.h - the component of the agent for metrics and traces.
  *
- * The two sides of a call, and the layers above rpc, call it at each stage. It records calls in histograms
+ * Both sides of a call, and the layers above rpc, call these functions at each stage. They record calls in histograms
  * (weft/metrics.h) and, if the user has asked for one, in a trace. Most times are those of the round of progress
  * (wfi_net_now). The clock is read when a handler's answer is sent and, for a trace, when a handler begins.
  *
@@ -72,13 +72,13 @@ uint64_t wfi_metric_failed(const wfi_metric *metric);
 typedef struct wfi_observed {
     uint64_t id;
     int rank;             /* of the other worker; this worker's own for a call to itself */
-    const wfi_peer *peer; /* the worker that was called; NULL: this one, or the call is served here */
+    const wfi_peer *peer; /* of a call to another worker; NULL: a call to this worker itself, or a served call */
     const char *function;
     const weft_error *error; /* NULL: it succeeded */
 } wfi_observed;
 
-/* A call of this worker starts within the span of a served call, or NULL. Sets its trace, id and
- * left_ns, for its header. */
+/* A call of this worker starts. `within`: the span of the served call that it is made for, or NULL. Sets trace, id,
+ * parent and left_ns of `span`, which the header carries. */
 void wfi_observe_started(weft_agent *agent, wfi_span *span, const wfi_span *within);
 void wfi_observe_sent(weft_agent *agent, wfi_span *span);
 void wfi_observe_replied(weft_agent *agent, wfi_span *span); /* results may still have to be pulled */

@@ -37,7 +37,7 @@ typedef enum wfi_trace_side {
 } wfi_trace_side;
 
 /* The times of a call's (or of a backward pass's) stages, and its place in a trace. Times are of the agent's clock; 0:
- * not yet. "Sent" is a call of this worker to another one. */
+ * not yet. "Sent" is a call of this worker. */
 typedef struct wfi_span {
     uint64_t trace, id, parent; /* 0: not traced. A call without a parent begins a trace */
     uint64_t begun_ns;          /* sent: started; served: first message arrived; pass: this worker's part began */

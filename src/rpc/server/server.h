@@ -2,7 +2,7 @@
 /*
  * server.h - a call being served: weft_call, from its first message to the last acknowledgement of its answer.
  *
- * The calls of a peer are in a map by the caller's ids (wfi_rpc_peer.serving). Ids start anew with each incarnation of
+ * The calls of each worker, this one too, are in a map by the caller's ids (wfi_rpc_peer.serving). Ids start anew with each incarnation of
  * a rank. So when a peer is gone its calls leave the map at once, even if they are still held. Two flags:
  *   - in_map: the call is found by its id.
  *   - in_table: the map's hold on the call has not been dropped. It may outlast in_map while arguments or results are
@@ -26,7 +26,8 @@
  * How calls of one function are served if they are batched (wfi_runner_of). All [agent lock]; no slot is NULL.
  */
 typedef struct wfi_runner_ops {
-    /* Before arguments are received: returns NULL, or why it is refused. Sets where they are to be stored. */
+    /* Called before a call's arguments are received. Returns NULL, or why the call is refused. Sets where the arguments
+     * are stored. */
     weft_error *(*admit)(weft_call *call);
     void (*ready)(weft_call *call); /* all its arguments have arrived: the runner takes the call over */
     void (*leave)(weft_call *call); /* it was admitted, but its arguments failed, or its answer is no longer needed */
@@ -84,7 +85,7 @@ struct weft_call {
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, pushing;
     bool ran;        /* its handler has begun */
     bool begun;      /* the same, of a call of this worker to itself. [agent lock] */
-    bool starved;    /* as the next: there was no memory to wait for one */
+    bool starved;    /* no memory to wait for the references among the arguments */
     size_t unmade;   /* references among the arguments of a call to itself whose values are being made */
     bool interested; /* interest in the peer is registered: wfi_serve_interest */
 
