@@ -78,7 +78,7 @@ typedef struct wfi_result {
 
 struct wfi_node {
     _Atomic uint32_t refs;
-    _Atomic uint32_t use;      /* number of passes that read the saved tensors, or that they are spent */
+    _Atomic uint32_t use;      /* number of passes that read the saved tensors, and a bit: they are spent (node.c) */
     _Atomic uint64_t graph_id; /* 0: removed from its graph */
     uint64_t slot;             /* of the first result, greater than those of all inputs; result i has slot + i */
     uint64_t leaf;             /* a leaf: its tensor's id; else 0 */

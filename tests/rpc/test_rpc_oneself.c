@@ -103,6 +103,12 @@ static weft_status run_wait(weft_call *call, void *user)
     return st;
 }
 
+static weft_status run_stream(weft_call *call, void *user)
+{
+    MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0)))));
+    return WEFT_OK;
+}
+
 static weft_status run_remember(weft_call *call, void *user)
 {
     weft_tensor *x = weft_call_tensor(call, 0);
@@ -123,6 +129,7 @@ static const weft_function functions[] = {
     {.name = "let go", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_let_go},
     {.name = "nest", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_nest},
     {.name = "wait", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_wait},
+    {.name = "stream", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_stream},
     {.name = "remember", .takes = {WEFT_TYPE_TENSOR}, .run = run_remember},
 };
 
@@ -254,6 +261,31 @@ static void let_go_by_returning(weft_agent *agent)
     weft_call_finish(call, WEFT_OK);
 }
 
+/* ---- Items ------------------------------------------------------------------------------------------------------------- */
+
+static atomic_bool has_item, may_go_on;
+
+static void take_slowly(const weft_values *item, void *arg)
+{
+    atomic_store(&has_item, true);
+    while (!atomic_load(&may_go_on))
+        world_sleep_ms(the_world, 1);
+}
+
+/* Cancelled when it has been answered, and its item is being taken: it has run. */
+static void cancelled_after_it_ran(weft_agent *agent)
+{
+    uint64_t served = world_stats(agent).calls_served;
+    lent l = begin(agent, "stream", (weft_rpc_options){.timeout_ms = WEFT_FOREVER, .on_item = take_slowly}, false);
+    while (!atomic_load(&has_item) || world_stats(agent).calls_served == served)
+        world_sleep_ms(the_world, 1);
+    MUST_OK(weft_future_cancel(l.future));
+    atomic_store(&may_go_on, true);
+    end(l, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    atomic_store(&may_go_on, false);
+    atomic_store(&has_item, false);
+}
+
 /* ---- What the handler keeps -------------------------------------------------------------------------------------------- */
 
 static void count_drop(void *data)
@@ -298,6 +330,7 @@ static void play(weft_agent *agent, void *arg)
     tried_again(agent);
     kept_until_finished(agent);
     let_go_by_returning(agent);
+    cancelled_after_it_ran(agent);
     kept_by_the_handler(agent);
     unfinished = begin(agent, "wait", (weft_rpc_options){.timeout_ms = WEFT_FOREVER}, false);
     while (!atomic_load(&held)) /* and then we close */

@@ -61,14 +61,9 @@ static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *t
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* A failed call to this worker itself waits only for its handler, which may never let the arguments go. */
 static bool has_calls(weft_agent *agent)
 {
-    size_t cursor = 0;
-    const wfi_request *call = wfi_map_next(&agent->calls, &cursor, NULL);
-    while (call && !call->peer && call->failure)
-        call = wfi_map_next(&agent->calls, &cursor, NULL);
-    return call || !wfi_list_empty(&agent->retries);
+    return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
 }
 
 static void tell_of_calls(weft_agent *agent, wfi_awaits *out)
