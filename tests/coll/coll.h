@@ -38,6 +38,17 @@ static inline weft_tensor *coll_empty(weft_dtype dtype, int64_t count)
     return x;
 }
 
+/* Whether it is true at all members, which all ask. */
+static inline bool coll_everywhere(weft_group *group, bool here)
+{
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, here);
+    MUST(x != NULL);
+    MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
+    bool all = *(const int64_t *)weft_tensor_data(x) != 0;
+    weft_tensor_unref(x);
+    return all;
+}
+
 /* Of float64; complex: real parts. */
 static inline weft_tensor *coll_convert(weft_tensor *x, weft_dtype dtype)
 {

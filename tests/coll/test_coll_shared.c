@@ -67,14 +67,20 @@ static weft_group *open_group(weft_agent *agent, const char *name, const char *r
     return group;
 }
 
-/* After this the group's small operations are in shared memory. */
+/* After this the group's small operations are in shared memory. A member that does not answer in about 1 s, on a busy machine, leaves
+ * the group without: then another one is opened. */
 static weft_group *open_warm(weft_agent *agent, const char *name)
 {
-    weft_group *group = open_group(agent, name, NULL);
-    for (int i = 0; i < WARM; i++)
-        MUST_OK(weft_group_barrier(group, 40000));
-    MUST(find_memory(NULL) > 0);
-    return group;
+    for (;;) {
+        weft_group *group = open_group(agent, name, NULL);
+        for (int i = 0; i < WARM; i++)
+            MUST_OK(weft_group_barrier(group, 40000));
+        if (coll_everywhere(group, find_memory(NULL) > 0))
+            return group;
+        weft_group_close(group);
+        while (find_memory(NULL) > 0) /* last messages may hold it for a moment */
+            usleep(1000);
+    }
 }
 
 /*
