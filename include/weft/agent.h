@@ -319,7 +319,8 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  * then on, until weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait
  * for is complete. Calls of them that are already in progress, on any thread, return too. These are the functions:
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
- *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
+ *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled. A handler of this worker may go on
+ *   reading the arguments: keep the tensors of a call to oneself until it has returned.
  *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
  *   weft_agent_serve.
  *   weft_agent_progress handles what is ready, and does not wait.

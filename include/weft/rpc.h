@@ -57,7 +57,8 @@ WEFT_BEGIN_C
  *   Failure: it returns a negative status. The caller gets WEFT_ERR_REMOTE with this status inside and the message of
  *   weft_call_fail, if any.
  *   Later: it calls weft_call_defer and returns WEFT_DEFERRED. The program then calls weft_call_finish exactly once, on
- *   any thread.
+ *   any thread. If that thread may finish the call before the handler returns, the handler must not read the arguments
+ *   of a call of this worker to itself any more: the caller may free them then.
  * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_FUNCTION_INLINE see below.
  */
 typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
@@ -165,7 +166,7 @@ typedef struct weft_retry {
     int attempts;          /* the largest number of attempts, the first included */
     int64_t pause_ms;      /* before the second attempt; default 50. Each later pause is 1.5 times as long */
     int64_t pause_most_ms; /* no pause is longer; default 5,000, or pause_ms if that is longer */
-    int64_t attempt_ms;    /* the time limit of one attempt; 0: that of the call */
+    int64_t attempt_ms;    /* the time limit of one attempt, if `attempts` is above 1; 0: that of the call */
 } weft_retry;
 
 /* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one item
