@@ -55,12 +55,11 @@ struct wfi_request {
 
     wfi_link *link; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
-    bool needs_done; /* the callee keeps results until this worker sends DONE */
-    weft_error *
-        failure; /* why it ends, while its results are still received or, in a call to this worker itself, its arguments read */
-    weft_rref *remote;          /* weft_rpc_remote: the handle that the reply confirms */
-    bool is_attempt;            /* then client/retry.c completes `remote` */
-    uint64_t limit_ns;          /* from its launch to its deadline, for error texts; if it has one */
+    bool needs_done;     /* the callee keeps results until this worker sends DONE */
+    weft_error *failure; /* why it ends, while results are still received or, in a call to itself, arguments read */
+    weft_rref *remote;   /* weft_rpc_remote: the handle that the reply confirms */
+    bool is_attempt;     /* then client/retry.c completes `remote` */
+    uint64_t limit_ns;   /* from its launch to its deadline, for error texts; if it has one */
     unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has arrived */
     wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_items_in *items; /* streamed results: client/stream.c */
@@ -137,7 +136,7 @@ bool wfi_local_has_begun(const wfi_request *call);
 /* The call has failed (call->failure): cancels what is served, and completes the future, at the latest when the handler
  * no longer reads the arguments. [agent lock] */
 void wfi_local_give_up(wfi_request *call, weft_status why, const char *text);
-/* Completes the failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
+/* Completes failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */

@@ -3,8 +3,8 @@
  * request.c - the caller's side of a call.
  *
  * In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) -> wfi_call_start -> the message is sent
- * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete. A call to this worker
- * itself takes the same way, except that local.c passes it to the server, and its answer back.
+ * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete. A call to this
+ * worker itself takes the same way, except that local.c passes it to the server, and its answer back.
  */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"

@@ -2,14 +2,15 @@
 /*
  * retry.c - calls with retries.
  *
- * The user gets one future. Behind it, ordinary calls (attempts) are made one after another, until one succeeds or fails
- * permanently, or no attempts or no time are left:
+ * The user gets one future. Behind it, ordinary calls (attempts) are made one after another, until one succeeds or
+ * fails permanently, or no attempts or no time are left:
  *
  *     TRYING -> PAUSING -> TRYING -> ... -> OVER
  *
  * An observer of the attempt's future begins the pause or ends the call. A timer, or room in the peer's queue, ends the
  * pause. A deferred task then makes the next attempt, on the thread that releases the lock. Neither the observer nor
- * the task needs a thread of the executor, as weft_future_then would: all these threads may be waiting for retried calls.
+ * the task needs a thread of the executor, as weft_future_then would: all these threads may be waiting for retried
+ * calls.
  */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
@@ -76,8 +77,9 @@ static void drop(retry *r)
 
 /*
  * The error of the call as a whole, if its last attempt failed with `error`. If an earlier attempt may have run, the
- * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents are kept: with them
- * weft_error_remote_code says whether the call may have run. Any other code becomes WEFT_ERR_UNKNOWN. A reference for the caller. [agent lock]
+ * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents are kept: with
+ * them weft_error_remote_code says whether the call may have run. Any other code becomes WEFT_ERR_UNKNOWN. A reference
+ * for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
@@ -219,8 +221,8 @@ static bool may_pass(const retry *r, const weft_error *error, bool started)
     }
 }
 
-/* Returns when the pause that begins now ends, and lengthens the next one. The pause is varied by up to a quarter, with a
- * hash of time, call, rank and attempt, so that a simulation repeats it. [agent lock] */
+/* Returns when the pause that begins now ends, and lengthens the next one. The pause is varied by up to a quarter, with
+ * a hash of time, call, rank and attempt, so that a simulation repeats it. [agent lock] */
 static uint64_t end_of_pause(retry *r)
 {
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));

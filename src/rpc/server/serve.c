@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve.c - the callee's side of a call: makes the served call, checks the message, and receives its arguments (payload/inbound.c).
+ * serve.c - the callee's side of a call: makes the served call, checks the message, and receives its arguments
+ * (payload/inbound.c).
  *
  * Then the handler runs (run.c), and respond.c sends its results. This file also handles later messages of the caller
  * (DONE, TOOK, CANCEL), and has the callee's component of the agent.
@@ -334,8 +335,8 @@ static bool is_serving(weft_agent *agent)
 }
 
 /* Whether this worker must not leave the job because of a call of another worker: it is served, or its answer is in
- * flight or kept for the caller. False for a served call that was cancelled (it may never be finished), and for an answered call whose
- * caller cannot be reached. */
+ * flight or kept for the caller. False for a served call that was cancelled (it may never be finished), and for an
+ * answered call whose caller cannot be reached. */
 static bool keeps(const weft_call *call)
 {
     if (call->stage == WFI_SERVE_SERVING)
@@ -396,8 +397,8 @@ static void fail_served(weft_agent *agent, weft_status why, const char *text)
             cancel_calls_of(agent, rank, why, text);
 }
 
-/* Calls of this worker to itself that the user holds stay alive until weft_call_finish. Those of others were cancelled by
- * fail_served. */
+/* Calls of this worker to itself that the user holds stay alive until weft_call_finish. Those of others were cancelled
+ * by fail_served. */
 static void close_server(weft_agent *agent)
 {
     for (int rank = 0; agent->peers && rank < agent->options.values.world_size; rank++) {

@@ -2,8 +2,9 @@
 /*
  * server.h - a call being served: weft_call, from its first message to the last acknowledgement of its answer.
  *
- * The calls of each worker, this one too, are in a map by the caller's ids (wfi_rpc_peer.serving). Ids start anew with each incarnation of
- * a rank. So when a peer is gone its calls leave the map at once, even if they are still held. Two flags:
+ * The calls of each worker, this one too, are in a map by the caller's ids (wfi_rpc_peer.serving). Ids start anew with
+ * each incarnation of a rank. So when a peer is gone its calls leave the map at once, even if they are still held. Two
+ * flags:
  *   - in_map: the call is found by its id.
  *   - in_table: the map's hold on the call has not been dropped. It may outlast in_map while arguments or results are
  *     in flight.
