@@ -57,8 +57,8 @@ WEFT_BEGIN_C
  *   Failure: it returns a negative status. The caller gets WEFT_ERR_REMOTE with this status inside and the message of
  *   weft_call_fail, if any.
  *   Later: it calls weft_call_defer and returns WEFT_DEFERRED. The program then calls weft_call_finish exactly once, on
- *   any thread. If that thread may finish the call before the handler returns, the handler must not read the arguments
- *   of a call of this worker to itself any more: the caller may free them then.
+ *   any thread. If this worker made the call, its caller may free the arguments from then on, even if the handler has
+ *   not returned.
  * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_FUNCTION_INLINE see below.
  */
 typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);

@@ -55,13 +55,13 @@ struct wfi_request {
 
     wfi_link *link; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
-    bool needs_done;     /* the callee keeps results until this worker sends DONE */
-    weft_error *failure; /* why it ends, while results are still received or, in a call to itself, arguments read */
-    weft_rref *remote;   /* weft_rpc_remote: the handle that the reply confirms */
-    bool is_attempt;     /* then client/retry.c completes `remote` */
-    uint64_t limit_ns;   /* from its launch to its deadline, for error texts; if it has one */
-    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has arrived */
-    wfi_child child;            /* of the served call that this one is made for, if any */
+    bool needs_done;        /* the callee keeps results until this worker sends DONE */
+    weft_error *failure;    /* why it ends, while results are still received or, in a call to itself, arguments read */
+    weft_rref *remote;      /* weft_rpc_remote: the handle that the reply confirms */
+    bool is_attempt;        /* then client/retry.c completes `remote` */
+    uint64_t limit_ns;      /* from its launch to its deadline, for error texts; if it has one */
+    unsigned notifications; /* promised for it: CANCEL, DONE, and a TOOK for each item that has arrived */
+    wfi_child child;        /* of the served call that this one is made for, if any */
     struct wfi_items_in *items; /* streamed results: client/stream.c */
     wfi_span span;
     wfi_task release;

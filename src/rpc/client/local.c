@@ -3,13 +3,13 @@
  * local.c - the way of a call to this worker itself: arguments, items and answer go by reference, without messages.
  *
  * The call has the same two halves as any other: a wfi_request, which the caller waits for, and a weft_call, which is
- * served. They point to each other until the call is answered or the request is complete. What differs:
+ * served. They point to each other until the call is answered or the request is complete. Some things differ:
  *   - The handler gets the caller's own tensors, or the places that `land` of its function names (server/accumulate.c).
  *   - So the future must not complete while the handler may read them. If the call is cancelled or late, `failure` is
  *     set at once, and weft_call_cancelled tells the handler. The future fails when the handler has let the arguments
  *     go (is_read). If the handler has not begun, the future fails at once, and the handler never begins.
- *   - Neither the queue's limit nor the memory budget counts it, results are copied to the caller's landing places, and
- *     a call on a tape takes none.
+ *   - Neither the queue's limit nor the memory budget counts it.
+ *   - Results are copied to the caller's landing places. A call on a tape has none.
  */
 #include "rpc/client/client.h"
 

@@ -175,8 +175,8 @@ static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = canc
 
 /* ---- Whether to try again ---------------------------------------------------------------------------------------- */
 
-/* Whether a worker may still get the name, which no living worker has: in an elastic job any new worker, in a static
- * one a worker that takes the rank of one that had the name. A name that no worker of a static job ever had is a
+/* Whether a worker may still get the name, which no living worker has. In an elastic job any new worker may; in a
+ * static one, a worker that takes the rank of one that had it. A name that no worker of a static job ever had is a
  * mistake. [agent lock] */
 static bool may_be_named(const retry *r)
 {
