@@ -2,7 +2,7 @@
 /*
  * async.c - weft_rpc_async and weft_rpc_sync.
  *
- * They make a call spec of their arguments, and start it once (start.c) or with retries (retry.c). multicast.c calls
+ * They make a call spec of their arguments, and start it once (request.c) or with retries (retry.c). multicast.c calls
  * many targets; remote.c makes calls whose result stays on the callee.
  */
 #include "rpc/client/client.h"

@@ -128,14 +128,17 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 /* The rank of the worker that is called. */
 int wfi_call_rank(const wfi_request *call);
 
-/* local.c: calls to this worker itself. prepare: on failure free_call frees what was made. Not locked. */
+/* local.c: calls to this worker itself. prepare: on failure wfi_call_free frees what was made. Not locked. */
 weft_status wfi_local_prepare(wfi_request *call, const wfi_call_spec *spec);
 weft_status wfi_local_send(wfi_request *call, uint64_t deadline_ns); /* [agent lock] */
-/* Whether its handler has begun. [agent lock] */
-bool wfi_local_has_begun(const wfi_request *call);
-/* The call has failed (call->failure): cancels what is served, and completes the future, at the latest when the handler
- * no longer reads the arguments. [agent lock] */
-void wfi_local_give_up(wfi_request *call, weft_status why, const char *text);
+
+/* ---- end.c ------------------------------------------------------------------------------------------------------- */
+
+void wfi_call_free(wfi_request *call);                 /* one that no table has. Not locked */
+void wfi_call_withdraw(wfi_request *call, bool quiet); /* ends its exposures; `quiet`: see below. [agent lock] */
+/* The handler of a call of this worker to itself may have let the arguments go: the call ends if it has failed.
+ * [agent lock] */
+void wfi_local_let_go(weft_call *call);
 /* Completes failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
 

@@ -7,7 +7,7 @@
  *   - The handler gets the caller's own tensors, or the places that `land` of its function names (server/accumulate.c).
  *   - So the future must not complete while the handler may read them. If the call is cancelled or late, `failure` is
  *     set at once, and weft_call_cancelled tells the handler. The future fails when the handler has let the arguments
- *     go (is_read). If the handler has not begun, the future fails at once, and the handler never begins.
+ *     go (end.c). If the handler has not begun, the future fails at once, and the handler never begins.
  *   - Neither the queue's limit nor the memory budget counts it.
  *   - Results are copied to the caller's landing places. A call on a tape has none.
  */
@@ -20,53 +20,6 @@
 #include "value/value.h"
 
 #include <stdlib.h>
-
-/* ---- Giving up --------------------------------------------------------------------------------------------------- */
-
-bool wfi_local_has_begun(const wfi_request *request)
-{
-    return !request->local || request->local->begun; /* NULL: it was answered, and waits for its items */
-}
-
-/* Whether the handler, or the code that finishes its deferred call, may still read the arguments. While the agent
- * closes only a running handler counts: a deferred call that keeps its arguments may never be finished. [agent lock] */
-static bool is_read(const weft_call *call)
-{
-    const weft_agent *agent = call->agent;
-    if (!call->begun || call->stage == WFI_SERVE_ANSWERING)
-        return false;
-    if (!call->has_left && !(call->batch_left && *call->batch_left))
-        return true; /* the handler runs; only it may write the fields that are read below */
-    return (call->keep_arguments || call->batch_left) && !agent->closing && !agent->stopped;
-}
-
-/* The arguments may have been let go: a call that has failed ends. [agent lock] */
-static void let_go(weft_call *call)
-{
-    wfi_request *request = call->caller;
-    if (request && request->failure && !is_read(call))
-        wfi_call_complete(request, NULL, request->failure, true);
-}
-
-void wfi_local_give_up(wfi_request *request, weft_status why, const char *text)
-{
-    weft_call *call = request->local;
-    if (!call) { /* it was answered, and waits for its items */
-        wfi_call_complete(request, NULL, request->failure, true);
-        return;
-    }
-    call->cancelled = true;
-    let_go(call);
-    wfi_serve_uncount(call); /* closing does not wait for it */
-    wfi_serve_cancel(call, why, text);
-}
-
-void wfi_local_settle_left(weft_agent *agent)
-{
-    size_t cursor = 0;
-    for (weft_call *call; (call = wfi_map_next(&agent->peers[wfi_agent_rank(agent)].serving, &cursor, NULL));)
-        let_go(call);
-}
 
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
@@ -191,7 +144,7 @@ static weft_status give_item(weft_call *call, weft_args item)
     return st;
 }
 
-static const wfi_responder_ops responder = {.left = let_go, .respond = respond, .send_item = give_item};
+static const wfi_responder_ops responder = {.left = wfi_local_let_go, .respond = respond, .send_item = give_item};
 
 /* ---- The way there ----------------------------------------------------------------------------------------------- */
 

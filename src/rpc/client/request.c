@@ -2,7 +2,7 @@
 /*
  * request.c - the caller's side of a call.
  *
- * In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) -> wfi_call_start -> the message is sent
+ * In order: weft_rpc_async (async.c) -> wfi_call_begin -> wfi_call_start -> the message is sent
  * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete. A call to this
  * worker itself takes the same way, except that local.c passes it to the server, and its answer back.
  */
@@ -23,158 +23,7 @@
 #define COMPANY_BYTES                                                                                                  \
     1152 /* a call's future, notifications, entries in tables, overhead of malloc: measured, test_rpc_queue */
 
-/* ---- Freeing ----------------------------------------------------------------------------------------------------- */
-
-static void free_call(wfi_request *call)
-{
-    for (size_t i = 0; i < call->land_count; i++)
-        weft_tensor_unref(call->land[i]);
-    free(call->land);
-    free(call->land_exposures);
-    if (call->link)
-        wfi_links_get()->free(call->link);
-    wfi_serve_discard(call->local);
-    wfi_inbound_fini(&call->results);
-    wfi_items_in_free(call->items);
-    wfi_outbound_fini(&call->arguments);
-    wfi_writer_fini(&call->header);
-    weft_future_unref(call->future);
-    weft_rref_unref(call->remote);
-    weft_error_unref(call->failure);
-    wfi_agent_unref(call->agent);
-    free(call);
-}
-
-static void release_task(wfi_task *task)
-{
-    free_call(wfi_container_of(task, wfi_request, release));
-}
-
-void wfi_call_drop_hold(wfi_request *call)
-{
-    if (--call->holds)
-        return;
-    wfi_peer_unref(call->peer);
-    call->release.run = release_task;
-    wfi_net_defer(call->agent->net, &call->release, WFI_DEFER_RELEASE);
-}
-
-int wfi_call_rank(const wfi_request *call)
-{
-    return call->peer ? wfi_peer_rank(call->peer) : wfi_agent_rank(call->agent);
-}
-
-/* ---- Ending ------------------------------------------------------------------------------------------------------ */
-
-static void withdraw(wfi_request *call, bool quiet)
-{
-    /* Landing places first: if `quiet` is not set, this closes the bulk connection that the arguments use too. */
-    if (call->land_exposed)
-        wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
-    wfi_outbound_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
-    call->land_exposed = 0;
-}
-
-/* Marks the large landing places as written, even if the call failed: the peer may have pushed a part of the results.
- * The decoder has marked the small ones, whose results were part of the reply. */
-static void landed(const wfi_request *call)
-{
-    for (size_t i = 0; call->peer && i < call->land_count; i++)
-        if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
-            wfi_storage_wrote(call->land[i]->storage); /* tapes detect that a recorded value has changed */
-}
-
-void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
-{
-    wfi_future_settle(future, values, error);
-    if (remote)
-        wfi_rref_created(remote, error);
-}
-
-void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet)
-{
-    weft_agent *agent = call->agent;
-    wfi_assert_held(wfi_net_mutex(agent->net));
-    if (call->completed || (call->items && wfi_items_in_wait(call->items, values, error, quiet, call->failure != NULL)))
-        return;
-    call->completed = true;
-    if (call->local)
-        call->local->caller = NULL;
-    call->local = NULL;
-    wfi_map_take(&agent->calls, call->id);
-    wfi_net_timer_clear(agent->net, &call->timer);
-    wfi_observed seen = {
-        .id = call->id, .rank = wfi_call_rank(call), .peer = call->peer, .function = call->function, .error = error};
-    wfi_observe_settled(agent, seen, &call->span);
-    if (call->peer)
-        wfi_peer_depend(call->peer, -1, call->kept_bytes);
-    wfi_notifications_release(agent, &call->notifications);
-    wfi_child_end(&call->child, call->is_attempt ? NULL : error);
-    if (!error)
-        agent->stats.bytes_sent += call->arguments.exposed_bytes;
-    withdraw(call, quiet);
-    landed(call);
-    if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
-        call->message_out = false;
-        wfi_call_drop_hold(call);
-    }
-    agent->stats.calls_finished++;
-    agent->stats.calls_failed += error != NULL;
-    wfi_call_settle(call->future, call->is_attempt ? NULL : call->remote, values, error);
-    wfi_call_drop_hold(call);
-}
-
-/* Takes the message back if it was not sent. Returns whether the callee may have it, or may still get it. */
-static bool may_have_left(wfi_request *call)
-{
-    if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
-        call->message_out = false;
-        wfi_call_drop_hold(call);
-    }
-    return call->peer ? call->message.net.sequence != 0 /* net numbers the messages that it sends */
-                      : wfi_local_has_begun(call);
-}
-
-static void post_cancel(wfi_request *call, weft_status why)
-{
-    uint8_t room[9];
-    wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
-    wfi_write_u64(&writer, call->id);
-    wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
-    wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->notifications);
-}
-
-void wfi_call_abort(wfi_request *call, weft_error *error)
-{
-    if (call->completed || call->failure) {
-        weft_error_unref(error);
-        return;
-    }
-    bool left = may_have_left(call);
-    call->failure = error;
-    if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
-        post_cancel(call, weft_error_code(error));
-    if (wfi_inbound_busy(&call->results))
-        wfi_inbound_cancel(&call->results); /* results_ready ends the call when nothing is in flight */
-    else
-        wfi_call_complete(call, NULL, error, !left); /* if it was not sent, the peer does not know the exposures */
-}
-
-void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
-{
-    if (call->completed || call->failure || call->landing)
-        return;
-    wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_call_rank(call)};
-    detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
-    weft_error *error = wfi_error_create(&detail, "%s", text);
-    if (call->peer) {
-        wfi_call_abort(call, error);
-    } else {
-        call->failure = error;
-        wfi_local_give_up(call, why, text);
-    }
-}
+/* ---- Its time, and its parent ------------------------------------------------------------------------------------ */
 
 static void timer_fired(wfi_timer *timer)
 {
@@ -189,27 +38,6 @@ static void timer_fired(wfi_timer *timer)
         wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof text - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
-
-static void hold_agent(void *owner)
-{
-    wfi_agent_ref(owner);
-}
-
-static void cancel_by_id(void *owner, uint64_t id)
-{
-    weft_agent *agent = owner;
-    if (wfi_agent_enter_locked(agent)) {
-        wfi_request *call = wfi_map_get(&agent->calls, id);
-        if (call)
-            wfi_call_fail(call, WEFT_ERR_CANCELLED, "the caller cancelled it");
-        wfi_agent_leave_locked(agent);
-    }
-    wfi_agent_unref(agent);
-}
-
-/* The call holds its agent until its future is complete. After that its id is not in the table, and cancelling is a
- * no-op. */
-const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_by_id};
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
 {
@@ -478,7 +306,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 forget:
     wfi_map_take(&agent->calls, call->id);
 withdraw:
-    withdraw(call, true); /* the peer was not told of the exposures */
+    wfi_call_withdraw(call, true); /* the peer was not told of the exposures */
     wfi_notifications_release(agent, &call->notifications);
     return st;
 }
@@ -674,9 +502,45 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
         wfi_prepared_fini(&prepared);
     if (st) {
         weft_future_unref(future);
-        free_call(call);
+        wfi_call_free(call);
         return st;
     }
     *out = future;
     return WEFT_OK;
+}
+
+/* ---- The target -------------------------------------------------------------------------------------------------- */
+
+int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error)
+{
+    wfi_error_detail unknown = {.code = WEFT_ERR_NOT_FOUND, .function = function, .worker = -1};
+    int rank = to.name && !agent->forked ? wfi_agent_find(agent, to.name, true) : to.name ? -1 : to.rank;
+    if (rank >= 0 && rank < wfi_net_world_size(agent->net))
+        return rank;
+    if (!to.name && to.rank == WEFT_NAME_NULL) {
+        wfi_error_detail no_name = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
+        *error = wfi_error_create(&no_name, "the name of the worker to be called is NULL");
+        return -1;
+    }
+    weft_status gone = weft_agent_status(agent); /* out of the job no worker can be found by name */
+    wfi_error_detail out_of_job = {.code = gone, .function = function, .worker = -1};
+    if (to.name && gone)
+        *error = wfi_error_create(&out_of_job, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
+    else if (to.name)
+        *error = wfi_error_create(&unknown, "no worker is named \"%s\"", to.name);
+    else
+        *error = wfi_error_create(&unknown, "no worker has rank %d: the world size is %d", to.rank,
+                                  wfi_net_world_size(agent->net));
+    return -1;
+}
+
+weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
+{
+    int rank = wfi_target_resolve(agent, spec->to, spec->function, error);
+    if (rank < 0)
+        return weft_error_code(*error);
+    weft_status st = wfi_call_start(agent, rank, spec, out);
+    if (st)
+        *error = wfi_spec_explain(agent, spec, st, rank);
+    return st;
 }

@@ -88,8 +88,8 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
         weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
     if (!r->may_have_run || !says_it_did_not_run)
         return weft_error_ref(error);
-    if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED ||
-        code <= WEFT_ERR_PEER_DEAD) /* the first of the two blocks */
+    /* peers and agents have the last two blocks of codes, from WEFT_ERR_PEER_DEAD on */
+    if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED || code <= WEFT_ERR_PEER_DEAD)
         return wfi_error_recoded(error, code, WEFT_ERR_UNKNOWN, -1);
     wfi_error_detail detail = {.code = WEFT_ERR_UNKNOWN,
                                .remote_code = WEFT_ERR_UNKNOWN,

@@ -9,36 +9,6 @@
 
 #include <stdlib.h>
 
-typedef struct slot {
-    wfi_items_in *items;
-    enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
-    wfi_inbound inbound; /* of an item from another worker */
-    uint64_t linked;     /* the number of its first recorded tensor; 0: none was recorded */
-    weft_values *values; /* of an item of a call to this worker itself */
-} slot;
-
-/* Guarded by the agent's lock. While `in_hand`, the contents of slot `next` belong to the task. */
-struct wfi_items_in {
-    weft_agent *agent;
-    weft_item_fn fn;
-    void *arg;
-    wfi_request *call;
-
-    uint32_t next;  /* number of the item that is passed to on_item next */
-    uint32_t given; /* number of items that wfi_items_in_give has stored */
-    uint32_t expected;
-    bool known;   /* `expected` is set */
-    bool running; /* the task runs, or is queued */
-    bool in_hand; /* on_item runs */
-    bool stopped; /* on_item is not called for further items */
-    wfi_task task;
-    slot slots[WFI_ITEMS_MAX]; /* item n in slot n % WFI_ITEMS_MAX */
-
-    bool waiting, quiet; /* `waiting`: the call must be completed, with `quiet`, `values` and `error` */
-    const weft_values *values;
-    weft_error *error;
-};
-
 wfi_items_in *wfi_items_in_create(wfi_request *call, const weft_rpc_options *options)
 {
     wfi_items_in *items = wfi_calloc(1, sizeof *items);
@@ -51,75 +21,9 @@ wfi_items_in *wfi_items_in_create(wfi_request *call, const weft_rpc_options *opt
     return items;
 }
 
-static void empty_slot(slot *s)
-{
-    weft_values_unref(s->values);
-    s->values = NULL;
-    wfi_inbound_fini(&s->inbound);
-    s->inbound = (wfi_inbound){0};
-}
-
-void wfi_items_in_free(wfi_items_in *items)
-{
-    if (!items)
-        return;
-    for (int i = 0; i < WFI_ITEMS_MAX; i++)
-        empty_slot(&items->slots[i]);
-    weft_error_unref(items->error);
-    free(items);
-}
-
-static slot *slot_of(wfi_items_in *items, uint32_t number)
+static wfi_item_slot *slot_of(wfi_items_in *items, uint32_t number)
 {
     return &items->slots[number % WFI_ITEMS_MAX];
-}
-
-/* ---- The call's end ---------------------------------------------------------------------------------------------- */
-
-static bool settled(const wfi_items_in *items)
-{
-    if (items->in_hand)
-        return false;
-    if (!items->stopped)
-        return !items->running && items->known && items->next >= items->expected;
-    /* Does not wait for a queued task: it will find nothing to do, and may be queued for a long time. */
-    for (int i = 0; i < WFI_ITEMS_MAX; i++)
-        if (items->slots[i].state == SLOT_COMING)
-            return false;
-    return true;
-}
-
-static void end_if_settled(wfi_items_in *items)
-{
-    if (!items->waiting || !settled(items))
-        return;
-    weft_error *error = items->error;
-    items->error = NULL;
-    items->waiting = false;
-    wfi_call_complete(items->call, items->values, error, items->quiet);
-    weft_error_unref(error);
-}
-
-bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop)
-{
-    if (items->waiting && items->stopped)
-        return true;                /* it is failing already */
-    weft_error_unref(items->error); /* this end replaces one that waited */
-    items->error = NULL;
-    items->waiting = false;
-    if (stop && !items->stopped) {
-        items->stopped = true;
-        for (int i = 0; i < WFI_ITEMS_MAX; i++)
-            if (items->slots[i].state == SLOT_COMING)
-                wfi_inbound_cancel(&items->slots[i].inbound);
-    }
-    if (settled(items))
-        return false;
-    items->waiting = true;
-    items->values = values;
-    items->error = error ? weft_error_ref(error) : NULL;
-    items->quiet = quiet;
-    return true;
 }
 
 bool wfi_items_in_expect(wfi_items_in *items, uint32_t count)
@@ -156,11 +60,11 @@ static void hand_over_all(wfi_task *task)
     wfi_items_in *items = wfi_container_of(task, wfi_items_in, task);
     wfi_net *net = items->agent->net;
     wfi_net_lock(net);
-    for (slot *s; !items->stopped && (s = slot_of(items, items->next))->state == SLOT_READY;) {
+    for (wfi_item_slot *s; !items->stopped && (s = slot_of(items, items->next))->state == SLOT_READY;) {
         items->in_hand = true;
         wfi_net_unlock(net);
         items->fn(s->values ? s->values : s->inbound.values, items->arg);
-        empty_slot(s);
+        wfi_items_in_empty(s);
         wfi_net_lock(net);
         items->in_hand = false;
         s->state = SLOT_FREE;
@@ -168,7 +72,7 @@ static void hand_over_all(wfi_task *task)
         items->next++;
     }
     items->running = false;
-    end_if_settled(items);
+    wfi_items_in_settle(items);
     wfi_call_drop_hold(items->call);
     wfi_net_unlock(net);
 }
@@ -185,7 +89,7 @@ static void begin_handing_over(wfi_items_in *items)
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-static weft_status receive_links(const slot *s)
+static weft_status receive_links(const wfi_item_slot *s)
 {
     const wfi_request *call = s->items->call;
     const wfi_decoded *decoded = &s->inbound.decoded;
@@ -197,7 +101,7 @@ static weft_status receive_links(const slot *s)
 
 static void item_ready(wfi_inbound *inbound, weft_status status)
 {
-    slot *s = wfi_container_of(inbound, slot, inbound);
+    wfi_item_slot *s = wfi_container_of(inbound, wfi_item_slot, inbound);
     wfi_items_in *items = s->items;
     wfi_request *call = items->call;
     if (!status && !items->stopped) {
@@ -208,7 +112,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
     }
     s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* its contents are freed with the call */
     if (items->stopped) {
-        end_if_settled(items);
+        wfi_items_in_settle(items);
     } else if (status) {
         wfi_error_detail detail = {.code = status,
                                    .remote_code = WEFT_ERR_UNKNOWN, /* the handler has begun */
@@ -233,7 +137,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (is_linked && (!call->link || !linked))
         return;
     wfi_items_in *items = call->items;
-    slot *s = slot_of(items, number);
+    wfi_item_slot *s = slot_of(items, number);
     if (items->stopped || number - items->next >= WFI_ITEMS_MAX || s->state != SLOT_FREE ||
         (items->known && number >= items->expected) || !wfi_may_answer(agent, from))
         return;
@@ -251,7 +155,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 
 weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values)
 {
-    slot *s = slot_of(items, items->given);
+    wfi_item_slot *s = slot_of(items, items->given);
     if (items->stopped)
         return WEFT_ERR_CANCELLED;
     if (items->given - items->next >= WFI_ITEMS_MAX)
