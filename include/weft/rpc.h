@@ -278,7 +278,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
 /*
  * Makes a call whose first result stays on the worker that runs it. *out receives a handle to that result at once,
  * before the call has run (weft/rref.h). If the call fails later, reading the handle (weft_rref_to_here) fails with
- * that error. The option `land` is WEFT_ERR_INVALID here. Items go to on_item; they are not part of the value.
+ * that error. The option `land` is WEFT_ERR_INVALID here. Items go to on_item, until the future of weft_rref_created is
+ * complete; they are not part of the value.
  *
  * A call whose argument is a handle fails with the handle's error, without running, if this worker already knows that
  * the value could not be made (docs/calls.md).
