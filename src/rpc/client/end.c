@@ -178,8 +178,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     wfi_call_drop_hold(call);
 }
 
-/* ---- A call to this worker itself, given up
- * --------------------------------------------------------------------------------------------------- */
+/* ---- A call to this worker itself, given up ---------------------------------------------------------------------- */
 
 static bool has_begun(const wfi_request *request)
 {

@@ -188,7 +188,9 @@ static weft_status start_push(weft_call *call)
 
 /* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
 
-void wfi_serve_settle_owned(weft_call *call)
+/* If the call was made by weft_rpc_remote, its result or error becomes the value of the reference. Otherwise a no-op.
+ * [agent lock] */
+static void settle_owned(weft_call *call)
 {
     wfi_owned *owned = call->owned;
     call->owned = NULL;
@@ -281,7 +283,7 @@ void wfi_serve_end(weft_call *call)
     wfi_observe_answered(call->agent, wfi_serve_observed(call), &call->span);
     if (!call->deferred || wfi_runner_of(call->function)) /* otherwise its handler may still use them */
         wfi_budget_release_arguments(&call->charge);
-    wfi_serve_settle_owned(call);
+    settle_owned(call);
 }
 
 static void answer_locked(weft_call *call, leftovers *left)

@@ -169,9 +169,6 @@ void wfi_serve_turn_away(weft_call *call); /* refuses a call taken from the exec
 void wfi_serve_refuse(weft_call *call, weft_error *error);
 /* The handler's work is over: the call is being answered. [agent lock] */
 void wfi_serve_end(weft_call *call);
-/* If the call was made by weft_rpc_remote, its result or error becomes the value of the reference. Otherwise a no-op.
- * [agent lock] */
-void wfi_serve_settle_owned(weft_call *call);
 extern const wfi_responder_ops wfi_wire_responder;
 void wfi_serve_drop_hold(weft_call *call);   /* [agent lock] */
 void wfi_serve_leave_table(weft_call *call); /* [agent lock] */
