@@ -1,6 +1,7 @@
 # cmake --install: headers, the library in both forms, weftConfig.cmake, weft.pc, pages. All in one component, weft.
 #
-# find_package(weft) gives weft::weft, the shared library, which brings all it needs. With the component static there is
+# find_package(weft) gives weft::weft, the shared library, which brings all it needs, and weft::weft_sim, the same with
+# the simulation. With the component static there is
 # weft::weft_static as well, and then the libraries that it rests on are looked for. With the component rpc a weft that
 # was built with WEFT_RPC_ONLY is enough.
 include(CMakePackageConfigHelpers)
@@ -27,7 +28,7 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT weft)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT weft
   FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cpp" PATTERN "*.py" PATTERN Makefile PATTERN build EXCLUDE PATTERN __pycache__ EXCLUDE)
 
-install(TARGETS weft EXPORT weft-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT weft)
+install(TARGETS weft weft_sim EXPORT weft-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT weft)
 install(TARGETS weft_static weft_deps EXPORT weft-static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT weft)
 foreach(form shared static)
   install(EXPORT weft-${form} NAMESPACE weft:: DESTINATION ${weft_cmake_dir} COMPONENT weft)
@@ -40,8 +41,13 @@ endif()
 # libraries of libfabric's own .pc (verbs, efa, psm2), whose development files weft does not need.
 list(REMOVE_DUPLICATES weft_private_libs)
 list(JOIN weft_private_libs " " weft_private_libs)
+set(weft_pc_name weft)
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft.pc DESTINATION ${weft_pc_dir} COMPONENT weft)
+set(weft_pc_name weft_sim)
+set(weft_private_libs) # it has no static form
+configure_file(cmake/weft.pc.in weft_sim.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft.pc ${CMAKE_CURRENT_BINARY_DIR}/weft_sim.pc DESTINATION ${weft_pc_dir}
+  COMPONENT weft)
 
 include(WeftMan)
 

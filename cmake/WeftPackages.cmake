@@ -1,6 +1,6 @@
 # Debian packages, by cpack in the build folder or by the target package:
 #
-#   libweft0    libweft.so      libweft-dev  headers, the static library, .pc, CMake
+#   libweft0    libweft.so      libweft-dev  headers, the static library, libweft_sim.so, .pc, CMake
 #   weft-tools  programs        weft-doc     pages, examples
 #
 # The packages of a WEFT_RPC_ONLY build have the same names, and "+rpc" in their version. So apt replaces one set by the
@@ -96,8 +96,9 @@ weft_package(libweft${weft_soversion} libs "remote calls that carry tensors, on 
   ${has} LIBRARY libweft SHLIBS
   SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
 weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
-  "This package has the headers, the files for pkg-config and CMake, and the static"
-  "library. To link that, install the suggested packages too."
+  "This package has the headers, the files for pkg-config and CMake, the static"
+  "library (to link that, install the suggested packages too), and libweft_sim,"
+  "which runs jobs in simulated time."
   DEPENDS ${library} "libc6-dev | libc-dev" SUGGESTS weft-doc pkgconf ${static})
 weft_package(weft-tools net "programs of the weft library" ${about}
   "This package has its programs, such as weft-info (what weft finds on this"

@@ -1,4 +1,5 @@
 # weft_sources(FILES...)          adds this folder's files to the library
+# weft_sim_sources(FILES...)      the same, to libweft_sim alone
 # weft_kernels(FILES...)          the same, compiled for speed
 # weft_program(NAME SOURCES...)   a program on the public headers, in bin/
 # weft_test(NAME SOURCES... [LABELS l...] [ARGS a...] [SERIAL])
@@ -9,10 +10,11 @@
 #     the same limits and environment for a test added with add_test(). PROGRAM: it runs a program of several processes; one such
 #     test runs at a time, beside others.
 #
-# libweft has its object files once, in weft_objects; its shared and its static form are made of these. Tests reach into
-# one folder of src/. So they link weft_tested, a shared library of all objects that exports all symbols: linking a test
-# against it takes a tenth of the time of the static form. Tests that replace functions of the library (weft_wrap) link
-# the static form.
+# libweft has its object files once, in weft_objects; its shared and its static form are made of these and of
+# no_simulation.c. libweft_sim (shared) has weft_sim_objects in the place of that file. Tests reach into one folder of
+# src/. So they link weft_tested, a shared library of all objects that exports all symbols: linking a test against it
+# takes a tenth of the time of a static form. Tests that replace functions of the library (weft_wrap) link
+# weft_tested_static.
 #
 # WEFT_LTO: a shared library's C files are compiled once more, for the linker to optimise as a whole: workers that share a core find little
 # of it in the caches at each turn, so what a call does not touch counts (a quarter of its time outside the kernel). The static
@@ -23,57 +25,76 @@ set(weft_source_folders ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/provider
 add_library(weft_objects OBJECT)
 target_include_directories(weft_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
 target_link_libraries(weft_objects PUBLIC weft_deps PRIVATE weft_flags)
+set(weft_no_simulation ${PROJECT_SOURCE_DIR}/src/base/no_simulation.c)
 if(WEFT_GPU_ONLY) # what stands in for libraries that are not there
   target_include_directories(weft_objects BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
 endif()
 if(WEFT_TESTS) # weft_tested exports them; libweft.so does not, because of its version script
   set_target_properties(weft_objects PROPERTIES C_VISIBILITY_PRESET protected)
 endif()
-add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects>)
-target_include_directories(weft_static PUBLIC ${weft_include})
-target_link_libraries(weft_static PUBLIC weft_deps)
+add_library(weft_static STATIC $<TARGET_OBJECTS:weft_objects> ${weft_no_simulation})
+target_include_directories(weft_static PUBLIC ${weft_include} PRIVATE ${weft_source_folders})
+target_link_libraries(weft_static PUBLIC weft_deps PRIVATE $<BUILD_INTERFACE:weft_flags>)
 set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE C)
 add_library(weft::weft_static ALIAS weft_static) # the package's names, for projects that add this folder
 set(weft_tested weft_static) # what tests link
+set(weft_tested_static weft_static)
 
 if(NOT WEFT_GPU_ONLY) # of a GPU-only tree there is no shared library: it would lack most of its own symbols
   if(WEFT_LTO)
-    add_library(weft SHARED $<FILTER:$<TARGET_PROPERTY:weft_objects,SOURCES>,INCLUDE,[.]c$>)
-    target_include_directories(weft PRIVATE ${weft_source_folders})
+    add_library(weft SHARED $<FILTER:$<TARGET_PROPERTY:weft_objects,SOURCES>,INCLUDE,[.]c$> ${weft_no_simulation})
     target_compile_options(weft PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
     set_target_properties(weft PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
     target_link_options(weft PRIVATE -flto=auto -O3)
-    target_link_libraries(weft PRIVATE weft_flags)
   else()
-    add_library(weft SHARED $<TARGET_OBJECTS:weft_objects>)
+    add_library(weft SHARED $<TARGET_OBJECTS:weft_objects> ${weft_no_simulation})
   endif()
-  add_library(weft::weft ALIAS weft)
-  target_include_directories(weft PUBLIC ${weft_include})
-  target_link_libraries(weft PRIVATE weft_deps)
-  # It exports weft_*, and calls its own functions directly.
+  add_library(weft_sim_objects OBJECT)
+  target_include_directories(weft_sim_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
+  target_link_libraries(weft_sim_objects PUBLIC weft_deps PRIVATE weft_flags)
+  add_library(weft_sim SHARED $<TARGET_OBJECTS:weft_objects> $<TARGET_OBJECTS:weft_sim_objects>)
+  # They export weft_*, and calls its own functions directly.
   # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them,
   # on the stack. nodelete: dlclose leaves the library mapped, because its threads run until the process ends (executors
   # of the process, hwloc's loader).
   set(map ${PROJECT_SOURCE_DIR}/cmake/weft.map)
-  target_link_options(weft PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,nodelete)
-  set_target_properties(weft PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
-    LINK_DEPENDS ${map})
-  if(NOT WEFT_SANITIZE)
-    target_link_options(weft PRIVATE -Wl,-z,defs)
-  endif()
+  foreach(library weft weft_sim)
+    add_library(weft::${library} ALIAS ${library})
+    target_include_directories(${library} PUBLIC ${weft_include} PRIVATE ${weft_source_folders})
+    target_link_libraries(${library} PRIVATE weft_deps weft_flags)
+    target_link_options(${library} PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now
+      -Wl,-z,nodelete)
+    set_target_properties(${library} PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION}
+      LINKER_LANGUAGE C LINK_DEPENDS ${map})
+    if(NOT WEFT_SANITIZE)
+      target_link_options(${library} PRIVATE -Wl,-z,defs)
+    endif()
+  endforeach()
   if(WEFT_TESTS)
-    add_library(weft_tested SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_objects>)
-    target_include_directories(weft_tested PUBLIC ${weft_include})
-    target_link_libraries(weft_tested PUBLIC weft_deps)
-    target_link_options(weft_tested PRIVATE -Wl,-z,now) # as the library itself
-    set_target_properties(weft_tested PROPERTIES LINKER_LANGUAGE C)
+    set_target_properties(weft_sim_objects PROPERTIES C_VISIBILITY_PRESET protected)
     set(weft_tested weft_tested)
+    set(weft_tested_static weft_tested_static)
+    add_library(${weft_tested} SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_objects> $<TARGET_OBJECTS:weft_sim_objects>)
+    target_link_options(${weft_tested} PRIVATE -Wl,-z,now) # as the library itself
+    add_library(${weft_tested_static} STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_objects>
+      $<TARGET_OBJECTS:weft_sim_objects>)
+    foreach(library ${weft_tested} ${weft_tested_static})
+      target_include_directories(${library} PUBLIC ${weft_include})
+      target_link_libraries(${library} PUBLIC weft_deps)
+      set_target_properties(${library} PROPERTIES LINKER_LANGUAGE C)
+    endforeach()
   endif()
 endif()
 
 function(weft_sources)
   foreach(file ${ARGN})
     target_sources(weft_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  endforeach()
+endfunction()
+
+function(weft_sim_sources)
+  foreach(file ${ARGN})
+    target_sources(weft_sim_objects PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endforeach()
 endfunction()
 
@@ -109,7 +130,7 @@ endif()
 # With a sanitizer these take about half of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests
-  test_base_fiber test_cartpole_crowd test_faults_groups test_faults_parallel test_faults_passes test_coll_large
+  test_sim_fiber test_cartpole_crowd test_faults_groups test_faults_parallel test_faults_passes test_coll_large
   test_coll_values test_conformance_backward test_conformance_training test_host_conformance_calls
   test_host_conformance_faults test_host_net_long test_faults_kills test_net_footprint test_net_long test_nn_follow
   test_nn_resnet test_rdm_rxm_connect test_rdm_rxm_death test_rdm_rxm_idle test_rdm_rxm_kills test_rdm_rxm_strangers
@@ -196,7 +217,7 @@ function(weft_test_program name)
   weft_test_sources(sources ${ARGN})
   add_executable(${name} ${sources})
   weft_test_compiled(${name})
-  target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,weft_static,${weft_tested}>
+  target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,${weft_tested_static},${weft_tested}>
     weft_flags weft_test_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)

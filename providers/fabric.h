@@ -298,7 +298,6 @@ extern const wfi_fabric_ops wfi_fabric_verbs;
 extern const wfi_fabric_ops wfi_fabric_host;
 extern const wfi_fabric_ops wfi_fabric_shm, wfi_fabric_rxm;
 extern const wfi_fabric_ops wfi_fabric_efa, wfi_fabric_cxi, wfi_fabric_psm3, wfi_fabric_opx;
-extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /* Finds a fabric by name ("tcp", "sim"); NULL: this build has no fabric of that name, or name is NULL. fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);

@@ -27,6 +27,9 @@
  *         return st;
  *     }
  *
+ * LINKING. libweft has no simulation. Link libweft_sim instead: it has everything that libweft has, and the functions of
+ * this header (-lweft_sim; weft::weft_sim in CMake; weft_sim for pkg-config). A process loads one of the two libraries.
+ *
  * FABRICS. A worker of a world can open one fabric of each of these kinds:
  *
  *   "sim"        announces every broken and every closed connection.

@@ -30,6 +30,6 @@
 #include <weft/reduce.h>        /* sums, minimums ... over a group */
 #include <weft/metrics.h>       /* counters, histograms */
 #include <weft/job.h>           /* workers as processes of this machine */
-#include <weft/sim.h>           /* the simulated fabric */
+#include <weft/sim.h>           /* simulated jobs: libweft_sim */
 
 #endif

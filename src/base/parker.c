@@ -12,7 +12,7 @@
  * that write.
  */
 #include "base/parker.h"
-#include "base/fiber.h"
+#include "base/simulation.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -60,7 +60,7 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
     }
     while (in_time && atomic_load_explicit(&parker->state, memory_order_relaxed) == ASLEEP) {
         in_time =
-            parker->fiber != NULL ? wfi_fiber_wait(parker->fiber, deadline_ns) : sleep_thread(parker, deadline_ns);
+            parker->fiber != NULL ? wfi_simulation->fiber_wait(parker->fiber, deadline_ns) : sleep_thread(parker, deadline_ns);
     }
     expected = ASLEEP;
     if (atomic_compare_exchange_strong_explicit(&parker->state, &expected, EMPTY, memory_order_relaxed,
@@ -83,7 +83,7 @@ void wfi_unpark(wfi_parker *parker)
     if (was != ASLEEP)
         return;
     if (fiber != NULL)
-        wfi_fiber_wake(fiber);
+        wfi_simulation->fiber_wake(fiber);
     else
         syscall(SYS_futex, &parker->state, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }

@@ -3,7 +3,7 @@
 #include "coll/carrier.h"
 
 #include "base/alloc.h"
-#include "base/fiber.h"
+#include "base/simulation.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -21,8 +21,8 @@ void wfi_executor_set_thread_worker(wfi_worker *worker)
 
 wfi_worker *wfi_executor_current_worker(void)
 {
-    wfi_fiber *fiber = wfi_fiber_current();
-    return fiber != NULL ? *wfi_fiber_slot(fiber) : thread_worker;
+    const wfi_fiber *fiber = wfi_fiber_current();
+    return fiber != NULL ? fiber->slot : thread_worker;
 }
 
 static _Thread_local wfi_executor *run_by_hand; /* set while this thread is in wfi_executor_run_some */
@@ -216,7 +216,7 @@ void wfi_executor_put_back(wfi_executor *executor, wfi_task *task)
 static void start_worker(wfi_executor *executor)
 {
     bool started =
-        executor->options.fibers != NULL ? wfi_executor_start_fiber(executor) : wfi_executor_start_thread(executor);
+        executor->options.fibers != NULL ? wfi_simulation->worker_start(executor) : wfi_executor_start_thread(executor);
     if (!started) /* the task stays queued; the next submit, end of a task, or block tries again */
         return;
     executor->total++;
@@ -411,7 +411,7 @@ void wfi_executor_destroy(wfi_executor *executor)
     assert(executor != &process_executor);
     assert(wfi_executor_current() != executor && "not from a task of its own");
     if (executor->options.fibers != NULL)
-        wfi_executor_join_fibers(executor);
+        wfi_simulation->workers_join(executor);
     else
         wfi_executor_join_threads(executor);
     while ((task = take_locking(executor)) != NULL) /* in the manual form, or if no worker could be made */

@@ -21,7 +21,7 @@
 #define WFI_EXECUTOR_H
 
 #include "base/clock.h"
-#include "base/fiber.h"
+#include "base/simulation.h"
 #include "base/list.h"
 #include "base/parker.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * executor_impl.h - the internals of the executor, for executor.c, executor_threads.c and executor_fibers.c.
+ * executor_impl.h - the internals of the executor, for executor.c, executor_threads.c and sim/threads.c.
  *
  * LOCK. `lock` guards everything except the atomics and the fields that are set once before the first submit. It is a
  * leaf: code that holds it only unparks workers, creates threads or fibers, and calls nudge. No task, hook or
@@ -93,9 +93,7 @@ bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if no leader ca
  * [lock], released while a task runs */
 void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task);
 bool wfi_executor_start_thread(wfi_executor *executor); /* counted as active; [lock] */
-bool wfi_executor_start_fiber(wfi_executor *executor);  /* likewise */
 void wfi_executor_join_threads(wfi_executor *executor); /* not [lock] */
-void wfi_executor_join_fibers(wfi_executor *executor);  /* not [lock] */
 wfi_worker *wfi_executor_current_worker(void);          /* of this thread or fiber; NULL */
 void wfi_executor_set_thread_worker(wfi_worker *worker);
 

@@ -22,10 +22,7 @@ static wfi_driver *driver_of(const weft_future *future)
 
 static const wfi_clock *clock_of(const wfi_driver *driver)
 {
-    wfi_fiber *fiber = wfi_fiber_current();
-    if (driver != NULL)
-        return driver->clock;
-    return fiber != NULL ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
+    return driver != NULL ? driver->clock : wfi_clock_here();
 }
 
 static void enlist(weft_future *future, wfi_waiter *waiter, wfi_waiting *waiting)

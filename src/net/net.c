@@ -10,7 +10,6 @@
 #include "base/socket.h"
 #include "base/threads.h"
 #include "base/utf8.h"
-#include "sim/sim.h"
 #include "topo/machine.h"
 #include "topo/share.h"
 
@@ -209,11 +208,11 @@ static wfi_net *net_create(const wfi_net_options *options)
         wfi_guarded_free(keys);
         return NULL;
     }
-    wfi_progress_options progress = {.clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real,
+    wfi_progress_options progress = {.clock = wfi_clock_of(options->sim),
                                      .executor = options->executor,
                                      .cores = options->cores,
-                                     .fibers = options->sim ? wfi_sim_fibers(options->sim) : NULL,
-                                     .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : agent->rank,
+                                     .fibers = options->sim ? wfi_simulation->fibers(options->sim) : NULL,
+                                     .group = wfi_fiber_current() ? wfi_fiber_current()->group : agent->rank,
                                      .no_threads = agent->no_threads};
     wfi_progress_init(&net->progress, &progress);
     wfi_transport_init(&net->transport, &net->progress, agent, options->sim);
@@ -304,8 +303,8 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .secret = agent->secret,
                                   .secret_size = agent->secret_size,
                                   .name = agent->name,
-                                  .machine =
-                                      options->sim ? wfi_sim_machine(options->sim, net->progress.group) : wfi_machine(),
+                                  .machine = options->sim ? wfi_simulation->machine(options->sim, net->progress.group)
+                                                          : wfi_machine(),
                                   .addresses = self.addresses,
                                   .addresses_size = self.addresses_size,
                                   .public_key = net->transport.keys->public_key,

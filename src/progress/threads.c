@@ -123,7 +123,7 @@ static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_pr
 weft_status wfi_threads_start(wfi_progress *progress)
 {
     if (progress->fibers)
-        return wfi_fiber_start(progress);
+        return wfi_simulation->poller_start(progress);
     if (progress->no_threads)
         return WEFT_OK;
     weft_status status = create_thread(&progress->events, events_main, progress);
@@ -159,7 +159,7 @@ size_t wfi_threads_stop(wfi_progress *progress)
     uint64_t one = 1;
     atomic_store(&progress->stop, true);
     if (progress->fibers) {
-        wfi_fiber_stop(progress);
+        wfi_simulation->poller_stop(progress);
         return 0;
     }
     wfi_progress_wake(progress);

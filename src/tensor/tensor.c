@@ -4,7 +4,7 @@
 #include "tensor/cell.h"
 
 #include "base/clock.h"
-#include "base/fiber.h"
+#include "base/simulation.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "tensor/print.h"
@@ -388,13 +388,11 @@ void weft_tensor_wrote(weft_tensor *tensor)
 weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 {
     WFI_LIVE(tensor);
-    wfi_fiber *fiber = wfi_fiber_current(); /* not NULL in a simulation, which has virtual time */
-    const wfi_clock *clock = fiber ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
     if (tensor == NULL || wait_ms < WEFT_FOREVER)
         return tensor == NULL ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
                               : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
     weft_tensor *now = wfi_tensor_read(tensor);
-    bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(clock, wait_ms));
+    bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(wfi_clock_here(), wait_ms));
     weft_tensor_unref(now);
     return unread ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }

@@ -7,7 +7,7 @@
  */
 #include "gpu.h"
 
-#include "base/context.h"
+#include "sim/context.h"
 #include "emulated_kernel.h"
 
 #include <stdio.h>

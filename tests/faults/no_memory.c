@@ -2,7 +2,7 @@
 /* no_memory.c - see no_memory.h. */
 #include "faults/no_memory.h"
 
-#include "base/fiber.h"
+#include "base/simulation.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -44,7 +44,7 @@ static bool is_refused(void)
     if (of == NOBODY)
         return false;
     wfi_fiber *fiber = wfi_fiber_current();
-    if ((fiber ? wfi_fiber_group(fiber) : thread_worker) != of)
+    if ((fiber ? fiber->group : thread_worker) != of)
         return false;
     uint64_t count = atomic_fetch_add(&asked, 1) + 1, nth = atomic_load(&nth_);
     if (count % nth || (count > nth && !atomic_load(&again_)))

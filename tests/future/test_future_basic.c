@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_future_basic.c - completion once, callbacks in order, waiting, then, collect_all, wait_all, dropping. */
 #include "future/future.h"
+#include "sim/fiber.h"
 #include "patience.h"
 #include "unit.h"
 #include "said.h"

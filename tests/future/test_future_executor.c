@@ -2,6 +2,7 @@
 /* test_future_executor.c - the three forms of the executor, and leader and followers with a made-up network. */
 #include "base/mutex.h"
 #include "future/executor.h"
+#include "sim/fiber.h"
 #include "unit.h"
 
 #include <dirent.h>

@@ -4,7 +4,7 @@
  * counts: a region is closed once, and never while somebody uses it.
  */
 #include "base/clock.h"
-#include "base/fiber.h"
+#include "sim/fiber.h"
 #include "mem/mem.h"
 
 #include <pthread.h>

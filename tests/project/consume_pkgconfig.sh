@@ -19,3 +19,9 @@ else
 fi
 "$cc" "${cflags[@]}" "$here/consumer/weft.c" -o "$work/consumer" "${libs[@]}"
 run_consumer "$work/consumer" "$form" "$prefix"
+if [ "$form" = shared ]; then # the same, in simulated time
+  read -ra libs <<<"$("$pkg_config" --libs weft_sim)"
+  "$cc" "${cflags[@]}" "$here/consumer/sim.c" -o "$work/sim" "${libs[@]}"
+  said=$("$work/sim")
+  [ "$said" = 'sum 499500' ] || { echo "in the simulation it said '$said', not sum 499500"; exit 1; }
+fi

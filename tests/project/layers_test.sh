@@ -8,7 +8,7 @@ fail=0
 
 tree() { # a small tree that keeps to the rules
   rm -rf "$work/t"
-  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,dist,nn,optim,tensor/cpu},providers/{sim,ofi,tcp},examples/common}
+  mkdir -p "$work/t"/{include/weft,src/{base,mem,net,dist,nn,optim,tensor/cpu},providers/{host,ofi,tcp},examples/common}
   cd "$work/t"
   echo '#include <stdint.h>' >include/weft/base.h
   echo '#include <weft/base.h>' >src/base/log.h
@@ -16,8 +16,8 @@ tree() { # a small tree that keeps to the rules
   echo '#include "mem/mem.h"' >providers/fabric.h
   printf '#include "fabric.h"\n#include <rdma/fabric.h>\n' >providers/ofi/ep.h
   echo '#include "ofi/ep.h"' >providers/tcp/tcp.c
-  echo '#include "fabric.h"' >providers/sim/sim.h
-  printf '#include "sim/sim.h"\n#include "net.h"\n' >src/net/net.c
+  echo '#include "fabric.h"' >providers/host/host.h
+  printf '#include "host/host.h"\n#include "net.h"\n' >src/net/net.c
   echo '' >src/net/net.h
   printf '#include "../net/net.h"\n#include "base/log.h"\n' >src/dist/dist.c
   echo '' >src/optim/optim.h
@@ -43,8 +43,8 @@ expect pass "a tree in order"
 expect refuse "base from mem" src/base/log.c '#include "mem/mem.h"'
 expect refuse "up, through .." src/base/log.c '#include "../dist/dist.h"'
 expect refuse "a sideways include" src/nn/nn.c '#include "optim/optim.h"'
-expect refuse "net from a provider" providers/sim/sim.c '  #  include "net/net.h"'
-expect refuse "one provider from another" providers/sim/sim.c '#include "ofi/ep.h"'
+expect refuse "net from a provider" providers/host/host.c '  #  include "net/net.h"'
+expect refuse "one provider from another" providers/host/host.c '#include "ofi/ep.h"'
 expect refuse "an example into src" examples/one.c '#include "../src/base/log.h"'
 expect refuse "a header of nowhere" src/dist/dist.c '#include "none.h"'
 expect refuse "libfabric outside the providers" src/net/net.c '#include <rdma/fabric.h>'

@@ -14,7 +14,7 @@
  */
 #include "rpc/random.h"
 
-#include "base/fiber.h"
+#include "sim/fiber.h"
 #include "sim/sim.h"
 
 #include <signal.h>

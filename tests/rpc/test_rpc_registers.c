@@ -9,6 +9,7 @@
 
 #include "fabric.h"
 #include "mem/mem.h"
+#include "sim/sim.h"
 
 #include <pthread.h>
 #include <time.h>

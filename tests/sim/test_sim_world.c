@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_world.c - the loop: time, ends, deadlocks, limits, equal seeds, a thousand workers. */
 #include "sim_host.h"
+#include "sim/fiber.h"
 #include "lanes.h"
 #include "said.h"
 

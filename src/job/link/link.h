@@ -3,7 +3,7 @@
  * link.h - the internals of a worker's link to the store, for the files of this folder. Others include rendezvous.h.
  *
  * A link is a state machine without sockets: session.c, post.c and events.c. The code that moves its bytes is called
- * a shell: socket.c over TCP, sim.c in the simulation. A shell's struct begins with a wfi_rendezvous, and its
+ * a shell: socket.c over TCP, sim/link.c in the simulation. A shell's struct begins with a wfi_rendezvous, and its
  * functions are the table wfi_link_shell. The shell reports the events of its connections, and the time
  * (wfi_link_tick), from one thread at a time: below, "the link's own thread".
  *
@@ -162,6 +162,5 @@ void wfi_link_send_on(wfi_rendezvous *link, wfi_which which, const wfi_store_mes
 void wfi_link_send_frame(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size); /* lock held */
 
 weft_status wfi_link_open_socket(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
-weft_status wfi_link_open_sim(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 
 #endif

@@ -2,6 +2,7 @@
 /* rendezvous.c - the functions of rendezvous.h: they check the options and call session.c, post.c and events.c. */
 #include "job/link/link.h"
 
+#include "base/simulation.h"
 #include "base/utf8.h"
 #include "job/protocol/secret.h"
 
@@ -43,7 +44,7 @@ weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rende
             close(options->store_fd);
         return status;
     }
-    return options->sim ? wfi_link_open_sim(options, out, error) : wfi_link_open_socket(options, out, error);
+    return options->sim ? wfi_simulation->link_open(options, out, error) : wfi_link_open_socket(options, out, error);
 }
 
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link)

@@ -10,7 +10,7 @@
  *     wfi_store_tick(store, now_ns);                         when wfi_store_due says so
  *
  * A shell passes the events of its connections and the time to the store; the store answers through its outputs. So
- * the same code serves over TCP (server.c) and in the simulation (sim.c).
+ * the same code serves over TCP (server.c) and in the simulation (sim/store.c).
  *
  * LOCKING. None: the shell calls from one thread. Outputs are called from within the inputs, and must not call the
  * store. A shell that cannot send reports later that the connection was closed. LIFETIME. wfi_store_destroy frees the

@@ -13,9 +13,9 @@
  */
 #include "base/guarded.h"
 #include "net/channel/channel.h"
-#include "sim/sim.h"
 
 #include "base/codec.h"
+#include "base/simulation.h"
 
 static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_BYTES, "the size of a public key of X25519");
 static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_SCALARBYTES, "the size of a private key of X25519");
@@ -26,7 +26,7 @@ static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that 
 void wfi_random_bytes(weft_sim *sim, void *out, size_t size)
 {
     if (sim)
-        wfi_sim_random_bytes(sim, out, size);
+        wfi_simulation->random_bytes(sim, out, size);
     else
         randombytes_buf(out, size);
 }

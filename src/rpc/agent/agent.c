@@ -8,7 +8,6 @@
 #include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "job/launch/launch.h"
-#include "sim/sim.h"
 #include "topo/memory.h"
 #include "topo/share.h"
 #include "topo/topo.h"
@@ -114,12 +113,12 @@ static weft_status make_executor(weft_agent *agent)
     const weft_agent_options *options = &agent->options.values;
     wfi_executor_options how = {.workers = options->workers,
                                 .manual = options->no_threads,
-                                .group = wfi_fiber_current() ? wfi_fiber_group(wfi_fiber_current()) : options->rank,
+                                .group = wfi_fiber_current() ? wfi_fiber_current()->group : options->rank,
                                 .thread_name = "weft-work",
                                 .thread_started = agent->cores ? bind_worker : NULL,
                                 .started_arg = agent};
     if (options->sim)
-        how.fibers = wfi_sim_fibers(options->sim);
+        how.fibers = wfi_simulation->fibers(options->sim);
     return wfi_executor_create(&how, &agent->executor);
 }
 

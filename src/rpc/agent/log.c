@@ -3,7 +3,6 @@
 #include "rpc/agent/agent.h"
 
 #include "base/text/log.h"
-#include "sim/sim.h"
 
 #include <stdarg.h>
 
@@ -14,7 +13,7 @@ void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_
     if (!wfi_log_wants(level))
         return;
     if (agent && agent->options.values.sim)
-        context.clock = wfi_sim_clock(agent->options.values.sim);
+        context.clock = wfi_clock_of(agent->options.values.sim);
     va_start(args, format);
     wfi_log_line_in(&context, level, format, args);
     va_end(args);

@@ -4,7 +4,6 @@
 #include "rpc/observe/observe.h"
 
 #include "base/text/refuse.h"
-#include "sim/sim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +21,7 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
     const weft_agent_options *options = &agent->options.values;
     weft_status st = wfi_metrics_init(&observer->metrics);
     if (!st && options->trace_file) {
-        const wfi_clock *clock = options->sim ? wfi_sim_clock(options->sim) : &wfi_clock_real;
-        st = wfi_trace_create(clock, !options->sim && !options->no_threads, &observer->trace);
+        st = wfi_trace_create(wfi_clock_of(options->sim), !options->sim && !options->no_threads, &observer->trace);
     }
     return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_base_fiber.c - order, time, freezing and abandoning of fibers. */
-#include "base/fiber.h"
+/* test_sim_fiber.c - order, time, freezing and abandoning of fibers. */
+#include "sim/fiber.h"
 #include "base/parker.h"
 #include "unit.h"
 
@@ -208,9 +208,9 @@ static void spawn_more(void *arg)
     static writer child;
     child = (writer){w, 'x', 1, 1};
     assert_int_equal(wfi_fiber_spawn(w->fibers, 0, write_letters, &child), WEFT_OK);
-    *wfi_fiber_slot(wfi_fiber_current()) = w;
+    wfi_fiber_current()->slot = w;
     wfi_fiber_wait(wfi_fiber_current(), w->now);
-    assert_ptr_equal(*wfi_fiber_slot(wfi_fiber_current()), w);
+    assert_ptr_equal(wfi_fiber_current()->slot, w);
 }
 
 static void fibers_spawn_fibers_and_keep_their_slot(void **state)

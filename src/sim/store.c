@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.c - the store inside the simulation, over its channels.
+ * store.c - the store inside the simulation, over its channels.
  *
  * Messages arrive in the simulation's loop; ticks come from a fiber of rank 0's group. Both run on one thread, and
  * neither yields while it processes an input, so nothing needs a lock.
  */
-#include "job/store/sim.h"
-
 #include "base/alloc.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/parker.h"
+#include "sim/fiber.h"
 #include "sim/sim.h"
+#include "sim/store.h"
 
 #include <sodium.h>
 #include <stdlib.h>

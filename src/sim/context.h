@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* context.h - switches between stacks, and tells sanitizers and valgrind about it. For fiber.c. */
-#ifndef WFI_CONTEXT_H
-#define WFI_CONTEXT_H
+#ifndef WFI_SIM_CONTEXT_H
+#define WFI_SIM_CONTEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

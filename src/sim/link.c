@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.c - the link to the store inside the simulation, over its channels.
+ * link.c - the link to the store inside the simulation, over its channels.
  *
  * Frames arrive, and most upcalls are made, in the simulation's loop. Heartbeats, and the detection of a silent
  * store, run on a fiber of this rank's group, so that a paused rank is silent. All of that is one thread.
@@ -8,12 +8,12 @@
  * simulation has ended) it only frees.
  */
 #include "base/alloc.h"
-#include "job/link/link.h"
-#include "job/store/sim.h"
-
 #include "base/list.h"
 #include "base/parker.h"
+#include "job/link/link.h"
+#include "sim/fiber.h"
 #include "sim/sim.h"
+#include "sim/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -275,7 +275,7 @@ static weft_status sim_start_store(sim_link *link, const wfi_rendezvous_options 
     return wfi_store_sim_start(link->sim, &how, &link->store);
 }
 
-weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
+weft_status wfi_sim_link_open(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
 {
     wfi_parker parker;
     wfi_rendezvous_options options = *given;
@@ -289,7 +289,7 @@ weft_status wfi_link_open_sim(const wfi_rendezvous_options *given, wfi_rendezvou
         return give_status(status, error);
     }
     link->sim = options.sim;
-    link->group = wfi_fiber_group(wfi_fiber_current());
+    link->group = wfi_fiber_current()->group;
     for (wfi_which which = WFI_CURRENT; which <= WFI_NEXT; which++)
         link->wires[which] = (sim_wire){.link = link, .which = which};
     wfi_parker_init(&parker);

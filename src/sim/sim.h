@@ -12,7 +12,8 @@
 #ifndef WFI_SIM_H
 #define WFI_SIM_H
 
-#include "base/fiber.h"
+#include "base/simulation.h"
+#include "fabric.h"
 
 #include <weft/sim.h>
 
@@ -21,6 +22,15 @@ const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
 void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
 uint64_t wfi_sim_machine(const weft_sim *sim, int rank); /* the worker's host, as wfi_machine (topo/machine.h) */
+
+/* simulation.h has what these do: threads.c, link.c, fabric.c. */
+bool wfi_sim_worker_start(struct wfi_executor *executor);
+void wfi_sim_workers_join(struct wfi_executor *executor);
+weft_status wfi_sim_poller_start(struct wfi_progress *progress);
+void wfi_sim_poller_stop(struct wfi_progress *progress);
+weft_status wfi_sim_link_open(const struct wfi_rendezvous_options *options, struct wfi_rendezvous **out,
+                              weft_error **error);
+extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /*
  * Starts or ends a firewall: connection requests of all fabrics from `from` to `to` are dropped. Open connections

@@ -46,7 +46,7 @@ void weft_sim_kill(weft_sim *sim, int rank)
      * paused. */
     weft_sim_resume(sim, rank);
     wfi_fiber *self = wfi_fiber_current();
-    if (self && wfi_fiber_scheduler(self) == sim->fibers)
+    if (self && self->clock == &sim->clock)
         wfi_fiber_wait(self, sim->now_ns); /* does not return in a fiber that killed itself */
 }
 

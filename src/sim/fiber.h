@@ -5,15 +5,10 @@
  * A scheduler belongs to one thread. wfi_fibers_run runs each runnable fiber until it parks or ends, in the order in
  * which they became runnable; it never waits. Deadlines are of the scheduler's clock.
  */
-#ifndef WFI_FIBER_H
-#define WFI_FIBER_H
+#ifndef WFI_SIM_FIBER_H
+#define WFI_SIM_FIBER_H
 
-#include "base/clock.h"
-
-#include <weft/status.h>
-
-typedef struct wfi_fiber wfi_fiber;
-typedef struct wfi_fibers wfi_fibers; /* a scheduler */
+#include "base/simulation.h"
 
 wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes);
 void wfi_fibers_destroy(wfi_fibers *fibers); /* fibers that have not ended are dropped without running further */
@@ -30,11 +25,7 @@ weft_status wfi_fibers_freeze(wfi_fibers *fibers, int group);
 void wfi_fibers_thaw(wfi_fibers *fibers, int group);
 void wfi_fibers_abandon(wfi_fibers *fibers, int group); /* they never run again; destroy frees their stacks */
 
-wfi_fiber *wfi_fiber_current(void); /* NULL on a plain thread */
-wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber);
-int wfi_fiber_group(const wfi_fiber *fiber);
-const wfi_clock *wfi_fibers_clock(const wfi_fibers *fibers);
-void **wfi_fiber_slot(wfi_fiber *fiber); /* one pointer for each fiber, like a thread-local variable; initially NULL */
+wfi_fiber *wfi_fiber_running(void);                          /* NULL on a plain thread */
 bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns); /* the running fiber yields; true if it was woken */
 void wfi_fiber_wake(wfi_fiber *fiber);
 

@@ -3,7 +3,7 @@
  * context.c - switches between stacks: with assembly on x86-64, because the C library's swapcontext makes two system
  * calls a switch for the signal mask; with ucontext on other processors.
  */
-#include "base/context.h"
+#include "sim/context.h"
 
 #include <assert.h>
 #include <stdint.h>

@@ -12,11 +12,12 @@
  * Equal inputs give equal orders: fibers with equal deadlines wake in the order of parking, and addresses are never
  * compared.
  */
+#include "sim/fiber.h"
+
 #include "base/alloc.h"
-#include "base/fiber.h"
-#include "base/context.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "sim/context.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -33,20 +34,21 @@ typedef struct group {
 
 typedef enum fiber_state { RUNNABLE, RUNNING, PARKED, ENDED } fiber_state;
 
-struct wfi_fiber {
+typedef struct sim_fiber {
+    wfi_fiber seen;
     wfi_list link; /* ready, held or spare */
     wfi_list all;
     wfi_fibers *fibers;
-    group *group;
+    group *home;
     fiber_state state;
     bool abandoned, woken;
     uint64_t deadline_ns, order; /* of parking */
     size_t heap_index;
     void (*run)(void *arg);
-    void *arg, *slot;
+    void *arg;
     wfi_context context;
     wfi_stack stack;
-};
+} sim_fiber;
 
 struct wfi_fibers {
     const wfi_clock *clock;
@@ -54,7 +56,7 @@ struct wfi_fibers {
     wfi_list ready, spare, all;
     wfi_map groups;
     size_t live, made;
-    wfi_fiber **heap; /* parked with a deadline, earliest first; has room for every fiber */
+    sim_fiber **heap; /* parked with a deadline, earliest first; has room for every fiber */
     size_t heap_size, heap_capacity;
     uint64_t parkings;
     wfi_context loop; /* of the caller of wfi_fibers_run */
@@ -62,28 +64,34 @@ struct wfi_fibers {
 
 /* The running fiber of this thread. Read through a function that is never inlined: after a switch the loop may run on
  * another thread, so a kept address of the thread-local would be wrong. */
-static _Thread_local wfi_fiber *running;
+static _Thread_local sim_fiber *running;
 
-__attribute__((noinline)) wfi_fiber *wfi_fiber_current(void)
+static __attribute__((noinline)) sim_fiber *current(void)
 {
     return running;
 }
 
+wfi_fiber *wfi_fiber_running(void)
+{
+    sim_fiber *fiber = current();
+    return fiber ? &fiber->seen : NULL;
+}
+
 /* ---- The heap of deadlines ---- */
 
-static bool earlier(const wfi_fiber *a, const wfi_fiber *b)
+static bool earlier(const sim_fiber *a, const sim_fiber *b)
 {
     return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->order < b->order;
 }
 
-static void heap_set(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
+static void heap_set(wfi_fibers *fibers, size_t index, sim_fiber *fiber)
 {
     fibers->heap[index] = fiber;
     fiber->heap_index = index;
 }
 
 /* Puts `fiber` at its place in the heap, up or down from `index`. */
-static void heap_settle(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
+static void heap_settle(wfi_fibers *fibers, size_t index, sim_fiber *fiber)
 {
     while (index > 0 && earlier(fiber, fibers->heap[(index - 1) / 2])) {
         heap_set(fibers, index, fibers->heap[(index - 1) / 2]);
@@ -101,17 +109,17 @@ static void heap_settle(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
     heap_set(fibers, index, fiber);
 }
 
-static void heap_add(wfi_fibers *fibers, wfi_fiber *fiber)
+static void heap_add(wfi_fibers *fibers, sim_fiber *fiber)
 {
     assert(fibers->heap_size < fibers->heap_capacity);
     fibers->heap_size++;
     heap_settle(fibers, fibers->heap_size - 1, fiber);
 }
 
-static void heap_remove(wfi_fibers *fibers, wfi_fiber *fiber)
+static void heap_remove(wfi_fibers *fibers, sim_fiber *fiber)
 {
     size_t index = fiber->heap_index;
-    wfi_fiber *last;
+    sim_fiber *last;
     if (index == NOT_IN_HEAP)
         return;
     last = fibers->heap[--fibers->heap_size];
@@ -123,7 +131,7 @@ static void heap_remove(wfi_fibers *fibers, wfi_fiber *fiber)
 static weft_status heap_reserve(wfi_fibers *fibers, size_t count)
 {
     size_t capacity = fibers->heap_capacity == 0 ? 16 : fibers->heap_capacity * 2;
-    wfi_fiber **heap;
+    sim_fiber **heap;
     if (count <= fibers->heap_capacity)
         return WEFT_OK;
     heap = realloc(fibers->heap, capacity * sizeof *heap);
@@ -162,7 +170,7 @@ static group *make_group(wfi_fibers *fibers, int id)
 
 static void fiber_main(void)
 {
-    wfi_fiber *self = wfi_fiber_current();
+    sim_fiber *self = current();
     wfi_context_entered(&self->fibers->loop);
     self->run(self->arg);
     self->state = ENDED;
@@ -171,12 +179,12 @@ static void fiber_main(void)
 }
 
 /* A fiber with a stack, only in the list `all`; NULL: no memory. */
-static wfi_fiber *make_fiber(wfi_fibers *fibers)
+static sim_fiber *make_fiber(wfi_fibers *fibers)
 {
     wfi_list *spare = wfi_list_pop_front(&fibers->spare);
-    wfi_fiber *fiber;
+    sim_fiber *fiber;
     if (spare != NULL)
-        return wfi_container_of(spare, wfi_fiber, link);
+        return wfi_container_of(spare, sim_fiber, link);
     if (heap_reserve(fibers, fibers->made + 1) != WEFT_OK)
         return NULL;
     fiber = wfi_calloc(1, sizeof *fiber);
@@ -197,14 +205,14 @@ static wfi_fiber *make_fiber(wfi_fibers *fibers)
 weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *arg), void *arg)
 {
     group *home = make_group(fibers, group_id);
-    wfi_fiber *fiber = home != NULL ? make_fiber(fibers) : NULL;
+    sim_fiber *fiber = home != NULL ? make_fiber(fibers) : NULL;
     if (fiber == NULL)
         return WEFT_ERR_MEMORY;
-    fiber->group = home;
+    fiber->home = home;
     fiber->abandoned = false;
     fiber->run = run;
     fiber->arg = arg;
-    fiber->slot = NULL;
+    fiber->seen = (wfi_fiber){.clock = fibers->clock, .group = group_id};
     fiber->state = RUNNABLE;
     wfi_context_init(&fiber->context, &fiber->stack, fiber_main);
     home->live++;
@@ -214,16 +222,16 @@ weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *
 }
 
 /* The fiber is no longer counted; it may still be running. */
-static void leave(wfi_fiber *fiber)
+static void leave(sim_fiber *fiber)
 {
-    assert(fiber->group->live > 0 && fiber->fibers->live > 0);
-    fiber->group->live--;
+    assert(fiber->home->live > 0 && fiber->fibers->live > 0);
+    fiber->home->live--;
     fiber->fibers->live--;
 }
 
-static void give_turn(wfi_fibers *fibers, wfi_fiber *fiber)
+static void give_turn(wfi_fibers *fibers, sim_fiber *fiber)
 {
-    wfi_fiber *outer = wfi_fiber_current();
+    sim_fiber *outer = current();
     assert(outer == NULL && "no loop inside a fiber");
     fiber->state = RUNNING;
     running = fiber;
@@ -242,9 +250,9 @@ size_t wfi_fibers_run(wfi_fibers *fibers)
     size_t turns = 0;
     wfi_list *link;
     while ((link = wfi_list_pop_front(&fibers->ready)) != NULL) {
-        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, link);
-        if (fiber->group->frozen) {
-            wfi_list_push_back(&fiber->group->held, &fiber->link);
+        sim_fiber *fiber = wfi_container_of(link, sim_fiber, link);
+        if (fiber->home->frozen) {
+            wfi_list_push_back(&fiber->home->held, &fiber->link);
             continue;
         }
         give_turn(fibers, fiber);
@@ -253,7 +261,7 @@ size_t wfi_fibers_run(wfi_fibers *fibers)
     return turns;
 }
 
-static void make_runnable(wfi_fiber *fiber, bool woken)
+static void make_runnable(sim_fiber *fiber, bool woken)
 {
     heap_remove(fiber->fibers, fiber);
     fiber->woken = woken;
@@ -261,10 +269,11 @@ static void make_runnable(wfi_fiber *fiber, bool woken)
     wfi_list_push_back(&fiber->fibers->ready, &fiber->link);
 }
 
-bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns)
+bool wfi_fiber_wait(wfi_fiber *seen, uint64_t deadline_ns)
 {
+    sim_fiber *fiber = wfi_container_of(seen, sim_fiber, seen);
     wfi_fibers *fibers = fiber->fibers;
-    assert(fiber == wfi_fiber_current() && fiber->state == RUNNING);
+    assert(fiber == current() && fiber->state == RUNNING);
     fiber->state = PARKED;
     fiber->woken = false;
     fiber->deadline_ns = deadline_ns;
@@ -275,8 +284,9 @@ bool wfi_fiber_wait(wfi_fiber *fiber, uint64_t deadline_ns)
     return fiber->woken;
 }
 
-void wfi_fiber_wake(wfi_fiber *fiber)
+void wfi_fiber_wake(wfi_fiber *seen)
 {
+    sim_fiber *fiber = wfi_container_of(seen, sim_fiber, seen);
     if (fiber->state == PARKED && !fiber->abandoned)
         make_runnable(fiber, true);
 }
@@ -327,8 +337,8 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
     if (one == NULL)
         return;
     for (link = fibers->all.next; link != &fibers->all; link = link->next) {
-        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, all);
-        if (fiber->group != one || fiber->state == ENDED || fiber->abandoned)
+        sim_fiber *fiber = wfi_container_of(link, sim_fiber, all);
+        if (fiber->home != one || fiber->state == ENDED || fiber->abandoned)
             continue;
         fiber->abandoned = true;
         if (fiber->state == RUNNABLE)
@@ -336,26 +346,6 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
         heap_remove(fibers, fiber);
         leave(fiber);
     }
-}
-
-wfi_fibers *wfi_fiber_scheduler(wfi_fiber *fiber)
-{
-    return fiber->fibers;
-}
-
-int wfi_fiber_group(const wfi_fiber *fiber)
-{
-    return fiber->group->id;
-}
-
-const wfi_clock *wfi_fibers_clock(const wfi_fibers *fibers)
-{
-    return fibers->clock;
-}
-
-void **wfi_fiber_slot(wfi_fiber *fiber)
-{
-    return &fiber->slot;
 }
 
 wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
@@ -380,9 +370,9 @@ void wfi_fibers_destroy(wfi_fibers *fibers)
     group *one;
     if (fibers == NULL)
         return;
-    assert((wfi_fiber_current() == NULL || wfi_fiber_current()->fibers != fibers) && "not from a fiber of its own");
+    assert((current() == NULL || current()->fibers != fibers) && "not from a fiber of its own");
     while ((link = wfi_list_pop_front(&fibers->all)) != NULL) {
-        wfi_fiber *fiber = wfi_container_of(link, wfi_fiber, all);
+        sim_fiber *fiber = wfi_container_of(link, sim_fiber, all);
         if (fiber->state == ENDED) {
             wfi_stack_unmap(&fiber->stack);
         } else {

@@ -17,11 +17,11 @@
 #ifndef WFI_SIM_WORLD_H
 #define WFI_SIM_WORLD_H
 
-#include "base/fiber.h"
 #include "base/handle.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "fabric.h"
+#include "sim/fiber.h"
 #include "sim/sim.h"
 
 #define SIM_RANK_MAX (1 << 20) /* ranks are below this */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.h - the store inside the simulation. It runs in rank 0's group of fibers, so it is paused and killed together
+ * store.h - the store inside the simulation. It runs in rank 0's group of fibers, so it is paused and killed together
  * with rank 0.
  *
  * One thread, the simulation's, does everything; there is no lock. wfi_store_sim_end frees a store that ran to its end,
