@@ -27,8 +27,8 @@
  *         return st;
  *     }
  *
- * LINKING. libweft has no simulation. Link libweft_sim instead: it has everything that libweft has, and the functions of
- * this header (-lweft_sim; weft::weft_sim in CMake; weft_sim for pkg-config). A process loads one of the two libraries.
+ * LINKING. libweft has no simulation. Link libweft_sim instead (-lweft_sim, weft::weft_sim in CMake, weft_sim for
+ * pkg-config): it has the functions of this header, and all of libweft. A process loads one of the two libraries.
  *
  * FABRICS. A worker of a world can open one fabric of each of these kinds:
  *

@@ -59,8 +59,8 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
         return take_permit(parker);
     }
     while (in_time && atomic_load_explicit(&parker->state, memory_order_relaxed) == ASLEEP) {
-        in_time =
-            parker->fiber != NULL ? wfi_simulation->fiber_wait(parker->fiber, deadline_ns) : sleep_thread(parker, deadline_ns);
+        in_time = parker->fiber != NULL ? wfi_simulation->fiber_wait(parker->fiber, deadline_ns)
+                                        : sleep_thread(parker, deadline_ns);
     }
     expected = ASLEEP;
     if (atomic_compare_exchange_strong_explicit(&parker->state, &expected, EMPTY, memory_order_relaxed,

@@ -3,8 +3,8 @@
  * simulation.h - what a simulated job (weft/sim.h) does instead of the operating system: virtual time, fibers in the
  * place of threads, fabrics and a link to the store of its own.
  *
- * libweft has no simulation: wfi_simulation is NULL there (no_simulation.c), and no weft_sim exists. libweft_sim has the
- * same objects, and those of src/sim (simulation.c).
+ * libweft has no simulation: wfi_simulation is NULL there (no_simulation.c), and no weft_sim exists. libweft_sim has
+ * the same objects, and those of src/sim (simulation.c).
  */
 #ifndef WFI_SIMULATION_H
 #define WFI_SIMULATION_H

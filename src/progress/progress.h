@@ -238,7 +238,7 @@ void wfi_progress_forked(wfi_progress *progress);
 void wfi_progress_add(wfi_progress *progress, wfi_source *source);
 void wfi_progress_remove(wfi_progress *progress, const wfi_source *source); /* it must be the last one added */
 weft_status wfi_threads_start(wfi_progress *progress);
-size_t wfi_threads_stop(wfi_progress *progress); /* returns wfi_progress_outstanding at the end */
+size_t wfi_threads_stop(wfi_progress *progress);         /* returns wfi_progress_outstanding at the end */
 size_t wfi_progress_outstanding(wfi_progress *progress); /* of all sources; [locked] */
 #define WFI_DRAIN_NS UINT64_C(2000000000)                /* the longest wait for outstanding operations */
 

@@ -15,8 +15,8 @@
 
 typedef struct wfi_store_sim wfi_store_sim;
 
-/* Listens as rank 0. It has a key, the time and outputs of its own: of `how` these do not count. WEFT_ERR_EXISTS if a store listens
- * already. */
+/* Listens as rank 0. It has a key, the time and outputs of its own: of `how` these do not count. WEFT_ERR_EXISTS if a
+ * store listens already. */
 weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi_store_sim **out);
 void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out); /* NULL: zeros */
 /* Serves on until all members are gone, at most grace_ms; parks for that; frees. NULL is a no-op. */

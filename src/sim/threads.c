@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.c - what an agent does on threads, as fibers: its executor's workers and its poller. A worker starts for queued
+ * threads.c - the threads of an agent, as fibers: its executor's workers and its poller. A worker starts for queued
  * tasks, and ends when it finds none. The poller polls the agent's sources and runs its timers.
  */
 #include "base/text/log.h"
