@@ -4,19 +4,35 @@
 
 #include "tensor/cpu/product/conv.h"
 
-#include <math.h>
-
 typedef struct conv_case {
     weft_shape x, weight;
     wfi_conv2d how;
 } conv_case;
 
+/* The first ones are also compared with finite differences, which takes long. */
+#define SMALL 5
 static const conv_case cases[] = {
     {{4, {2, 3, 8, 9}}, {4, {4, 3, 3, 3}}, {{1, 1}, {1, 1}, {1, 1}, 1}},
     {{4, {2, 16, 8, 8}}, {4, {32, 16, 1, 1}}, {{2, 2}, {0, 0}, {1, 1}, 1}},
     {{4, {1, 3, 16, 16}}, {4, {8, 3, 7, 7}}, {{2, 2}, {3, 3}, {1, 1}, 1}},
     {{4, {2, 4, 7, 6}}, {4, {6, 2, 3, 2}}, {{1, 2}, {1, 0}, {2, 1}, 2}},
     {{4, {1, 1, 3, 3}}, {4, {1, 1, 3, 3}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    /* The kinds of layers of ResNet-50, on smaller images, and those of a ConvNet for digits. */
+    {{4, {2, 3, 32, 32}}, {4, {64, 3, 7, 7}}, {{2, 2}, {3, 3}, {1, 1}, 1}},
+    {{4, {2, 64, 14, 14}}, {4, {64, 64, 3, 3}}, {{1, 1}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 128, 7, 7}}, {4, {128, 128, 3, 3}}, {{1, 1}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 256, 7, 7}}, {4, {256, 256, 3, 3}}, {{1, 1}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 512, 4, 4}}, {4, {512, 512, 3, 3}}, {{1, 1}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 128, 14, 14}}, {4, {128, 128, 3, 3}}, {{2, 2}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 256, 14, 14}}, {4, {256, 256, 3, 3}}, {{2, 2}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 512, 7, 7}}, {4, {512, 512, 3, 3}}, {{2, 2}, {1, 1}, {1, 1}, 1}},
+    {{4, {2, 64, 14, 14}}, {4, {64, 64, 1, 1}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {2, 64, 14, 14}}, {4, {256, 64, 1, 1}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {2, 256, 14, 14}}, {4, {64, 256, 1, 1}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {2, 512, 4, 4}}, {4, {2048, 512, 1, 1}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {2, 2048, 4, 4}}, {4, {512, 2048, 1, 1}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {4, 1, 28, 28}}, {4, {32, 1, 3, 3}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
+    {{4, {4, 32, 26, 26}}, {4, {64, 32, 3, 3}}, {{1, 1}, {0, 0}, {1, 1}, 1}},
 };
 
 typedef struct conv_set {
@@ -89,63 +105,9 @@ static void strided_products_of_many_channels_work(void **state)
     }
 }
 
-static wfi_conv_verdict check(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const conv_set *set)
-{
-    bool forward = pass == WFI_CONV_FORWARD, weight = pass == WFI_CONV_BACKWARD_WEIGHT;
-    wfi_conv_data data = {wfi_tensor_address(pass == WFI_CONV_BACKWARD_DATA ? set->dx : set->x),
-                          wfi_tensor_address(weight ? set->dweight : set->weight),
-                          forward ? wfi_tensor_address(set->bias) : NULL,
-                          wfi_tensor_address(forward ? set->y : set->dy)};
-    return wfi_conv_check(pass, sizes, &data);
-}
-
-/* What Debian 13's oneDNN does: only the first element of each kernel counts. And what cannot be judged. */
-static void wrong_results_are_noticed(void **state)
-{
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) - 1; i++) { /* the last one has too few elements */
-        const conv_case *c = &cases[i];
-        conv_set set, other;
-        set_make(&set, c, WEFT_DTYPE_FLOAT32);
-        set_make(&other, c, WEFT_DTYPE_FLOAT32);
-        int64_t groups = c->how.groups;
-        wfi_conv_sizes sizes = {
-            .batch = c->x.dims[0], .groups = groups, .in = c->x.dims[1] / groups, .out = c->weight.dims[0] / groups};
-        for (int axis = 0; axis < 2; axis++) {
-            sizes.image[axis] = c->x.dims[2 + axis];
-            sizes.kernel[axis] = c->weight.dims[2 + axis];
-            sizes.result[axis] = set.y->shape.dims[2 + axis];
-            sizes.stride[axis] = c->how.stride[axis];
-            sizes.padding[axis] = c->how.padding[axis];
-            sizes.dilation[axis] = c->how.dilation[axis];
-        }
-        for (int pass = WFI_CONV_FORWARD; pass <= WFI_CONV_BACKWARD_WEIGHT; pass++) {
-            assert_int_not_equal(check((wfi_conv_pass)pass, &sizes, &set), WFI_CONV_WRONG);
-            if (i != 1) /* of a strided 1x1 convolution many gradients are 0 */
-                assert_int_equal(check((wfi_conv_pass)pass, &sizes, &set), WFI_CONV_RIGHT);
-        }
-        int64_t kernel = sizes.kernel[0] * sizes.kernel[1];
-        for (int64_t j = 0; j < weft_tensor_numel(other.weight); j++)
-            if (j % kernel)
-                ((float *)weft_tensor_data(other.weight))[j] = 0;
-        assert_int_equal(wfi_conv2d_forward(other.x, other.weight, other.bias, &c->how, set.y), WEFT_OK);
-        assert_int_equal(wfi_conv2d_backward_data(other.dy, other.weight, &c->how, set.dx), WEFT_OK);
-        wfi_conv_verdict wanted = kernel == 1 ? WFI_CONV_RIGHT : WFI_CONV_WRONG;
-        assert_int_equal(check(WFI_CONV_FORWARD, &sizes, &set), wanted);
-        if (kernel > 1)
-            assert_int_equal(check(WFI_CONV_BACKWARD_DATA, &sizes, &set), wanted);
-        *(float *)weft_tensor_data(set.dweight) += 10;
-        assert_int_equal(check(WFI_CONV_BACKWARD_WEIGHT, &sizes, &set), WFI_CONV_WRONG);
-        for (int64_t j = 0; j < weft_tensor_numel(set.dy); j++)
-            ((float *)weft_tensor_data(set.dy))[j] = i % 2 ? 0 : NAN;
-        assert_int_equal(check(WFI_CONV_BACKWARD_DATA, &sizes, &set), WFI_CONV_UNKNOWN);
-        set_drop(&set);
-        set_drop(&other);
-    }
-}
-
 static void gradients_agree_with_finite_differences(void **state)
 {
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < SMALL; i++) {
         if (i == 1 || i == 2)
             continue; /* many elements, nothing new */
         conv_set set;
@@ -181,4 +143,4 @@ static void an_empty_batch_gives_zero_gradients(void **state)
 }
 
 UNIT_MAIN(float32_agrees_with_float64, gradients_agree_with_finite_differences, shapes_that_do_not_fit_are_refused,
-          an_empty_batch_gives_zero_gradients, strided_products_of_many_channels_work, wrong_results_are_noticed)
+          an_empty_batch_gives_zero_gradients, strided_products_of_many_channels_work)

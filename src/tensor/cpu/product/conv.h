@@ -18,16 +18,11 @@ typedef struct wfi_conv_data {
     void *x, *weight, *bias, *y; /* bias may be NULL */
 } wfi_conv_data;
 
-/* WEFT_ERR_UNSUPPORTED if oneDNN does not support these sizes, or computes them wrongly; float32 only. */
+/* WEFT_ERR_UNSUPPORTED if oneDNN does not support these sizes, or some version of it computes them wrongly; float32 only. */
 weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 /* On a GPU; the arrays are there. */
 weft_status wfi_conv_gpu(weft_device device, weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes,
                          const wfi_conv_data *data);
 weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
-
-/* Whether the result of a pass is right, as far as some of its elements tell; float32 only. UNKNOWN: the operands are
- * mostly 0, or not finite. */
-typedef enum wfi_conv_verdict { WFI_CONV_UNKNOWN, WFI_CONV_RIGHT, WFI_CONV_WRONG } wfi_conv_verdict;
-wfi_conv_verdict wfi_conv_check(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 
 #endif
