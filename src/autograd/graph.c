@@ -59,11 +59,6 @@ void wfi_graph_unref(wfi_graph *graph)
     free(graph);
 }
 
-uint64_t wfi_graph_id(const wfi_graph *graph)
-{
-    return graph->id;
-}
-
 uint64_t wfi_graph_slots(const wfi_graph *graph)
 {
     return atomic_load_explicit(&graph->slots, memory_order_relaxed);

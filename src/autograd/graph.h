@@ -23,7 +23,6 @@ typedef struct wfi_node_list {
 wfi_graph *wfi_graph_create(void); /* one reference; NULL: no memory */
 wfi_graph *wfi_graph_ref(wfi_graph *graph);
 void wfi_graph_unref(wfi_graph *graph);
-uint64_t wfi_graph_id(const wfi_graph *graph); /* never used twice in a process; not 0 */
 
 /* The number of results of all nodes so far: the slots of these results are below it. */
 uint64_t wfi_graph_slots(const wfi_graph *graph);

@@ -18,22 +18,17 @@ weft_status wfi_broadcast_shape(const weft_shape *a, const weft_shape *b, weft_s
     return WEFT_OK;
 }
 
-static weft_status walk_three(wfi_strided *walk, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
-{
-    weft_shape shape;
-    if (wfi_broadcast_shape(&a->shape, &b->shape, &shape) != WEFT_OK || !wfi_shape_equal(&shape, &y->shape))
-        return WEFT_ERR_SHAPE;
-    return wfi_strided_init(walk, &shape, 3, (const weft_tensor *[]){a, b, y});
-}
-
 weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
 {
     wfi_strided walk;
+    weft_shape shape;
     if (a->dtype != b->dtype || a->dtype != y->dtype)
         return WEFT_ERR_TYPE;
     if ((unsigned)op >= WFI_BINARY_OPS)
         return WEFT_ERR_INVALID;
-    weft_status status = walk_three(&walk, a, b, y);
+    if (wfi_broadcast_shape(&a->shape, &b->shape, &shape) != WEFT_OK || !wfi_shape_equal(&shape, &y->shape))
+        return WEFT_ERR_SHAPE;
+    weft_status status = wfi_strided_init(&walk, &shape, 3, (const weft_tensor *[]){a, b, y});
     wfi_walk_kernel run = wfi_elementwise_kernels_of(a)->binary[op];
     if (status == WEFT_OK)
         status = run != NULL ? run(&walk) : wfi_no_kernel(a);
@@ -43,20 +38,6 @@ weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor
 bool wfi_has_binary(const weft_tensor *tensor)
 {
     return wfi_elementwise_kernels_of(tensor)->binary[WFI_ADD] != NULL;
-}
-
-weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
-{
-    wfi_strided walk;
-    if (a->dtype != b->dtype || y->dtype != WEFT_DTYPE_BOOL)
-        return WEFT_ERR_TYPE;
-    if ((unsigned)op >= WFI_COMPARE_OPS)
-        return WEFT_ERR_INVALID;
-    weft_status status = walk_three(&walk, a, b, y);
-    wfi_walk_kernel run = wfi_elementwise_kernels_of(a)->compare[op];
-    if (status == WEFT_OK)
-        status = run != NULL ? run(&walk) : wfi_no_kernel(a);
-    return status;
 }
 
 weft_status wfi_add_into(const weft_tensor *x, weft_tensor *y)
@@ -94,11 +75,6 @@ static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z
 weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y)
 {
     return map(WFI_SCALE, x, NULL, factor, y);
-}
-
-weft_status wfi_axpy(double factor, const weft_tensor *x, weft_tensor *y)
-{
-    return map(WFI_AXPY, x, NULL, factor, y);
 }
 
 weft_status wfi_relu(const weft_tensor *x, weft_tensor *y)

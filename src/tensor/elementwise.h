@@ -13,15 +13,11 @@ weft_status wfi_broadcast_shape(const weft_shape *a, const weft_shape *b, weft_s
 /* y = a op b, with broadcasting and any strides. All three have one dtype, for which wfi_has_binary is true. y may be a
  * or b. Integer division by 0: WEFT_ERR_INVALID. */
 weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
-bool wfi_has_binary(const weft_tensor *tensor); /* on the CPU: float32, float64, int64, int32, uint8 */
-/* y = a op b, with broadcasting. y has dtype bool. a and b have one dtype: bool, or one for which wfi_has_binary is
- * true. */
-weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
+bool wfi_has_binary(const weft_tensor *tensor);                 /* on the CPU: float32, float64, int64, int32, uint8 */
 weft_status wfi_add_into(const weft_tensor *x, weft_tensor *y); /* y += x, same shape */
 
 /* float32 and float64, contiguous, of one shape; in place allowed */
 weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y);
-weft_status wfi_axpy(double factor, const weft_tensor *x, weft_tensor *y); /* y += factor x */
 weft_status wfi_relu(const weft_tensor *x, weft_tensor *y);
 weft_status wfi_relu_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx); /* dx may be dy */
 weft_status wfi_sigmoid(const weft_tensor *x, weft_tensor *y);                               /* 1 / (1 + e^-x) */

@@ -33,10 +33,8 @@ typedef struct wfi_copy_kernels {
 
 /* ---- Elementwise ---- */
 typedef enum wfi_binary_op { WFI_ADD, WFI_SUB, WFI_MUL, WFI_DIV, WFI_BINARY_OPS } wfi_binary_op;
-typedef enum wfi_compare_op { WFI_EQ, WFI_NE, WFI_LT, WFI_LE, WFI_GT, WFI_GE, WFI_COMPARE_OPS } wfi_compare_op;
 typedef enum wfi_map_op {
     WFI_SCALE,            /* y = factor x */
-    WFI_AXPY,             /* y = y + factor x */
     WFI_ADD_SCALAR,       /* y = x + factor */
     WFI_EXP,              /* y = e^x */
     WFI_LN,               /* y = ln x */
@@ -59,8 +57,7 @@ typedef struct wfi_map_args {
 } wfi_map_args;
 
 typedef struct wfi_elementwise_kernels {
-    wfi_walk_kernel binary[WFI_BINARY_OPS];   /* operand 2 = operand 0 op operand 1; WEFT_ERR_INVALID: integer / 0 */
-    wfi_walk_kernel compare[WFI_COMPARE_OPS]; /* the same; operand 2 has dtype bool */
+    wfi_walk_kernel binary[WFI_BINARY_OPS]; /* operand 2 = operand 0 op operand 1; WEFT_ERR_INVALID: integer / 0 */
     weft_status (*map[WFI_MAP_OPS])(const wfi_map_args *args);
 } wfi_elementwise_kernels;
 

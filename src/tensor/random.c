@@ -38,11 +38,6 @@ static inline void philox(const uint32_t counter[4], const uint32_t key[2], uint
     out[3] = c3;
 }
 
-void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    philox(counter, key, out);
-}
-
 /* 128 bits for each index: the counter is (index, stream), the key is the seed. */
 static inline void block(wfi_random random, uint64_t index, uint64_t out[2])
 {
@@ -215,24 +210,6 @@ weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, do
 {
     random_args args = {.random = random, .a = p, .b = value};
     return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, WFI_GPU_MASK, mask_piece) : WEFT_ERR_TYPE;
-}
-
-weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
-{
-    if (tensor->dtype != WEFT_DTYPE_INT64)
-        return WEFT_ERR_TYPE;
-    weft_status status = wfi_check_plain(tensor);
-    if (status != WEFT_OK)
-        return status;
-    int64_t *order = wfi_tensor_address(tensor);
-    for (int64_t i = 0; i < tensor->numel; i++)
-        order[i] = i;
-    for (int64_t i = tensor->numel - 1; i > 0; i--) {
-        int64_t other = wfi_random_below(random, (uint64_t)i, i + 1), moved = order[i];
-        order[i] = order[other];
-        order[other] = moved;
-    }
-    return WEFT_OK;
 }
 
 /* ---- Fills of any tensor ---- */

@@ -15,10 +15,8 @@ typedef struct wfi_random {
     uint64_t seed, stream;
 } wfi_random;
 
-/* The function Philox4x32-10: a counter and a key give four numbers. */
-void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
-
-/* Number `index` of the stream. */
+/* Number `index` of the stream: the first two words of the block whose counter is (index, stream) and whose key is the
+ * seed. */
 uint64_t wfi_random_u64(wfi_random random, uint64_t index);
 double wfi_random_f64(wfi_random random, uint64_t index);                 /* uniform in [0, 1), 53 bits */
 double wfi_random_normal_f64(wfi_random random, uint64_t index);          /* mean 0, deviation 1; Box-Muller */
@@ -29,7 +27,5 @@ weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double lo
 weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation);
 /* The same: `value` with probability p, otherwise 0. For dropout: p = 1 - rate, value = 1 / p. */
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value);
-/* A permutation of 0 .. numel-1 (Fisher-Yates), in an int64 tensor; WEFT_ERR_TYPE for other dtypes. */
-weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random);
 
 #endif

@@ -214,16 +214,6 @@ void wfi_cores_text(const wfi_cores *cores, char *out, size_t room)
         (void)hwloc_bitmap_list_snprintf(out, room, bitmap(cores));
 }
 
-int wfi_cores_nodes(const wfi_topology *topology, const wfi_cores *cores)
-{
-    int count = 0;
-    hwloc_obj_t node = NULL;
-    while (cores && topology &&
-           (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node)) != NULL)
-        count += hwloc_bitmap_intersects(node->cpuset, bitmap(cores));
-    return count;
-}
-
 int wfi_cores_numa_node(const wfi_cores *cores)
 {
     hwloc_topology_t topology = topology_get();

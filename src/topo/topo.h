@@ -42,8 +42,6 @@ wfi_cores *wfi_cores_parse(const wfi_topology *topology, const char *list);
 void wfi_cores_destroy(wfi_cores *cores);
 int wfi_cores_count(const wfi_cores *cores);                         /* 0 for NULL */
 void wfi_cores_text(const wfi_cores *cores, char *out, size_t room); /* a list such as "0-3,8"; "" for NULL */
-/* The number of NUMA nodes to which the cores belong; 0 for NULL. */
-int wfi_cores_nodes(const wfi_topology *topology, const wfi_cores *cores);
 /* The NUMA node of this machine that most of the cores belong to, by the system's number; -1 for NULL or if there is
  * but one. */
 int wfi_cores_numa_node(const wfi_cores *cores);

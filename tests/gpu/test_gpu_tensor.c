@@ -128,11 +128,10 @@ static void relu_keeps_nan(void **state)
     weft_tensor_unref(y);
 }
 
-static weft_tensor *calculated(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_dtype result)
+static weft_tensor *calculated(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b)
 {
-    weft_tensor *y = wfi_tensor_empty_like(a, a->shape, result);
-    weft_status status = result == WEFT_DTYPE_BOOL ? wfi_compare((wfi_compare_op)op, a, b, y) : wfi_binary(op, a, b, y);
-    assert_int_equal(status, WEFT_OK);
+    weft_tensor *y = wfi_tensor_empty_like(a, a->shape, a->dtype);
+    assert_int_equal(wfi_binary(op, a, b, y), WEFT_OK);
     return y;
 }
 
@@ -149,11 +148,7 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
         weft_tensor *b_there[] = {weft_tensor_transpose(whole_there, 0, 1), to(b[1], gpu)};
         for (int k = 0; k < 2; k++) {
             for (int op = WFI_ADD; op < (i < 2 ? WFI_BINARY_OPS : WFI_DIV); op++)
-                same_bits(calculated((wfi_binary_op)op, a_there, b_there[k], dtypes[i]),
-                          calculated((wfi_binary_op)op, a, b[k], dtypes[i]));
-            for (int op = WFI_EQ; op < WFI_COMPARE_OPS; op++)
-                same_bits(calculated((wfi_binary_op)op, a_there, b_there[k], WEFT_DTYPE_BOOL),
-                          calculated((wfi_binary_op)op, a, b[k], WEFT_DTYPE_BOOL));
+                same_bits(calculated((wfi_binary_op)op, a_there, b_there[k]), calculated((wfi_binary_op)op, a, b[k]));
         }
         weft_tensor *all[] = {a, whole, b[0], b[1], a_there, whole_there, b_there[0], b_there[1]};
         for (int k = 0; k < 8; k++)
@@ -164,14 +159,10 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
 /* Bytes of a bool that are neither 0 nor 1 come from other libraries. */
 static void bools_of_any_byte_have_the_values_of_the_cpu(void **state)
 {
-    weft_tensor *a = weft_tensor_empty(WEFT_SHAPE(300, 40), WEFT_DTYPE_BOOL),
-                *b = numbers(WEFT_SHAPE(40), WEFT_DTYPE_BOOL, 5);
+    weft_tensor *a = weft_tensor_empty(WEFT_SHAPE(300, 40), WEFT_DTYPE_BOOL);
     for (size_t i = 0; i < weft_tensor_nbytes(a); i++)
         ((uint8_t *)weft_tensor_data(a))[i] = (uint8_t)(i % 5 * 63);
-    weft_tensor *a_there = to(a, gpu), *b_there = to(b, gpu);
-    for (int op = WFI_EQ; op < WFI_COMPARE_OPS; op++)
-        same_bits(calculated((wfi_binary_op)op, a_there, b_there, WEFT_DTYPE_BOOL),
-                  calculated((wfi_binary_op)op, a, b, WEFT_DTYPE_BOOL));
+    weft_tensor *a_there = to(a, gpu);
     weft_tensor *sums = weft_tensor_empty(WEFT_SHAPE(300), WEFT_DTYPE_INT64), *sums_there = to(sums, gpu);
     assert_int_equal(wfi_sum(a, 1u << 1, sums), WEFT_OK);
     assert_int_equal(wfi_sum(a_there, 1u << 1, sums_there), WEFT_OK);
@@ -180,16 +171,14 @@ static void bools_of_any_byte_have_the_values_of_the_cpu(void **state)
     assert_int_equal(wfi_argmax(a, 1, sums), WEFT_OK);
     assert_int_equal(wfi_argmax(a_there, 1, sums_there), WEFT_OK);
     same_bits(sums_there, sums);
-    weft_tensor *all[] = {a, b, a_there, b_there};
-    for (int k = 0; k < 4; k++)
-        weft_tensor_unref(all[k]);
+    weft_tensor_unref(a);
+    weft_tensor_unref(a_there);
 }
 
 static weft_tensor *mapped(wfi_map_op op, const weft_tensor *x, weft_tensor *z)
 {
     weft_tensor *y = weft_tensor_clone(z);
     weft_status status = op == WFI_SCALE        ? wfi_scale(x, 1.7, y)
-                         : op == WFI_AXPY       ? wfi_axpy(1.7, x, y)
                          : op == WFI_ADD_SCALAR ? wfi_add_scalar(x, 1.7, y)
                          : op == WFI_RELU       ? wfi_relu(x, y)
                                                 : wfi_relu_backward(x, z, y);
@@ -199,8 +188,8 @@ static weft_tensor *mapped(wfi_map_op op, const weft_tensor *x, weft_tensor *z)
 
 static void functions_have_the_bits_of_the_cpu(void **state)
 {
-    static const wfi_map_op ops[] = {WFI_SCALE, WFI_AXPY, WFI_ADD_SCALAR, WFI_RELU, WFI_RELU_BACKWARD};
-    for (int i = 0; i < 10; i++) {
+    static const wfi_map_op ops[] = {WFI_SCALE, WFI_ADD_SCALAR, WFI_RELU, WFI_RELU_BACKWARD};
+    for (int i = 0; i < 8; i++) {
         weft_tensor *x = numbers(WEFT_SHAPE(9999), floats[i % 2], 6), *z = numbers(WEFT_SHAPE(9999), floats[i % 2], 7);
         weft_tensor *x_there = to(x, gpu), *z_there = to(z, gpu);
         same_bits(mapped(ops[i / 2], x_there, z_there), mapped(ops[i / 2], x, z));

@@ -14,7 +14,7 @@ static bool compute(void)
     weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32);
     bool fine = wfi_conv2d_forward(x, weight, NULL, &how, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 72 &&
-                wfi_axpy(2, x, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 74 &&
+                wfi_add_into(x, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 73 &&
                 wfi_matmul(matrix, false, matrix, true, product) == WEFT_OK && weft_tensor_get_f64(product, 7) == 300;
     weft_tensor *all[] = {x, weight, y, matrix, product};
     for (int i = 0; i < 5; i++)

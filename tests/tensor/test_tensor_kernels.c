@@ -197,7 +197,7 @@ static void sums_do_not_depend_on_the_thread_count(void **state)
         y[i] = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
         z[i] = weft_tensor_clone(x);
         assert_int_equal(wfi_sum(x, WFI_ALL_DIMS, y[i]), WEFT_OK);
-        assert_int_equal(wfi_axpy(0.3, x, z[i]), WEFT_OK);
+        assert_int_equal(wfi_scale(x, 0.3, z[i]), WEFT_OK);
     }
     wfi_cpu_threads_set(before);
     assert_memory_equal(weft_tensor_data(y[0]), weft_tensor_data(y[1]), 4);

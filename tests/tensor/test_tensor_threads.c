@@ -138,10 +138,10 @@ static void more_shapes_than_plans_are_kept(void **state)
 static void *add_often(void *arg)
 {
     _Atomic int *wrong = arg;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32, 0.5);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < ROUNDS; i++) {
-        if (wfi_axpy(2, x, y) != WEFT_OK)
+        if (wfi_add_into(x, y) != WEFT_OK)
             atomic_fetch_add(wrong, 1);
     }
     for (int64_t i = 0; i < weft_tensor_numel(y); i += 997) {

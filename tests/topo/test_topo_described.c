@@ -91,7 +91,6 @@ static void check_two_nodes(void)
     wfi_numa_node nodes[3];
     wfi_cores *cores = wfi_cores_parse(wfi_topology_here(), "6-11,99");
     CHECK(wfi_cores_count(cores) == 6 && wfi_cores_numa_node(cores) == 1);
-    CHECK(wfi_cores_nodes(wfi_topology_here(), cores) == 1);
     wfi_cores_destroy(cores);
     CHECK(wfi_topology_nodes(wfi_topology_here(), nodes, 3) == 2);
     CHECK(nodes[1].node == 1 && strcmp(nodes[1].cores, "6-11") == 0);
@@ -105,7 +104,6 @@ static void a_synthetic_machine_has_its_nodes(void **state)
 
 static void check_one_node(void)
 {
-    CHECK(wfi_cores_nodes(NULL, NULL) == 0);
     CHECK(wfi_cores_numa_node(NULL) == -1 && wfi_cores_count(NULL) == 0);
     wfi_cores_destroy(NULL);
 }

@@ -102,34 +102,6 @@ DIVIDE_INTEGER(i64_div, int64_t, INT64_MIN)
 DIVIDE_INTEGER(i32_div, int32_t, INT32_MIN)
 DIVIDE_INTEGER(u8_div, uint8_t, 0)
 
-#define AS_IT_IS(v) (v)
-#define COMPARE_ROW(name, T, READ, OPERATOR)                                                                           \
-    static bool name##_row(char *const *at, const int64_t *step, int64_t count, void *arg)                             \
-    {                                                                                                                  \
-        (void)arg;                                                                                                     \
-        for (int64_t i = 0; i < count; i++) {                                                                          \
-            T u = READ(*(const T *)(at[0] + i * step[0])), v = READ(*(const T *)(at[1] + i * step[1]));                \
-            *(uint8_t *)(at[2] + i * step[2]) = u OPERATOR v;                                                          \
-        }                                                                                                              \
-        return true;                                                                                                   \
-    }                                                                                                                  \
-    static weft_status name(const wfi_strided *walk)                                                                   \
-    {                                                                                                                  \
-        run_rows(walk, name##_row);                                                                                    \
-        return WEFT_OK;                                                                                                \
-    }
-#define COMPARE_SET(tag, T, READ)                                                                                      \
-    COMPARE_ROW(tag##_eq, T, READ, ==)                                                                                 \
-    COMPARE_ROW(tag##_ne, T, READ, !=)                                                                                 \
-    COMPARE_ROW(tag##_lt, T, READ, <)                                                                                  \
-    COMPARE_ROW(tag##_le, T, READ, <=) COMPARE_ROW(tag##_gt, T, READ, >) COMPARE_ROW(tag##_ge, T, READ, >=)
-COMPARE_SET(f32, float, AS_IT_IS)
-COMPARE_SET(f64, double, AS_IT_IS)
-COMPARE_SET(i64, int64_t, AS_IT_IS)
-COMPARE_SET(i32, int32_t, AS_IT_IS)
-COMPARE_SET(u8, uint8_t, AS_IT_IS)
-COMPARE_SET(bool8, uint8_t, wfi_bool_of)
-
 #define MAP_PIECE(name, T, EXPRESSION)                                                                                 \
     static void name##_piece(void *arg, int64_t begin, int64_t end)                                                    \
     {                                                                                                                  \
@@ -159,8 +131,6 @@ static inline double select_f64(bool condition, double value)
 
 MAP_PIECE(scale_f32, float, x[i] * factor)
 MAP_PIECE(scale_f64, double, x[i] * factor)
-MAP_PIECE(axpy_f32, float, y[i] + factor * x[i])
-MAP_PIECE(axpy_f64, double, y[i] + factor * x[i])
 MAP_PIECE(add_f32, float, x[i] + factor)
 MAP_PIECE(add_f64, double, x[i] + factor)
 MAP_PIECE(exp_f32, float, expf(x[i]))
@@ -188,22 +158,14 @@ MAP_CLONES(tanh_back_f64, double, x[i] * (1 - z[i] * z[i]))
     {                                                                                                                  \
         tag##_add, tag##_sub, tag##_mul, tag##_div                                                                     \
     }
-#define COMPARE_LINE(tag)                                                                                              \
-    {                                                                                                                  \
-        tag##_eq, tag##_ne, tag##_lt, tag##_le, tag##_gt, tag##_ge                                                     \
-    }
 #define MAP_LINE(tag)                                                                                                  \
     {                                                                                                                  \
-        [WFI_SCALE] = scale_##tag, [WFI_AXPY] = axpy_##tag, [WFI_ADD_SCALAR] = add_##tag, [WFI_EXP] = exp_##tag,       \
-        [WFI_LN] = ln_##tag, [WFI_RELU] = relu_##tag, [WFI_RELU_BACKWARD] = relu_back_##tag,                           \
-        [WFI_SIGMOID] = sigmoid_##tag, [WFI_SIGMOID_BACKWARD] = sigmoid_back_##tag, [WFI_TANH] = tanh_##tag,           \
-        [WFI_TANH_BACKWARD] = tanh_back_##tag                                                                          \
+        [WFI_SCALE] = scale_##tag, [WFI_ADD_SCALAR] = add_##tag, [WFI_EXP] = exp_##tag, [WFI_LN] = ln_##tag,           \
+        [WFI_RELU] = relu_##tag, [WFI_RELU_BACKWARD] = relu_back_##tag, [WFI_SIGMOID] = sigmoid_##tag,                 \
+        [WFI_SIGMOID_BACKWARD] = sigmoid_back_##tag, [WFI_TANH] = tanh_##tag, [WFI_TANH_BACKWARD] = tanh_back_##tag    \
     }
 const wfi_elementwise_kernels wfi_elementwise_cpu[WFI_DTYPES] = {
-    [WEFT_DTYPE_FLOAT32] = {BINARY_LINE(f32), COMPARE_LINE(f32), MAP_LINE(f32)},
-    [WEFT_DTYPE_FLOAT64] = {BINARY_LINE(f64), COMPARE_LINE(f64), MAP_LINE(f64)},
-    [WEFT_DTYPE_INT64] = {BINARY_LINE(i64), COMPARE_LINE(i64), {NULL}},
-    [WEFT_DTYPE_INT32] = {BINARY_LINE(i32), COMPARE_LINE(i32), {NULL}},
-    [WEFT_DTYPE_UINT8] = {BINARY_LINE(u8), COMPARE_LINE(u8), {NULL}},
-    [WEFT_DTYPE_BOOL] = {{NULL}, COMPARE_LINE(bool8), {NULL}},
+    [WEFT_DTYPE_FLOAT32] = {BINARY_LINE(f32), MAP_LINE(f32)}, [WEFT_DTYPE_FLOAT64] = {BINARY_LINE(f64), MAP_LINE(f64)},
+    [WEFT_DTYPE_INT64] = {BINARY_LINE(i64), {NULL}},          [WEFT_DTYPE_INT32] = {BINARY_LINE(i32), {NULL}},
+    [WEFT_DTYPE_UINT8] = {BINARY_LINE(u8), {NULL}},
 };

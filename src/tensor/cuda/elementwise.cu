@@ -67,38 +67,8 @@ template <typename T> __device__ inline void divisor(const wfi_divisor_task &arg
     }
 }
 
-template <typename T, typename Op> __device__ inline void compare_loop(const wfi_walk_args &args, Op op)
-{
-    over_walk(args, [op](const char *a, const char *b, char *y) { *(uint8_t *)y = op(*(const T *)a, *(const T *)b); });
-}
-
-template <typename T> __device__ inline void compare(const wfi_walk_args &args)
-{
-    if (args.op == WFI_EQ)
-        compare_loop<T>(args, [](T u, T v) { return u == v; });
-    else if (args.op == WFI_NE)
-        compare_loop<T>(args, [](T u, T v) { return u != v; });
-    else if (args.op == WFI_LT)
-        compare_loop<T>(args, [](T u, T v) { return u < v; });
-    else if (args.op == WFI_LE)
-        compare_loop<T>(args, [](T u, T v) { return u <= v; });
-    else if (args.op == WFI_GT)
-        compare_loop<T>(args, [](T u, T v) { return u > v; });
-    else
-        compare_loop<T>(args, [](T u, T v) { return u >= v; });
-}
-
-/* z is null for functions of one operand. */
+/* z is null for functions of one operand. The former y is not read: it may be poisoned. */
 template <typename T, typename Op> __device__ inline void map_loop(const wfi_map_kernel_args &args, Op op)
-{
-    const T *x = (const T *)args.map.x, *z = (const T *)args.map.z;
-    T *y = (T *)args.map.y;
-    for (int64_t i = first_of_all(); i < args.map.count; i += step_of_all())
-        y[i] = op(x[i], z == nullptr ? T(0) : z[i], y[i]);
-}
-
-/* The same where the former y is not read: it may be poisoned. */
-template <typename T, typename Op> __device__ inline void map_fresh(const wfi_map_kernel_args &args, Op op)
 {
     const T *x = (const T *)args.map.x, *z = (const T *)args.map.z;
     T *y = (T *)args.map.y;
@@ -111,27 +81,25 @@ template <typename T> __device__ inline void map(const wfi_map_kernel_args &args
     T factor = (T)args.map.factor;
     switch (args.op) {
     case WFI_SCALE:
-        return map_fresh<T>(args, [factor](T x, T) { return x * factor; });
-    case WFI_AXPY:
-        return map_loop<T>(args, [factor](T x, T, T y) { return y + factor * x; });
+        return map_loop<T>(args, [factor](T x, T) { return x * factor; });
     case WFI_ADD_SCALAR:
-        return map_fresh<T>(args, [factor](T x, T) { return x + factor; });
+        return map_loop<T>(args, [factor](T x, T) { return x + factor; });
     case WFI_EXP:
-        return map_fresh<T>(args, [](T x, T) { return exponential(x); });
+        return map_loop<T>(args, [](T x, T) { return exponential(x); });
     case WFI_LN:
-        return map_fresh<T>(args, [](T x, T) { return logarithm(x); });
+        return map_loop<T>(args, [](T x, T) { return logarithm(x); });
     case WFI_RELU:
-        return map_fresh<T>(args, [](T x, T) { return x <= 0 ? T(0) : x; }); /* a NaN stays one */
+        return map_loop<T>(args, [](T x, T) { return x <= 0 ? T(0) : x; }); /* a NaN stays one */
     case WFI_RELU_BACKWARD:
-        return map_fresh<T>(args, [](T x, T z) { return z <= 0 ? T(0) : x; });
+        return map_loop<T>(args, [](T x, T z) { return z <= 0 ? T(0) : x; });
     case WFI_SIGMOID:
-        return map_fresh<T>(args, [](T x, T) { return sigmoid(x); });
+        return map_loop<T>(args, [](T x, T) { return sigmoid(x); });
     case WFI_SIGMOID_BACKWARD:
-        return map_fresh<T>(args, [](T x, T z) { return x * (z * (1 - z)); });
+        return map_loop<T>(args, [](T x, T z) { return x * (z * (1 - z)); });
     case WFI_TANH:
-        return map_fresh<T>(args, [](T x, T) { return hyperbolic_tangent(x); });
+        return map_loop<T>(args, [](T x, T) { return hyperbolic_tangent(x); });
     default:
-        return map_fresh<T>(args, [](T x, T z) { return x * (1 - z * z); });
+        return map_loop<T>(args, [](T x, T z) { return x * (1 - z * z); });
     }
 }
 
@@ -150,5 +118,4 @@ WFI_KERNEL(divisor_u8, wfi_divisor_task)
 {
     wfi::divisor<uint8_t>(args);
 }
-WFI_VALUE_KERNELS(compare, wfi_walk_args)
 WFI_FLOAT_KERNELS(map, wfi_map_kernel_args)

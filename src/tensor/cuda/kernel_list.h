@@ -16,7 +16,6 @@
     WFI_KERNELS_SIZE(X, fill)                                                                                          \
     WFI_KERNELS_HALF(X, convert)                                                                                       \
     WFI_KERNELS_NUMBER(X, binary)                                                                                      \
-    WFI_KERNELS_VALUE(X, compare)                                                                                      \
     WFI_KERNELS_FLOAT(X, map)                                                                                          \
     WFI_KERNELS_VALUE(X, sum)                                                                                          \
     WFI_KERNELS_VALUE(X, argmax)                                                                                       \

@@ -81,21 +81,12 @@ const wfi_copy_kernels wfi_copy_cuda[WFI_DTYPES] = {
 #define INTEGERS(tag)                                                                                                  \
     WALK(binary, tag, WFI_ADD)                                                                                         \
     WALK(binary, tag, WFI_SUB)                                                                                         \
-    WALK(binary, tag, WFI_MUL)                                                                                         \
-    COMPARES(tag)
-#define COMPARES(tag)                                                                                                  \
-    WALK(compare, tag, WFI_EQ)                                                                                         \
-    WALK(compare, tag, WFI_NE)                                                                                         \
-    WALK(compare, tag, WFI_LT)                                                                                         \
-    WALK(compare, tag, WFI_LE)                                                                                         \
-    WALK(compare, tag, WFI_GT)                                                                                         \
-    WALK(compare, tag, WFI_GE)
+    WALK(binary, tag, WFI_MUL)
 INTEGERS(f32)
 INTEGERS(f64)
 INTEGERS(i64)
 INTEGERS(i32)
 INTEGERS(u8)
-COMPARES(bool8)
 WALK(binary, f32, WFI_DIV)
 WALK(binary, f64, WFI_DIV)
 WALK(binary, i64, WFI_DIV)
@@ -115,7 +106,6 @@ static weft_status run_map(wfi_cuda_kernel kernel, wfi_map_op op, const wfi_map_
     }
 #define MAPS(tag)                                                                                                      \
     MAP(tag, WFI_SCALE)                                                                                                \
-    MAP(tag, WFI_AXPY)                                                                                                 \
     MAP(tag, WFI_ADD_SCALAR)                                                                                           \
     MAP(tag, WFI_EXP)                                                                                                  \
     MAP(tag, WFI_LN)                                                                                                   \
@@ -128,35 +118,24 @@ static weft_status run_map(wfi_cuda_kernel kernel, wfi_map_op op, const wfi_map_
 MAPS(f32)
 MAPS(f64)
 
-#define COMPARE_ROW(tag)                                                                                               \
-    .compare = {                                                                                                       \
-        [WFI_EQ] = compare_##tag##_WFI_EQ, [WFI_NE] = compare_##tag##_WFI_NE, [WFI_LT] = compare_##tag##_WFI_LT,       \
-        [WFI_LE] = compare_##tag##_WFI_LE, [WFI_GT] = compare_##tag##_WFI_GT, [WFI_GE] = compare_##tag##_WFI_GE}
 #define RING(tag)                                                                                                      \
     [WFI_ADD] = binary_##tag##_WFI_ADD, [WFI_SUB] = binary_##tag##_WFI_SUB, [WFI_MUL] = binary_##tag##_WFI_MUL
 #define MAP_ROW(tag)                                                                                                   \
-    .map = {[WFI_SCALE] = map_##tag##_WFI_SCALE,                                                                       \
-            [WFI_AXPY] = map_##tag##_WFI_AXPY,                                                                         \
-            [WFI_ADD_SCALAR] = map_##tag##_WFI_ADD_SCALAR,                                                             \
-            [WFI_EXP] = map_##tag##_WFI_EXP,                                                                           \
-            [WFI_LN] = map_##tag##_WFI_LN,                                                                             \
-            [WFI_RELU] = map_##tag##_WFI_RELU,                                                                         \
-            [WFI_RELU_BACKWARD] = map_##tag##_WFI_RELU_BACKWARD,                                                       \
-            [WFI_SIGMOID] = map_##tag##_WFI_SIGMOID,                                                                   \
-            [WFI_SIGMOID_BACKWARD] = map_##tag##_WFI_SIGMOID_BACKWARD,                                                 \
-            [WFI_TANH] = map_##tag##_WFI_TANH,                                                                         \
-            [WFI_TANH_BACKWARD] = map_##tag##_WFI_TANH_BACKWARD}
+    .map = {[WFI_SCALE] = map_##tag##_WFI_SCALE,     [WFI_ADD_SCALAR] = map_##tag##_WFI_ADD_SCALAR,                    \
+            [WFI_EXP] = map_##tag##_WFI_EXP,         [WFI_LN] = map_##tag##_WFI_LN,                                    \
+            [WFI_RELU] = map_##tag##_WFI_RELU,       [WFI_RELU_BACKWARD] = map_##tag##_WFI_RELU_BACKWARD,              \
+            [WFI_SIGMOID] = map_##tag##_WFI_SIGMOID, [WFI_SIGMOID_BACKWARD] = map_##tag##_WFI_SIGMOID_BACKWARD,        \
+            [WFI_TANH] = map_##tag##_WFI_TANH,       [WFI_TANH_BACKWARD] = map_##tag##_WFI_TANH_BACKWARD}
 #define FLOAT_ROW(tag)                                                                                                 \
     {                                                                                                                  \
-        .binary = {RING(tag), [WFI_DIV] = binary_##tag##_WFI_DIV}, COMPARE_ROW(tag), MAP_ROW(tag)                      \
+        .binary = {RING(tag), [WFI_DIV] = binary_##tag##_WFI_DIV}, MAP_ROW(tag)                                        \
     }
 
 /* Integers: the operator has replaced divisors that are 0 (autograd/checks.h). */
 const wfi_elementwise_kernels wfi_elementwise_cuda[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = FLOAT_ROW(f32),
     [WEFT_DTYPE_FLOAT64] = FLOAT_ROW(f64),
-    [WEFT_DTYPE_INT64] = {.binary = {RING(i64), [WFI_DIV] = binary_i64_WFI_DIV}, COMPARE_ROW(i64)},
-    [WEFT_DTYPE_INT32] = {.binary = {RING(i32), [WFI_DIV] = binary_i32_WFI_DIV}, COMPARE_ROW(i32)},
-    [WEFT_DTYPE_UINT8] = {.binary = {RING(u8), [WFI_DIV] = binary_u8_WFI_DIV}, COMPARE_ROW(u8)},
-    [WEFT_DTYPE_BOOL] = {COMPARE_ROW(bool8)},
+    [WEFT_DTYPE_INT64] = {.binary = {RING(i64), [WFI_DIV] = binary_i64_WFI_DIV}},
+    [WEFT_DTYPE_INT32] = {.binary = {RING(i32), [WFI_DIV] = binary_i32_WFI_DIV}},
+    [WEFT_DTYPE_UINT8] = {.binary = {RING(u8), [WFI_DIV] = binary_u8_WFI_DIV}},
 };
