@@ -69,6 +69,12 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
     return take_permit(parker);
 }
 
+const wfi_clock *wfi_park_clock(void)
+{
+    const wfi_fiber *fiber = wfi_fiber_current();
+    return fiber != NULL ? fiber->clock : &wfi_clock_real;
+}
+
 void wfi_unpark(wfi_parker *parker)
 {
     struct wfi_fiber *fiber = parker->fiber; /* read before the exchange, which is the last access */

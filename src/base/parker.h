@@ -30,7 +30,8 @@ typedef struct wfi_parker {
 void wfi_parker_init(wfi_parker *parker); /* called by the thread or fiber that will sleep */
 /* Sleeps until unparked or the deadline (of the real clock, or of the fiber's scheduler). True if it was unparked. */
 bool wfi_park(wfi_parker *parker, uint64_t deadline_ns);
-void wfi_unpark(wfi_parker *parker); /* any thread or fiber; never blocks */
+const wfi_clock *wfi_park_clock(void); /* the clock of the caller's deadlines */
+void wfi_unpark(wfi_parker *parker);   /* any thread or fiber; never blocks */
 bool wfi_parker_is_unparked(const wfi_parker *parker);
 
 /*

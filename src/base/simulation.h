@@ -63,11 +63,4 @@ static inline const wfi_clock *wfi_clock_of(weft_sim *sim)
     return sim ? wfi_simulation->clock(sim) : &wfi_clock_real;
 }
 
-/* The clock by which the calling thread or fiber waits. */
-static inline const wfi_clock *wfi_clock_here(void)
-{
-    const wfi_fiber *fiber = wfi_fiber_current();
-    return fiber ? fiber->clock : &wfi_clock_real;
-}
-
 #endif

@@ -6,7 +6,6 @@
 #include "future/executor_impl.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,7 +140,6 @@ static void *thread_main(void *arg)
 bool wfi_executor_start_thread(wfi_executor *executor)
 {
     wfi_worker *worker = wfi_calloc(1, sizeof *worker);
-    sigset_t all, before;
     char why[WFI_THREADS_TEXT];
     int rc;
     wfi_assert_held(&executor->lock);
@@ -152,10 +150,7 @@ bool wfi_executor_start_thread(wfi_executor *executor)
         return false;
     }
     worker->executor = executor;
-    sigfillset(&all); /* signals are the application's; a new thread inherits the mask */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&worker->thread, NULL, thread_main, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = wfi_start_quiet_thread(&worker->thread, thread_main, worker, NULL);
     if (rc != 0) {
         if (executor->trouble != rc)
             wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_threads_text(rc, why), executor->total);

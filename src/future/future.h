@@ -30,7 +30,6 @@
  */
 typedef struct wfi_driver {
     bool (*drive)(struct wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
-    const wfi_clock *clock;
     atomic_bool woken; /* waits of the program return (weft_agent_wake) */
 } wfi_driver;
 

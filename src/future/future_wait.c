@@ -15,14 +15,10 @@
 #define WAITERS_ON_STACK 8
 #define TURN_NS 1000000u /* if the futures have several drivers, each is used for this time in turn */
 
+/* The future's driver; NULL after its executor has ended, because the driver may be freed. */
 static wfi_driver *driver_of(const weft_future *future)
 {
     return wfi_executor_has_ended(future->executor) ? NULL : future->driver;
-}
-
-static const wfi_clock *clock_of(const wfi_driver *driver)
-{
-    return driver != NULL ? driver->clock : wfi_clock_here();
 }
 
 static void enlist(weft_future *future, wfi_waiter *waiter, wfi_waiting *waiting)
@@ -74,6 +70,12 @@ static bool one_driver(weft_future *const *futures, size_t count)
     return i == count;
 }
 
+static bool is_woken(const weft_future *future, const wfi_waiting *waiting)
+{
+    wfi_driver *driver = driver_of(future);
+    return waiting->of_program && driver != NULL && atomic_load(&driver->woken);
+}
+
 /* Sleeps or drives once. WEFT_ERR_DEADLOCK: a wait on this thread would never end. WEFT_ERR_CANCELLED: weft_agent_wake
  * was called. */
 static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t until)
@@ -84,10 +86,9 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
         wfi_park(&waiting->parker, until);
         return WEFT_OK;
     }
-    bool woken = waiting->of_program && atomic_load(&future->driver->woken);
-    if (!woken && !future->driver->drive(future->driver, &waiting->parker, until))
+    if (!is_woken(future, waiting) && !future->driver->drive(future->driver, &waiting->parker, until))
         status = WEFT_ERR_DEADLOCK;
-    else if (waiting->of_program && atomic_load(&future->driver->woken))
+    else if (is_woken(future, waiting)) /* while a fiber slept, the executor may have ended */
         status = WEFT_ERR_CANCELLED;
     wfi_executor_leave(future->executor, &visit);
     return status;
@@ -97,7 +98,7 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
  * with a timeout of 0 makes progress. */
 static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
-    const wfi_clock *clock = clock_of(driver_of(futures[0]));
+    const wfi_clock *clock = wfi_park_clock();
     bool single = one_driver(futures, count);
     size_t at = count - 1;
     do {
@@ -161,11 +162,6 @@ static weft_status check_wait(const char *function, weft_future *const *futures,
     return wait_ms < WEFT_FOREVER ? wfi_refuse_wait(function, wait_ms) : wfi_futures_check(function, futures, count);
 }
 
-static uint64_t deadline_of(const weft_future *future, int64_t wait_ms)
-{
-    return wfi_deadline(clock_of(driver_of(future)), wait_ms);
-}
-
 static weft_status wait_for(weft_future *future, bool of_program, uint64_t deadline_ns)
 {
     wfi_waiter waiter;
@@ -194,14 +190,14 @@ weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
                               : wfi_refuse_wait("weft_future_wait", wait_ms);
     if (weft_future_done(future))
         return wfi_future_status(future);
-    return wait_for(future, true, deadline_of(future, wait_ms));
+    return wait_for(future, true, wfi_deadline(wfi_park_clock(), wait_ms));
 }
 
 weft_status wfi_future_wait(weft_future *future, int64_t wait_ms)
 {
     if (weft_future_done(future))
         return wfi_future_status(future);
-    return wait_for(future, false, deadline_of(future, wait_ms));
+    return wait_for(future, false, wfi_deadline(wfi_park_clock(), wait_ms));
 }
 
 /* Waits for all of several futures, or for any of them. */
@@ -213,7 +209,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, wait_
         waiters = wfi_calloc(count, sizeof *waiters);
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
-    status = wait_with(futures, count, waiters, how, deadline_of(futures[0], wait_ms));
+    status = wait_with(futures, count, waiters, how, wfi_deadline(wfi_park_clock(), wait_ms));
     if (waiters != few)
         free(waiters);
     return status;

@@ -3,8 +3,7 @@
 #include "base/alloc.h"
 #include "tensor/cell.h"
 
-#include "base/clock.h"
-#include "base/simulation.h"
+#include "base/parker.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "tensor/print.h"
@@ -392,7 +391,7 @@ weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
         return tensor == NULL ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
                               : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
     weft_tensor *now = wfi_tensor_read(tensor);
-    bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(wfi_clock_here(), wait_ms));
+    bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(wfi_park_clock(), wait_ms));
     weft_tensor_unref(now);
     return unread ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_int drops;
 
@@ -222,7 +223,7 @@ static bool drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
 
 static void a_waiter_drives_the_network(void **state)
 {
-    fake_driver fake = {.driver = {drive, &wfi_clock_real}, .until = 5};
+    fake_driver fake = {.driver = {drive}, .until = 5};
     weft_future *future = wfi_future_create(NULL, &fake.driver);
     fake.completes = future;
     assert_int_equal(weft_future_wait(future, 0), WEFT_ERR_TIMEOUT); /* one turn even so */
@@ -234,8 +235,7 @@ static void a_waiter_drives_the_network(void **state)
 
 static void several_drivers_all_get_turns(void **state)
 {
-    fake_driver fakes[2] = {{.driver = {drive, &wfi_clock_real}, .until = 5},
-                            {.driver = {drive, &wfi_clock_real}, .until = 3}};
+    fake_driver fakes[2] = {{.driver = {drive}, .until = 5}, {.driver = {drive}, .until = 3}};
     weft_future *futures[2] = {wfi_future_create(NULL, &fakes[0].driver), wfi_future_create(NULL, &fakes[1].driver)};
     fakes[0].completes = futures[0];
     fakes[1].completes = futures[1];
@@ -246,7 +246,7 @@ static void several_drivers_all_get_turns(void **state)
 
 static void waiting_where_it_could_never_end_is_refused(void **state)
 {
-    fake_driver fake = {.driver = {drive, &wfi_clock_real}, .useless = true};
+    fake_driver fake = {.driver = {drive}, .useless = true};
     weft_future *future = wfi_future_create(NULL, &fake.driver);
     assert_int_equal(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_DEADLOCK);
     weft_future_unref(future);
@@ -254,7 +254,7 @@ static void waiting_where_it_could_never_end_is_refused(void **state)
 
 static void a_future_outlives_its_executor_and_driver(void **state)
 {
-    fake_driver fake = {.driver = {drive, &wfi_clock_real}, .useless = true};
+    fake_driver fake = {.driver = {drive}, .useless = true};
     wfi_executor_options options = {.workers = 1};
     wfi_executor *executor = NULL;
     weft_future *future, *child;
@@ -306,6 +306,44 @@ static void a_fiber_waits_in_its_schedulers_time(void **state)
     assert_int_equal(self.second, WEFT_OK);
     wfi_fibers_destroy(fibers);
     weft_future_unref(self.future);
+}
+
+typedef struct mapped_driver {
+    fiber_case self;
+    wfi_driver *driver; /* in a page of its own */
+    wfi_executor *executor;
+} mapped_driver;
+
+static bool sleep_in_driver(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
+{
+    (void)wfi_park(parker, deadline_ns);
+    return true;
+}
+
+static void end_the_executor(void *arg)
+{
+    mapped_driver *mapped = arg;
+    wfi_executor_destroy(mapped->executor);
+    assert_int_equal(munmap(mapped->driver, sizeof *mapped->driver), 0);
+    assert_int_equal(weft_future_complete(mapped->self.future, NULL, NULL), WEFT_OK);
+}
+
+static void a_fiber_waits_while_its_driver_is_freed(void **state)
+{
+    mapped_driver mapped = {.self = {.first = WEFT_ERR_UNKNOWN, .clock = {case_now}}};
+    wfi_fibers *fibers = wfi_fibers_create(&mapped.self.clock, (size_t)64 << 10);
+    wfi_executor_options options = {.workers = 1, .fibers = fibers};
+    assert_int_equal(wfi_executor_create(&options, &mapped.executor), WEFT_OK);
+    mapped.driver = mmap(NULL, sizeof *mapped.driver, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapped.driver != MAP_FAILED);
+    mapped.driver->drive = sleep_in_driver;
+    mapped.self.future = wfi_future_create(mapped.executor, mapped.driver);
+    assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_twice, &mapped.self), WEFT_OK);
+    assert_int_equal(wfi_fiber_spawn(fibers, 0, end_the_executor, &mapped), WEFT_OK);
+    wfi_fibers_run(fibers);
+    assert_int_equal(mapped.self.first, WEFT_OK);
+    wfi_fibers_destroy(fibers);
+    weft_future_unref(mapped.self.future);
 }
 
 typedef struct several {
@@ -405,6 +443,7 @@ int main(void)
         T(waiting_where_it_could_never_end_is_refused),
         T(a_future_outlives_its_executor_and_driver),
         T(a_fiber_waits_in_its_schedulers_time),
+        T(a_fiber_waits_while_its_driver_is_freed),
         T(a_failure_wakes_those_who_wait_already),
         T(wrong_arguments_are_named),
     };

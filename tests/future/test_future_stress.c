@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define FUTURES 500
 #define THREADS 4
@@ -180,5 +181,50 @@ static void a_callback_may_drop_the_last_reference(void **state)
         sched_yield();
 }
 
+typedef struct stopped {
+    weft_future *future;
+    atomic_bool is_over;
+} stopped;
+
+static bool drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
+{
+    return true;
+}
+
+static void *poll_future(void *arg)
+{
+    stopped *self = arg;
+    while (!atomic_load(&self->is_over)) {
+        if (weft_future_wait(self->future, 0) != WEFT_ERR_TIMEOUT)
+            abort();
+    }
+    return NULL;
+}
+
+/* As weft_agent_stop does: the driver's memory is gone when the executor has ended. */
+static void threads_wait_while_the_driver_is_freed(void **state)
+{
+    for (int round = 0; round < 100; round++) {
+        wfi_driver *driver = mmap(NULL, sizeof *driver, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        wfi_executor *executor = NULL;
+        pthread_t waiters[THREADS];
+        stopped self = {0};
+        assert_true(driver != MAP_FAILED);
+        driver->drive = drive;
+        assert_int_equal(wfi_executor_create(&(wfi_executor_options){.workers = 1}, &executor), WEFT_OK);
+        self.future = wfi_future_create(executor, driver);
+        for (int i = 0; i < THREADS; i++)
+            pthread_create(&waiters[i], NULL, poll_future, &self);
+        sched_yield();
+        wfi_executor_destroy(executor);
+        munmap(driver, sizeof *driver);
+        atomic_store(&self.is_over, true);
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(waiters[i], NULL);
+        weft_future_unref(self.future);
+    }
+}
+
 UNIT_MAIN(every_future_completes_once_and_tells_all, wait_all_and_collect_all_race_with_completion,
-          continuations_may_wait_for_each_other_on_one_worker, a_callback_may_drop_the_last_reference)
+          continuations_may_wait_for_each_other_on_one_worker, a_callback_may_drop_the_last_reference,
+          threads_wait_while_the_driver_is_freed)
