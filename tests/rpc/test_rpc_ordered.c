@@ -277,6 +277,93 @@ static void stops_with_its_own(weft_agent *agent, void *arg)
 
 WORLD_TEST(stops_with_its_own, 10, 2, WORLD_FUNCTIONS(blocking), .size = 1, .begin = begin, .stop = true)
 
+/* ---- A call to oneself that waits for a reference ----------------------------------------------------------------- */
+
+static atomic_int drops;
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    while (!atomic_load(&released))
+        world_sleep_ms(scene, 1);
+    return WEFT_OK;
+}
+
+static weft_status run_with_reference(weft_call *call, void *user)
+{
+    atomic_fetch_add(&blocked, 1);
+    return WEFT_OK;
+}
+
+static const weft_function referring[] = {
+    {.name = "make", .run = run_make},
+    {.name = "with reference", .takes = {WEFT_TYPE_REST}, .run = run_with_reference, .flags = WEFT_FUNCTION_ORDERED}};
+
+static void count_drop(void *data)
+{
+    atomic_fetch_add(&drops, 1);
+}
+
+/* Two calls wait for a reference that is not made: one is cancelled, one is late. Both free their arguments and leave
+ * their places, so the third one runs. */
+static void leaves_its_place(weft_agent *agent, void *arg)
+{
+    static float data[4];
+    weft_rref *rref;
+    weft_future *waiting[2];
+    const weft_rpc_options options[] = {{.timeout_ms = WEFT_FOREVER}, {.timeout_ms = 5}};
+    if (weft_agent_rank(agent) != 0)
+        return;
+    atomic_store(&blocked, 0);
+    atomic_store(&released, 0);
+    atomic_store(&drops, 0);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &rref));
+    for (int i = 0; i < 2; i++) {
+        weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, data);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "with reference",
+                               WEFT_VALUES(weft_of_rref(rref), weft_of_tensor(x)), &options[i], &waiting[i]));
+        weft_tensor_unref(x);
+    }
+    MUST_OK(weft_future_cancel(waiting[0]));
+    MUST_BE(weft_future_wait(waiting[0], WEFT_FOREVER), WEFT_ERR_CANCELLED);
+    MUST_BE(weft_future_wait(waiting[1], WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "with reference", WEFT_NO_VALUES, NULL, NULL));
+    for (int i = 0; i < 2; i++)
+        weft_future_unref(waiting[i]);
+    while (atomic_load(&drops) < 2)
+        world_sleep_ms(scene, 1);
+    atomic_store(&released, 1);
+    weft_future *made = weft_rref_created(rref);
+    MUST_OK(weft_future_wait(made, WEFT_FOREVER));
+    weft_future_unref(made);
+    weft_rref_unref(rref);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "with reference", WEFT_NO_VALUES, NULL, NULL));
+    MUST(atomic_load(&blocked) == 2);
+}
+
+WORLD_TEST(leaves_its_place, 20, 3, WORLD_FUNCTIONS(referring), .size = 2, .begin = begin)
+
+/* The agent stops while a call waits for a reference. */
+static void stops_while_waiting(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_future *future;
+    atomic_store(&released, 0);
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &rref));
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(0), "with reference", WEFT_VALUES(weft_of_rref(rref)), NULL, &future));
+        world_sleep_ms(scene, 5);
+        weft_future_unref(future);
+        weft_rref_unref(rref);
+        atomic_fetch_add(&finished, 1);
+    }
+    while (!atomic_load(&finished))
+        world_sleep_ms(scene, 1);
+    atomic_store(&released, 1);
+}
+
+WORLD_TEST(stops_while_waiting, 20, 3, WORLD_FUNCTIONS(referring), .size = 2, .begin = begin, .stop = true)
+
 /* ---- What cannot be ---------------------------------------------------------------------------------------------- */
 
 static weft_status run_batch(weft_batch *batch, void *user)
@@ -295,4 +382,5 @@ static void not_in_batches(weft_agent *agent, void *arg)
 WORLD_TEST(not_in_batches, 1, 0, WORLD_FUNCTIONS(functions), .size = 1, .begin = begin)
 
 UNIT_MAIN(test_in_order, test_in_order_inline, test_in_order_without_threads, test_under_breaks,
-          test_some_are_cancelled, test_caller_stops, test_stops_with_its_own, test_not_in_batches)
+          test_some_are_cancelled, test_caller_stops, test_stops_with_its_own, test_leaves_its_place,
+          test_stops_while_waiting, test_not_in_batches)

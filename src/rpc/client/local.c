@@ -177,10 +177,13 @@ static void reference_made(weft_future *made, void *arg)
     weft_call *call = arg;
     weft_agent *agent = call->agent;
     (void)made;
-    if (!wfi_agent_enter_locked(agent))
-        return; /* the agent drops the call when it is closed */
-    if (--call->unmade == 0)
+    if (!wfi_agent_enter_locked(agent)) {
+        wfi_serve_finish_late(call);
+        return;
+    }
+    if (--call->unmade == 0 && call->stage == WFI_SERVE_TAKING) /* otherwise wfi_serve_cancel has ended the call */
         run_or_refuse(call);
+    wfi_serve_drop_hold(call);
     wfi_agent_leave_locked(agent);
 }
 
@@ -212,5 +215,6 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
     else if ((call->unmade = wfi_rrefs_await(args, reference_made, call, &call->starved)) == 0)
         run_or_refuse(call);
+    call->holds += (int)call->unmade;
     return WEFT_OK;
 }

@@ -30,6 +30,8 @@ void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
         wfi_runner_of(call->function)->ops->leave(call);
         wfi_serve_withdraw(call, wfi_call_error(call, why, "%s while it waited for its batch: it did not run", text));
     }
+    if (call->unmade && call->stage == WFI_SERVE_TAKING)
+        wfi_serve_refuse(call, wfi_call_error(call, why, "%s while it waited for a reference: it did not run", text));
 }
 
 static void deadline_passed(wfi_timer *timer)

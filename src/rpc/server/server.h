@@ -81,7 +81,8 @@ struct weft_call {
     uint64_t id;
     const weft_function *function;
     uint64_t deadline_ns; /* or WFI_NEVER */
-    atomic_int holds;     /* of the table, the message that net sends, and the user. Atomic: wfi_serve_finish_late */
+    atomic_int holds;     /* of the table, the message that net sends, each unmade reference, and the user. Atomic:
+                           * wfi_serve_finish_late */
     wfi_serve_stage stage;
     bool in_map, in_table, counted, cancelled, awaiting_done, replied, pushing;
     bool ran;        /* its handler has begun */
@@ -146,7 +147,7 @@ weft_status wfi_serve_enter(weft_call *call, uint64_t id);
 void wfi_serve_discard(weft_call *call); /* NULL is a no-op */
 /* Does the work of weft_call_finish, for deferred calls and others. */
 void wfi_call_finish(weft_call *call, weft_status status);
-/* Does the work of weft_call_finish after the executor and net are gone: no answer is sent. Not locked. */
+/* Drops a hold after the executor and net are gone: no answer is sent. Not locked. */
 void wfi_serve_finish_late(weft_call *call);
 /* The answer is no longer needed: notifies the handler, and cancels the call's children. No-op if the call is being
  * answered, or was cancelled before. [agent lock] */
