@@ -2,7 +2,6 @@
 /* threads.c - see threads.h. */
 #include "base/threads.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -20,16 +19,23 @@ const char *wfi_threads_text(int trouble, char text[WFI_THREADS_TEXT])
     return text;
 }
 
+void wfi_signals_block(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
 int wfi_start_quiet_thread(pthread_t *thread, void *(*run)(void *arg), void *arg, const char *name)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    int trouble = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (trouble)
-        return trouble;
-    trouble = pthread_create(thread, NULL, run, arg);
+    sigset_t before;
+    wfi_signals_block(&before);
+    int trouble = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!trouble)
+    if (!trouble && name)
         (void)pthread_setname_np(*thread, name);
     return trouble;
 }

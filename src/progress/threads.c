@@ -6,8 +6,9 @@
  */
 #include "progress/progress.h"
 
+#include "base/threads.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -42,7 +43,6 @@ static bool poller_rest(wfi_progress *progress, unsigned pauses)
 static void *poller_main(void *arg)
 {
     wfi_progress *progress = arg;
-    pthread_setname_np(pthread_self(), "weft-poll");
     (void)wfi_topo_bind_thread(progress->cores, 2);        /* the poller, and a leader or a waiter */
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* otherwise pauses of 200 us would take 250 */
     bool ours = wfi_token_take(progress, WFI_POLLER);
@@ -95,7 +95,6 @@ void wfi_idle_nudge(void *arg)
 static void *events_main(void *arg)
 {
     wfi_progress *progress = arg;
-    pthread_setname_np(pthread_self(), "weft-cm");
     (void)wfi_topo_bind_thread(progress->cores, 2); /* as the poller */
     for (size_t i = 0; i < progress->source_count; i++)
         progress->watches[i].due = true;
@@ -108,13 +107,9 @@ static void *events_main(void *arg)
 
 /* ---- Starting and stopping ------------------------------------------------------------------------------------- */
 
-static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_progress *progress)
+static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_progress *progress, const char *name)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-    int rc = pthread_create(thread, NULL, run, progress);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = wfi_start_quiet_thread(thread, run, progress, name);
     if (rc)
         progress->thread_trouble = rc;
     return rc ? WEFT_ERR_SYSTEM : WEFT_OK;
@@ -126,11 +121,11 @@ weft_status wfi_threads_start(wfi_progress *progress)
         return wfi_simulation->poller_start(progress);
     if (progress->no_threads)
         return WEFT_OK;
-    weft_status status = create_thread(&progress->events, events_main, progress);
+    weft_status status = create_thread(&progress->events, events_main, progress, "weft-cm");
     if (status)
         return status;
     progress->events_started = true;
-    status = create_thread(&progress->poller, poller_main, progress);
+    status = create_thread(&progress->poller, poller_main, progress, "weft-poll");
     if (status)
         return status;
     progress->poller_started = true;

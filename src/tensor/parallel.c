@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parallel.c - the threads of the kernels. They start when first needed, block all signals and end with the process. */
+/* parallel.c - the threads of the kernels. They start when first needed and end with the process. */
 #include "tensor/parallel.h"
 
 #include "base/env.h"
 #include "base/text/log.h"
+#include "base/threads.h"
 #include "topo/share.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #define THREADS_MAX 256
@@ -136,17 +136,13 @@ static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 static void start_workers(int wanted)
 {
     pthread_once(&forks_once, watch_forks);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.workers < wanted) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, worker, NULL) != 0)
+        if (wfi_start_quiet_thread(&thread, worker, NULL, "weft-compute") != 0)
             break; /* fewer workers are enough */
         pthread_detach(thread);
         pool.workers++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void offer(parallel_job *job, int helpers)

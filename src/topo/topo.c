@@ -10,11 +10,11 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/text/log.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <hwloc.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,11 +80,7 @@ static void *loader(void *arg)
 static bool start_loader(void)
 {
     pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&thread, NULL, loader, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool started = wfi_start_quiet_thread(&thread, loader, NULL, "weft-topology") == 0;
     if (started)
         pthread_detach(thread);
     return started;

@@ -4,6 +4,7 @@
  */
 #include "rpc/world.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -254,6 +255,49 @@ static void test_null_and_closed(void **cmocka)
     assert_int_equal(weft_agent_store_port(NULL), 0);
 }
 
+/* ---- The masks of weft's threads -------------------------------------------------------------------------------- */
+
+/* Reads name and blocked signals of a thread; false if it is not one of weft's. */
+static bool read_mask(const char *thread, unsigned long long *mask)
+{
+    char path[300], line[200], name[20] = "";
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", thread);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "Name: %19s", name);
+        found |= sscanf(line, "SigBlk: %llx", mask) == 1;
+    }
+    if (file)
+        fclose(file);
+    return found && strncmp(name, "weft-", 5) == 0;
+}
+
+static void test_only_faults_reach_threads_of_weft(void **cmocka)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    static const int others[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE, SIGCHLD};
+    unsigned long long mask;
+    int count = 0;
+    (void)cmocka;
+    weft_agent *agent = open_alone(false);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    DIR *threads = opendir("/proc/self/task");
+    MUST(threads != NULL);
+    for (struct dirent *thread; (thread = readdir(threads)) != NULL;) {
+        if (!read_mask(thread->d_name, &mask))
+            continue;
+        count++;
+        for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+            assert_false(mask >> (faults[i] - 1) & 1);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            assert_true(mask >> (others[i] - 1) & 1);
+    }
+    closedir(threads);
+    assert_true(count >= 3); /* a worker, the poller, the event thread */
+    close_alone(agent);
+}
+
 /* ---- WEFT_ANY_PORT ----------------------------------------------------------------------------------------------- */
 
 static atomic_int told_port;
@@ -301,4 +345,5 @@ static void test_any_port(void **cmocka)
 }
 
 UNIT_MAIN(test_waits_return, test_waits_return_without_threads, test_progress_returns, test_waits_of_all_threads_return,
-          test_calls_and_handlers, test_signals_beside_calls, test_wake_in_sim, test_null_and_closed, test_any_port)
+          test_calls_and_handlers, test_signals_beside_calls, test_wake_in_sim, test_null_and_closed,
+          test_only_faults_reach_threads_of_weft, test_any_port)

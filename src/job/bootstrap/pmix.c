@@ -19,11 +19,11 @@
 #ifdef WEFT_HAS_PMIX
 
 #include "base/clock.h"
+#include "base/threads.h"
 
 #include <dlfcn.h>
 #include <pmix.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static bool find_functions(void *library)
 
 static void load(void)
 {
-    sigset_t all, before;
+    sigset_t before;
     void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) /* where it was when weft was built */
         library = dlopen(WEFT_PMIX_FOLDER "/libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -88,8 +88,7 @@ static void load(void)
     }
     if (!find_functions(library))
         return;
-    sigfillset(&all); /* PMIx starts a thread, which must not take the program's signals */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    wfi_signals_block(&before); /* PMIx starts a thread, which must not take the program's signals */
     pmix_status_t got = pmix.init(&pmix.self, NULL, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (got != PMIX_SUCCESS) {

@@ -11,10 +11,10 @@
 #include "rpc/observe/trace_internal.h"
 
 #include "base/text/log.h"
+#include "base/threads.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -257,18 +257,12 @@ static void *run_writer(void *arg)
 
 static weft_status start_thread(wfi_trace *trace, weft_error **error)
 {
-    sigset_t all, before;
     if (!trace->threaded)
         return WEFT_OK;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&trace->thread, NULL, run_writer, trace);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = wfi_start_quiet_thread(&trace->thread, run_writer, trace, "weft-trace");
     trace->running = rc == 0;
-    if (!rc) {
-        (void)pthread_setname_np(trace->thread, "weft-trace");
+    if (!rc)
         return WEFT_OK;
-    }
     *error = weft_error_create(WEFT_ERR_SYSTEM, "no thread for the trace: %s", strerror(rc));
     return WEFT_ERR_SYSTEM;
 }
