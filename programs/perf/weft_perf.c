@@ -357,8 +357,9 @@ int main(int argc, char **argv)
         return service_serve();
     int mode = fcntl(STDOUT_FILENO, F_GETFL);
     if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY) { /* another file could get its number */
-        fprintf(stderr, "weft-perf: standard output is not open for writing\n");
-        return REFUSED;
+        fprintf(stderr, "weft-perf: standard output cannot be written: %s\n",
+                mode < 0 ? "it is closed: redirect it to /dev/null" : "it is open only for reading");
+        return FAILED;
     }
     (void)signal(SIGXFSZ, SIG_IGN); /* output over the limit of a file is an error */
     int code = settings_read(argc, argv, &r.o);

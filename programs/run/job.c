@@ -220,6 +220,8 @@ static void take_end(job *j, worker *ended, int status)
     worker_state was = ended->state;
     bool is_killed = WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL;
     worker_close(ended, &j->printed);
+    if (was == WORKER_RUNNING && !ended->has_setup && status == 0)
+        was = WORKER_READY; /* what answered there was no supervisor */
     ended->is_done = was == WORKER_RUNNING && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if ((j->phase == OPENING || j->phase == RUNNING) && !ended->is_done)
         take_failure(j, ended, was, status);

@@ -303,5 +303,8 @@ int supervisor_run(void)
     const char *rank = getenv("RANK");
     if (!rank || strcmp(rank, "0") != 0)
         close(port_fd);
-    return code < 0 ? start_and_watch(&s) : code;
+    if (code >= 0)
+        return code;
+    (void)!write(STDOUT_FILENO, SUPERVISOR_HAS_SETUP, 1);
+    return start_and_watch(&s);
 }

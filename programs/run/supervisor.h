@@ -8,6 +8,7 @@
  * - First comes the setup: a line of text (SUPERVISOR_SETUP), then the secret, then texts, each with a NUL behind it:
  *   the folder ("": the present one), variables "NAME=value", and the program with its arguments. The secret is so in
  *   no command line and in no environment.
+ *   The supervisor answers with one byte on standard output, SUPERVISOR_HAS_SETUP. The worker's output follows.
  * - Then each byte is the number of a signal for the worker's process group. INT, TERM, HUP and QUIT also begin the
  *   grace time, after which SIGKILL follows.
  * - If the input ends, weft-run or the connection is gone: the worker gets SIGTERM, and SIGKILL after the grace time.
@@ -22,7 +23,9 @@
  * is free on this machine; if the worker has rank 0, the port stays reserved for the store. weft-run skips output
  * before this line, for example that of a login shell. */
 #define SUPERVISOR_GREETING "\nweft-run worker "
-#define SUPERVISOR_VERSION 1
+#define SUPERVISOR_VERSION 2
+
+#define SUPERVISOR_HAS_SETUP "\n"
 
 /* Grace time in ms, bytes of the secret, number of variables, bytes behind this line. */
 #define SUPERVISOR_SETUP "%lld %zu %zu %zu\n"

@@ -135,7 +135,7 @@ bool worker_start(worker *one, const settings *o)
     }
     (void)fcntl(one->in, F_SETFL, O_NONBLOCK);
     one->state = WORKER_STARTING;
-    one->is_done = false;
+    one->is_done = one->has_setup = false;
     one->on->starting++;
     return true;
 }
@@ -163,6 +163,7 @@ void worker_end(worker *one, int number, int64_t wait_ms)
     if (one->pid == 0)
         return;
     worker_signal(one, number);
+    (void)kill(-one->pid, SIGCONT); /* a supervisor that is stopped could not obey */
     if (one->state == WORKER_STARTING && one->on->method != HOST_HERE)
         (void)kill(-one->pid, SIGTERM); /* no supervisor runs there yet, which would have to end the worker */
     if (one->state != WORKER_RUNNING)
@@ -282,7 +283,9 @@ bool worker_read(worker *from, int which, buffer *to)
     if (got <= 0)
         return false;
     if (which == 1 || from->state != WORKER_STARTING) {
-        lines_take(&from->out[which], bytes, (size_t)got, to);
+        bool is_answer = which == 0 && !from->has_setup;
+        from->has_setup |= is_answer;
+        lines_take(&from->out[which], bytes + is_answer, (size_t)got - is_answer, to);
         return true;
     }
     buffer_add(&from->out[0].rest, bytes, (size_t)got);

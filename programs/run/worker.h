@@ -23,6 +23,7 @@ typedef struct worker {
     worker_state state;
     bool is_done;     /* it has exited with 0 */
     bool is_other;    /* weft-run there is of another version */
+    bool has_setup;   /* the supervisor has said so */
     pid_t pid;        /* the supervisor, ssh or srun, leader of a process group; 0: none */
     int in;           /* its standard input; -1: closed */
     int streams[2];   /* its standard output and error; -1: closed */

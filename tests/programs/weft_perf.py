@@ -400,7 +400,7 @@ def check_outputs(folder, old):
             assert done.returncode == 1 and "weft-perf: standard output cannot be written" in done.stderr, (args, done)
     closed = subprocess.run(["sh", "-c", 'exec "$0" --from "$1" >&-', PROGRAM, old], env=ENV, capture_output=True, text=True, timeout=LIMIT_S,
                             check=False)
-    assert closed.returncode == 2 and "standard output is not open" in closed.stderr, closed
+    assert closed.returncode == 1 and "standard output cannot be written: it is closed" in closed.stderr, closed
     for path, words in (("no/folder/x.svg", "No such file"), (folder, "Is a directory")):
         done = run("--svg", path, code=2)
         assert path in done.stderr and words in done.stderr and not done.stdout, done

@@ -208,6 +208,13 @@ def case_signals():
             process.kill()
             assert reports.rest() == ""
             process.communicate()
+        with Reports(folder) as reports:  # a stopped supervisor is continued, and ends what its worker has started
+            process = start("-n", "1", *shell(f'exec 9>{reports.path}; sleep 1000 & echo $PPID >&9; wait'))
+            supervisor = int(reports.lines(1)[0])
+            os.kill(supervisor, signal.SIGSTOP)
+            process.send_signal(signal.SIGTERM)
+            assert reports.rest() == "" and process.wait() == 128 + 15
+            process.communicate()
         with Reports(folder) as reports:  # a child that left its worker's group
             os.mkfifo(folder + "/go")
             process = start("-n", "1", *shell(f'setsid sh -c "exec 9>{reports.path}; echo up >&9; exec sleep 1000" & cat {folder}/go'))
@@ -478,10 +485,13 @@ def case_links():
         _, err = run("--hosts", hosts, "--ssh", folder + "/some", "true", code=1)  # those that hang do not delay the end
         assert err == ["weft-run: n6 cannot be reached: ssh exited with code 255"], err
         for text, words in (("worker 9 7\n", "n0 has a weft-run of another version"), ("worker x\n", "n0 has a weft-run of another version"),
-                            ("worker 1 0\n", "the host of rank 0 has no free port")):
+                            ("worker 2 0\n", "the host of rank 0 has no free port")):
             fake(folder, "liar", f"#!/bin/sh\necho a login shell\nprintf '\\nweft-run {text}'; exec cat >/dev/null\n")
             _, err = run("--hosts", one, "--ssh", folder + "/liar", "--connect-timeout", "20", "true", code=1)
             assert words in err[0], err
+        fake(folder, "quitter", "#!/bin/sh\nprintf '\\nweft-run worker 2 7\\n'\n")  # no supervisor: it exits with 0 before it has the setup
+        _, err = run("--hosts", one, "--ssh", folder + "/quitter", "true", code=1)
+        assert err == ["weft-run: rank 0 on n0 is lost: the connection ended (ssh exited with code 0)"], err
 
 
 def case_supervisor():
@@ -492,7 +502,7 @@ def case_supervisor():
         one = subprocess.Popen([PROGRAM, "--worker"], env=environment(RANK=9), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         STARTED.append(one)
         one.stdin.write(b"%d 32 1 %d\n" % (grace_ms, 32 + len(texts)) + b"s" * 32 + texts)
-        assert re.fullmatch(rb"\nweft-run worker 1 \d+\n", one.stdout.readline() + one.stdout.readline())
+        assert re.fullmatch(rb"\nweft-run worker 2 \d+\n\n", one.stdout.readline() + one.stdout.readline() + one.stdout.read(1))
         return one
 
     with tempfile.TemporaryDirectory() as folder:
