@@ -17,9 +17,9 @@
  * caller's reference.
  *
  * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A constructor that can fail for
- * another reason than memory has a last parameter `weft_error **error`, which may be NULL. On failure *error receives
- * the detail; you release it. Constructors of tensors, values and futures lack this parameter; the error of an operator
- * is kept by its tape.
+ * another reason than memory has a last parameter `weft_error **error`. On failure *error receives the detail; you
+ * release it. If `error` is NULL, the log has the detail. Constructors of tensors, values and futures lack this
+ * parameter: they log the detail, those of tensors at level debug. The error of an operator is kept by its tape.
  *
  * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
  * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes something

@@ -146,13 +146,13 @@ typedef struct weft_optimizer_spec {
 
 /* --- weft's own types --- */
 /*
- * Stochastic gradient descent with momentum (Sutskever, Martens, Dahl, Hinton, ICML 2013), as PyTorch's SGD. Here p is
- * a parameter, g the sum of its gradients, and v its velocity (state "momentum_buffer", with momentum):
+ * Stochastic gradient descent with momentum (Sutskever, Martens, Dahl, Hinton, ICML 2013), as PyTorch's SGD; lr 1e-3.
+ * Here p is a parameter, g the sum of its gradients, and v its velocity (state "momentum_buffer", with momentum):
  *
  *   g += weight_decay p;  v = momentum v + (1 - dampening) g (v = g at the first step);
  *   g = nesterov ? g + momentum v : v;  p -= lr g;
  *
- * Sparse gradients: without momentum and weight_decay. An lr of 0 means a rate of 0.
+ * Sparse gradients: without momentum and weight_decay.
  */
 WEFT_API extern const weft_optimizer_type weft_sgd_type;
 
@@ -270,8 +270,8 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  *   WEFT_ERR_MEMORY.
  * On failure no parameter and no state changes, with two exceptions, after which the parameters before the failing one
  * have been stepped. First, if another thread begins to read a module's parameter during the step, the step may need
- * memory for its new value, and fail without it. Second, the step function of a custom type may fail. The log at level
- * debug names the mismatch, as weft_optimizer_check_gradients does.
+ * memory for its new value, and fail without it. Second, the step function of a custom type may fail. The log names
+ * the mismatch, as weft_optimizer_check_gradients does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
 

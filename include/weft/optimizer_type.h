@@ -122,7 +122,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_update_run(const weft_optimiz
  */
 typedef struct weft_optimizer_type {
     const char *name; /* for messages, files, and distributed optimizers */
-    double lr;        /* the default learning rate */
+    double lr;        /* the default learning rate; 0: none, a spec must set it */
     /* The list ends with the first option without a name. weft_optimizer_spec.own has the values, in this order. */
     weft_optimizer_option options[WEFT_OPTIMIZER_OPTIONS];
     weft_optimizer_slot slots[WEFT_OPTIMIZER_SLOTS]; /* ends with the first slot without a name */

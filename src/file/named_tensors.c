@@ -3,7 +3,6 @@
 #include "file/safetensors.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "tensor/tensor.h"
 
@@ -26,9 +25,9 @@ static weft_status check_unique(const char *path, wfi_file_tensor *items, size_t
     qsort(items, count, sizeof(*items), by_name);
     for (size_t i = 1; i < count; i++)
         if (strcmp(items[i - 1].name, items[i].name) == 0)
-            return wfi_error_fail(error, WEFT_ERR_INVALID,
-                                  "cannot write \"%s\": two tensors are called \"%s\": give each another name", path,
-                                  wfi_shown(items[i].name, name));
+            return wfi_refuse_to(error, WEFT_ERR_INVALID,
+                                 "cannot write \"%s\": two tensors are called \"%s\": give each another name", path,
+                                 wfi_shown(items[i].name, name));
     return WEFT_OK;
 }
 
@@ -41,13 +40,13 @@ weft_status weft_tensors_save(const char *path, const char *const *names, weft_t
                                                   : "tensors.items");
     wfi_file_tensor *items = wfi_calloc(tensors.count, 2 * sizeof(*items)); /* as given, and sorted */
     weft_status status =
-        items != NULL ? WEFT_OK : wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
+        items != NULL ? WEFT_OK : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < tensors.count && status == WEFT_OK; i++) {
         WFI_LIVE(tensors.items[i]);
         if (names[i] == NULL || names[i][0] == '\0' || tensors.items[i] == NULL)
-            status = wfi_error_fail(error, WEFT_ERR_INVALID, "cannot write \"%s\": %s %zu is %s", path,
-                                    tensors.items[i] == NULL ? "tensor" : "the name of tensor", i,
-                                    tensors.items[i] == NULL || names[i] == NULL ? "NULL" : "empty");
+            status = wfi_refuse_to(error, WEFT_ERR_INVALID, "cannot write \"%s\": %s %zu is %s", path,
+                                   tensors.items[i] == NULL ? "tensor" : "the name of tensor", i,
+                                   tensors.items[i] == NULL || names[i] == NULL ? "NULL" : "empty");
         items[i] = items[tensors.count + i] = (wfi_file_tensor){names[i], tensors.items[i]};
     }
     if (status == WEFT_OK)
@@ -100,7 +99,7 @@ weft_status weft_tensors_load(const char *path, weft_named_tensors **out, weft_e
     if (status == WEFT_OK)
         status = wfi_safetensors_read(&file, error);
     if (status == WEFT_OK && (*out = take(&file)) == NULL)
-        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
+        status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     wfi_safetensors_fini(&file);
     fclose(stream);
     return status;

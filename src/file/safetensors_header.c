@@ -3,8 +3,8 @@
 #include "file/safetensors.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/json.h"
+#include "base/text/refuse.h"
 #include "base/utf8.h"
 #include "tensor/print.h"
 #include "tensor/tensor.h"
@@ -133,12 +133,12 @@ static weft_status look_over(const wfi_safetensors *file, const char *text, size
     scan s = {0};
     size_t step;
     if (size == 0 || text[0] != '{')
-        return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": the header does not begin with '{'", file->path);
+        return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header does not begin with '{'", file->path);
     for (size_t at = 0; at < size; at += step) {
         const char *wrong = scan_byte(&s, text + at, text + size, &step);
         if (wrong != NULL)
-            return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": the header %s, at its byte %zu", file->path, wrong,
-                                  at);
+            return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header %s, at its byte %zu", file->path, wrong,
+                                 at);
     }
     *null_count = s.null_count;
     return WEFT_OK;
@@ -167,8 +167,8 @@ static weft_status parse_json(wfi_safetensors *file, const char *text, size_t si
         continue;
     if (json != NULL && end == text + size)
         return WEFT_OK;
-    return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": the header is no JSON, or memory is out, at its byte %zu",
-                          file->path, end != NULL ? (size_t)(end - text) : 0);
+    return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header is no JSON, or memory is out, at its byte %zu",
+                         file->path, end != NULL ? (size_t)(end - text) : 0);
 }
 
 /* ---- One tensor ---- */
@@ -188,8 +188,8 @@ static weft_status wrong(const reading *r, weft_status status, const char *forma
     va_start(args, format);
     wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
-    return wfi_error_fail(r->error, status, "\"%s\": tensor \"%s\" %s", r->file->path, wfi_shown(r->entry->name, name),
-                          text);
+    return wfi_refuse_to(r->error, status, "\"%s\": tensor \"%s\" %s", r->file->path, wfi_shown(r->entry->name, name),
+                         text);
 }
 
 /* Returns the value of `key`. If the key is not there exactly once: NULL, and *status is set. */
@@ -317,13 +317,13 @@ static weft_status check_metadata(const wfi_safetensors *file, const cJSON *json
 {
     char key[WFI_SHOWN];
     if (json != metadata_of(file))
-        return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": the header has \"" METADATA "\" twice", file->path);
+        return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header has \"" METADATA "\" twice", file->path);
     if (!cJSON_IsObject(json))
-        return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" is no object", file->path);
+        return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" is no object", file->path);
     for (const cJSON *item = json->child; item != NULL; item = item->next)
         if (!cJSON_IsString(item))
-            return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" has \"%s\", which is no string",
-                                  file->path, wfi_shown(item->string, key));
+            return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" has \"%s\", which is no string",
+                                 file->path, wfi_shown(item->string, key));
     return WEFT_OK;
 }
 
@@ -372,7 +372,7 @@ weft_status wfi_safetensors_parse(wfi_safetensors *file, const char *text, size_
     char *copy = NULL;
     weft_status status = look_over(file, text, size, &null_count, error);
     if (status == WEFT_OK && null_count > 0 && (copy = without_nulls(text, size)) == NULL)
-        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
+        status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)
         status = parse_json(file, copy != NULL ? copy : text, size, error);
     free(copy);
@@ -381,7 +381,7 @@ weft_status wfi_safetensors_parse(wfi_safetensors *file, const char *text, size_
     const cJSON *json = file->json;
     file->entries = wfi_calloc((size_t)cJSON_GetArraySize(json) + 1, sizeof(*file->entries));
     if (file->entries == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     for (const cJSON *item = json->child; item != NULL && status == WEFT_OK; item = item->next) {
         reading r = {.file = file, .entry = &file->entries[file->count], .error = error};
         if (strcmp(item->string, METADATA) == 0) {

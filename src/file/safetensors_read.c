@@ -3,7 +3,7 @@
 #include "file/safetensors.h"
 
 #include "base/codec.h"
-#include "base/error.h"
+#include "base/text/refuse.h"
 #include "tensor/tensor.h"
 
 #include <errno.h>
@@ -24,16 +24,16 @@ weft_status wfi_file_read(FILE *stream, const char *path, void *into, size_t siz
     if (size == 0 || fread(into, 1, size, stream) == size)
         return WEFT_OK;
     if (ferror(stream))
-        return wfi_error_fail(error, WEFT_ERR_IO, "cannot read \"%s\": %s", path, strerror(errno));
-    return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\" ends too early", path);
+        return wfi_refuse_to(error, WEFT_ERR_IO, "cannot read \"%s\": %s", path, strerror(errno));
+    return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" ends too early", path);
 }
 
 weft_status wfi_file_open(const char *path, FILE **stream, uint8_t head[WFI_SAFETENSORS_HEAD], weft_error **error)
 {
     FILE *opened = fopen(path, "rb");
     if (opened == NULL)
-        return wfi_error_fail(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, "cannot open \"%s\": %s", path,
-                              strerror(errno));
+        return wfi_refuse_to(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, "cannot open \"%s\": %s", path,
+                             strerror(errno));
     weft_status status = wfi_file_read(opened, path, head, WFI_SAFETENSORS_HEAD, error);
     if (status == WEFT_OK)
         *stream = opened;
@@ -60,9 +60,8 @@ static char *read_text(const wfi_safetensors *file, size_t size, weft_status *st
     for (size_t got = 0, next; got < size; got = next) {
         next = got + CHUNK < size ? got + CHUNK : size;
         char *more = realloc(text, next + 1);
-        *status = more == NULL
-                      ? wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path)
-                      : wfi_file_read(file->stream, file->path, more + got, next - got, error);
+        *status = more == NULL ? wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path)
+                               : wfi_file_read(file->stream, file->path, more + got, next - got, error);
         text = more != NULL ? more : text;
         if (*status != WEFT_OK || text == NULL) {
             free(text);
@@ -84,20 +83,20 @@ weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char
     wfi_reader_init(&r, head, WFI_SAFETENSORS_HEAD);
     size = wfi_read_u64(&r);
     if (size < 2 || size > WFI_SAFETENSORS_HEADER_MAX)
-        return wfi_error_fail(error, WEFT_ERR_FORMAT,
-                              "\"%s\" is no safetensors file: its header would have %llu bytes, not 2 to 100,000,000",
-                              path, (unsigned long long)size);
+        return wfi_refuse_to(error, WEFT_ERR_FORMAT,
+                             "\"%s\" is no safetensors file: its header would have %llu bytes, not 2 to 100,000,000",
+                             path, (unsigned long long)size);
     bool is_plain = plain_size(stream, &there);
     if (is_plain && there < WFI_SAFETENSORS_HEAD + size)
-        return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\" ends too early: it has %llu bytes, its header alone %llu",
-                              path, (unsigned long long)there, (unsigned long long)size);
+        return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" ends too early: it has %llu bytes, its header alone %llu",
+                             path, (unsigned long long)there, (unsigned long long)size);
     char *text = read_text(file, size, &status, error);
     if (text == NULL)
         return status;
     status = wfi_safetensors_parse(file, text, size, error);
     free(text);
     if (status == WEFT_OK && is_plain && there - WFI_SAFETENSORS_HEAD - size != file->size)
-        return wfi_error_fail(
+        return wfi_refuse_to(
             error, WEFT_ERR_FORMAT, "\"%s\" %s: it has %llu bytes of elements, its header says %llu", path,
             there - WFI_SAFETENSORS_HEAD - size < file->size ? "ends too early" : "goes on after its end",
             (unsigned long long)(there - WFI_SAFETENSORS_HEAD - size), (unsigned long long)file->size);
@@ -111,8 +110,8 @@ static weft_status check_bools(const wfi_safetensors *file, const wfi_safetensor
     const uint8_t *data = weft_tensor_data(e->tensor);
     for (uint64_t i = 0; e->dtype == WEFT_DTYPE_BOOL && i < e->size; i++)
         if (data[i] > 1)
-            return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": element %llu of tensor \"%s\" is %d, no bool",
-                                  file->path, (unsigned long long)i, wfi_shown(e->name, name), data[i]);
+            return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": element %llu of tensor \"%s\" is %d, no bool",
+                                 file->path, (unsigned long long)i, wfi_shown(e->name, name), data[i]);
     return WEFT_OK;
 }
 
@@ -122,9 +121,8 @@ static weft_status read_tensor(const wfi_safetensors *file, wfi_safetensors_entr
     char name[WFI_SHOWN];
     e->tensor = weft_tensor_empty(e->shape, e->dtype);
     if (e->tensor == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY,
-                              "out of memory while reading \"%s\": tensor \"%s\" has %llu bytes", file->path,
-                              wfi_shown(e->name, name), (unsigned long long)e->size);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\": tensor \"%s\" has %llu bytes",
+                             file->path, wfi_shown(e->name, name), (unsigned long long)e->size);
     if (e->size == 0)
         return WEFT_OK;
     weft_status status = wfi_file_read(file->stream, file->path, weft_tensor_data(e->tensor), e->size, error);
@@ -144,7 +142,7 @@ static weft_status check_sum(const wfi_safetensors *file, crypto_generichash_sta
     sodium_bin2hex(text, sizeof(text), bytes, sizeof(bytes));
     if (strcmp(text, wanted) == 0)
         return WEFT_OK;
-    return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\" is damaged: its checksum does not match", file->path);
+    return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" is damaged: its checksum does not match", file->path);
 }
 
 weft_status wfi_safetensors_read(wfi_safetensors *file, weft_error **error)
@@ -158,6 +156,6 @@ weft_status wfi_safetensors_read(wfi_safetensors *file, weft_error **error)
     if (status == WEFT_OK && wanted != NULL)
         status = check_sum(file, &sum, wanted, error);
     if (status == WEFT_OK && fgetc(file->stream) != EOF)
-        status = wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\" goes on after its end", file->path);
+        status = wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" goes on after its end", file->path);
     return status;
 }

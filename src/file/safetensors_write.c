@@ -4,11 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/codec.h"
-#include "base/error.h"
 #include "base/quiet.h"
 #include "base/text/json.h"
 #include "base/text/json_writer.h"
 #include "base/text/output.h"
+#include "base/text/refuse.h"
 #include "tensor/tensor.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ typedef struct writing {
 
 static weft_status no_memory(const writing *w)
 {
-    return wfi_error_fail(w->error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", w->path);
+    return wfi_refuse_to(w->error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", w->path);
 }
 
 /* The order of the file: wide dtypes first; tensors of one width keep the order in which they were given. */
@@ -57,16 +57,15 @@ static weft_status check_tensor(const writing *w, const wfi_file_tensor *item)
     for (const char *at = item->name; *at != 0; at += step) {
         step = wfi_utf8_size(at);
         if (step == 0)
-            return wfi_error_fail(w->error, WEFT_ERR_INVALID, "cannot write \"%s\": the name \"%s\" is not UTF-8",
-                                  w->path, wfi_shown(item->name, name));
+            return wfi_refuse_to(w->error, WEFT_ERR_INVALID, "cannot write \"%s\": the name \"%s\" is not UTF-8",
+                                 w->path, wfi_shown(item->name, name));
     }
     if (strcmp(item->name, "__metadata__") == 0)
-        return wfi_error_fail(w->error, WEFT_ERR_INVALID,
-                              "cannot write \"%s\": no tensor may be called \"__metadata__\"", w->path);
+        return wfi_refuse_to(w->error, WEFT_ERR_INVALID,
+                             "cannot write \"%s\": no tensor may be called \"__metadata__\"", w->path);
     if (wfi_safetensors_dtype(item->tensor->dtype) == NULL)
-        return wfi_error_fail(w->error, WEFT_ERR_UNSUPPORTED,
-                              "cannot write \"%s\": safetensors has no %s, as \"%s\" is", w->path,
-                              weft_dtype_name(item->tensor->dtype), wfi_shown(item->name, name));
+        return wfi_refuse_to(w->error, WEFT_ERR_UNSUPPORTED, "cannot write \"%s\": safetensors has no %s, as \"%s\" is",
+                             w->path, weft_dtype_name(item->tensor->dtype), wfi_shown(item->name, name));
     return WEFT_OK;
 }
 
@@ -134,14 +133,14 @@ static weft_status make_header(writing *w, bool has_sum)
     memcpy(w->header, &size, sizeof(size));
     return size <= WFI_SAFETENSORS_HEADER_MAX
                ? WEFT_OK
-               : wfi_error_fail(w->error, WEFT_ERR_UNSUPPORTED,
-                                "cannot write \"%s\": names and shapes take %llu bytes, over 100,000,000", w->path,
-                                (unsigned long long)size);
+               : wfi_refuse_to(w->error, WEFT_ERR_UNSUPPORTED,
+                               "cannot write \"%s\": names and shapes take %llu bytes, over 100,000,000", w->path,
+                               (unsigned long long)size);
 }
 
 static weft_status cannot_write(const writing *w, int trouble)
 {
-    return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, wfi_quiet_trouble(trouble));
+    return wfi_refuse_to(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, wfi_quiet_trouble(trouble));
 }
 
 static weft_status put(const writing *w, const void *data, size_t size)
@@ -197,8 +196,8 @@ weft_status wfi_safetensors_save(const char *path, const wfi_file_tensors *tenso
     weft_status status = put_in_order(&w);
     int trouble = status == WEFT_OK ? wfi_output_open(&w.out, path) : 0;
     if (trouble)
-        status = wfi_error_fail(error, trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s",
-                                path, wfi_quiet_trouble(trouble));
+        status = wfi_refuse_to(error, trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s",
+                               path, wfi_quiet_trouble(trouble));
     if (status == WEFT_OK) {
         status = put_all(&w);
         trouble = wfi_output_close(&w.out, status == WEFT_OK);

@@ -3,8 +3,8 @@
 #include "nn/nn.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/log.h"
+#include "base/text/refuse.h"
 #include "base/utf8.h"
 #include "tensor/cell.h"
 
@@ -18,15 +18,13 @@ weft_module *wfi_module_refuse(weft_error **error, const char *type, const char 
     va_start(args, format);
     wfi_utf8_print_v(why, sizeof why, format, args);
     va_end(args);
-    wfi_log(WEFT_LOG_DEBUG, "no %s: %s", type, why);
-    (void)wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s", type, why);
+    (void)wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s", type, why);
     return NULL;
 }
 
 weft_module *wfi_module_no_memory(weft_error **error, const char *type)
 {
-    wfi_log(WEFT_LOG_DEBUG, "no %s: memory is out", type);
-    (void)wfi_error_fail(error, WEFT_ERR_MEMORY, "%s: there is no memory for it", type);
+    (void)wfi_refuse_to(error, WEFT_ERR_MEMORY, "%s: there is no memory for it", type);
     return NULL;
 }
 
@@ -279,7 +277,7 @@ weft_module *wfi_module_finish(weft_module *module, weft_error **error)
     if (module->status == WEFT_ERR_INVALID) /* a parameter or a child is NULL */
         (void)wfi_module_no_memory(error, module->type->name);
     else
-        (void)wfi_error_fail(error, module->status, "%s: %s", module->type->name, weft_status_text(module->status));
+        (void)wfi_refuse_to(error, module->status, "%s: %s", module->type->name, weft_status_text(module->status));
     weft_module_unref(module);
     return NULL;
 }

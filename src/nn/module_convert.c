@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype, or on another device. */
-#include "base/error.h"
 #include "base/map.h"
 #include "base/text/refuse.h"
 #include "nn/nn.h"
@@ -92,15 +91,15 @@ static weft_status no_longer(const conversion *c, const weft_module *module, wef
                           ? "is another module's child: convert that module, or convert this one before it is a child"
                           : "has lent its parameters or buffers: call it before weft_module_parameters, and create the "
                             "optimizer afterwards";
-    (void)wfi_error_fail(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
+    (void)wfi_refuse_to(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
     return wfi_refuse(WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
 }
 
 static weft_status run(conversion *c, weft_module *module, weft_error **error)
 {
     if (module->status != WEFT_OK)
-        return wfi_error_fail(error, module->status, "%s: %s is incomplete: %s", c->function, module->type->name,
-                              weft_status_text(module->status));
+        return wfi_refuse_to(error, module->status, "%s: %s is incomplete: %s", c->function, module->type->name,
+                             weft_status_text(module->status));
     if (atomic_load(&module->adopted) || is_lent(module))
         return no_longer(c, module, error);
     wfi_map_init(&c->made);
@@ -112,7 +111,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
     end_conversion(c);
     return status == WEFT_OK
                ? WEFT_OK
-               : wfi_error_fail(error, status, "%s: %s: %s", c->function, module->type->name, weft_status_text(status));
+               : wfi_refuse_to(error, status, "%s: %s: %s", c->function, module->type->name, weft_status_text(status));
 }
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)

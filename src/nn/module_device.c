@@ -8,8 +8,8 @@
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/mutex.h"
+#include "base/text/refuse.h"
 #include "nn/nn.h"
 
 #include <weft/operator.h>
@@ -187,7 +187,7 @@ weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_
     weft_status status = wfi_module_move(child, device, &why);
     if (status != WEFT_OK) {
         weft_module_unref(child);
-        (void)wfi_error_fail(error, status, NAME ": the child cannot be moved: %s", weft_error_message(why));
+        (void)wfi_refuse_to(error, status, NAME ": the child cannot be moved: %s", weft_error_message(why));
         weft_error_unref(why);
         return NULL;
     }

@@ -7,7 +7,6 @@
 #include "nn/nn.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "file/safetensors.h"
 #include "tensor/print.h"
@@ -43,11 +42,11 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
     if (module == NULL || path == NULL)
         return wfi_refuse_null_to(error, "weft_module_save", module == NULL ? "the module" : "path");
     if (module->status != WEFT_OK)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     wfi_file_tensor *items = wfi_calloc(count, sizeof(*items));
     if (items == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < count; i++)
         items[i] = (wfi_file_tensor){name_at(module, i), tensor_at(module, i)};
     weft_status status = wfi_safetensors_save(path, &(wfi_file_tensors){items, count, texts, 1}, error);
@@ -78,10 +77,10 @@ static weft_status fail_with_name(const weft_module *module, const wfi_safetenso
                                   const char *name, weft_error **error)
 {
     char shown[WFI_SHOWN];
-    return wfi_error_fail(error, WEFT_ERR_SHAPE,
-                          "\"%s\" %s \"%s\", which the module %s: it holds %zu tensors, the module has %zu", file->path,
-                          in_file ? "holds" : "does not hold", wfi_shown(name, shown),
-                          in_file ? "does not have" : "has", file->count, tensor_count(module));
+    return wfi_refuse_to(error, WEFT_ERR_SHAPE,
+                         "\"%s\" %s \"%s\", which the module %s: it holds %zu tensors, the module has %zu", file->path,
+                         in_file ? "holds" : "does not hold", wfi_shown(name, shown), in_file ? "does not have" : "has",
+                         file->count, tensor_count(module));
 }
 
 static weft_status check_entry(const wfi_safetensors *file, const wfi_safetensors_entry *e, const weft_tensor *tensor,
@@ -89,12 +88,12 @@ static weft_status check_entry(const wfi_safetensors *file, const wfi_safetensor
 {
     char name[WFI_SHOWN], its[WFI_SHAPE_TEXT], ours[WFI_SHAPE_TEXT];
     if (e->dtype != tensor->dtype)
-        return wfi_error_fail(error, WEFT_ERR_TYPE, "\"%s\": %s is %s, the module's is %s", file->path,
-                              wfi_shown(e->name, name), weft_dtype_name(e->dtype), weft_dtype_name(tensor->dtype));
+        return wfi_refuse_to(error, WEFT_ERR_TYPE, "\"%s\": %s is %s, the module's is %s", file->path,
+                             wfi_shown(e->name, name), weft_dtype_name(e->dtype), weft_dtype_name(tensor->dtype));
     if (!wfi_shape_equal(&e->shape, &tensor->shape))
-        return wfi_error_fail(error, WEFT_ERR_SHAPE, "\"%s\": %s is %s, the module's is %s", file->path,
-                              wfi_shown(e->name, name), wfi_shape_text(&e->shape, its),
-                              wfi_shape_text(&tensor->shape, ours));
+        return wfi_refuse_to(error, WEFT_ERR_SHAPE, "\"%s\": %s is %s, the module's is %s", file->path,
+                             wfi_shown(e->name, name), wfi_shape_text(&e->shape, its),
+                             wfi_shape_text(&tensor->shape, ours));
     return WEFT_OK;
 }
 
@@ -129,9 +128,8 @@ static weft_status hand_over(const wfi_safetensors *file, const size_t *places, 
         if (*into == NULL)
             *into = weft_tensor_ref(e->tensor);
         else if (e->size > 0 && memcmp(weft_tensor_data(*into), weft_tensor_data(e->tensor), e->size) != 0)
-            return wfi_error_fail(error, WEFT_ERR_SHAPE,
-                                  "\"%s\": %s differs from what the module has it in common with", file->path,
-                                  wfi_shown(e->name, name));
+            return wfi_refuse_to(error, WEFT_ERR_SHAPE, "\"%s\": %s differs from what the module has it in common with",
+                                 file->path, wfi_shown(e->name, name));
     }
     return WEFT_OK;
 }
@@ -144,7 +142,7 @@ static weft_status read_matching(const weft_module *module, wfi_safetensors *fil
     bool *found = wfi_calloc(count, sizeof(*found));
     weft_status status = places != NULL && found != NULL
                              ? match(module, file, places, found, error)
-                             : wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
+                             : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)
         status = wfi_safetensors_read(file, error);
     if (status == WEFT_OK)
@@ -177,17 +175,17 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
     if (module == NULL || path == NULL)
         return wfi_refuse_null_to(error, "weft_module_load", module == NULL ? "the module" : "path");
     if (module->status != WEFT_OK)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     weft_tensor **loaded = wfi_calloc(count, sizeof(weft_tensor *));
     if (loaded == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     weft_status status = read_tensors(module, path, loaded, error);
     for (size_t i = 0; i < count && status == WEFT_OK;
          i++) { /* contents of one shape and dtype: it cannot fail any more */
         status = weft_tensor_assign(tensor_at(module, i), loaded[i]);
         if (status != WEFT_OK)
-            wfi_error_fail(error, status, "cannot change %s: %s", name_at(module, i), weft_status_text(status));
+            wfi_refuse_to(error, status, "cannot change %s: %s", name_at(module, i), weft_status_text(status));
     }
     for (size_t i = 0; i < count; i++)
         weft_tensor_unref(loaded[i]);

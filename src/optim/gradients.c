@@ -4,7 +4,6 @@
 
 #include "autograd/autograd.h"
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "tensor/copy.h"
 
@@ -134,7 +133,7 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
                                           : wfi_optimizer_misfit(optimizer, gradients);
     weft_status status = weft_error_code(found);
     if (found != NULL)
-        wfi_error_give(error, found);
+        wfi_refuse_with(error, found);
     return status;
 }
 
@@ -145,7 +144,7 @@ weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors g
         return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
     weft_gradient *items = wfi_calloc(gradients.count, sizeof(weft_gradient));
     if (items == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);
     for (size_t i = 0; i < gradients.count; i++)
         items[i].values = gradients.items[i];
     weft_status status = weft_optimizer_check_gradients(optimizer, (weft_gradients){items, gradients.count}, error);

@@ -3,8 +3,6 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
-#include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "tensor/copy.h"
 
@@ -141,10 +139,8 @@ weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimi
 {
     weft_optimizer *optimizer = NULL;
     weft_error *found = create(parameters, spec, &optimizer);
-    if (found != NULL) {
-        wfi_log(WEFT_LOG_DEBUG, "no optimizer: %s", weft_error_message(found));
-        wfi_error_give(error, found);
-    }
+    if (found != NULL)
+        wfi_refuse_with(error, found);
     return optimizer;
 }
 
@@ -169,8 +165,8 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
     if (optimizer == NULL || spec == NULL)
         return wfi_refuse_null_to(error, "weft_optimizer_add_group", optimizer == NULL ? "the optimizer" : "spec");
     if (optimizer->accumulated > 0)
-        return wfi_error_fail(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
-                              optimizer->accumulated);
+        return wfi_refuse_to(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
+                             optimizer->accumulated);
     weft_optimizer_spec complete = *spec;
     weft_error *found = wfi_spec_complete(&complete);
     if (found == NULL)
@@ -179,7 +175,7 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
         found = append(optimizer, parameters, &complete);
     weft_status status = weft_error_code(found);
     if (found != NULL)
-        wfi_error_give(error, found);
+        wfi_refuse_with(error, found);
     return status;
 }
 

@@ -3,7 +3,6 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "file/safetensors.h"
 #include "tensor/tensor.h"
@@ -28,7 +27,7 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
         tensors[i] = (wfi_file_tensor){names[i], items[i].tensor};
     }
     if (names == NULL || tensors == NULL)
-        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
+        status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     else
         status = wfi_safetensors_save(path, &(wfi_file_tensors){tensors, count, texts, 2}, error);
     free(tensors);
@@ -47,7 +46,7 @@ weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *pat
     for (size_t i = 0; i < count && status == WEFT_OK; i++)
         status = weft_optimizer_ref_state(optimizer, i, &items[i]);
     if (status != WEFT_OK)
-        wfi_error_fail(error, status, "out of memory while writing \"%s\"", path);
+        wfi_refuse_to(error, status, "out of memory while writing \"%s\"", path);
     else
         status = wfi_state_save(path, optimizer->type->name, items, count, error);
     for (size_t i = 0; items != NULL && i < count; i++)
@@ -82,7 +81,7 @@ static weft_status fail_with(const char *path, weft_error *found, weft_error **e
 {
     weft_status status = weft_error_code(found);
     if (found != NULL)
-        wfi_error_fail(error, status, "\"%s\": %s", path, weft_error_message(found));
+        wfi_refuse_to(error, status, "\"%s\": %s", path, weft_error_message(found));
     weft_error_unref(found);
     return status;
 }
@@ -93,9 +92,9 @@ static weft_status check_entry(const wfi_state_taker *taker, const wfi_safetenso
 {
     char name[WFI_SHOWN];
     if (!parse_name(e->name, state))
-        return wfi_error_fail(error, WEFT_ERR_NOT_FOUND,
-                              "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"",
-                              file->path, wfi_shown(e->name, name));
+        return wfi_refuse_to(error, WEFT_ERR_NOT_FOUND,
+                             "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"", file->path,
+                             wfi_shown(e->name, name));
     return taker->check == NULL ? WEFT_OK
                                 : fail_with(file->path, taker->check(taker->arg, state, e->dtype, &e->shape), error);
 }
@@ -105,11 +104,11 @@ static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *fil
     char type[WFI_SHOWN];
     const char *text = wfi_safetensors_text(file, KIND_KEY);
     if (text != NULL && strcmp(text, taker->type) != 0)
-        return wfi_error_fail(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
-                              wfi_shown(text, type), taker->type);
+        return wfi_refuse_to(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
+                             wfi_shown(text, type), taker->type);
     weft_optimizer_state *states = wfi_calloc(file->count, sizeof(*states));
     if (states == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
         status = check_entry(taker, file, &file->entries[i], &states[i], error);

@@ -199,6 +199,8 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
     }
     if (!spec->has_lr)
         spec->lr = wfi_or_else(spec->lr, type->lr);
+    if (!spec->has_lr && spec->lr == 0)
+        return wfi_bad_option(type->name, "lr", 0, "set: the type has no default (has_lr allows 0)");
     if (!wfi_is_not_negative(spec->lr))
         return wfi_bad_option(type->name, "lr", spec->lr, "finite and not negative");
     spec->has_lr = true;

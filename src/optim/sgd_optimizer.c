@@ -26,6 +26,7 @@ static weft_status step(const weft_optimizer_update *update)
 
 const weft_optimizer_type weft_sgd_type = {
     .name = "SGD",
+    .lr = 1e-3,
     .options = {{"momentum", .max = INFINITY, .dense_only = true},
                 {"dampening"},
                 {"weight_decay", .max = INFINITY, .dense_only = true},

@@ -4,7 +4,6 @@
 
 #include "autograd/autograd.h"
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "tensor/copy.h"
 
@@ -219,7 +218,7 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
         return wfi_refuse_null_to(error, "weft_optimizer_set_state", optimizer == NULL ? "the optimizer" : "items");
     wfi_new_state *news = wfi_state_begin(optimizer);
     if (news == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
     weft_error *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
         found = wfi_state_take(optimizer, news, &items[i]);
@@ -230,6 +229,6 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
     wfi_state_drop(optimizer, news);
     weft_status status = weft_error_code(found);
     if (found != NULL)
-        wfi_error_give(error, found);
+        wfi_refuse_with(error, found);
     return status;
 }

@@ -3,8 +3,7 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "base/error.h"
+#include "base/parker.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "mem/stream.h"
@@ -42,11 +41,7 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
     WFI_LIVE(optimizer);
     if (optimizer == NULL)
         return wfi_refuse_null("weft_optimizer_accumulate", "the optimizer");
-    weft_error *error = NULL;
-    weft_status status = weft_optimizer_check(optimizer, gradients, &error);
-    if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_DEBUG, "weft_optimizer_accumulate: %s", weft_error_message(error));
-    weft_error_unref(error);
+    weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
     if (status == WEFT_OK)
         status = make_sums(optimizer, gradients);
     for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++)
@@ -102,7 +97,7 @@ static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_read
 /* The slots of what will be stepped, and room for it. */
 static weft_status make_way(weft_optimizer *optimizer, wfi_ready *ready)
 {
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, wfi_optimizer_common(optimizer)->pin_timeout_ms);
+    uint64_t deadline = wfi_deadline(wfi_park_clock(), wfi_optimizer_common(optimizer)->pin_timeout_ms);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
@@ -412,14 +407,9 @@ weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradi
     WFI_LIVE(optimizer);
     if (optimizer == NULL)
         return wfi_refuse_null("weft_optimizer_apply", "the optimizer");
-    weft_error *error = NULL;
     weft_status status = earlier_error(optimizer, "weft_optimizer_apply");
-    if (status != WEFT_OK)
-        return status;
-    status = weft_optimizer_check_gradients(optimizer, gradients, &error);
-    if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_DEBUG, "weft_optimizer_apply: %s", weft_error_message(error));
-    weft_error_unref(error);
+    if (status == WEFT_OK)
+        status = weft_optimizer_check_gradients(optimizer, gradients, NULL);
     return status != WEFT_OK ? status : apply(optimizer, gradients);
 }
 
@@ -447,14 +437,14 @@ weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
             continue;
         weft_status status = wait_for(optimizer->parameters[i], &before);
         if (status != WEFT_OK)
-            return wfi_error_fail(error, status, "waiting for the GPU: %s", weft_status_text(status));
+            return wfi_refuse_to(error, status, "waiting for the GPU: %s", weft_status_text(status));
     }
     look(optimizer);
     weft_error *found = optimizer->error;
     weft_status status = weft_error_code(found);
     optimizer->error = NULL;
     if (found != NULL)
-        wfi_error_give(error, found);
+        wfi_refuse_with(error, found);
     return status;
 }
 

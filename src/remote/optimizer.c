@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.c - an optimizer over parameters of several workers (weft/dist_optim.h): an optimizer at each owner (part.c), stepped by calls. */
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/handle.h"
 #include "base/text/refuse.h"
 #include "dist/pass.h"
@@ -153,14 +152,14 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
     if (missing && !error)
         return wfi_refuse_null("weft_dist_optimizer_create", missing);
     if (missing || !count)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: %s%s",
-                              missing ? missing : "no parameters are given", missing ? " is NULL" : "");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: %s%s",
+                             missing ? missing : "no parameters are given", missing ? " is NULL" : "");
     if (count > PTRDIFF_MAX / sizeof(weft_value) - 1)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", count,
-                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", count,
+                             (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
     for (size_t i = 0; i < count; i++)
         if (!parameters[i])
-            return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
+            return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
     weft_optimizer_spec complete = *spec;
     why = wfi_spec_complete(&complete); /* before any owner hears of it */
     weft_status st = why ? weft_error_code(why)
@@ -187,7 +186,7 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
         weft_dist_optimizer_unref(optimizer);
     if (st && !why)
         why = weft_error_create(st, "a distributed optimizer: %s", weft_status_text(st));
-    wfi_error_give(error, why);
+    wfi_refuse_with(error, why);
     return st;
 }
 
@@ -204,7 +203,7 @@ weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why
 {
     if (status && !why)
         why = weft_error_create(status, "%s: %s", what, weft_status_text(status));
-    wfi_error_give(error, why);
+    wfi_refuse_with(error, why);
     return status;
 }
 
@@ -280,7 +279,7 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
     if (how->norm)
         *how->norm = norm;
     if (!st && how->error_if_nonfinite && !isfinite(norm))
-        return wfi_error_fail(
+        return wfi_refuse_to(
             error, WEFT_ERR_INVALID,
             "a step: the norm of the gradients is %g and error_if_nonfinite is set: no owner has stepped", norm);
     if (how->max_norm > 0)
@@ -312,9 +311,9 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     if (missing && !how->error)
         return wfi_refuse_null("weft_dist_optimizer_step", missing);
     if (missing)
-        return wfi_error_fail(how->error, WEFT_ERR_INVALID, "a step: %s is NULL", missing);
+        return wfi_refuse_to(how->error, WEFT_ERR_INVALID, "a step: %s is NULL", missing);
     if (!(how->max_norm >= 0))
-        return wfi_error_fail(how->error, WEFT_ERR_INVALID, "a step: max_norm is %g: 0, or more", how->max_norm);
+        return wfi_refuse_to(how->error, WEFT_ERR_INVALID, "a step: max_norm is %g: 0, or more", how->max_norm);
     wfi_writer_init_growing(&ids);
     weft_status st =
         wfi_rpc_may_wait(optimizer->agent, "weft_dist_optimizer_step", &(weft_rpc_options){.error = &error});
@@ -332,7 +331,7 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     wfi_writer_fini(&ids);
     if (st && !error)
         error = weft_error_create(st, "a step: %s", weft_status_text(st));
-    wfi_error_give(how->error, error);
+    wfi_refuse_with(how->error, error);
     return st;
 }
 

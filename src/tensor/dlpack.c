@@ -3,7 +3,7 @@
 #include <weft/dlpack.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
+#include "base/text/refuse.h"
 #include "tensor/copy.h"
 
 #include <assert.h>
@@ -80,10 +80,10 @@ static weft_status check_lending(const char *function, const weft_tensor *tensor
                                  weft_error **error)
 {
     if (tensor == NULL || out == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, tensor == NULL ? "tensor" : "out");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, tensor == NULL ? "tensor" : "out");
     if (flags & ~WEFT_DLPACK_READ_ONLY)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the flags are %#llx: only 0 and %#llx are possible",
-                              function, (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: the flags are %#llx: only 0 and %#llx are possible",
+                             function, (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
     return WEFT_OK;
 }
 
@@ -93,7 +93,7 @@ static weft_status lend(const char *function, weft_tensor *tensor, lent **out, w
 {
     lent *l = wfi_calloc(1, sizeof(*l));
     if (l == NULL)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "%s: no memory for a struct of %zu bytes", function, sizeof(*l));
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "%s: no memory for a struct of %zu bytes", function, sizeof(*l));
     weft_tensor *now = wfi_tensor_read(tensor);
     *described = describe(l, now);
     weft_status status = wfi_storage_wait_idle(now->storage); /* the receiver may write to it */
@@ -105,8 +105,8 @@ static weft_status lend(const char *function, weft_tensor *tensor, lent **out, w
         return WEFT_OK;
     }
     free(l);
-    return wfi_error_fail(error, status, "%s: cuda:%d has failed: %s", function, described->device.id,
-                          weft_status_text(status));
+    return wfi_refuse_to(error, status, "%s: cuda:%d has failed: %s", function, described->device.id,
+                         weft_status_text(status));
 }
 
 weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpack **out, weft_error **error)
@@ -137,10 +137,10 @@ weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flag
     weft_dlpack_tensor described;
     weft_status status = check_lending(name, tensor, flags, out, error);
     if (status == WEFT_OK && tensor->cell != NULL && flags == 0)
-        status = wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
-                                "%s: a parameter or buffer of a module must not be written to, and this struct cannot "
-                                "say so: lend a copy, or pass WEFT_DLPACK_READ_ONLY if the receiver only reads",
-                                name);
+        status = wfi_refuse_to(error, WEFT_ERR_UNSUPPORTED,
+                               "%s: a parameter or buffer of a module must not be written to, and this struct cannot "
+                               "say so: lend a copy, or pass WEFT_DLPACK_READ_ONLY if the receiver only reads",
+                               name);
     if (status == WEFT_OK)
         status = lend(name, tensor, &l, &described, error);
     if (status != WEFT_OK)
@@ -192,8 +192,8 @@ static weft_status find_kind(const char *function, weft_dlpack_device device, wf
         return weft_device_check((weft_device){WEFT_DEVICE_CUDA, device.id}, error);
     if (device.type == DEVICE_CPU || device.type == DEVICE_CUDA_HOST)
         return WEFT_OK;
-    return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
-                          "%s: device type %d: only 1 (CPU), 2 (CUDA) and 3 (page-locked) work", function, device.type);
+    return wfi_refuse_to(error, WEFT_ERR_UNSUPPORTED,
+                         "%s: device type %d: only 1 (CPU), 2 (CUDA) and 3 (page-locked) work", function, device.type);
 }
 
 /* Whether weft has tensors of that dtype and rank. */
@@ -201,14 +201,14 @@ static weft_status check_described(const borrowed *b, weft_dtype *dtype, weft_er
 {
     const weft_dlpack_tensor *t = b->tensor;
     if (!find_dtype(t->dtype, dtype))
-        return wfi_error_fail(error, WEFT_ERR_TYPE, "%s: no dtype has code %d, %d bits and %d lanes", b->function,
-                              t->dtype.code, t->dtype.bits, t->dtype.lanes);
+        return wfi_refuse_to(error, WEFT_ERR_TYPE, "%s: no dtype has code %d, %d bits and %d lanes", b->function,
+                             t->dtype.code, t->dtype.bits, t->dtype.lanes);
     if (t->ndim < 0 || t->ndim > WEFT_MAX_DIMS)
-        return wfi_error_fail(error, WEFT_ERR_SHAPE, "%s: %d dimensions: 0 to %d are possible", b->function, t->ndim,
-                              WEFT_MAX_DIMS);
+        return wfi_refuse_to(error, WEFT_ERR_SHAPE, "%s: %d dimensions: 0 to %d are possible", b->function, t->ndim,
+                             WEFT_MAX_DIMS);
     if (t->ndim > 0 && t->shape == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the shape is NULL, and the tensor has %d dimensions",
-                              b->function, t->ndim);
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: the shape is NULL, and the tensor has %d dimensions",
+                             b->function, t->ndim);
     return WEFT_OK;
 }
 
@@ -230,7 +230,7 @@ static weft_status wrap(const borrowed *b, weft_tensor **out, weft_error **error
     how.data = t->data != NULL ? (char *)t->data + t->byte_offset : NULL;
     char why[WFI_WHY_TEXT];
     status = wfi_tensor_wrap(&how, out, why);
-    return status == WEFT_OK ? WEFT_OK : wfi_error_fail(error, status, "%s: %s", b->function, why);
+    return status == WEFT_OK ? WEFT_OK : wfi_refuse_to(error, status, "%s: %s", b->function, why);
 }
 
 /* Replaces the tensor by a copy on its device. */
@@ -247,25 +247,25 @@ static weft_status copy_there(weft_tensor **tensor, weft_error **error)
     if (status == WEFT_OK)
         return WEFT_OK;
     weft_tensor_unref(copy);
-    return wfi_error_fail(error, status, "weft_tensor_from_dlpack: %s in read-only memory was not copied: %s", text,
-                          weft_status_text(status));
+    return wfi_refuse_to(error, status, "weft_tensor_from_dlpack: %s in read-only memory was not copied: %s", text,
+                         weft_status_text(status));
 }
 
 weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_tensor **out, weft_error **error)
 {
     if (managed == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: managed is NULL");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: managed is NULL");
     weft_status status = WEFT_OK;
     if (managed->version.major != WEFT_DLPACK_MAJOR)
-        status = wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
-                                "weft_tensor_from_dlpack: the struct is of DLPack %u.%u: %d.x is supported",
-                                managed->version.major, managed->version.minor, WEFT_DLPACK_MAJOR);
+        status = wfi_refuse_to(error, WEFT_ERR_UNSUPPORTED,
+                               "weft_tensor_from_dlpack: the struct is of DLPack %u.%u: %d.x is supported",
+                               managed->version.major, managed->version.minor, WEFT_DLPACK_MAJOR);
     else if (out == NULL || flags & ~WEFT_DLPACK_READ_ONLY)
         status = out == NULL
-                     ? wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: out is NULL")
-                     : wfi_error_fail(error, WEFT_ERR_INVALID,
-                                      "weft_tensor_from_dlpack: the flags are %#llx: only 0 and %#llx are possible",
-                                      (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
+                     ? wfi_refuse_to(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: out is NULL")
+                     : wfi_refuse_to(error, WEFT_ERR_INVALID,
+                                     "weft_tensor_from_dlpack: the flags are %#llx: only 0 and %#llx are possible",
+                                     (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
     if (status != WEFT_OK) {
         end_borrowed(managed);
         return status;
@@ -286,7 +286,7 @@ weft_status weft_tensor_from_dlpack_unversioned(weft_dlpack_unversioned *managed
     if (managed == NULL || out == NULL) {
         if (managed != NULL)
             end_borrowed_unversioned(managed);
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s is NULL", name, managed == NULL ? "managed" : "out");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", name, managed == NULL ? "managed" : "out");
     }
     return wrap(&(borrowed){name, &managed->tensor, end_borrowed_unversioned, managed}, out, error);
 }

@@ -2,14 +2,13 @@
 /* stream.c - the public functions of streams (weft/stream.h). */
 #include "mem/stream.h"
 
-#include "base/error.h"
 #include "base/text/refuse.h"
 #include "tensor/tensor.h"
 
 static weft_status check(weft_device device, weft_error **error)
 {
     if (device.kind == WEFT_DEVICE_CPU)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "a stream of the CPU: only CUDA devices have streams");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a stream of the CPU: only CUDA devices have streams");
     return weft_device_check(device, error);
 }
 
@@ -18,10 +17,10 @@ static weft_stream *made(weft_device device, weft_status status, weft_stream *st
     if (status == WEFT_OK)
         return stream;
     if (status == WEFT_ERR_STATE)
-        (void)wfi_error_fail(error, status, "cuda:%d has %d streams already: drop some first", device.index,
-                             WFI_STREAMS_MOST - 1);
+        (void)wfi_refuse_to(error, status, "cuda:%d has %d streams already: drop some first", device.index,
+                            WFI_STREAMS_MOST - 1);
     else
-        (void)wfi_error_fail(error, status, "no stream on cuda:%d: %s", device.index, weft_status_text(status));
+        (void)wfi_refuse_to(error, status, "no stream on cuda:%d: %s", device.index, weft_status_text(status));
     return NULL;
 }
 

@@ -44,7 +44,7 @@ static void test_own_types(void **state)
     FAILS("the type is NULL", weft_module_create(NULL, NULL, &error));
     FAILS("Useless: the type has neither `forward` nor `call`", weft_module_create(&useless, &dropped, &error));
     assert_int_equal(dropped, 1);
-    assert_null(weft_module_create(&useless, &dropped, NULL)); /* nobody wants the reason */
+    REFUSES(weft_module_create(&useless, &dropped, NULL), NULL, "Useless: the type has neither"); /* to the log */
     assert_int_equal(dropped, 2);
     weft_module_unref(weft_module_create(&fine, &dropped, NULL));
     assert_int_equal(dropped, 3);

@@ -147,9 +147,9 @@ static void a_rate_of_zero_is_a_rate(void **state)
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_optimizer *adam = weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type},
                                                  NULL); /* without has_lr 0 stands for the default */
-    weft_optimizer *sgd = weft_optimizer_create(
-        (weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0}, NULL); /* which SGD lacks */
-    assert_true(weft_optimizer_lr(adam) == 1e-3 && sgd && weft_optimizer_lr(sgd) == 0);
+    weft_optimizer *sgd =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0}, NULL);
+    assert_true(weft_optimizer_lr(adam) == 1e-3 && weft_optimizer_lr(sgd) == 1e-3);
     weft_optimizer_unref(adam);
     weft_optimizer_unref(sgd);
     weft_tensor_unref(p);
@@ -305,11 +305,12 @@ static void wrong_arguments_are_named(void **state)
     REFUSES(weft_optimizer_set_state(sgd, NULL, 1, NULL), WEFT_ERR_INVALID, "weft_optimizer_set_state: items is NULL");
     REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){0}, NULL, NULL), WEFT_ERR_INVALID,
             "weft_optimizer_add_group: spec is NULL");
-    weft_log_level level = weft_logging_get_level();
-    weft_logging_set_level(WEFT_LOG_DEBUG);
+    weft_optimizer_spec wrong = {.type = &weft_sgd_type, .sgd.nesterov = 2};
+    REFUSES(weft_optimizer_create((weft_tensors){p, 2}, &wrong, NULL), NULL, "SGD: nesterov is 2");
+    REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){p + 2, 1}, &wrong, NULL), WEFT_ERR_INVALID,
+            "SGD: nesterov is 2");
     REFUSES(weft_optimizer_apply(sgd, (weft_gradients){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
     REFUSES(weft_optimizer_accumulate(sgd, (weft_tensors){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
-    weft_logging_set_level(level);
     weft_optimizer_unref(sgd);
     for (size_t i = 0; i < PARAMETERS; i++)
         weft_tensor_unref(p[i]);

@@ -291,7 +291,7 @@ static weft_status failing_step(const weft_optimizer_update *u)
     return WEFT_OK;
 }
 
-static const weft_optimizer_type failing = {.name = "Failing", .step = failing_step};
+static const weft_optimizer_type failing = {.name = "Failing", .lr = 1, .step = failing_step};
 
 /* The status comes back; the parameters before were stepped, the one whose step failed and its count stay. */
 static void a_step_that_fails_ends_with_its_status(void **state)
@@ -436,6 +436,16 @@ static void wrong_types_and_options_are_named(void **state)
         weft_optimizer_unref(made);
         weft_error_unref(error);
     }
+    weft_error *error = NULL;
+    weft_optimizer_spec rateless = {.type = &(weft_optimizer_type){.name = "T", .step = failing_step}};
+    assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &rateless, &error));
+    assert_string_equal(weft_error_message(error),
+                        "T: lr is 0, it must be set: the type has no default (has_lr allows 0)");
+    weft_error_unref(error);
+    rateless.has_lr = true;
+    weft_optimizer *made = weft_optimizer_create((weft_tensors){&p, 1}, &rateless, NULL);
+    assert_non_null(made);
+    weft_optimizer_unref(made);
     assert_int_equal(weft_optimizer_update_run(NULL, sgd_span, NULL), WEFT_ERR_INVALID);
     const weft_optimizer_update nothing = {.from = p};
     assert_int_equal(weft_optimizer_update_run(&nothing, sgd_span, NULL), WEFT_ERR_INVALID);

@@ -25,10 +25,26 @@ weft_status wfi_refuse_null(const char *function, const char *what)
     return wfi_refuse(WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
 }
 
+weft_status wfi_refuse_to(weft_error **error, weft_status status, const char *format, ...)
+{
+    wfi_error_detail detail = {.code = status, .worker = -1};
+    va_list args;
+    va_start(args, format);
+    wfi_refuse_with(error, wfi_error_create_v(&detail, format, args));
+    va_end(args);
+    return status;
+}
+
+void wfi_refuse_with(weft_error **out, weft_error *error)
+{
+    if (error && !out)
+        (void)wfi_refuse(weft_error_code(error), "%s", weft_error_message(error));
+    wfi_error_give(out, error);
+}
+
 weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what)
 {
-    return error ? wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what)
-                 : wfi_refuse_null(function, what);
+    return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
 }
 
 weft_status wfi_refuse_wait(const char *function, int64_t wait_ms)
