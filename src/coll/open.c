@@ -464,7 +464,7 @@ static void tell_of_operations(weft_agent *agent, wfi_awaits *out)
         if (wfi_list_empty(&group->operations))
             continue;
         const wfi_operation *first = wfi_container_of(group->operations.next, wfi_operation, link);
-        wfi_awaits_add(out, "operations of groups: %zu, one a %s of group \"%s\"", groups->under_way,
+        wfi_awaits_add(out, "operations of groups: %zu, one of them: %s of group \"%s\"", groups->under_way,
                        wfi_operation_names[first->what.kind], group->name);
         return;
     }

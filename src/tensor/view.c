@@ -120,8 +120,8 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
     weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
-    wfi_log(WEFT_LOG_DEBUG, "no copy of a %s tensor as %s: %s", weft_dtype_name(tensor->dtype), weft_dtype_name(dtype),
-            weft_status_text(status));
+    wfi_log(WEFT_LOG_DEBUG, "no copy of a tensor of dtype %s as %s: %s", weft_dtype_name(tensor->dtype),
+            weft_dtype_name(dtype), weft_status_text(status));
     weft_tensor_unref(copy);
     return NULL;
 }

@@ -53,7 +53,7 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
     case WEFT_TYPE_STRING:
     case WEFT_TYPE_BYTES:
         if (!value->as.bytes.data && (value->type == WEFT_TYPE_STRING || value->as.bytes.size))
-            find(text, room, "%s is a %s at NULL", path, weft_type_name(value->type));
+            find(text, room, "%s is %s at NULL", path, value->type == WEFT_TYPE_STRING ? "a string" : "bytes");
         else if (value->as.bytes.size > PTRDIFF_MAX)
             find(text, room, "%s has %zu bytes: at most %zu", path, value->as.bytes.size, (size_t)PTRDIFF_MAX);
         break;

@@ -139,7 +139,7 @@ static void missing_functions(weft_agent *agent, void *arg)
         must_be_missing(error, to);
         weft_error_unref(error);
         error = fail_of(agent, weft_to_rank(to), "add", WEFT_VALUES(weft_of_string("two")), WEFT_ERR_TYPE);
-        MUST(says(error, "string where the signature says int64")); /* there is one, for other arguments */
+        MUST(says(error, "has the type string where the signature says int64")); /* there is one, for other arguments */
         weft_error_unref(error);
         weft_future *future = start(agent, weft_to_rank(to), "no such thing", WEFT_NO_VALUES);
         MUST_BE(weft_future_wait(future, ITEM_PATIENCE_MS), WEFT_ERR_NOT_FOUND);

@@ -311,7 +311,7 @@ static void names_the_rest(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier_async(group, WEFT_FOREVER, &future));
     MUST_BE(weft_agent_close_within(agent, 20), WEFT_ERR_TIMEOUT);
     MUST(lines_with("gave up after", "calls of other workers: 1, the oldest \"hold\" of rank 1 (deferred)") == 1);
-    MUST(lines_with("gave up after", "operations of groups: 1, one a barrier of group \"both\"") == 1);
+    MUST(lines_with("gave up after", "operations of groups: 1, one of them: barrier of group \"both\"") == 1);
     atomic_store(&done[0], 1);
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     weft_future_unref(future);
@@ -319,6 +319,44 @@ static void names_the_rest(weft_agent *agent, void *arg)
 }
 
 WORLD_TEST(names_the_rest, 5, 1, WORLD_FUNCTIONS(functions), .size = 2, .begin = begin_with_log, .end = end_log)
+
+static weft_status run_pair(weft_batch *batch, void *user)
+{
+    return WEFT_OK;
+}
+
+static const weft_function pairs[] = {{.name = "pair",
+                                       .takes = {WEFT_TYPE_TENSOR},
+                                       .run_batch = run_pair,
+                                       .batch = {.size = 2, .wait_us = WEFT_FOREVER}}};
+
+/* A call whose batch lacks another call is named. */
+static void names_a_batch(weft_agent *agent, void *arg)
+{
+    weft_future *future[2];
+    weft_batch_stats stats = {0};
+    if (weft_agent_rank(agent) == 0) {
+        while (weft_batch_stats_read(agent, "pair", &stats) || !stats.waiting)
+            world_sleep_ms(scene, 1);
+        MUST_BE(weft_agent_close_within(agent, 20), WEFT_ERR_TIMEOUT);
+        MUST(lines_with("gave up after", "the oldest \"pair\" of rank 1 (waiting for its batch to fill)") == 1);
+        atomic_store(&done[0], 1);
+        return;
+    }
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
+    for (int i = 0; i < 2; i++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "pair", WEFT_VALUES(weft_of_tensor(x)), NULL, &future[i]));
+        while (!atomic_load(&done[0]))
+            world_sleep_ms(scene, 1);
+    }
+    weft_tensor_unref(x);
+    for (int i = 0; i < 2; i++) {
+        MUST_OK(weft_future_wait(future[i], WEFT_FOREVER));
+        weft_future_unref(future[i]);
+    }
+}
+
+WORLD_TEST(names_a_batch, 5, 1, WORLD_FUNCTIONS(pairs), .size = 2, .begin = begin_with_log, .end = end_log)
 
 /* After the limit it may stop. */
 static void close_then_stop(weft_agent *agent, void *arg)
@@ -341,4 +379,4 @@ static void no_agent(void **state)
 }
 
 UNIT_MAIN(test_leave_calls, test_one_stops, test_close_within, test_close_within_by_hand, test_long_close,
-          test_names_the_rest, test_close_then_stop, no_agent)
+          test_names_the_rest, test_names_a_batch, test_close_then_stop, no_agent)

@@ -86,6 +86,11 @@ static weft_status run_try(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_send_wrong(weft_call *call, void *user)
+{
+    return weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(NULL)));
+}
+
 static weft_status run_hold(weft_call *call, void *user)
 {
     atomic_store(&shared.held, weft_call_defer(call));
@@ -119,6 +124,7 @@ static const weft_function functions[] = {
     {.name = "endless", .run = run_endless},
     {.name = "fill", .run = run_fill},
     {.name = "try", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = run_try},
+    {.name = "send wrong", .run = run_send_wrong},
     {.name = "hold", .run = run_hold},
     {.name = "send_rref", .run = run_send_rref},
     {.name = "part and result", .gives = {WEFT_TYPE_TENSOR}, .run = run_part_and_result},
@@ -254,6 +260,31 @@ static void refusals(weft_agent *agent, void *arg)
         MUST(!weft_values_get_i64(got, 0, &bad) && !weft_values_get_i64(got, 1, &st));
         MUST(bad == WEFT_ERR_STATE && st == WEFT_ERR_STATE);
         weft_values_unref(got);
+    }
+}
+
+static void must_say(const weft_error *error, weft_status code, const char *words)
+{
+    MUST_BE(weft_error_code(error), WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), code);
+    MUST(strstr(weft_error_message(error), words));
+}
+
+/* A handler returns the status of a part that was refused: the caller learns why. */
+static void refusals_are_explained(weft_agent *agent, void *arg)
+{
+    for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
+        seen s = {0};
+        weft_error *error = NULL;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "send wrong", WEFT_NO_VALUES,
+                              &(weft_rpc_options){.error = &error}, NULL),
+                WEFT_ERR_REMOTE);
+        must_say(error, WEFT_ERR_STATE, "the caller accepts no items");
+        weft_error_unref(error);
+        weft_future *future = call_with_parts(agent, rank, "send wrong", WEFT_NO_VALUES, &s, 0);
+        MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_REMOTE);
+        must_say(weft_future_error(future), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
+        weft_future_unref(future);
     }
 }
 
@@ -478,6 +509,7 @@ WORLD_TEST(streams, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(many_callers, SEEDS, 1, SCENE, .size = 3)
 WORLD_TEST(fill_the_window, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(refusals, SEEDS, 1, SCENE, .size = 2)
+WORLD_TEST(refusals_are_explained, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(bad_parts, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(another_thread_sends, SEEDS, 1, SCENE, .size = 2)
 WORLD_TEST(references_in_parts, SEEDS, 1, SCENE, .size = 2)
@@ -492,6 +524,6 @@ static void test_one_dies(void **state)
         world_play(&(world){SCENE, .size = 3, .program = one_dies, .arg = &victim, .close_may_fail = true}, SEEDS, 0);
 }
 
-UNIT_MAIN(test_streams, test_many_callers, test_fill_the_window, test_refusals, test_bad_parts,
-          test_another_thread_sends, test_references_in_parts, test_caller_stops, test_cancel_under_on_part,
-          test_cancel_under_answer, test_no_worker_free, test_one_dies)
+UNIT_MAIN(test_streams, test_many_callers, test_fill_the_window, test_refusals, test_refusals_are_explained,
+          test_bad_parts, test_another_thread_sends, test_references_in_parts, test_caller_stops,
+          test_cancel_under_on_part, test_cancel_under_answer, test_no_worker_free, test_one_dies)

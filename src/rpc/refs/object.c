@@ -72,8 +72,9 @@ weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
         return st;
     const wfi_object *held = wfi_object_of(rref->value);
     if (!held || held->type != type) {
-        wfi_log_agent(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as a %s, and names %s%s", type->name,
-                      held ? "a " : "a value", held ? (held->type ? held->type->name : "object without a type") : "");
+        wfi_log_agent(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as an object of type %s, and names %s%s",
+                      type->name, held ? "a " : "a value",
+                      held ? (held->type ? held->type->name : "object without a type") : "");
         return WEFT_ERR_TYPE;
     }
     *out = held->object;

@@ -33,7 +33,7 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
             return false;
         }
         if (types[i] != WEFT_TYPE_ANY && types[i] != values.items[i].type) {
-            snprintf(problem, room, "value %zu is a %s where the signature says %s", i,
+            snprintf(problem, room, "value %zu has the type %s where the signature says %s", i,
                      weft_type_name(values.items[i].type), weft_type_name(types[i]));
             return false;
         }

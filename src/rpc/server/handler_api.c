@@ -240,13 +240,14 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
     if (!call->owned) {
         if (type->drop)
             type->drop(object);
-        weft_call_fail(call, WEFT_ERR_TYPE, "a %s cannot leave its worker: call the function with weft_rpc_remote",
+        weft_call_fail(call, WEFT_ERR_TYPE,
+                       "an object of type %s cannot leave its worker: call the function with weft_rpc_remote",
                        type->name);
         return;
     }
     wfi_object *wrapped = wfi_object_create(type, object, type->drop);
     if (!wrapped) {
-        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for a %s", type->name);
+        weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for an object of type %s", type->name);
         return;
     }
     wfi_object_drop(call->object); /* the last results count */

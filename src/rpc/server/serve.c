@@ -365,6 +365,8 @@ static const char *doing(const weft_call *call)
 {
     if (call->stage != WFI_SERVE_SERVING)
         return call->stage == WFI_SERVE_TAKING ? "its arguments on their way" : "its answer not taken yet";
+    if (call->queued)
+        return "waiting for its batch to fill";
     return atomic_load(&call->deferred) ? "deferred" : "its handler not finished";
 }
 

@@ -2,6 +2,7 @@
 /* server/stream.c - sends items of results to the caller; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/agent/budget.h"
+#include "rpc/payload/explain.h"
 #include "rpc/server/stream.h"
 #include "value/value.h"
 
@@ -226,20 +227,34 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
     return st;
 }
 
+/* Notes why an item was not sent: if the handler returns this status, the call fails with this text. */
+static void note_refusal(weft_call *call, weft_args item, weft_status st)
+{
+    weft_error *error =
+        st == WEFT_ERR_STATE   ? weft_error_create(st, "an item: the caller accepts no items (on_item), or its "
+                                                         "distributed context is closed")
+        : st == WEFT_ERR_AGAIN ? weft_error_create(st, "an item: %d items of this call are in flight", WFI_ITEMS_MAX)
+                               : wfi_values_explain(call->agent, item, st);
+    wfi_net_lock(call->agent->net);
+    wfi_parent_note(call, error);
+    wfi_net_unlock(call->agent->net);
+    if (st != WEFT_ERR_AGAIN)
+        (void)wfi_refuse(st, "weft_call_send_item: %s", weft_error_message(error));
+    weft_error_unref(error);
+}
+
 weft_status weft_call_send_item(weft_call *call, weft_args item)
 {
     WFI_LIVE(call);
     if (!call)
         return wfi_refuse_null("weft_call_send_item", "the call");
-    if (!wfi_args_are_readable(item))
-        return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
     if (call->slot.publish)
         call->slot.publish(call->slot.value); /* before the receiver can use tensors of the item */
-    weft_status st = call->responder->send_item(call, item);
+    weft_status st = wfi_args_are_readable(item) ? call->responder->send_item(call, item) : WEFT_ERR_INVALID;
+    if (st && st != WEFT_ERR_CANCELLED)
+        note_refusal(call, item, st);
     wfi_agent_leave(call->agent);
-    return st != WEFT_ERR_STATE ? st
-                                : wfi_refuse(st, "weft_call_send_item: the caller accepts no items (on_item), or its "
-                                                 "distributed context is closed");
+    return st;
 }
