@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages.py")
-TOUR = "`src/rpc/call.c: weft_call, start, table, part, MOST` and `include/weft/call.h: weft_call`\n\n## Where is\n"
+TOUR = "`src/rpc/call.c: weft_call, start, table, part, MOST` and `include/weft/call.h: weft_call`\n"
 CODE = """\
 /* call.c - calls; the queue is in src/rpc/call.c. */
 #include "rpc/call.h"
