@@ -92,7 +92,7 @@ void wfi_group_metrics_free(wfi_groups *groups)
 
 void wfi_operation_observe_begin(wfi_operation *operation)
 {
-    wfi_observe_begin(operation->group->agent, WFI_TRACE_GROUPS, &operation->span);
+    wfi_observe_span_begin(operation->group->agent, WFI_TRACE_GROUPS, &operation->span);
 }
 
 void wfi_operation_observe_end(wfi_operation *operation, weft_status status)
@@ -108,7 +108,7 @@ void wfi_operation_observe_end(wfi_operation *operation, weft_status status)
                                .status = status};
     operation->span.track = 0;
     snprintf(what, sizeof what, "%s: %s", labels[operation->what.kind], operation->group->name);
-    wfi_observe_end(agent, &record, what);
+    wfi_observe_span_end(agent, &record, what);
 }
 
 /* ---- Prometheus text --------------------------------------------------------------------------------------------- */

@@ -158,7 +158,7 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
     pass->running = true;
     wfi_future_set_canceller(pass->future, &canceller, pass, 0);
     *error = add_roots(pass, roots, options->gradients);
-    weft_status st = *error ? WEFT_OK : wfi_pass_set_steps(pass, steps.bytes, steps.size);
+    weft_status st = *error ? WEFT_OK : wfi_pass_copy_step_names(pass, steps.bytes, steps.size);
     if (!*error && !st)
         st = enlist(context, pass);
     if (!*error && !st)

@@ -55,7 +55,7 @@ void wfi_pass_observe_within(wfi_dist_pass *pass, const weft_call *call)
 void wfi_pass_observe_begin(wfi_dist_pass *pass)
 {
     wfi_dist_counts *counts = counts_of(pass);
-    wfi_observe_begin(pass->agent, WFI_TRACE_PASSES, &pass->span);
+    wfi_observe_span_begin(pass->agent, WFI_TRACE_PASSES, &pass->span);
     add(counts, &counts->numbers.started[place_of(pass)]);
 }
 
@@ -77,7 +77,7 @@ void wfi_pass_observe_end(wfi_dist_pass *pass, weft_status status)
     ++*(status ? &counts->numbers.failed[place] : &counts->numbers.well[place]);
     wfi_histogram_record(&counts->seconds[place], record.end_ns - pass->span.begun_ns);
     wfi_mutex_unlock(&counts->lock);
-    wfi_observe_end(pass->agent, &record, "backward");
+    wfi_observe_span_end(pass->agent, &record, "backward");
 }
 
 void wfi_pass_observe_message(wfi_dist_pass *pass, int way, weft_tensors gradients)

@@ -246,7 +246,7 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
     pass->begun = true;
     wfi_pass_observe_begin(pass);
     if (first)
-        st = wfi_pass_set_steps(pass, first->step_names, first->step_size);
+        st = wfi_pass_copy_step_names(pass, first->step_names, first->step_size);
     if (st)
         return st;
     look_at_peers(pass);

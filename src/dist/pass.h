@@ -64,7 +64,7 @@ struct weft_dist_optimizer {
  */
 typedef weft_status wfi_pass_step_fn(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
                                      size_t *stepped, weft_error **error);
-void wfi_pass_set_step(wfi_pass_step_fn *step); /* once, before an agent is opened */
+void wfi_pass_register_step(wfi_pass_step_fn *step); /* once, before an agent is opened */
 
 /*
  * Which passes over a context are known here to have failed: written to another worker, and read from it. So a result

@@ -149,7 +149,8 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
 void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
-weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size); /* copies them. WEFT_ERR_MEMORY */
+weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names,
+                                     size_t size); /* copies them. WEFT_ERR_MEMORY */
 /*
  * Writes the names of the parts of `optimizer`. WEFT_ERR_INVALID: it belongs to another agent; or the failure of
  * worker *owner.

@@ -68,12 +68,12 @@ void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
 
 static wfi_pass_step_fn *step_parts; /* set before an agent is opened */
 
-void wfi_pass_set_step(wfi_pass_step_fn *step)
+void wfi_pass_register_step(wfi_pass_step_fn *step)
 {
     step_parts = step;
 }
 
-weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size)
+weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names, size_t size)
 {
     if (!size)
         return WEFT_OK;

@@ -3,7 +3,7 @@
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
-#include "rpc/rpc.h"
+#include "rpc/files.h"
 
 #include <assert.h>
 

@@ -6,7 +6,7 @@
  * reads files so (https://github.com/prometheus/node_exporter, "Textfile Collector"), those that end in ".prom". Both
  * files are removed when the agent closes.
  */
-#include "rpc/rpc.h"
+#include "rpc/files.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

@@ -64,7 +64,7 @@ struct weft_batch {
     wfi_list class_link;    /* in class->open */
     bool open;
     bool takes_no_others; /* all expected callers have calls in open batches, perhaps not all in this one */
-    bool has_left;        /* its handler has returned, and the batch is deferred */
+    bool has_returned;    /* its handler has returned, and the batch is deferred */
     int holds;            /* of the handler's thread, and of the code that finishes the batch */
     size_t taken, ready;  /* numbers of rows */
     size_t scanned;       /* no row below this one is free */

@@ -254,7 +254,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
     for (size_t i = 0; i < batch->count; i++) {
         weft_call *call = batch->calls[i];
         atomic_store_explicit(&call->deferred, true, memory_order_relaxed);
-        call->batch_left = &batch->has_left;
+        call->batch_returned = &batch->has_returned;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
             wfi_serve_interest(call, true);
         wfi_serve_drop_hold(call); /* the batch's; the user's remains */
@@ -293,9 +293,9 @@ void wfi_batch_task(wfi_task *task)
                           "\"%s\" deferred a batch and returned %s: weft_batch_finish must still be called",
                           function->name, weft_status_name(st));
         wfi_net_lock(batch->agent->net);
-        batch->has_left = true; /* other threads may have finished the batch meanwhile */
+        batch->has_returned = true; /* other threads may have finished the batch meanwhile */
         if (batch->agent->closing || batch->agent->stopped)
-            wfi_local_settle_left(batch->agent);
+            wfi_local_settle_returned(batch->agent);
         wfi_net_unlock(batch->agent->net);
         let_go_of(batch, 1);
         return;

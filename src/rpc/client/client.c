@@ -85,7 +85,7 @@ static void tell_of_calls(weft_agent *agent, wfi_awaits *out)
 static void fail_calls_of_all(weft_agent *agent, weft_status why, const char *text)
 {
     fail_calls(agent, NULL, why, text);
-    wfi_local_settle_left(agent);
+    wfi_local_settle_returned(agent);
 }
 
 static void free_client(weft_agent *agent)
@@ -100,7 +100,7 @@ const wfi_component wfi_client_component = {
     .peer_gone = fail_calls,
     .unreachable = on_peer_unreachable,
     .self_gone = fail_calls_of_all,
-    .closing = wfi_local_settle_left,
+    .closing = wfi_local_settle_returned,
     .busy = has_calls,
     .awaits = tell_of_calls,
     .fail = fail_calls_of_all,

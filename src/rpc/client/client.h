@@ -140,7 +140,7 @@ void wfi_call_withdraw(wfi_request *call, bool quiet); /* ends its exposures; `q
  * [agent lock] */
 void wfi_local_let_go(weft_call *call);
 /* Completes failed calls whose arguments are no longer read: closing has begun, or a batch was left. [agent lock] */
-void wfi_local_settle_left(weft_agent *agent);
+void wfi_local_settle_returned(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);

@@ -192,9 +192,9 @@ static bool is_read(const weft_call *call)
     const weft_agent *agent = call->agent;
     if (!call->begun || call->stage == WFI_SERVE_ANSWERING)
         return false;
-    if (!call->has_left && !(call->batch_left && *call->batch_left))
+    if (!call->has_returned && !(call->batch_returned && *call->batch_returned))
         return true; /* the handler runs; only it may write the fields that are read below */
-    return (call->keep_arguments || call->batch_left) && !agent->closing && !agent->stopped;
+    return (call->keep_arguments || call->batch_returned) && !agent->closing && !agent->stopped;
 }
 
 /* The arguments may have been let go: a call that has failed ends. [agent lock] */
@@ -218,7 +218,7 @@ static void give_up(wfi_request *request, weft_status why, const char *text)
     wfi_serve_cancel(call, why, text);
 }
 
-void wfi_local_settle_left(weft_agent *agent)
+void wfi_local_settle_returned(weft_agent *agent)
 {
     size_t cursor = 0;
     for (weft_call *call; (call = wfi_map_next(&agent->peers[wfi_agent_rank(agent)].serving, &cursor, NULL));)
@@ -228,7 +228,7 @@ void wfi_local_settle_left(weft_agent *agent)
 /* ---- Failing ----------------------------------------------------------------------------------------------------- */
 
 /* Takes the message back if it was not sent. Returns whether the callee may have it, or may still get it. */
-static bool may_have_left(wfi_request *call)
+static bool may_have_been_sent(wfi_request *call)
 {
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
@@ -254,14 +254,14 @@ void wfi_call_abort(wfi_request *call, weft_error *error)
         weft_error_unref(error);
         return;
     }
-    bool left = may_have_left(call);
+    bool sent = may_have_been_sent(call);
     call->failure = error;
-    if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
+    if (sent && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
         post_cancel(call, weft_error_code(error));
     if (wfi_inbound_busy(&call->results))
         wfi_inbound_cancel(&call->results); /* results_ready ends the call when nothing is in flight */
     else
-        wfi_call_complete(call, NULL, error, !left); /* if it was not sent, the peer does not know the exposures */
+        wfi_call_complete(call, NULL, error, !sent); /* if it was not sent, the peer does not know the exposures */
 }
 
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
@@ -269,7 +269,7 @@ void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
     if (call->completed || call->failure || call->landing)
         return;
     wfi_error_detail detail = {.code = why, .function = call->function, .worker = wfi_call_rank(call)};
-    detail.remote_code = may_have_left(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    detail.remote_code = may_have_been_sent(call) ? WEFT_ERR_UNKNOWN : WEFT_OK;
     weft_error *error = wfi_error_create(&detail, "%s", text);
     if (call->peer) {
         wfi_call_abort(call, error);

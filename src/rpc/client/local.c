@@ -144,7 +144,7 @@ static weft_status give_item(weft_call *call, weft_args item)
     return st;
 }
 
-static const wfi_responder_ops responder = {.left = wfi_local_let_go, .respond = respond, .send_item = give_item};
+static const wfi_responder_ops responder = {.returned = wfi_local_let_go, .respond = respond, .send_item = give_item};
 
 /* ---- The way there ----------------------------------------------------------------------------------------------- */
 

@@ -120,7 +120,7 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 
 /* ---- For components above rpc ------------------------------------------------------------------------------------ */
 
-void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
+void wfi_observe_span_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
 {
     wfi_call_observer *observer = agent->observer;
     span->begun_ns = wfi_now(wfi_net_clock(agent->net));
@@ -134,7 +134,7 @@ void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
     wfi_net_unlock(agent->net);
 }
 
-void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what)
+void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *what)
 {
     if (!is_traced(agent, &record->span))
         return;

@@ -99,8 +99,8 @@ void wfi_observe_ended(weft_agent *agent, wfi_observed call, wfi_span *span);
  * 0. It begins now, and ends with a record that contains a copy of it. Not locked; the lock is taken only if there is a
  * trace.
  */
-void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
-void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what);
+void wfi_observe_span_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
+void wfi_observe_span_end(weft_agent *agent, wfi_trace_record *record, const char *what);
 
 /*
  * Begins when this worker has its rank. NULL in the options means off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO

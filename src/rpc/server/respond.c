@@ -361,10 +361,10 @@ static void wire_respond(weft_call *call)
 
 /* ---- The responder ----------------------------------------------------------------------------------------------- */
 
-static void wire_left(weft_call *call)
+static void wire_returned(weft_call *call)
 {
     (void)call; /* the caller is not notified */
 }
 
 const wfi_responder_ops wfi_wire_responder = {
-    .left = wire_left, .respond = wire_respond, .send_item = wfi_items_out_send};
+    .returned = wire_returned, .respond = wire_respond, .send_item = wfi_items_out_send};

@@ -20,9 +20,9 @@ static void leave_deferred_call(weft_call *call)
         wfi_budget_release_arguments(&call->charge);
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_interest(call, true);
-    call->has_left = true;
+    call->has_returned = true;
     wfi_order_leave(call);
-    call->responder->left(call);
+    call->responder->returned(call);
     wfi_serve_drop_hold(call);
     wfi_net_unlock(net);
 }

@@ -39,7 +39,7 @@ typedef struct wfi_runner_ops {
  * NULL.
  */
 typedef struct wfi_responder_ops {
-    void (*left)(weft_call *call); /* the handler has returned, and the call is deferred. [agent lock] */
+    void (*returned)(weft_call *call); /* the handler has returned, and the call is deferred. [agent lock] */
     /* Sends the call's results or its error, and drops the user's hold. Not locked, the agent entered. */
     void (*respond)(weft_call *call);
     weft_status (*send_item)(weft_call *call, weft_args item); /* weft_call_send_item. Not locked, the agent entered */
@@ -127,9 +127,9 @@ struct weft_call {
     wfi_charge charge;           /* against the memory budget; 0 bytes in a call of this worker to itself */
     wfi_span span;
 
-    bool has_left;          /* its handler has returned, and it is deferred. [agent lock] */
-    const bool *batch_left; /* has_left of the batch that it runs in; NULL: none. [agent lock] */
-    wfi_timer timer;        /* for its deadline: wfi_serve_watch_deadline */
+    bool has_returned;          /* its handler has returned, and it is deferred. [agent lock] */
+    const bool *batch_returned; /* has_returned of the batch that it runs in; NULL: none. [agent lock] */
+    wfi_timer timer;            /* for its deadline: wfi_serve_watch_deadline */
 
     wfi_task task, release;
 };

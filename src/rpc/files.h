@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc.h - the component of the agent that writes the files of metrics: files.c. */
-#ifndef WFI_RPC_H
-#define WFI_RPC_H
+/* files.h - the component of the agent that writes the files of metrics: files.c. */
+#ifndef WFI_FILES_H
+#define WFI_FILES_H
 
 #include "rpc/agent/component.h"
 
