@@ -9,7 +9,8 @@
  * with a link of their own (perf/README.md).
  */
 #include "common/measure.h"
-#include "common/workers.h"
+
+#include <weft/weft.h>
 
 #include "cli.h"
 
@@ -37,6 +38,14 @@ typedef struct rig {
     weft_tensor *buckets[BUCKETS_MOST]; /* as large as those of a pass */
     size_t bucket_count;
 } rig;
+
+/* Prints what failed, with its detail, which may be NULL; releases the detail. Returns false. */
+static bool complain(const char *what, weft_status status, weft_error *error)
+{
+    fprintf(stderr, "data_parallel: %s: %s\n", what, error ? weft_error_message(error) : weft_status_text(status));
+    weft_error_unref(error);
+    return false;
+}
 
 /* ---- One step of each kind ---------------------------------------------------------------------------------------- */
 
@@ -106,7 +115,7 @@ static weft_status take(rig *r, way which, double *us)
     if (!st)
         st = weft_group_barrier(r->beside, PATIENCE_MS);
     *us = measure_now_us() - start;
-    return st ? (workers_complain(way_names[which], st, NULL), st) : WEFT_OK;
+    return st ? (complain(way_names[which], st, NULL), st) : WEFT_OK;
 }
 
 /* ---- A member ----------------------------------------------------------------------------------------------------- */
@@ -134,7 +143,7 @@ static weft_status open_groups(rig *r)
     if (!st)
         st = weft_data_parallel_create(r->group, r->model, &options, &r->parallel, &error);
     if (st)
-        workers_complain("the groups", st, error);
+        complain("the groups", st, error);
     return st;
 }
 
@@ -145,11 +154,11 @@ static bool open_rig(rig *r, const settings *o, weft_agent *agent)
     r->x = weft_tensor_empty(WEFT_SHAPE(o->batch, o->width), WEFT_DTYPE_FLOAT32);
     r->target = weft_tensor_zeros(WEFT_SHAPE(o->batch, o->width), WEFT_DTYPE_FLOAT32);
     if (!r->model || !r->x || !r->target)
-        return workers_complain("the model", WEFT_ERR_MEMORY, NULL);
+        return complain("the model", WEFT_ERR_MEMORY, NULL);
     weft_status st = weft_tensor_fill_normal(r->x, 1 + (uint64_t)weft_agent_rank(agent), 0, 1);
     r->sgd = weft_optimizer_create(weft_module_parameters(r->model),
                                    &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1e-3}, NULL);
-    return !st && r->sgd ? open_groups(r) == WEFT_OK : workers_complain("the optimizer", WEFT_ERR_MEMORY, NULL);
+    return !st && r->sgd ? open_groups(r) == WEFT_OK : complain("the optimizer", WEFT_ERR_MEMORY, NULL);
 }
 
 static void close_rig(rig *r)
@@ -216,13 +225,13 @@ static bool run(const settings *o)
     if (!getenv("RANK"))
         st = weft_job_open(&(weft_job_options){.count = (int)o->members - 1}, &job, &error);
     if (st)
-        return workers_complain("starting the members", st, error);
+        return complain("starting the members", st, error);
     st = weft_agent_open(&(weft_agent_options){.job = job}, &agent, &error);
-    bool ok = st ? workers_complain("opening the agent", st, error) : run_member(o, agent);
+    bool ok = st ? complain("opening the agent", st, error) : run_member(o, agent);
     if (agent && (st = weft_agent_close(agent)))
-        ok = workers_complain("closing the agent", st, NULL);
+        ok = complain("closing the agent", st, NULL);
     if (job && (st = weft_job_close(job, END_MS, NULL)))
-        ok = workers_complain("ending the members", st, NULL);
+        ok = complain("ending the members", st, NULL);
     return ok;
 }
 

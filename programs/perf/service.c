@@ -2,8 +2,6 @@
 /* service.c - see service.h. */
 #include "perf/service.h"
 
-#include "common/workers.h"
-
 #include <pthread.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -232,8 +230,11 @@ int service_serve(void)
     weft_agent_options options = {
         .functions = service_functions, .function_count = service_function_count, .on_membership = on_member};
     weft_status status = weft_agent_open(&options, &agent, &error);
-    if (status)
-        return workers_complain("weft-perf: a worker", status, error) ? 0 : 1;
+    if (status) {
+        fprintf(stderr, "weft-perf: a worker: %s\n", error ? weft_error_message(error) : weft_status_text(status));
+        weft_error_unref(error);
+        return 1;
+    }
     pthread_mutex_lock(&own_end.lock);
     while (!own_end.is_over)
         pthread_cond_wait(&own_end.changed, &own_end.lock);

@@ -56,16 +56,15 @@ printf '#!/bin/sh\necho "one test passed"\n' | program "$work/pack/tests/test_gp
 printf '#!/bin/sh\necho "cuda to cuda 3000 GB/s"\n' | program "$work/pack/bin/gpu_bench_memory"
 export PATH=$work/gpu:$PATH
 cp "$work/pack/tests/test_gpu_one" "$work/pack/tests/test_gpu_table"
-printf '#!/bin/sh\necho "CUDA IPC: does not work, because it is a stand-in"\n' | program "$work/pack/bin/gpu_probe_one"
 run 0 "$check" --run --pack "$work/pack"
-for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "CUDA IPC: does not work, because it is a stand-in" \
-  "-- gpu_probe_one: passed" "under racecheck" "-- racecheck test_gpu_table: passed" "under initcheck" \
+for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "under racecheck" \
+  "-- racecheck test_gpu_table: passed" "under initcheck" \
   "-- initcheck test_gpu_table: passed" "under memcheck" "-- memcheck test_gpu_one: passed" "gpu-check: all passed"; do
   says "$line" "$work/out/gpu-report-check.txt"
 done
 
 ! grep -q "racecheck test_gpu_one" "$work/log" || fail "racecheck is for small cases alone:"
-rm "$work/pack/tests/test_gpu_table" "$work/pack/bin/gpu_probe_one"
+rm "$work/pack/tests/test_gpu_table"
 
 # Measurements: both programs twice, and the better times of each.
 cat >"$work/pack/bin/gpu_bench_ops" <<'SH'

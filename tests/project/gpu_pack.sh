@@ -16,6 +16,8 @@ for program in "$work"/pack/tests/test_gpu_memory "$work"/pack/tests/test_gpu_op
 done
 grep -qE '^ *[0-9.]+ MiB  in all, of 64\.0$' "$work/log" || { echo "no line on the size"; exit 1; }
 
+[ -r "$work/pack/cmocka/cmocka.h" ] && nm -D "$work/pack/cmocka/libcmocka.so.0" | grep -q _assert_true || { echo "no cmocka"; exit 1; }
+
 # Each library that a program loads is a packed one, or of the runtimes that every machine has.
 for deb in "$work"/pack/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
 folders=$(find "$work/root" -name '*.so*' -printf '%h\n' | sort -u | tr '\n' ':')

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.h - the job of a benchmark: rank 0 measures, the others are processes of this program that only serve.
+ * workers.h - the job of fabric_faults: rank 0 calls, the others are processes of this program that only serve.
  */
-#ifndef PERF_WORKERS_H
-#define PERF_WORKERS_H
+#ifndef FAULTS_WORKERS_H
+#define FAULTS_WORKERS_H
 
-#include <weft/weft.h>
+#include <weft/rpc.h>
+#include <weft/job.h>
 
 typedef struct workers {
     weft_job *job;
