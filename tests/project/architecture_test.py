@@ -12,7 +12,7 @@ TREE = {"tests/project/layers.txt": "# a comment\nbase:\nmem: base\nproviders: m
         "providers/fabric.h": '#include "mem/mem.h"\n#include "base/log.h"\n',
         "src/net/low/low.h": '#include "fabric.h"\n', "src/net/low/low.c": '#include "low.h"\n#include "net/high/high.h"\n',
         "src/net/high/high.h": '  #  include "net/low/low.h"\n', "src/rpc/rpc.c": '#include "net/high/high.h"\n#include "mem/mem.h"\n',
-        "docs/architecture.md": "".join("**`%s`**\n" % name for name in (
+        "docs/architecture.md": "```mermaid\n```\n" + "".join("**`%s`**\n" % name for name in (
             "src/base", "src/mem", "providers", "src/net/low", "src/net/high", "src/rpc"))}
 ARROWS = "net/high > net/low\nmem > base\nnet > providers\nproviders > mem\nrpc > net\n"  # up, and what follows from others: left out
 
