@@ -11,8 +11,6 @@ from models import ResNet50, convnet
 
 NODES = 10000  # these as in train_step.c
 STEPS, BATCH, WIDTH, LAYERS = 35, 20, 200, 2
-ROWS, COLUMNS, BAGS, LENGTH = 100000, 64, 512, 20
-SEQUENCES = ("lstm", "bag", "sparse_bag", "embedding")
 
 
 def serve(step):
@@ -31,25 +29,28 @@ def add_nodes():
     out.backward()
 
 
-def sequence(kind):
+def lstm():
     """A forward and a backward pass of a layer."""
-    if kind == "lstm":
-        net = torch.nn.LSTM(WIDTH, WIDTH, LAYERS)
-        x = torch.rand(STEPS, BATCH, WIDTH).requires_grad_()
-        gradient = torch.rand(STEPS, BATCH, WIDTH)
-    else:
-        net = torch.nn.Embedding(ROWS, COLUMNS) if kind == "embedding" else torch.nn.EmbeddingBag(
-            ROWS, COLUMNS, mode="sum", sparse=kind == "sparse_bag")
-        x = torch.randint(ROWS, (BAGS, LENGTH))
-        gradient = torch.rand(BAGS, LENGTH, COLUMNS) if kind == "embedding" else torch.rand(BAGS, COLUMNS)
+    net = torch.nn.LSTM(WIDTH, WIDTH, LAYERS)
+    x = torch.rand(STEPS, BATCH, WIDTH).requires_grad_()
+    gradient = torch.rand(STEPS, BATCH, WIDTH)
 
     def step():
         net.zero_grad(set_to_none=True)
         x.grad = None
-        y = net(x)
-        (y[0] if kind == "lstm" else y).backward(gradient)
+        net(x)[0].backward(gradient)
 
     return step
+
+
+def optimizer(kind):
+    """A step of an optimizer on the parameters of ResNet-50."""
+    parameters = list(ResNet50(30).parameters())
+    for p in parameters:
+        p.grad = p.detach().clone()
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr=0.001).step
+    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9).step
 
 
 def training(kind):
@@ -74,14 +75,11 @@ def training(kind):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=("convnet", "resnet50", "nodes", *SEQUENCES), default="convnet")
-    options = parser.parse_args()
+    parser.add_argument("--model", choices=("convnet", "resnet50", "nodes", "lstm", "sgd", "adam"), default="convnet")
+    kind = parser.parse_args().model
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    if options.model == "nodes":
-        serve(add_nodes)
-    else:
-        serve(sequence(options.model) if options.model in SEQUENCES else training(options.model))
+    serve(add_nodes if kind == "nodes" else lstm() if kind == "lstm" else optimizer(kind) if kind in ("sgd", "adam") else training(kind))
 
 
 main()
