@@ -4,7 +4,6 @@
 
 #include "common/measure.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,12 +102,10 @@ bool command_run(const char *const *argv, double limit_s, char *out, size_t room
     return ended && status == 0;
 }
 
-pid_t command_start(const char *const *argv)
-{
-    return start(argv, -1, -1);
-}
+/* ---- Sessions --------------------------------------------------------------------------------------------------- */
 
-void command_end(pid_t pid)
+/* Kills and reaps a program with all that it has started; 0 does nothing. */
+static void end(pid_t pid)
 {
     if (pid <= 0)
         return;
@@ -118,8 +114,6 @@ void command_end(pid_t pid)
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
 }
-
-/* ---- Sessions --------------------------------------------------------------------------------------------------- */
 
 bool session_open(session *s, const char *const *argv)
 {
@@ -173,18 +167,6 @@ void session_close(session *s)
         close(s->to);
         close(s->from);
     }
-    command_end(s->pid);
+    end(s->pid);
     *s = (session){0};
-}
-
-int command_free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool ok = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-              getsockname(fd, (struct sockaddr *)&address, &size) == 0;
-    if (fd >= 0)
-        close(fd);
-    return ok ? ntohs(address.sin_port) : 0;
 }

@@ -15,10 +15,6 @@ bool command_exists(const char *program);
 /* Runs a command to its end; `argv` ends with NULL. False: it failed, or took longer. `out` gets its output, cut to
  * `room`; what it writes to stderr is dropped. */
 bool command_run(const char *const *argv, double limit_s, char *out, size_t room);
-/* Starts a program and discards its output. Returns 0 if it could not be started. command_end kills and reaps it, 0
- * does nothing. */
-pid_t command_start(const char *const *argv);
-void command_end(pid_t pid);
 
 /* A program that answers each line of its input with a line. It is stopped while it has no line to answer. Zeroed: none
  * runs. */
@@ -31,7 +27,6 @@ bool session_open(session *s, const char *const *argv);
 bool session_ask(session *s, const char *line, double limit_s, char *out, size_t room);
 void session_close(session *s);
 
-int command_free_port(void); /* a TCP port of 127.0.0.1 that was free just now; 0: none */
 /* Writes the path of `relative`, seen from the folder of this executable, to `out`. False: there is no such file. */
 bool command_own_file(const char *relative, char *out, size_t room);
 

@@ -281,7 +281,7 @@ int settings_read(int argc, char **argv, settings *o)
         {"port", CLI_INT, &o->port, 0, 65535, NULL, "N", "with --serve: the port; 0: a free one", "29700"},
         {"no-floor", CLI_FLAG, &o->no_floor, 0, 0, NULL, NULL, "do not measure the floors", NULL},
         {"peers", CLI_FLAG, &o->peers, 0, 0, NULL, NULL,
-         "measure fi_pingpong, UCX, PyTorch and Open MPI in turns with weft, if they are installed", NULL},
+         "measure PyTorch, Gloo and Open MPI in turns with weft, if they are installed", NULL},
         {"json", CLI_FLAG, &o->json, 0, 0, NULL, NULL, "print one JSON object instead of tables", NULL},
         {"svg", CLI_TEXT, &o->svg, 0, 0, NULL, "FILE", "draw the results there as well, a plot for each operation",
          NULL},

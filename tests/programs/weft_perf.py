@@ -452,13 +452,6 @@ def check_misuse():
 
 
 FAKES = {
-    "fi_pingpong": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
-                   'echo "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"\n'
-                   'case "$*" in *"-S 64 "*) echo "64      500     =500     62k         0.01s     12.34       5.50       0.18" ;;\n'
-                   '*) echo "64k     500     =500     62m         0.01s   1234.00      20.25       0.05" ;; esac\n',
-    "ucx_perftest": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
-                    'echo "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"\n'
-                    'echo "1000,7.500,8.0,8.0,1000.00,2000.00,1,1"\n',
     "mpirun": 'while read -r size window us what; do echo "3.5 4.5 40.$size"; done\n',
     "python3": 'case "$*" in *import*) exit 0 ;; esac\n'
                'while read -r size window us what; do case "$*.$what.$size" in\n'
@@ -475,8 +468,7 @@ def check_peers(folder):
     nothing = os.path.join(folder, "nothing")
     os.mkdir(nothing)
     bare = json.loads(run(*small, env={"PATH": nothing}).stdout)
-    for package in ("libfabric-bin", "ucx-utils", "openmpi-bin"):
-        assert any("apt-get install" in note and package in note for note in bare["notes"]), bare["notes"]
+    assert any("apt-get install" in note and "openmpi-bin" in note for note in bare["notes"]), bare["notes"]
     fakes = os.path.join(folder, "fakes")
     os.mkdir(fakes)
     for name, script in FAKES.items():
@@ -492,8 +484,6 @@ def check_peers(folder):
         assert close(one["of_weft"], one["p50"] / ours["p50"] if one["is_rate"] else ours["p50"] / one["p50"]), (one, ours)
         assert (one["fabric"], one["control"], one["bulk"]) == ("tcp", "tcp", ""), one
     for program, measure, what, keys, value, samples in (
-            ("fi_pingpong", "latency", "echo", {"bytes": 64}, 11.0, 4), ("fi_pingpong", "latency", "echo", {"bytes": 65536}, 40.5, 4),
-            ("UCX", "latency", "echo", {"bytes": 64}, 15.0, 4), ("UCX", "bandwidth", "one way", {"bytes": 65536}, 2000 * 1048576 / 1e9, 4),
             ("PyTorch", "latency", "no-op executor", {}, 110.5, 12), ("PyTorch", "latency", "one way", {"bytes": 64}, 250.5, 4),
             ("PyTorch", "latency", "echo", {"bytes": 64}, 300.5, 4),
             ("Gloo", "collectives", "allreduce", {"bytes": 65536, "workers": 2}, 500.5, 4)):
@@ -507,7 +497,7 @@ def check_peers(folder):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(whole, file)
     table = run("--from", path).stdout
-    assert re.search(r"\| fi_pingpong \| echo .*\| +11\.0 \|.*\| tcp +\|", table), table
+    assert re.search(r"\| PyTorch +\| no-op executor .*\| +110 \|.*\| tcp +\|", table), table
 
 
 def floor_of(pid):
