@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ends.pml - a model of how a distributed context ends everywhere, for spin. tools/long.d/context-models runs it.
+ * ends.pml - a model of how a distributed context ends everywhere, for spin. tools/long.d/models runs it.
  *
  * ONE CONTEXT, WORKERS workers, of which 0 opened it. Whoever has a part calls others under it, up to CALLS times in all, one call
  * from a to b at a time. Answers name those whom the callee has called and of whom it has not said so; what no answer will carry goes to the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass.pml - a model of distributed backward passes, for spin. tools/long.d/context-models runs it.
+ * pass.pml - a model of distributed backward passes, for spin. tools/long.d/models runs it.
  *
  * THREE WORKERS, FIVE PAIRS, PASSES OF THEM. A pair is a tensor that crossed: a send at its origin, a recv at its target; a
  * gradient comes back from the target. Which pairs there are, which sends depend on which recvs, and what the roots use is fixed

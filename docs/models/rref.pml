@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rref.pml - a model of the protocol of remote references, for spin. tools/long.d/rref-model runs it.
+ * rref.pml - a model of the protocol of remote references, for spin. tools/long.d/models runs it.
  *
  * ONE VALUE, THREE WORKERS. O owns the value. U1 has it made by a call (weft_rpc_remote) and passes its handle to U2, PASSES
  * times, and once to O itself. U2 reads the value through each handle that it gets, or does not, and lets go. What is chosen
