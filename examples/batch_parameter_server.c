@@ -268,7 +268,7 @@ int main(int argc, char **argv)
 {
     const cli program = {.program = "batch_parameter_server",
                          .purpose = "trains a model with one server and N trainers; each update has a gradient of each",
-                         .example = "batch_parameter_server --trainers 4 --epochs 20 --report report.json"};
+                         .example = "batch_parameter_server --trainers 4 --epochs 20"};
     workload work;
     int code = workload_open(&work, program, true, argc, argv);
     if (code >= 0)

@@ -14,7 +14,7 @@
 #include "cartpole/learner.h"  /* the policy: decides, remembers, learns */
 #include "cartpole/observer.h" /* poles */
 #include "cartpole/pole.h"
-#include "common/report.h" /* the report */
+#include "common/report.h" /* the final table */
 #include "common/worker.h" /* the job, messages */
 
 #include <stdlib.h>
@@ -24,7 +24,6 @@ typedef struct settings {
     int64_t episodes;
     double share;                       /* weight of the last episode in the running reward */
     bool batch, no_batch, solve, quiet; /* solve: end when the running reward exceeds 475 */
-    const char *report;
 } settings;
 
 typedef struct cart_agent {
@@ -38,7 +37,6 @@ typedef struct cart_agent {
     int *pending_ranks;     /* their ranks */
     double *lengths;        /* by rank: the reward of its episode; set where `returns` is */
     int64_t left;           /* observers that take part */
-    double *rewards;        /* by episode */
     int64_t done;           /* episodes */
     double running;         /* reward */
     double seconds;
@@ -181,7 +179,6 @@ static weft_status run_episode(cart_agent *a)
     if (st)
         return st;
     a->running = share * reward + (1 - share) * a->running;
-    a->rewards[a->done] = reward;
     if (!a->set->quiet)
         printf("Episode %lld\tLast reward: %.2f\tAverage reward: %.2f\n", (long long)a->done, reward, a->running);
     fflush(stdout);
@@ -210,31 +207,26 @@ static weft_status run_episodes(cart_agent *a)
     return st;
 }
 
-static weft_status deliver(const cart_agent *a)
+static void deliver(const cart_agent *a)
 {
     const cart_settings *set = &a->set->learning;
     int64_t steps = a->done * set->steps;
-    report r;
     weft_batch_stats stats;
-    weft_status st = report_open(&r, a->set->report, a->set->quiet);
-    if (st)
-        return st;
-    report_text(&r, "mode", "select_action", a->set->batch ? "batched" : "not batched");
-    report_number(&r, "observers", "observers", 0, (double)set->world_size - 1);
-    report_number(&r, "observers_left", "at the end", 0, (double)a->left);
-    report_number(&r, "envs", "poles of each", 0, (double)set->envs);
-    report_number(&r, "episodes", is_solved(a) ? "solved in episodes" : "episodes", 0, (double)a->done);
-    report_number(&r, "steps", "steps of each", 0, (double)set->steps);
-    report_number(&r, "seconds", "seconds", 2, a->seconds);
-    report_number(&r, "us_per_step", "us a step", 0, steps ? a->seconds * 1e6 / (double)steps : 0);
-    report_number(&r, "policy_evaluations", "policy evaluations", 0, (double)cart_learner_evaluations(a->learner));
+    putchar('\n');
+    report_line("select_action", "%s", a->set->batch ? "batched" : "not batched");
+    report_line("observers", "%lld", (long long)(set->world_size - 1));
+    report_line("at the end", "%lld", (long long)a->left);
+    report_line("poles of each", "%lld", (long long)set->envs);
+    report_line(is_solved(a) ? "solved in episodes" : "episodes", "%lld", (long long)a->done);
+    report_line("steps of each", "%lld", (long long)set->steps);
+    report_line("seconds", "%.3f", a->seconds);
+    report_line("us a step", "%.1f", steps ? a->seconds * 1e6 / (double)steps : 0);
+    report_line("policy evaluations", "%lld", (long long)cart_learner_evaluations(a->learner));
     if (a->set->batch && !weft_batch_stats_read(a->agent, CART_SELECT_ACTION, &stats)) {
-        report_number(&r, "batches", NULL, 0, (double)stats.batches);
-        report_number(&r, "batch_mean", NULL, 0, stats.mean_size);
+        report_line("batches", "%llu", (unsigned long long)stats.batches);
+        report_line("calls of a batch", "%.3g", stats.mean_size);
     }
-    report_number(&r, "running", "running reward", 2, a->running);
-    report_list(&r, "rewards", a->rewards, a->done);
-    return report_close(&r);
+    report_line("running reward", "%.2f", a->running);
 }
 
 static int lead(const settings *s)
@@ -248,8 +240,7 @@ static int lead(const settings *s)
                     .pending = calloc(size, sizeof(weft_future *)),
                     .pending_ranks = calloc(size, sizeof(int)),
                     .lengths = calloc(size, sizeof(double)),
-                    .returns = calloc(size, sizeof(weft_tensor *)),
-                    .rewards = calloc((size_t)s->episodes + 1, sizeof(double))};
+                    .returns = calloc(size, sizeof(weft_tensor *))};
     int *ranks = calloc(observers, sizeof *ranks);
     weft_function function = {.name = CART_SELECT_ACTION,
                               .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
@@ -268,8 +259,7 @@ static int lead(const settings *s)
     } else {
         function.run = select_action;
     }
-    bool whole = a.learner && a.gone && a.episodes && a.pending && a.pending_ranks && a.lengths && a.returns &&
-                 a.rewards && ranks;
+    bool whole = a.learner && a.gone && a.episodes && a.pending && a.pending_ranks && a.lengths && a.returns && ranks;
     weft_status st = whole ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) /* without threads: the main thread serves calls while it waits for episodes */
         st = worker_open((weft_agent_options){.functions = &function, .function_count = 1, .no_threads = true},
@@ -277,11 +267,10 @@ static int lead(const settings *s)
     if (!st)
         st = run_episodes(&a);
     if (!st)
-        st = deliver(&a); /* meanwhile the observers wait in weft_agent_close */
+        deliver(&a); /* meanwhile the observers wait in weft_agent_close */
     int code = worker_end(a.agent, st, a.error);
     cart_learner_free(a.learner);
     free(ranks);
-    free(a.rewards);
     free(a.returns);
     free(a.lengths);
     free(a.pending_ranks);
@@ -321,8 +310,7 @@ static int parse(int argc, char **argv, settings *s, int *rank)
          "seed of weights, dropout, actions and initial states", "543"},
         {"solve", CLI_FLAG, &s->solve, 0, 0, NULL, NULL,
          "train until the running reward exceeds 475, with discount 0.99 and normalised returns", NULL},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write rewards and times to FILE as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no episodes and no table", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no episodes", NULL},
     };
     const cli program = {.program = "cartpole",
                          .purpose = "learns to balance poles: observers simulate them, one agent decides and learns",

@@ -36,7 +36,6 @@ typedef struct settings {
     int64_t trainers, epochs, batches, seed;
     double lr;
     bool synchronous, quiet;
-    const char *report;
 } settings;
 
 /* ---- The model and its batches: functions of the seed, which tests/oracle/hybrid_oracle.py computes too ---------- */
@@ -320,25 +319,26 @@ static weft_status train_everywhere(master *m)
     return st;
 }
 
-static weft_status deliver(const master *m)
+static void deliver(const master *m)
 {
     const settings *s = m->set;
     const progress *p = &m->progress;
     double seconds = progress_seconds(p), iterations = (double)(s->epochs * s->batches);
-    report r;
-    weft_status st = report_open(&r, s->report, s->quiet);
-    if (st)
-        return st;
-    report_text(&r, "embedding", "embedding", "100 x 16 on the server");
-    report_text(&r, "dense", "dense part", "16 x 8 on each trainer");
-    report_number(&r, "trainers", "trainers", 0, (double)s->trainers);
-    report_number(&r, "iterations", "iterations", 0, iterations);
-    report_number(&r, "seconds", "seconds", 2, seconds);
-    report_number(&r, "iterations_per_s", "iterations/s", 0, iterations / seconds);
-    report_number(&r, "loss", "loss", 4, p->loss);
-    report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
-    report_list(&r, "losses", m->losses, s->trainers * s->epochs); /* of trainer 0 in each epoch, of trainer 1 ... */
-    return report_close(&r);
+    putchar('\n');
+    report_line("embedding", "%s", "100 x 16 on the server");
+    report_line("dense part", "%s", "16 x 8 on each trainer");
+    report_line("trainers", "%lld", (long long)s->trainers);
+    report_line("iterations", "%.0f", iterations);
+    report_line("seconds", "%.2f", seconds);
+    report_line("iterations/s", "%.0f", iterations / seconds);
+    report_line("loss", "%.4f", p->loss);
+    report_line("loss at first", "%.4f", p->first_loss);
+    for (int64_t i = 0; i < s->epochs && s->synchronous; i++) {
+        printf("losses of epoch %lld:", (long long)i);
+        for (int64_t k = 0; k < s->trainers; k++)
+            printf(" %.8g", m->losses[k * s->epochs + i]);
+        putchar('\n');
+    }
 }
 
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
@@ -363,7 +363,7 @@ static int lead(const settings *set)
         memcpy(m.losses + i * set->epochs, weft_tensor_data(weft_future_tensor(m.trained[i], 0)),
                (size_t)set->epochs * sizeof(double));
     if (!st)
-        st = deliver(&m);
+        deliver(&m);
     for (int64_t i = 0; i < set->trainers; i++)
         weft_future_unref(m.trained[i]);
     weft_remote_module_unref(m.embedding);
@@ -399,16 +399,14 @@ int main(int argc, char **argv)
         {"epochs", CLI_INT, &s.epochs, 1, 1000000, NULL, "N", "number of epochs; each has different batches", "100"},
         {"batches", CLI_INT, &s.batches, 1, 1000000, NULL, "N", "batches per epoch", "10"},
         {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
-        {"synchronous", CLI_FLAG, &s.synchronous, 0, 0, NULL, NULL, "trainers wait for each other after each step",
-         NULL},
+        {"synchronous", CLI_FLAG, &s.synchronous, 0, 0, NULL, NULL,
+         "trainers wait for each other after each step; all losses are printed", NULL},
         {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and batches", "1"},
-        {"report", CLI_TEXT, &s.report, 0, 0, NULL, "FILE", "write the final table and all losses to FILE as JSON",
-         NULL},
-        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress", NULL},
     };
     const cli program = {.program = "ddp_rpc_hybrid",
                          .purpose = "trains a model with its embedding on a server and its dense part on each trainer",
-                         .example = "ddp_rpc_hybrid --trainers 2 --synchronous --report report.json",
+                         .example = "ddp_rpc_hybrid --trainers 2 --synchronous",
                          .options = options,
                          .count = sizeof options / sizeof *options};
     int rank, code = cli_parse(&program, argc, argv);

@@ -32,7 +32,6 @@ typedef struct settings {
     int64_t batch, piece, batches, image_size, seed; /* piece: images of a micro-batch */
     double lr;
     bool quiet;
-    const char *report;
 } settings;
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
@@ -312,27 +311,23 @@ static weft_status make_model(master *m)
     return st;
 }
 
-static weft_status deliver(const master *m)
+static void deliver(const master *m)
 {
     const settings *s = m->set;
     const progress *p = &m->progress;
     weft_stats stats;
-    report r;
     weft_agent_stats(m->agent, &stats);
-    weft_status st = report_open(&r, s->report, s->quiet);
-    if (st)
-        return st;
-    report_text(&r, "model", "model", "ResNet-50 in two stages");
-    report_number(&r, "batches", "batches", 0, (double)s->batches);
-    report_number(&r, "batch_size", "images of a batch", 0, (double)s->batch);
-    report_number(&r, "micro_batch", "of a micro-batch", 0, (double)s->piece);
-    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
-    report_number(&r, "images_per_s", "images/s", 1, (double)p->items / progress_seconds(p));
-    report_number(&r, "loss", "loss", 4, m->loss);
-    report_number(&r, "first_loss", "loss at first", 4, m->first_loss);
-    report_bytes(&r, "master_bytes_sent", "master sent", stats.bytes_sent);
-    report_bytes(&r, "master_bytes_received", "master received", stats.bytes_received);
-    return report_close(&r);
+    putchar('\n');
+    report_line("model", "%s", "ResNet-50 in two stages");
+    report_line("batches", "%lld", (long long)s->batches);
+    report_line("images of a batch", "%lld", (long long)s->batch);
+    report_line("of a micro-batch", "%lld", (long long)s->piece);
+    report_line("seconds", "%.2f", progress_seconds(p));
+    report_line("images/s", "%.1f", (double)p->items / progress_seconds(p));
+    report_line("loss", "%.4f", m->loss);
+    report_line("loss at first", "%.4f", m->first_loss);
+    report_line("master sent", "%.3f MB", (double)stats.bytes_sent / 1e6);
+    report_line("master received", "%.3f MB", (double)stats.bytes_received / 1e6);
 }
 
 static int lead(const settings *s)
@@ -345,7 +340,7 @@ static int lead(const settings *s)
     for (int64_t i = 0; i < s->batches && !st; i++)
         st = train_batch(&m, i);
     if (!st)
-        st = deliver(&m);
+        deliver(&m);
     weft_dist_optimizer_unref(m.sgd);
     for (int i = 0; i < STAGES; i++)
         weft_rref_unref(m.stages[i]);
@@ -362,8 +357,7 @@ int main(int argc, char **argv)
         {"image-size", CLI_INT, &s.image_size, 64, 1024, NULL, "N", "height and width of an image, in pixels", "128"},
         {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
         {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and images", "1"},
-        {"report", CLI_TEXT, &s.report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
-        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress", NULL},
     };
     const cli program = {.program = "pipeline_resnet50",
                          .purpose = "trains ResNet-50 in two stages on two workers, by micro-batches",

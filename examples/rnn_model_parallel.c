@@ -25,7 +25,6 @@ enum { BATCHES = 5, BATCH = 5, LENGTH = 6 }; /* of an epoch; sequences of a batc
 typedef struct settings {
     int64_t words, embedding, hidden, layers, epochs, seed;
     double dropout, lr;
-    const char *report;
     bool quiet;
 } settings;
 
@@ -219,25 +218,21 @@ static weft_status train_step(trainer *me, int64_t number)
     return st;
 }
 
-static weft_status deliver(const trainer *me)
+static void deliver(const trainer *me)
 {
     const progress *p = &me->progress;
     weft_stats stats;
-    report r;
     weft_agent_stats(me->agent, &stats);
-    weft_status st = report_open(&r, me->set->report, me->set->quiet);
-    if (st)
-        return st;
-    report_number(&r, "parameters_here", "parameters here", 0, (double)me->parameters[0]);
-    report_number(&r, "parameters_on_server", "on the server", 0, (double)me->parameters[1]);
-    report_number(&r, "iterations", "iterations", 0, (double)p->updates);
-    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
-    report_number(&r, "iterations_per_s", "iterations/s", 0, (double)p->updates / progress_seconds(p));
-    report_number(&r, "loss", "loss", 4, p->loss);
-    report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
-    report_bytes(&r, "bytes_sent", "sent", stats.bytes_sent);
-    report_bytes(&r, "bytes_received", "received", stats.bytes_received);
-    return report_close(&r);
+    putchar('\n');
+    report_line("parameters here", "%lld", (long long)me->parameters[0]);
+    report_line("on the server", "%lld", (long long)me->parameters[1]);
+    report_line("iterations", "%lld", (long long)p->updates);
+    report_line("seconds", "%.2f", progress_seconds(p));
+    report_line("iterations/s", "%.0f", (double)p->updates / progress_seconds(p));
+    report_line("loss", "%.4f", p->loss);
+    report_line("loss at first", "%.4f", p->first_loss);
+    report_line("sent", "%.3f MB", (double)stats.bytes_sent / 1e6);
+    report_line("received", "%.3f MB", (double)stats.bytes_received / 1e6);
 }
 
 static int train(const settings *s)
@@ -252,7 +247,7 @@ static int train(const settings *s)
     for (int64_t i = 0; i < s->epochs * BATCHES && !st; i++)
         st = train_step(&me, i);
     if (!st)
-        st = deliver(&me);
+        deliver(&me);
     weft_tensor_unref(me.h);
     weft_tensor_unref(me.c);
     weft_dist_optimizer_unref(me.sgd);
@@ -276,8 +271,7 @@ int main(int argc, char **argv)
          "dropout rate after the embedding, between LSTM layers, and after the LSTM", "0.5"},
         {"lr", CLI_NUMBER, &s.lr, 1e-9, 1e3, NULL, "X", "learning rate of SGD", "0.05"},
         {"seed", CLI_INT, &s.seed, 0, 9007199254740992.0, NULL, "N", "seed of weights, words and dropout", "1"},
-        {"report", CLI_TEXT, &s.report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
-        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+        {"quiet", CLI_FLAG, &s.quiet, 0, 0, NULL, NULL, "print no progress", NULL},
     };
     const cli program = {.program = "rnn_model_parallel",
                          .purpose = "trains a language model whose embedding and decoder are on another worker",

@@ -229,7 +229,7 @@ int main(int argc, char **argv)
 {
     const cli program = {.program = "rpc_parameter_server",
                          .purpose = "trains a model that is on a server, from N trainers that run it by remote calls",
-                         .example = "rpc_parameter_server --trainers 3 --epochs 5 --report report.json"};
+                         .example = "rpc_parameter_server --trainers 3 --epochs 5"};
     workload work;
     int code = workload_open(&work, program, false, argc, argv);
     if (code >= 0)

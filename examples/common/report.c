@@ -2,8 +2,8 @@
 /* report.c - how a training run goes, and how it went. */
 #include "report.h"
 
-#include <errno.h>
-#include <string.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,8 +17,6 @@ double clock_seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
-
-/* ---- Progress --------------------------------------------------------------------------------------------------- */
 
 void progress_begin(progress *p)
 {
@@ -63,76 +61,12 @@ double progress_seconds(const progress *p)
     return p->ended > p->began ? p->ended - p->began : 0;
 }
 
-/* ---- The report ------------------------------------------------------------------------------------------------- */
-
-static weft_status cannot_write(const char *path)
+void report_line(const char *name, const char *format, ...)
 {
-    fprintf(stderr, "%s cannot be written: %s\n", path, strerror(errno));
-    return WEFT_ERR_IO;
-}
-
-weft_status report_open(report *r, const char *path, bool quiet)
-{
-    *r = (report){.quiet = quiet, .path = path, .json = path ? fopen(path, "we") : NULL};
-    if (!quiet)
-        putchar('\n');
-    return path && !r->json ? cannot_write(path) : WEFT_OK;
-}
-
-static void add_key(report *r, const char *key)
-{
-    fprintf(r->json, "%s  \"%s\": ", r->count++ ? ",\n" : "{\n", key);
-}
-
-static bool has_line(const report *r, const char *name)
-{
-    if (!r->quiet && name)
-        printf("  %-20s ", name);
-    return !r->quiet && name;
-}
-
-void report_number(report *r, const char *key, const char *name, int digits, double value)
-{
-    if (has_line(r, name))
-        printf("%.*f\n", digits, value);
-    if (!r->json)
-        return;
-    add_key(r, key);
-    fprintf(r->json, "%.17g", value);
-}
-
-void report_bytes(report *r, const char *key, const char *name, uint64_t bytes)
-{
-    if (has_line(r, name))
-        printf("%.1f MB\n", (double)bytes / 1e6);
-    report_number(r, key, NULL, 0, (double)bytes);
-}
-
-void report_text(report *r, const char *key, const char *name, const char *value)
-{
-    if (has_line(r, name))
-        printf("%s\n", value);
-    if (!r->json)
-        return;
-    add_key(r, key);
-    fprintf(r->json, "\"%s\"", value);
-}
-
-void report_list(report *r, const char *key, const double *values, int64_t count)
-{
-    if (!r->json)
-        return;
-    add_key(r, key);
-    for (int64_t i = 0; i < count; i++)
-        fprintf(r->json, "%s%.17g", i ? ", " : "[", values[i]);
-    fprintf(r->json, "%s]", count ? "" : "[");
-}
-
-weft_status report_close(report *r)
-{
-    if (!r->json)
-        return WEFT_OK;
-    fprintf(r->json, "\n}\n");
-    bool bad = ferror(r->json);
-    return fclose(r->json) || bad ? cannot_write(r->path) : WEFT_OK;
+    va_list args;
+    va_start(args, format);
+    printf("  %-20s ", name);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.h - how a training run goes, and how it went: the live line; the final table, as text and as JSON. */
+/* report.h - how a training run goes, and how it went: the live line, and lines of the final table. */
 #ifndef EXAMPLES_REPORT_H
 #define EXAMPLES_REPORT_H
 
@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /* Seconds on a clock that is never set. */
 double clock_seconds(void);
@@ -36,25 +35,7 @@ void progress_add(progress *progress, int64_t steps, double loss, int64_t items)
 void progress_update(progress *progress, int64_t updates);
 double progress_seconds(const progress *progress);
 
-/* ---- The report: each value is a line of the table on standard output, and a value of the JSON file ------------- */
-
-typedef struct report {
-    bool quiet; /* no table */
-    FILE *json; /* NULL: no file */
-    const char *path;
-    int count; /* values in the file */
-} report;
-
-/* `path` NULL: no file. WEFT_ERR_IO: the file cannot be made; a line is printed. */
-WEFT_NODISCARD weft_status report_open(report *out, const char *path, bool quiet);
-/* Adds a value with its key in the file, and its name in the table; NULL: not in the table. `digits` behind the point
- * are shown in the table. */
-void report_number(report *report, const char *key, const char *name, int digits, double value);
-void report_bytes(report *report, const char *key, const char *name, uint64_t bytes);
-void report_text(report *report, const char *key, const char *name, const char *value);
-/* Adds a list to the file. */
-void report_list(report *report, const char *key, const double *values, int64_t count);
-/* WEFT_ERR_IO: the file could not be written; a line is printed. */
-WEFT_NODISCARD weft_status report_close(report *report);
+/* Prints a line of the final table: a name, and its value. */
+void report_line(const char *name, const char *format, ...) WEFT_PRINTF(2, 3);
 
 #endif

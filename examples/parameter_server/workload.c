@@ -51,8 +51,7 @@ static size_t list_options(workload *w, cli_option *out)
         {"seed", CLI_INT, &w->seed, 0, 9007199254740992.0, NULL, "N",
          "seed of weights, generated digits, order and dropout", "1"},
         {"save", CLI_TEXT, &w->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
-        {"report", CLI_TEXT, &w->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
-        {"quiet", CLI_FLAG, &w->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
+        {"quiet", CLI_FLAG, &w->quiet, 0, 0, NULL, NULL, "print no progress", NULL},
         /* Of batch_parameter_server alone: */
         {"model", CLI_CHOICE, &w->model, 0, 0, models, NULL, "the model to train; resnet50: on random images",
          "convnet"},
@@ -319,34 +318,32 @@ weft_status workload_deliver(workload *w, weft_module *model, const weft_module 
 {
     weft_stats stats;
     struct rusage usage = {0};
-    report r;
     double accuracy = -1;
     weft_agent_stats(agent, &stats);
     getrusage(RUSAGE_SELF, &usage);
     weft_status st = measure_accuracy(w, model, &accuracy, error);
     if (!st && w->save)
         st = weft_module_save(saved, w->save, error);
-    if (!st)
-        st = report_open(&r, w->report, w->quiet);
     if (st)
         return st;
-    report_text(&r, "model", "model", models[w->model]);
-    report_text(&r, "device", "device", w->device_text ? w->device_text : "cpu");
-    report_number(&r, "trainers", "trainers", 0, (double)w->trainers);
+    putchar('\n');
+    report_line("model", "%s", models[w->model]);
+    report_line("device", "%s", w->device_text ? w->device_text : "cpu");
+    report_line("trainers", "%lld", (long long)w->trainers);
     if (lost)
-        report_number(&r, "lost", "trainers that died", 0, (double)lost);
-    report_number(&r, "iterations", "iterations", 0, (double)p->updates);
-    report_number(&r, "seconds", "seconds", 2, progress_seconds(p));
-    report_number(&r, "images_per_s", "images/s", 1, (double)p->items / progress_seconds(p));
-    report_number(&r, "loss", "loss", 4, p->loss);
-    report_number(&r, "first_loss", "loss at first", 4, p->first_loss);
+        report_line("trainers that died", "%lld", (long long)lost);
+    report_line("iterations", "%lld", (long long)p->updates);
+    report_line("seconds", "%.2f", progress_seconds(p));
+    report_line("images/s", "%.1f", (double)p->items / progress_seconds(p));
+    report_line("loss", "%.4f", p->loss);
+    report_line("loss at first", "%.4f", p->first_loss);
     if (accuracy >= 0)
-        report_number(&r, "held_out_accuracy", "held-out accuracy", 4, accuracy);
+        report_line("held-out accuracy", "%.4f", accuracy);
     if (share_of_calls >= 0)
-        report_number(&r, "communication_share", "share of calls", 3, share_of_calls);
-    report_bytes(&r, "bytes_sent", "server sent", stats.bytes_sent);
-    report_bytes(&r, "bytes_received", "server received", stats.bytes_received);
-    report_bytes(&r, "bytes_copied_by_weft", "copied by weft", stats.bytes_copied);
-    report_bytes(&r, "server_peak_rss_bytes", "server's peak memory", (uint64_t)usage.ru_maxrss * 1024);
-    return report_close(&r);
+        report_line("share of calls", "%.3f", share_of_calls);
+    report_line("server sent", "%.3f MB", (double)stats.bytes_sent / 1e6);
+    report_line("server received", "%.3f MB", (double)stats.bytes_received / 1e6);
+    report_line("copied by weft", "%.3f MB", (double)stats.bytes_copied / 1e6);
+    report_line("server's peak memory", "%.3f MB", (double)(uint64_t)usage.ru_maxrss * 1024 / 1e6);
+    return WEFT_OK;
 }

@@ -24,7 +24,7 @@ typedef struct workload {
     double lr;
     weft_device device;
     bool shared, quiet; /* shared: the trainers share the images of an epoch, else each goes through all */
-    const char *data, *device_text, *save, *report;
+    const char *data, *device_text, *save;
 
     /* The data. */
     int rank;        /* 0 is the server */
@@ -54,7 +54,7 @@ weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *mod
                            weft_device device);
 /*
  * On the server, after training, while the trainers wait in weft_agent_close: measures the accuracy of `model` on
- * held-out images, saves the parameters of `saved` (--save), and writes the report. `lost` trainers died.
+ * held-out images, saves the parameters of `saved` (--save), and prints the final table. `lost` trainers died.
  * `share_of_calls` of the trainers' time, 0 to 1; < 0: unknown. WEFT_ERR_STATE: the model's scores are NaN or infinite.
  */
 WEFT_NODISCARD weft_status workload_deliver(workload *workload, weft_module *model, const weft_module *saved,

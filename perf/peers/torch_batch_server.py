@@ -117,7 +117,7 @@ def main():
         "trainers": options.trainers, "iterations": options.iterations, "seconds": seconds,
         "images_per_s": options.trainers * options.iterations * options.batch_size / seconds,
         "communication_share": sum(away for _, away in times) / sum(total for total, _ in times),
-        "server_peak_rss_bytes": peak, "torch": torch.__version__}))
+        "server_peak_mb": peak / 1e6, "torch": torch.__version__}))
     return 0
 
 

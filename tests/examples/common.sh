@@ -33,7 +33,9 @@ children() { # of a process, oldest first, in a line; proc(5): the kernel's own 
   cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$1" '{ pid = $1; sub(/.*\) /, "") } $2 == parent { print $20, pid }' |
     sort -k 1n -k 2n | awk '{ printf "%s ", $2 } END { print "" }'
 }
-value() { grep -o "\"$1\":[^,}]*" "$2" | sed 's/^[^:]*:[[:space:]]*//'; } # value KEY FILE
+value() { # value NAME FILE - of a line of the final table
+  awk -v name="$1" '{ own = substr($0, 3, 20); sub(/ *$/, "", own) } /^  / && own == name { split(substr($0, 24), words, " "); print words[1] }' "$2"
+}
 holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
 ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
   local end=$(($(now_ms) + $1)) wanted=$2 p

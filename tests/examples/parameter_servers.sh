@@ -30,7 +30,7 @@ trains_on() { # updates are made that were not made before: the lines come anywa
 case_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option
-  for option in trainers model batch-size image-size classes epochs iterations lr data seed save report quiet; do
+  for option in trainers model batch-size image-size classes epochs iterations lr data seed save quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: ' || fail "--help: expected an example"
@@ -87,32 +87,32 @@ case_data() {
 }
 
 case_trains() {
-  local r=$dir/report.json key
-  "$program" "${small[@]}" --epochs 6 --report "$r" >"$log" 2>&1 || fail "expected it to train"
-  for key in trainers iterations seconds images_per_s loss held_out_accuracy communication_share bytes_sent \
-    bytes_copied_by_weft server_peak_rss_bytes; do
-    [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
+  local r=$log key
+  "$program" "${small[@]}" --epochs 6 >"$log" 2>&1 || fail "expected it to train"
+  for key in "trainers" "iterations" "seconds" "images/s" "loss" "held-out accuracy" "share of calls" "server sent" \
+    "copied by weft" "server's peak memory"; do
+    [ -n "$(value "$key" "$r")" ] || fail "expected $key in the table"
   done
-  holds "$(value trainers "$r") == 2"
-  holds "$(value iterations "$r") == 60"
-  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
-  holds "$(value held_out_accuracy "$r") > 0.6"
-  holds "$(value communication_share "$r") > 0 && $(value communication_share "$r") < 1"
-  holds "$(value bytes_copied_by_weft "$r") == 0"
+  holds "$(value "trainers" "$r") == 2"
+  holds "$(value "iterations" "$r") == 60"
+  holds "$(value "loss" "$r") < 0.6 * $(value "loss at first" "$r")"
+  holds "$(value "held-out accuracy" "$r") > 0.6"
+  holds "$(value "share of calls" "$r") > 0 && $(value "share of calls" "$r") < 1"
+  holds "1e6 * $(value "copied by weft" "$r") == 0"
   # The model to each trainer at first; then gradients up and the model down, 1,199,882 float32 each way.
-  holds "$(value bytes_sent "$r") >= 4799528 * 2 * 61 && $(value bytes_sent "$r") < 1.01 * 4799528 * 2 * 61"
-  holds "$(value bytes_received "$r") >= 4799528 * 2 * 60 && $(value bytes_received "$r") < 1.01 * 4799528 * 2 * 60"
+  holds "1e6 * $(value "server sent" "$r") >= 4799528 * 2 * 61 && 1e6 * $(value "server sent" "$r") < 1.01 * 4799528 * 2 * 61"
+  holds "1e6 * $(value "server received" "$r") >= 4799528 * 2 * 60 && 1e6 * $(value "server received" "$r") < 1.01 * 4799528 * 2 * 60"
   says 'held-out accuracy' || fail "expected a table"
 }
 case_resnet() {
-  local r=$dir/report.json
-  "$program" --trainers 2 --model resnet50 --iterations 2 --batch-size 2 --image-size 32 --report "$r" --quiet \
+  local r=$log
+  "$program" --trainers 2 --model resnet50 --iterations 2 --batch-size 2 --image-size 32 --quiet \
     >"$log" 2>&1 || fail "expected it to train"
-  holds "$(value iterations "$r") == 2"
-  [ -z "$(value held_out_accuracy "$r")" ] || fail "expected no accuracy"
-  holds "$(value bytes_copied_by_weft "$r") == 0"
+  holds "$(value "iterations" "$r") == 2"
+  [ -z "$(value "held-out accuracy" "$r")" ] || fail "expected no accuracy"
+  holds "1e6 * $(value "copied by weft" "$r") == 0"
   # Model, momentum, accumulator and one landing set per trainer, 94.28 MB each, and 100 MB; sanitizers need more.
-  grep -qE '__(asan|tsan)_init' "$program" || holds "$(value server_peak_rss_bytes "$r") < 5 * 94278008 + 100e6"
+  grep -qE '__(asan|tsan)_init' "$program" || holds "1e6 * $(value "server's peak memory" "$r") < 5 * 94278008 + 100e6"
 }
 
 join() { # join RANK LOG OPTIONS... - one worker of a world of 3
@@ -128,17 +128,17 @@ by_hand() { # three workers on a free port
   join 2 "$dir/log2" "$@"
 }
 case_by_hand() {
-  by_hand --iterations 10 --report "$dir/report.json"
+  by_hand --iterations 10
   local p
   for p in "${pids[@]}"; do
     code_of "$p"
     [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log1" "$dir/log2")"
   done
-  holds "$(value trainers "$dir/report.json") == 2"
+  holds "$(value "trainers" "$log") == 2"
 }
 case_bad_gradients() { # rank 2 sends what does not fit; the server and rank 1 go on
   port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
-  join 0 "$log" --iterations 10 --report "$dir/report.json"
+  join 0 "$log" --iterations 10
   join 1 "$dir/log1" --iterations 10
   RANK=2 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$stray" >"$dir/log2" 2>&1 &
   pids+=($!)
@@ -147,8 +147,8 @@ case_bad_gradients() { # rank 2 sends what does not fit; the server and rank 1 g
     code_of "$p"
     [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log1" "$dir/log2")"
   done
-  holds "$(value iterations "$dir/report.json") == 10"
-  holds "$(value loss "$dir/report.json") < $(value first_loss "$dir/report.json")"
+  holds "$(value "iterations" "$log") == 10"
+  holds "$(value "loss" "$log") < $(value "loss at first" "$log")"
 }
 
 case_trainer_killed() {
@@ -188,7 +188,7 @@ case_server_killed() {
 case_rpc_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"
   local option
-  for option in trainers batch-size epochs iterations lr data seed save report quiet; do
+  for option in trainers batch-size epochs iterations lr data seed save quiet; do
     says "^  --$option" || fail "--help: expected --$option"
   done
   says '^example: rpc_parameter_server' || fail "--help: expected an example"
@@ -200,10 +200,10 @@ case_rpc_usage() {
 diverges() { # diverges WORDS OPTIONS... - the job ends with 1, and a worker says why
   local words=$1 code=0
   shift
-  "$program" "${small[@]}" --lr 1000 --quiet --report "$dir/report.json" "$@" >"$log" 2>&1 || code=$?
+  "$program" "${small[@]}" --lr 1000 --quiet "$@" >"$log" 2>&1 || code=$?
   [ $code = 1 ] || fail "$*: expected exit code 1, found $code"
   says "$words" || fail "$*: expected a worker to say '$words'"
-  [ ! -e "$dir/report.json" ] || fail "$*: expected no report"
+  [ -z "$(value loss "$log")" ] || fail "$*: expected no table"
 }
 case_diverges() {
   diverges 'trainer [12]: the loss of trainer [12] is \(nan\|infinite\) in iteration [0-9]* of 10, with --lr 1000' --iterations 10
@@ -212,29 +212,29 @@ case_diverges() {
   diverges "the \(trained model's scores of held-out images are not finite\|loss of trainer\)" --iterations 2
 }
 case_rpc_killed_others_finish() {
-  local r=$dir/report.json each=300 # long after the first line, which comes after 2 s
+  local r=$log each=300 # long after the first line, which comes after 2 s
   ! grep -q '__tsan_init' "$program" || each=70
-  OMP_NUM_THREADS=1 start --trainers 3 --iterations $each --held-out 200 --report "$r"
+  OMP_NUM_THREADS=1 start --trainers 3 --iterations $each --held-out 200
   kill -KILL "${trainers[1]}"
   ends_within 300000 0 "$job" "${trainers[@]}"
   says 'server: trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
-  holds "$(value iterations "$r") >= 2 * $each && $(value iterations "$r") < 3 * $each" # those of two, and some of the third's
-  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
-  holds "$(value held_out_accuracy "$r") > 0.6"
+  holds "$(value "iterations" "$r") >= 2 * $each && $(value "iterations" "$r") < 3 * $each" # those of two, and some of the third's
+  holds "$(value "loss" "$r") < 0.6 * $(value "loss at first" "$r")"
+  holds "$(value "held-out accuracy" "$r") > 0.6"
 }
 case_rpc_trains() {
-  local r=$dir/report.json key
-  "$program" "${small[@]}" --epochs 4 --report "$r" --save "$dir/model" >"$log" 2>&1 || fail "expected it to train"
-  for key in trainers iterations seconds images_per_s loss held_out_accuracy bytes_sent; do
-    [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
+  local r=$log key
+  "$program" "${small[@]}" --epochs 4 --save "$dir/model" >"$log" 2>&1 || fail "expected it to train"
+  for key in "trainers" "iterations" "seconds" "images/s" "loss" "held-out accuracy" "server sent"; do
+    [ -n "$(value "$key" "$r")" ] || fail "expected $key in the table"
   done
-  holds "$(value trainers "$r") == 2"
-  holds "$(value iterations "$r") == 160" # each trainer goes through all 640 images
-  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
-  holds "$(value held_out_accuracy "$r") > 0.6"
+  holds "$(value "trainers" "$r") == 2"
+  holds "$(value "iterations" "$r") == 160" # each trainer goes through all 640 images
+  holds "$(value "loss" "$r") < 0.6 * $(value "loss at first" "$r")"
+  holds "$(value "held-out accuracy" "$r") > 0.6"
   # Images there, scores back, their gradient there: (32 * 784 + 2 * 32 * 10) float32 an iteration; no parameter.
-  holds "$(value bytes_received "$r") >= 160 * 101632 && $(value bytes_received "$r") < 1.1 * 160 * 101632"
-  holds "$(value bytes_sent "$r") >= 160 * 1280 && $(value bytes_sent "$r") < 2 * 160 * 1280"
+  holds "1e6 * $(value "server received" "$r") >= 160 * 101632 && 1e6 * $(value "server received" "$r") < 1.1 * 160 * 101632"
+  holds "1e6 * $(value "server sent" "$r") >= 160 * 1280 && 1e6 * $(value "server sent" "$r") < 2 * 160 * 1280"
   [ "$(stat -c %s "$dir/model")" -gt 4799528 ] || fail "expected the server's model to be saved"
   says 'held-out accuracy' || fail "expected a table"
 }
