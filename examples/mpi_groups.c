@@ -1,64 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_groups.c - groups of weft in an MPI program: each operation by weft, and by weft with MPI as its carrier.
+ * mpi_groups.c - groups of weft in an MPI program. Each process averages a tensor over all processes in two ways: by
+ * weft, and by weft with MPI as its carrier.
  *
  *   mpirun -n 2 --bind-to none mpi_groups
  *
  * Each process gets its rank from MPI. Process 0 runs weft's store. Functions of the program (weft/bootstrap.h) carry
  * its addresses, port and secret to the others with MPI_Bcast. Two groups contain all processes. weft carries the
- * operations of one group; it hands those of the other to MPI (mpi_groups/mpi_carrier.h), on a communicator of its
- * own. All operations of both groups are started before any is waited for. Their results must have the same bits, also
- * for every type and reduction. --help lists the options.
+ * operations of one group; it hands those of the other to MPI (mpi_groups/mpi_carrier.h), on a communicator of its own.
  *
- * The second group calls MPI from a thread of weft, while the main thread calls MPI too. So the program needs
- * MPI_THREAD_MULTIPLE, and ends if MPI does not provide it. A process that fails calls MPI_Abort, because other
- * processes may wait for it in MPI forever. Failures of the program's own MPI calls have the same effect:
- * MPI_COMM_WORLD keeps its default error handler, MPI_ERRORS_ARE_FATAL.
+ * The second group calls MPI from a thread of weft, while the main thread may call MPI too. So the program needs
+ * MPI_THREAD_MULTIPLE. A process that fails calls MPI_Abort, because other processes may wait for it in MPI forever.
  */
 #include <weft/weft.h>
 
-#include "common/cli.h"             /* options */
 #include "mpi_groups/mpi_carrier.h" /* a group's operations carried by MPI */
 
 #include <stdio.h>
-#include <string.h>
 
-#define TYPED_COUNT 13 /* elements of a tensor of each type */
-
-enum { BY_WEFT, CARRIED, WAYS };
-
-/* One operation, in both ways. */
-typedef struct trial {
-    weft_tensor *in, *out[WAYS];
-    weft_future *futures[2 * WAYS]; /* "send and recv" has two; NULL: none */
-    bool equal;
-} trial;
-
-enum { BARRIER, ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, GATHER, SCATTER, ALL_TO_ALL, AROUND, TRIALS };
-
-/* Tensors have one part, or one part for each process. */
-static const struct {
-    const char *name;
-    bool in_place; /* the output initially has the input */
-    bool parts_in, parts_out;
-} operations[TRIALS] = {
-    [BARRIER] = {"barrier", false, false, false},     [ALLREDUCE] = {"allreduce", true, false, false},
-    [REDUCE] = {"reduce", true, false, false},        [BROADCAST] = {"broadcast", true, false, false},
-    [ALLGATHER] = {"allgather", false, false, true},  [REDUCE_SCATTER] = {"reduce_scatter", false, true, false},
-    [GATHER] = {"gather", false, false, true},        [SCATTER] = {"scatter", false, true, false},
-    [ALL_TO_ALL] = {"all_to_all", false, true, true}, [AROUND] = {"send and recv", false, false, false}};
+enum { BY_WEFT, CARRIED, WAYS, COUNT = 1 << 20 };
 
 typedef struct program {
-    int64_t bytes, repeats;
     int rank, size;
     weft_agent *agent;
     weft_group *groups[WAYS];
     mpi_carrier *carrier;
-    trial trials[TRIALS];
-    int combinations, unequal; /* combinations of type and reduction: compared; with different bits */
 } program;
-
-/* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /* How the other processes learn where process 0 is: one MPI_Bcast, which both functions of weft/bootstrap.h are. */
 static weft_status publish(const char *key, const void *record, size_t size, void *comm)
@@ -97,203 +64,27 @@ static weft_status leave(program *p)
     return st;
 }
 
-/* Whether `here` is true on every process. */
-static bool everywhere(bool here)
+/* Both ways are in flight at once. */
+static weft_status average(program *p)
 {
-    int all = here;
-    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all;
-}
-
-/* ---- Each operation --------------------------------------------------------------------------------------------- */
-
-static weft_status prepare(program *p, int which)
-{
-    trial *t = &p->trials[which];
-    int64_t part = p->bytes / (int64_t)sizeof(float);
-    int64_t count_in = operations[which].parts_in ? part * p->size : part;
-    int64_t count_out = operations[which].parts_out ? part * p->size : part;
-    *t = (trial){.in = weft_tensor_empty(WEFT_SHAPE(count_in), WEFT_DTYPE_FLOAT32)};
-    float *values = t->in ? weft_tensor_data(t->in) : NULL;
-    for (int64_t i = 0; values && i < count_in; i++)
-        values[i] = (float)((p->rank * 31 + i * 7 + which) % 8); /* sums of these values are exact */
-    for (int way = 0; way < WAYS; way++) {
-        t->out[way] = operations[which].in_place ? weft_tensor_clone(t->in)
-                                                 : weft_tensor_zeros(WEFT_SHAPE(count_out), WEFT_DTYPE_FLOAT32);
-        if (!values || !t->out[way])
-            return WEFT_ERR_MEMORY;
-    }
-    return WEFT_OK;
-}
-
-/*
- * Each member sends to the next one and receives from the previous one. The first member receives before it sends: a
- * carrier runs one after the other, so all would wait in their sends.
- */
-static weft_status start_around(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
-{
-    size_t size = weft_group_size(group), me = (size_t)weft_group_index(group);
-    size_t next = (me + 1) % size, before = (me + size - 1) % size;
-    weft_status st = me ? WEFT_OK : weft_group_recv_async(group, out, before, 0, &futures[0]);
-    if (!st)
-        st = weft_group_send_async(group, in, next, 0, &futures[1]);
-    if (!st && me)
-        st = weft_group_recv_async(group, out, before, 0, &futures[0]);
-    return st;
-}
-
-/* The root, if there is one, is the last process. */
-static weft_status start(weft_group *group, int which, weft_tensor *in, weft_tensor *out, weft_future **futures)
-{
-    size_t root = weft_group_size(group) - 1;
-    switch (which) {
-    case BARRIER:
-        return weft_group_barrier_async(group, 0, futures);
-    case ALLREDUCE:
-        return weft_group_allreduce_async(group, out, WEFT_OP_SUM, 0, futures);
-    case REDUCE:
-        return weft_group_reduce_async(group, out, WEFT_OP_SUM, root, 0, futures);
-    case BROADCAST:
-        return weft_group_broadcast_async(group, out, root, 0, futures);
-    case ALLGATHER:
-        return weft_group_allgather_async(group, in, out, 0, futures);
-    case REDUCE_SCATTER:
-        return weft_group_reduce_scatter_async(group, in, out, WEFT_OP_SUM, 0, futures);
-    case GATHER:
-        return weft_group_gather_async(group, in, out, root, 0, futures);
-    case SCATTER:
-        return weft_group_scatter_async(group, in, out, root, 0, futures);
-    case ALL_TO_ALL:
-        return weft_group_all_to_all_async(group, in, out, 0, futures);
-    default:
-        return start_around(group, in, out, futures);
-    }
-}
-
-static bool alike(const weft_tensor *a, const weft_tensor *b)
-{
-    return weft_tensor_nbytes(a) == weft_tensor_nbytes(b) &&
-           memcmp(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a)) == 0;
-}
-
-static weft_status finish(trial *t)
-{
+    weft_tensor *x[WAYS] = {NULL};
+    weft_future *futures[WAYS] = {NULL};
     weft_status st = WEFT_OK;
-    for (int i = 0; i < 2 * WAYS; i++) {
-        if (t->futures[i] && !st)
-            st = weft_future_wait(t->futures[i], WEFT_FOREVER);
-        weft_future_unref(t->futures[i]);
+    for (int way = 0; way < WAYS && !st; way++) {
+        x[way] = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, p->rank);
+        st = x[way] ? weft_group_allreduce_async(p->groups[way], x[way], WEFT_OP_AVG, 0, &futures[way])
+                    : WEFT_ERR_MEMORY;
     }
-    t->equal = !st && everywhere(alike(t->out[BY_WEFT], t->out[CARRIED]));
-    weft_tensor_unref(t->in);
-    for (int way = 0; way < WAYS; way++)
-        weft_tensor_unref(t->out[way]);
-    return st;
-}
-
-/* All operations in both ways, at the same time. */
-static weft_status compare(program *p)
-{
-    weft_status st = WEFT_OK;
-    for (int i = 0; i < TRIALS && !st; i++)
-        st = prepare(p, i);
-    for (int i = 0; i < TRIALS && !st; i++)
-        for (int way = 0; way < WAYS && !st; way++)
-            st = start(p->groups[way], i, p->trials[i].in, p->trials[i].out[way], &p->trials[i].futures[2 * way]);
-    for (int i = 0; i < TRIALS && !st; i++)
-        st = finish(&p->trials[i]);
-    return st;
-}
-
-/* ---- Every type, every reduction -------------------------------------------------------------------------------- */
-
-/* Whether weft has the reduction for the type, and MPI has the type. */
-static bool there_is(weft_dtype dtype, weft_op how)
-{
-    bool is_complex = dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128;
-    bool is_float = dtype == WEFT_DTYPE_FLOAT32 || dtype == WEFT_DTYPE_FLOAT64;
-    if (dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16)
-        return false;
-    if (how == WEFT_OP_AVG)
-        return is_float || is_complex;
-    return how == WEFT_OP_SUM || how == WEFT_OP_PROD || !is_complex;
-}
-
-/* Ones and twos (for bool also zeros): sums and products of a few of them are exact in every type. */
-static weft_tensor *typed(const program *p, weft_dtype dtype)
-{
-    float values[2 * TYPED_COUNT];
-    bool is_complex = dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128;
-    for (int i = 0; i < 2 * TYPED_COUNT; i++)
-        values[i] = (float)((p->rank + i * 3) % 4 / 2 + (dtype == WEFT_DTYPE_BOOL ? 0 : 1));
-    weft_tensor *plain =
-        weft_tensor_copy_of(WEFT_SHAPE(TYPED_COUNT), is_complex ? WEFT_DTYPE_COMPLEX64 : WEFT_DTYPE_FLOAT32, values);
-    weft_tensor *out = plain ? weft_tensor_to(plain, dtype) : NULL;
-    weft_tensor_unref(plain);
-    return out;
-}
-
-static weft_status compare_type(program *p, weft_dtype dtype, weft_op how)
-{
-    weft_tensor *x[WAYS] = {typed(p, dtype), typed(p, dtype)};
-    weft_future *futures[WAYS] = {NULL, NULL};
-    weft_status st = x[BY_WEFT] && x[CARRIED] ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (int way = 0; way < WAYS && !st; way++)
-        st = weft_group_allreduce_async(p->groups[way], x[way], how, 0, &futures[way]);
     if (!st)
         st = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);
-    p->combinations++;
-    p->unequal += !st && !everywhere(alike(x[BY_WEFT], x[CARRIED]));
+    if (!st && p->rank == 0)
+        printf("the mean rank of %d processes is %g by weft, %g by MPI\n", p->size,
+               weft_tensor_get_f64(x[BY_WEFT], COUNT - 1), weft_tensor_get_f64(x[CARRIED], COUNT - 1));
     for (int way = 0; way < WAYS; way++) {
         weft_future_unref(futures[way]);
         weft_tensor_unref(x[way]);
     }
     return st;
-}
-
-static weft_status compare_types(program *p)
-{
-    weft_status st = WEFT_OK;
-    for (weft_dtype dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128 && !st; dtype++)
-        for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD && !st; how++)
-            if (there_is(dtype, how))
-                st = compare_type(p, dtype, how);
-    return st;
-}
-
-/* ---- The program ------------------------------------------------------------------------------------------------ */
-
-/* WEFT_ERR_STATE: results differ. */
-static weft_status conclude(const program *p)
-{
-    char name[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length;
-    bool equal = p->unequal == 0;
-    MPI_Get_library_version(name, &length);
-    name[strcspn(name, ",\n")] = 0;
-    if (p->rank == 0)
-        printf("%d processes, %s, %lld bytes a part\n\n  operation        equal\n", p->size, name, (long long)p->bytes);
-    for (int i = 0; i < TRIALS; i++) {
-        equal = equal && p->trials[i].equal;
-        if (p->rank == 0) /* a barrier has no result */
-            printf("  %-15s  %s\n", operations[i].name, i == BARRIER ? "-" : p->trials[i].equal ? "yes" : "NO");
-    }
-    if (p->rank == 0)
-        printf("\n  %d of %d combinations of type and reduction are equal\n", p->combinations - p->unequal,
-               p->combinations);
-    return equal ? WEFT_OK : WEFT_ERR_STATE;
-}
-
-static weft_status run(program *p)
-{
-    weft_status st = join(p);
-    for (int64_t i = 0; i < p->repeats && !st; i++)
-        st = compare(p);
-    if (!st)
-        st = compare_types(p);
-    if (!st)
-        st = conclude(p);
-    return st ? st : leave(p);
 }
 
 /* Prints the reason, and ends all processes. */
@@ -309,40 +100,26 @@ static int end_early(const program *p, weft_status st)
     return code;
 }
 
-/* Runs between MPI_Init_thread and MPI_Finalize. */
-static int work(const cli *line, program *p, int threads)
-{
-    MPI_Comm_rank(MPI_COMM_WORLD, &p->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &p->size);
-    if (p->size < 2)
-        return cli_error(line, "one process alone has no group: start it as 'mpirun -n 2 %s'", line->program);
-    if (threads < MPI_THREAD_MULTIPLE)
-        return cli_error(line,
-                         "this MPI gives thread level %d, and %d (MPI_THREAD_MULTIPLE) is needed: weft calls it "
-                         "on a thread of its own",
-                         threads, MPI_THREAD_MULTIPLE);
-    weft_status st = run(p);
-    return st ? end_early(p, st) : 0;
-}
-
 int main(int argc, char **argv)
 {
-    program p = {.bytes = 65536, .repeats = 20};
-    const cli_option options[] = {
-        {"bytes", CLI_INT, &p.bytes, 4, 1 << 28, NULL, "N", "bytes of one process's part of a tensor", "65536"},
-        {"repeats", CLI_INT, &p.repeats, 1, 1000000, NULL, "N", "repetitions of all operations", "20"},
-    };
-    const cli line = {.program = "mpi_groups",
-                      .purpose = "runs each group operation with weft, and with weft and MPI as its carrier",
-                      .example = "mpirun -n 2 --bind-to none mpi_groups --bytes 1000000",
-                      .options = options,
-                      .count = sizeof options / sizeof *options};
-    int threads = MPI_THREAD_SINGLE, code = cli_parse(&line, argc, argv);
-    if (code >= 0)
-        return code;
+    program p = {0};
+    int threads = MPI_THREAD_SINGLE, code = 2;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads))
         return 1; /* MPI has printed the reason */
-    code = work(&line, &p, threads);
+    MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &p.size);
+    if (p.size < 2) {
+        fprintf(stderr, "mpi_groups: one process alone has no group: start it as 'mpirun -n 2 mpi_groups'\n");
+    } else if (threads < MPI_THREAD_MULTIPLE) {
+        fprintf(stderr, "mpi_groups: this MPI lacks MPI_THREAD_MULTIPLE: weft calls it on a thread of its own\n");
+    } else {
+        weft_status st = join(&p);
+        if (!st)
+            st = average(&p);
+        if (!st)
+            st = leave(&p);
+        code = st ? end_early(&p, st) : 0;
+    }
     MPI_Finalize();
-    return cli_flush(line.program, code);
+    return code;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mpi_groups.sh - runs the program under mpirun: mpi_groups.sh PROGRAM CASE MPIRUN. Exits 77 where there is no mpirun that starts anything.
+# mpi_groups.sh - runs the example, or mpi_operations, under mpirun: mpi_groups.sh PROGRAM CASE MPIRUN. Exits 77 where there is no mpirun that starts anything.
 set -uo pipefail
 program=$1 case=$2 mpirun=$3
 source "$(dirname "$0")/common.sh"
@@ -18,25 +18,20 @@ export WEFT_DEATH_MS=20000 # a machine that has other work makes nobody dead
 agree() { # agree PROCESSES OPTIONS... - both ways have the same results, and the table says so
   local n=$1
   shift
-  timeout -s KILL 60 "${starter[@]}" "$@" -n "$n" "$program" --repeats 3 >"$log" 2>&1 || fail "expected both ways to agree"
+  timeout -s KILL 60 "${starter[@]}" "$@" -n "$n" "$program" >"$log" 2>&1 || fail "expected both ways to agree"
   says "^$n processes, " && says '  40 of 40 combinations' || fail "expected a table"
   [ "$(grep -c '  yes$' "$log")" = 9 ] || fail "expected nine operations to be equal"
 }
 
-case_usage() {
-  "$program" --help >"$log" || fail "--help: expected exit code 0"
-  local option
-  for option in bytes repeats; do
-    says "^  --$option" || fail "--help: expected --$option"
-  done
-  says '^example: mpirun -n 2' || fail "--help: expected an example"
-  refuses "\-\-bytes is '1'" --bytes 1
+case_example() {
   refuses "start it as 'mpirun -n 2 mpi_groups'" # MPI begins without a launcher, with one process
+  timeout -s KILL 60 "${starter[@]}" "${tcp[@]}" -n 3 "$program" >"$log" 2>&1 || fail "expected it to run"
+  says '^the mean rank of 3 processes is 1 by weft, 1 by MPI$' || fail "expected both results"
 }
 case_two() { agree 2 "${tcp[@]}"; }
 case_three() { agree 3; }
 case_killed() {
-  "${starter[@]}" -n 3 "$program" --repeats 1000000 --bytes 64 >"$log" 2>&1 &
+  "${starter[@]}" -n 3 "$program" 1000000 >"$log" 2>&1 &
   local job=$! workers
   pids+=("$job")
   within 300 eval '[ "$(children "$job" | wc -w)" -ge 3 ]' || fail "expected three processes"
