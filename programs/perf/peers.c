@@ -74,7 +74,7 @@ static bool start(peers *p, int which, int workers)
     return session_open(&p->running[which], which == TORCH ? torch : which == GLOO ? gloo : mpi);
 }
 
-/* Executes an order: starts the program if it does not run with so many workers. */
+/* Executes an order. Starts the program, unless it runs with this number of workers. */
 static bool ask(peers *p, const order *o, series *out)
 {
     char line[128], *at = p->out, *end;

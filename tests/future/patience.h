@@ -27,7 +27,7 @@ static inline weft_status await_future(weft_future *future)
     return status;
 }
 
-/* Needs cmocka.h. */
+/* Needs cmocka. */
 #define assert_comes(condition)                                                                                        \
     do {                                                                                                               \
         uint64_t patience_ends = wfi_deadline(&wfi_clock_real, atomic_load(&patience_ms));                             \
