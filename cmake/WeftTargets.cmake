@@ -219,7 +219,7 @@ function(weft_test_program name)
   weft_test_compiled(${name})
   target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,${weft_tested_static},${weft_tested}>
     weft_flags weft_test_flags)
-  if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
+  if(WEFT_GPU_ONLY) # tools/gpu/CMakeLists.txt has cmocka; tools/gpu has sodium.h
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   else()
     target_link_libraries(${name} PRIVATE cmocka)

@@ -5,9 +5,9 @@
  * are killed while calls to them are in progress: every call must end, and no result may have a wrong byte.
  */
 #include "common/measure.h"
+#include "common/workers.h"
 
 #include "cli.h"
-#include "workers.h"
 
 #include <signal.h>
 #include <spawn.h>

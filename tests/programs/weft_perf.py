@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """weft_perf.py PROGRAM - runs weft-perf small, and checks what it prints: the form and the sanity of results, not their speed.
-weft_perf.py PROGRAM PEERS - checks the memory that an agent and its peers take.
 
 Two processes over loopback, sides that are killed, wrong options, comparisons, and peers that are missing or faked.
 """
@@ -544,19 +543,7 @@ def check_busy():
     assert re.search(r", load [0-9.]+, others used \d+ %: busy, do not quote\n$", done.stdout), done
 
 
-def check_memory(peers):
-    """The aims of docs/performance.md: KiB of an agent, of an idle peer and of one with a bulk lane, descriptors of a peer."""
-    found = json.loads(run("--fabric", "tcp", "--only", "memory", "--idle-peers", peers, "--json").stdout)["results"]
-    for what, most in (("agent", 10240), ("idle peer", 64), ("peer with a bulk lane", 256), ("idle peer, descriptors", 2)):
-        value = find(found, "memory", what)["p50"]
-        print(f"{what}: {value:.1f}, at most {most}")
-        assert value <= most, (what, value)
-
-
 def main():
-    if sys.argv[2:]:
-        check_memory(sys.argv[2])
-        return
     with tempfile.TemporaryDirectory() as folder:
         check_misuse()
         stalled = start_stalled()

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.h - the job of fabric_faults: rank 0 calls, the others are processes of this program that only serve.
+ * workers.h - the job of a benchmark: rank 0 measures, the others are processes of this program that only serve.
  */
-#ifndef FAULTS_WORKERS_H
-#define FAULTS_WORKERS_H
+#ifndef PERF_WORKERS_H
+#define PERF_WORKERS_H
 
-#include <weft/rpc.h>
-#include <weft/job.h>
+#include <weft/weft.h>
 
 typedef struct workers {
     weft_job *job;
