@@ -64,32 +64,22 @@ case_four_workers() { forms 4 --num-episode 3; }
 case_many_poles() { forms 3 --num-episode 2 --steps 120 --envs 5 --hidden 33; }
 
 case_by_hand() { # three workers that nobody of us started
-  local rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
-  for rank in 0 1 2; do
-    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --num-episode 2 \
-      >"$dir/log$rank" 2>&1 &
-    pids+=($!)
-  done
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir"/log?)"
-  done
+  by_hand 3 "$program" --num-episode 2
+  all_end_well
   train "$dir/spawned" "$program" --num-episode 2 --world-size 3
-  same_rewards "$dir/log0" "$dir/spawned"
+  same_rewards "$log" "$dir/spawned"
 }
 
 strays() { # strays WORDS HOW PROGRAM OPTIONS... - rank 2 of three goes wrong that way: the agent ends with these words, and nobody stays
-  local words=$1 how=$2 rank p port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  local words=$1 how=$2 port
   shift 2
   pids=()
-  for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >"$dir/log$rank" 2>&1 &
-    pids+=($!)
-  done
-  RANK=2 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$stray" "$how" >"$dir/log2" 2>&1 &
-  pids+=($!)
+  port=$(some_port)
+  join 0 3 "$port" "$@"
+  join 1 3 "$port" "$@"
+  join 2 3 "$port" "$stray" "$how"
   ends_within 20000 1 "${pids[@]}"
-  grep -q "observer 2 fails: .*$words" "$dir/log0" || fail "$how: expected '$words' of the agent: $(cat "$dir"/log?)"
+  says "observer 2 fails: .*$words" || fail "$how: expected '$words' of the agent: $(cat "$log"*)"
 }
 case_stray() { # an observer that lives, and fails
   local mode

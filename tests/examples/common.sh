@@ -36,6 +36,30 @@ children() { # of a process, oldest first, in a line; proc(5): the kernel's own 
 value() { # value NAME FILE - of a line of the final table
   awk -v name="$1" '{ own = substr($0, 3, 20); sub(/ *$/, "", own) } /^  / && own == name { split(substr($0, 24), words, " "); print words[1] }' "$2"
 }
+join() { # join RANK SIZE PORT PROGRAM OPTIONS... - a worker of a job, in the background; its output is in $log (rank 0) or $log$RANK
+  local rank=$1 size=$2 port=$3
+  shift 3
+  RANK=$rank WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >"$log${rank#0}" 2>&1 &
+  pids+=($!)
+}
+some_port() { # nobody listens there, and the system gives it to nobody by itself
+  local port
+  while port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)); (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+  echo "$port"
+}
+by_hand() { # by_hand SIZE PROGRAM OPTIONS... - a job, all of whose workers we start
+  local size=$1 rank port
+  shift
+  port=$(some_port)
+  for ((rank = 0; rank < size; rank++)); do join $rank "$size" "$port" "$@"; done
+}
+all_end_well() {
+  local p
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$log"*)"
+  done
+}
 holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
 ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
   local end=$(($(now_ms) + $1)) wanted=$2 p

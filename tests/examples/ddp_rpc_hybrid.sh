@@ -72,17 +72,9 @@ case_same_losses_1() { same_losses 1; }
 case_same_losses_2() { same_losses 2; }
 case_same_losses_4() { same_losses 4; }
 case_by_hand() {
-  local port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)) rank p
-  for rank in 0 1 2 3; do
-    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --epochs 5 \
-      --synchronous >"$dir/log$rank" 2>&1 &
-    pids+=($!)
-  done
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir"/log?)"
-  done
-  holds "$(value "iterations" "$dir/log0") == 50"
+  by_hand 4 "$program" --epochs 5 --synchronous
+  all_end_well
+  holds "$(value "iterations" "$log") == 50"
 }
 case_diverges() {
   local code=0

@@ -6,35 +6,30 @@ source "$(dirname "$0")/common.sh"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 answer='the sum of 1000000 numbers is 499999500000'
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 case "$case" in
 alone)
   env -u RANK timeout 60 "$program" >"$log" 2>&1 || fail "exit code $?"
   [ "$(cat "$log")" = "rank 1: $answer" ] || fail "it prints something else"
   ;;
 launched)
-  port=$(free_port)
-  for rank in 0 1 2 3; do
-    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$program" >"$log.$rank" 2>&1 &
-    pids+=($!)
-  done
-  for p in "${pids[@]}"; do wait "$p" || { cat "$log".* >"$log"; fail "exit code $?"; }; done
+  by_hand 4 timeout 60 "$program"
+  all_end_well
   for rank in 1 2 3; do
-    grep -q "^rank $rank: $answer\$" "$log.$rank" || fail "rank $rank prints something else"
+    grep -q "^rank $rank: $answer\$" "$log$rank" || fail "rank $rank prints something else"
   done
-  [ ! -s "$log.0" ] || fail "rank 0 prints something"
+  [ ! -s "$log" ] || fail "rank 0 prints something"
   ;;
 slurm_port) # two nodes, says Slurm: MASTER_PORT alone is enough, because Slurm knows the first node
-  port=$(free_port)
+  port=$(some_port)
   for rank in 0 1; do
     env -u RANK -u WORLD_SIZE -u MASTER_ADDR SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 \
       SLURM_STEP_NUM_NODES=2 SLURM_NODEID=$rank SLURM_STEP_NODELIST=localhost,weft-no-such-node MASTER_PORT="$port" WEFT_INSECURE=1 \
-      WEFT_LOG=info timeout 60 "$program" >"$log.$rank" 2>&1 &
+      WEFT_LOG=info timeout 60 "$program" >"$log${rank#0}" 2>&1 &
     pids+=($!)
   done
-  for p in "${pids[@]}"; do wait "$p" || { cat "$log".* >"$log"; fail "exit code $?"; }; done
-  grep -q "^rank 1: $answer\$" "$log.1" || fail "rank 1 prints something else"
-  grep -q "WEFT_INSECURE is set: any process that reaches the ports of this job's 2 nodes" "$log.0" || fail "Slurm was not asked"
+  all_end_well
+  grep -q "^rank 1: $answer\$" "${log}1" || fail "rank 1 prints something else"
+  grep -q "WEFT_INSECURE is set: any process that reaches the ports of this job's 2 nodes" "$log" || fail "Slurm was not asked"
   ;;
 mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
   command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" && grep -q "^WEFT_PMIX:BOOL=ON" "$3" || exit 77

@@ -115,38 +115,18 @@ case_resnet() {
   grep -qE '__(asan|tsan)_init' "$program" || holds "1e6 * $(value "server's peak memory" "$r") < 5 * 94278008 + 100e6"
 }
 
-join() { # join RANK LOG OPTIONS... - one worker of a world of 3
-  local rank=$1 to=$2
-  shift 2
-  RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --digits 640 "$@" >"$to" 2>&1 &
-  pids+=($!)
-}
-by_hand() { # three workers on a free port
-  port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
-  join 0 "$log" "$@"
-  join 1 "$dir/log1" "$@"
-  join 2 "$dir/log2" "$@"
-}
 case_by_hand() {
-  by_hand --iterations 10
-  local p
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log1" "$dir/log2")"
-  done
+  by_hand 3 "$program" --digits 640 --iterations 10
+  all_end_well
   holds "$(value "trainers" "$log") == 2"
 }
 case_bad_gradients() { # rank 2 sends what does not fit; the server and rank 1 go on
-  port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
-  join 0 "$log" --iterations 10
-  join 1 "$dir/log1" --iterations 10
-  RANK=2 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$stray" >"$dir/log2" 2>&1 &
-  pids+=($!)
-  local p
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log1" "$dir/log2")"
-  done
+  local port
+  port=$(some_port)
+  join 0 3 "$port" "$program" --digits 640 --iterations 10
+  join 1 3 "$port" "$program" --digits 640 --iterations 10
+  join 2 3 "$port" "$stray"
+  all_end_well
   holds "$(value "iterations" "$log") == 10"
   holds "$(value "loss" "$log") < $(value "loss at first" "$log")"
 }
@@ -178,12 +158,12 @@ case_server_killed() {
   kill -KILL "$job"
   ends_within 20000 137 "$job" "${trainers[@]}"
   pids=()
-  by_hand --iterations 100000
+  by_hand 3 "$program" --digits 640 --iterations 100000
   within 300 says 'update [1-9]' || fail "expected training to begin"
   kill -KILL "${pids[0]}"
   ends_within 20000 1 "${pids[1]}" "${pids[2]}"
-  grep -q 'rank 0 is gone' "$dir/log1" || fail "expected trainer 1 to say so: $(cat "$dir/log1")"
-  grep -q 'rank 0 is gone' "$dir/log2" || fail "expected trainer 2 to say so: $(cat "$dir/log2")"
+  grep -q 'rank 0 is gone' "${log}1" || fail "expected trainer 1 to say so: $(cat "${log}1")"
+  grep -q 'rank 0 is gone' "${log}2" || fail "expected trainer 2 to say so: $(cat "${log}2")"
 }
 case_rpc_usage() {
   "$program" --help >"$log" || fail "--help: expected exit code 0"

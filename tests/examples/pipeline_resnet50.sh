@@ -47,19 +47,12 @@ case_trains() {
 }
 # Activations of the cut, 512 x 8 x 8 numbers of each image and as many in their gradients, do not go through the master.
 case_by_hand() {
-  local port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)) r=$dir/log0 images=$((4 * 5 * 3 * 64 * 64 * 4)) rank p
-  for rank in 0 1 2; do
-    RANK=$rank WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" --batches 4 --micro-batch 5 \
-      "${small[@]}" >"$dir/log$rank" 2>&1 &
-    pids+=($!)
-  done
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir"/log?)"
-  done
-  holds "$(value "batches" "$r") == 4"
-  holds "1e6 * $(value "master sent" "$r") < $images + $images / 2" # the images, and scores' gradients
-  holds "1e6 * $(value "master received" "$r") < $((4 * 5 * 512 * 8 * 8 * 4)) / 2"
+  local images=$((4 * 5 * 3 * 64 * 64 * 4))
+  by_hand 3 "$program" --batches 4 --micro-batch 5 "${small[@]}"
+  all_end_well
+  holds "$(value "batches" "$log") == 4"
+  holds "1e6 * $(value "master sent" "$log") < $images + $images / 2" # the images, and scores' gradients
+  holds "1e6 * $(value "master received" "$log") < $((4 * 5 * 512 * 8 * 8 * 4)) / 2"
 }
 case_diverges() {
   local code=0

@@ -43,17 +43,9 @@ case_trains() {
   holds "$(value "loss" "$r") < 0.5 * $(value "loss at first" "$r")"
 }
 case_by_hand() {
-  local port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)) rank p
-  for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" \
-      >"$dir/log$rank" 2>&1 &
-    pids+=($!)
-  done
-  for p in "${pids[@]}"; do
-    code_of "$p"
-    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log0" "$dir/log1")"
-  done
-  holds "$(value "iterations" "$dir/log0") == 50"
+  by_hand 2 "$program"
+  all_end_well
+  holds "$(value "iterations" "$log") == 50"
 }
 case_server_killed() {
   start

@@ -15,8 +15,8 @@ begin() { # begin OPTIONS... - a farm in the background, until a tenth of its ta
   workers=($(children "$job"))
   pids+=("${workers[@]}")
 }
-by_hand() { # the farmer of a job of at most four workers
-  export WORLD_SIZE=5 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+farmer() { # the farmer of a job of at most four workers
+  export WORLD_SIZE=5 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(some_port)
   RANK=0 "$program" >"$log" 2>&1 &
   job=$!
   pids+=("$job")
@@ -45,7 +45,7 @@ case_alone() {
 }
 case_late() { # workers join while the job runs, also with the rank of one that was killed
   local n first
-  by_hand
+  farmer
   worker "$dir/first"
   first=$pid
   within 300 says '^\[# ' || fail "expected the first worker to do tasks"
@@ -58,7 +58,7 @@ case_late() { # workers join while the job runs, also with the rank of one that 
   for n in second log3 log4 log5; do [ ! -s "$dir/$n" ] || fail "expected a worker to say nothing: $(cat "$dir/$n")"; done
 }
 case_left() { # a worker that is asked to leaves with exit code 0, and no task fails
-  by_hand
+  farmer
   worker "$dir/first"
   local first=$pid
   worker "$dir/second"
@@ -85,7 +85,7 @@ case_all_killed() {
 }
 case_stopped() { # a stopped worker is declared dead and its tasks are done again; continued, it finds that it is out
   export WEFT_DEATH_MS=3000
-  by_hand
+  farmer
   worker "$dir/first"
   local first=$pid
   worker "$dir/second"
