@@ -8,6 +8,7 @@
 #include "base/mutex.h"
 #include "base/utf8.h"
 #include "unit.h"
+#include "prng.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -229,12 +230,13 @@ static void errors_survive_the_wire_and_truncation_does_not(void **state)
 static void random_bytes_never_break_the_error_reader(void **state)
 {
     uint8_t bytes[64];
-    unsigned seed = 1, round;
+    uint64_t random = 1;
+    unsigned round;
     size_t i;
     for (round = 0; round < 20000; round++) {
         wfi_reader reader;
         for (i = 0; i < sizeof bytes; i++)
-            bytes[i] = (uint8_t)(rand_r(&seed) % 4 == 0 ? rand_r(&seed) : 0);
+            bytes[i] = prng_below(&random, 4) ? 0 : (uint8_t)prng_next(&random);
         wfi_reader_init(&reader, bytes, round % sizeof bytes);
         weft_error_unref(wfi_error_read(&reader));
     }

@@ -7,6 +7,7 @@
  */
 #include "gpu.h"
 
+#include "../prng.h"
 #include "sim/context.h"
 #include "emulated_kernel.h"
 
@@ -41,7 +42,7 @@ static struct launcher {
     const gpu_kernel *kernel;
     const void *args;
     uint64_t random;
-} launcher = {.random = 88172645463325252u};
+} launcher;
 
 static gpu_kernel *kernels;
 uint64_t emulated_block_number; /* counts blocks of all launches: shared memory is poisoned once in each */
@@ -62,17 +63,12 @@ const gpu_kernel *gpu_kernel_find(const char *name)
 
 void gpu_launch_seed(uint64_t seed)
 {
-    launcher.random = seed * 2 + 1;
+    launcher.random = seed;
 }
 
 static unsigned draw(unsigned end)
 {
-    uint64_t x = launcher.random;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    launcher.random = x;
-    return (unsigned)((x >> 11) % end);
+    return (unsigned)prng_below(&launcher.random, end);
 }
 
 static void shuffle(unsigned *order, unsigned count)

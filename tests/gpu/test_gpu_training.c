@@ -10,6 +10,7 @@
 #include "unit.h"
 
 #include "emulated/emulated.h"
+#include "prng.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -403,7 +404,7 @@ static int print_bits(void)
         for (int step = 0; step < 3; step++) {
             uint64_t one;
             memcpy(&one, &losses[step], sizeof(one));
-            bits = (bits ^ one) * UINT64_C(0x9e3779b97f4a7c15);
+            bits = prng_mix(bits ^ one);
         }
     }
     printf("%016llx\n", (unsigned long long)bits);

@@ -2,6 +2,7 @@
 /* host_rings_test.c - a peer that writes nonsense into the shared memory of a lane loses the lane, and nothing else. */
 #include "host/host.h"
 #include "ofi/ofi_node.h"
+#include "prng.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -153,7 +154,7 @@ static void bits_of_lanes_that_do_not_exist_are_ignored(void **state)
     for (int round = 0; round < 20; round++) {
         for (uint32_t slot = 0; slot < WFI_HOST_LANES_MAX; slot++)
             wfi_host_door_signal(door, slot);
-        atomic_store(&door->page->armed, (uint32_t)random());
+        atomic_store(&door->page->armed, (uint32_t)prng_mix((uint64_t)round));
         ofi_step(&w->a, &w->b);
     }
     assert_int_equal(w->bad.closed + w->bad_at_b->closed, 0);
@@ -197,7 +198,7 @@ static void random_damage_never_reaches_beyond_the_lane(void **state)
 {
     enum { ROUNDS = 300 };
     wire *w = wire_up();
-    srandom(7);
+    uint64_t random = 7;
     for (int round = 0; round < ROUNDS; round++) {
         static ofi_job jobs[16];
         static uint8_t in[8][4096], out[4096];
@@ -210,11 +211,13 @@ static void random_damage_never_reaches_beyond_the_lane(void **state)
         }
         for (int step = 0; step < 20; step++) {
             uint32_t *words = (uint32_t *)(void *)segment_of(&link);
-            size_t head = sizeof(wfi_host_ring) * 2 / 4, at = (size_t)random() % (step % 2 ? head : head + 8192);
-            __atomic_store_n(&words[at], step % 3 ? (uint32_t)random() % 40000 : (uint32_t)random(), __ATOMIC_RELAXED);
+            size_t head = sizeof(wfi_host_ring) * 2 / 4,
+                   at = (size_t)prng_below(&random, step % 2 ? head : head + 8192);
+            __atomic_store_n(&words[at], (uint32_t)(step % 3 ? prng_below(&random, 40000) : prng_next(&random)),
+                             __ATOMIC_RELAXED);
             wfi_host_door_signal(&link.lane->peer.door, link.lane->peer.slot);
-            (void)!ofi_ops()->inject(link.lane, out, (size_t)random() % 200 + 1);
-            (void)!ofi_ops()->inject(other->lane, out, (size_t)random() % 200 + 1);
+            (void)!ofi_ops()->inject(link.lane, out, (size_t)prng_below(&random, 200) + 1);
+            (void)!ofi_ops()->inject(other->lane, out, (size_t)prng_below(&random, 200) + 1);
             ofi_step(&w->a, &w->b);
         }
         ofi_hang_up(&link);

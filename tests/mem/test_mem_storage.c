@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "unit.h"
+#include "prng.h"
 
 static wfi_storage *host(size_t size)
 {
@@ -139,12 +140,11 @@ static void a_writer_waits_for_readers(void **state)
 
 static void *churn(void *arg)
 {
-    unsigned seed = (unsigned)(uintptr_t)arg;
+    uint64_t random = (uintptr_t)arg;
     for (int i = 0; i < 300; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        size_t size = (seed >> 8) % ((size_t)1 << 20) + 1;
+        size_t size = (size_t)prng_below(&random, 1 << 20) + 1;
         wfi_storage *storage = host(size);
-        memset(wfi_storage_data(storage), (int)seed, size < 64 ? size : 64);
+        memset(wfi_storage_data(storage), i, size < 64 ? size : 64);
         wfi_storage_unref(storage);
     }
     return NULL;

@@ -2,6 +2,7 @@
 /* rdm_strangers_test.c - forged frames: from processes without a lane, and from a peer that breaks the rules. */
 #include "lanes.h"
 #include "rdm/rdm_stranger.h"
+#include "prng.h"
 
 #include <stdlib.h>
 
@@ -62,15 +63,15 @@ static void bytes_that_are_no_frames_are_discarded(void **state)
 {
     scene *s = *state;
     uint8_t bytes[4000];
-    srandom(3);
+    uint64_t random = 3;
     for (int i = 0; i < 300; i++) {
-        size_t size = 1 + (size_t)random() % sizeof bytes;
+        size_t size = 1 + (size_t)prng_below(&random, sizeof bytes);
         for (size_t j = 0; j < size; j++)
-            bytes[j] = (uint8_t)random();
+            bytes[j] = (uint8_t)prng_next(&random);
         if (i % 2) { /* a head that is right, except for one byte */
             const wfrdm_head head = {.kind = (uint8_t)(1 + i % 9), .size = (uint16_t)(size % 900), .to = (uint64_t)i};
             wfrdm_head_write(&head, bytes);
-            bytes[random() % WFRDM_HEAD_BYTES] ^= (uint8_t)(1 + random() % 255);
+            bytes[prng_below(&random, WFRDM_HEAD_BYTES)] ^= (uint8_t)(1 + prng_below(&random, 255));
             size = WFRDM_HEAD_BYTES + size % 900;
         }
         stranger_say_bytes(&s->stranger, &s->b, bytes, size);
