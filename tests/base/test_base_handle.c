@@ -3,6 +3,7 @@
  * test_base_handle.c - a use of an ended object and a second release end the process with one sentence on stderr and abort(), for
  * each kind of object. Each misuse runs in a child process.
  */
+#include "children.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
@@ -29,30 +30,20 @@ typedef struct misuse {
 /* What `run` writes to stderr, without lines of the log. Returns how the child ended. */
 static int in_child(void (*run)(void), char *text, size_t room)
 {
-    int ends[2], status;
     size_t size = 0;
-    MUST(pipe(ends) == 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0) {
+    child one = child_fork("misuse");
+    if (!one.pid) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         signal(SIGABRT, SIG_DFL);
-        alarm(60);
-        dup2(ends[1], STDERR_FILENO);
-        close(ends[0]);
-        close(ends[1]);
+        dup2(one.line, STDERR_FILENO);
         weft_logging_set_level(WEFT_LOG_ERROR);
         run();
         _exit(0);
     }
-    close(ends[1]);
-    for (ssize_t got; (got = read(ends[0], text + size, room - 1 - size)) > 0;)
+    for (ssize_t got; (got = read(one.line, text + size, room - 1 - size)) > 0;)
         size += (size_t)got;
-    close(ends[0]);
     text[size] = '\0';
-    MUST(waitpid(pid, &status, 0) == pid);
-    return status;
+    return child_end(&one);
 }
 
 static void must_abort(const misuse *m)
@@ -147,19 +138,19 @@ static void future_wait(void)
     (void)!weft_future_wait(future, 0);
 }
 
-static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
+static weft_status pass_on(weft_future *parent, weft_future *next, void *arg)
 {
     (void)arg;
     (void)parent;
-    return weft_future_complete(child, NULL, NULL);
+    return weft_future_complete(next, NULL, NULL);
 }
 
 static void future_of_then(void) /* embedded in a larger block */
 {
-    weft_future *parent = weft_future_create(NULL), *child = weft_future_then(parent, pass_on, NULL, NULL);
+    weft_future *parent = weft_future_create(NULL), *next = weft_future_then(parent, pass_on, NULL, NULL);
     weft_future_unref(parent);
-    weft_future_unref(child);
-    (void)weft_future_payload(child);
+    weft_future_unref(next);
+    (void)weft_future_payload(next);
 }
 
 static void future_of_all(void)
@@ -512,9 +503,9 @@ static void call_parent_finished(void)
 static void tape_parent_closed(void)
 {
     weft_tape *parent = weft_tape_open(NULL);
-    weft_tape *child = weft_tape_open(&(weft_tape_options){.parent = parent});
+    weft_tape *inner = weft_tape_open(&(weft_tape_options){.parent = parent});
     weft_tape_close(parent);
-    weft_tape_close(child);
+    weft_tape_close(inner);
 }
 
 static void close_group_twice(weft_agent *agent, void *arg)

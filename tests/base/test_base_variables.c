@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_base_variables.c - misspelt variables of weft are warned about, once; and the version of the library. */
+#include "children.h"
 #include "rpc/must.h"
 #include "unit.h"
 
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct kept {
@@ -30,30 +30,23 @@ static void keep(weft_log_level level, const char *line, void *arg)
 /* What a process with these settings warns about when it opens a job, twice. */
 static kept warned(const char *const *settings)
 {
-    int ends[2], status;
     kept result = {.lines = 0};
-    MUST(pipe(ends) == 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0) {
-        kept mine = {.lines = 0};
-        alarm(60);
+    child one = child_fork(*settings);
+    if (!one.pid) {
         for (size_t i = 0; settings[i]; i++)
             putenv((char *)settings[i]);
         weft_logging_set_level(WEFT_LOG_WARN);
-        weft_logging_set_sink(keep, &mine);
+        weft_logging_set_sink(keep, &result);
         for (int i = 0; i < 2; i++) {
             weft_job *job = NULL;
             if (!weft_job_open(NULL, &job, NULL))
                 MUST_OK(weft_job_close(job, 1000, NULL));
         }
-        _exit(write(ends[1], &mine, sizeof mine) != sizeof mine);
+        child_tell(&result, sizeof result);
+        _exit(0);
     }
-    close(ends[1]);
-    MUST(read(ends[0], &result, sizeof result) == sizeof result);
-    close(ends[0]);
-    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    child_receive(&one, &result, sizeof result);
+    child_must_end_well(&one, 1);
     return result;
 }
 

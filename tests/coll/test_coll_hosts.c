@@ -7,13 +7,12 @@
  * This program is its own workers, as test_coll_shared.c.
  */
 #include "coll/coll.h"
-#include "rpc/children.h"
+#include "children.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MEMBERS = 6, WARM = 6, DEATH_MS = 10000, ROUNDS = 8 };
@@ -35,11 +34,10 @@ static bool move_to(int host)
 
 static bool can_move(void)
 {
-    int status;
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(move_to(1) ? 0 : 1);
-    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+    child one = child_fork("moves");
+    if (!one.pid)
+        _exit(!move_to(1));
+    return child_end(&one) == 0;
 }
 
 /* ---- What the workers share ------------------------------------------------------------------------------------------ */

@@ -8,14 +8,13 @@
  * test_coll_shared [NAME]: only the tests of that name, which may have *.
  */
 #include "coll/coll.h"
-#include "rpc/children.h"
+#include "children.h"
 #include "prng.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char fabrics[] = "host,tcp";
@@ -635,14 +634,12 @@ static int run_forks(void)
 {
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all");
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0) {
+    child forked = child_fork("forked");
+    if (!forked.pid) {
         weft_group_close(group);
-        _exit(weft_group_size(NULL) == 0 ? 0 : 1);
+        _exit(weft_group_size(NULL) != 0);
     }
-    int status;
-    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    child_must_end_well(&forked, 1);
     for (int i = 0; i < WARM; i++)
         MUST_OK(weft_group_barrier(group, 40000));
     weft_group_close(group);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_emulated_gpu.c - the emulated GPU notices the faults that it promises to notice (emulated.h), and orders work as
  * CUDA does. Skips on a real GPU. */
+#include "children.h"
 #include "emulated.h"
 #include "faults.h"
 #include "mem/cuda.h"
@@ -82,15 +83,13 @@ static emulated_counts counts(void)
 static void the_host_cannot_touch_device_memory(void **state)
 {
     uint64_t at = take(COUNT);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
+    child one = child_fork("touches device memory");
+    if (!one.pid) {
         signal(SIGSEGV, SIG_DFL);
         *(volatile int64_t *)at = 1;
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
+    int status = child_end(&one);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
     give(at);
 }
@@ -191,17 +190,15 @@ static void a_missing_barrier_is_noticed(void **state)
 static void threads_at_different_barriers_end_the_process(void **state)
 {
     uint64_t at = take(1);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
+    child one = child_fork("two barriers");
+    if (!one.pid) {
         signal(SIGABRT, SIG_DFL);
         (void)!freopen("/dev/null", "w", stderr);
         (void)start("weft_faults_two_barriers", (faults_args){.to = (int64_t *)at}, 32, NULL);
         (void)read_one(at, 0);
         _exit(0);
     }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
+    int status = child_end(&one);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     give(at);
 }
@@ -382,26 +379,20 @@ static void an_early_event_does_not_order(void **state)
 /* Work that nothing waits for: the race is reported when the process ends. */
 static void the_end_of_the_process_reports_races(void **state)
 {
-    int fds[2];
     char text[512] = "";
-    fflush(NULL);
-    assert_int_equal(pipe(fds), 0);
-    pid_t child = fork();
-    if (child == 0) {
+    child one = child_fork("races");
+    if (!one.pid) {
         crew c = begin_crew();
         (void)gpu.fault();
-        dup2(fds[1], STDERR_FILENO);
+        dup2(one.line, STDERR_FILENO);
         fill(c.to, 0, COUNT, 1, c.streams[0]);
         fill(c.to, 0, COUNT, 2, c.streams[1]);
         exit(0);
     }
-    int status = 0;
-    close(fds[1]);
-    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(read(one.line, text, sizeof(text) - 1) > 0);
+    int status = child_end(&one);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    assert_true(read(fds[0], text, sizeof(text) - 1) > 0);
     assert_non_null(strstr(text, "emulated GPU: a race on the 800 bytes at 0x"));
-    close(fds[0]);
 }
 
 /* Work of the legacy stream runs after the earlier work of a blocking stream, and before its later work. */

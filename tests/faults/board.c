@@ -7,45 +7,14 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#define BOARD_FD "FAULTS_BOARD"
 #define BOOK_AT ((sizeof(faults_board) + 4095) / 4096 * 4096)
 
 faults_board *board;
 
-static void board_map(int fd, size_t bytes)
+void board_begin(size_t book_bytes)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        perror("the board");
-        exit(1);
-    }
-    board = at;
-}
-
-/* A file without a name: nothing of it is left behind. Its descriptor goes to every worker. */
-void board_make(size_t book_bytes)
-{
-    char text[48];
-    int fd = memfd_create("faults-board", 0);
-    if (fd < 0 || ftruncate(fd, (off_t)(BOOK_AT + book_bytes)) != 0) {
-        perror("the board");
-        exit(1);
-    }
-    snprintf(text, sizeof text, "%d %zu", fd, BOOK_AT + book_bytes);
-    setenv(BOARD_FD, text, 1);
-    board_map(fd, BOOK_AT + book_bytes);
-}
-
-void board_find(void)
-{
-    const char *text = getenv(BOARD_FD);
-    char *end = NULL;
-    int fd = text ? (int)strtol(text, &end, 10) : -1;
-    board_map(fd, end ? strtoul(end, NULL, 10) : 0);
+    board = child_memory(BOOK_AT + book_bytes);
 }
 
 void *board_book(void)

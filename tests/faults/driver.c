@@ -16,7 +16,6 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,11 +97,10 @@ static void start_worker(driver *d, int rank)
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(life_text, sizeof life_text, "%u", life);
     atomic_store(&board->seats[rank].stage, STAGE_NONE);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid > 0) {
-        d->pids[life] = pid;
-        weather_adopt(&d->weather, rank, pid, life);
+    child worker = child_fork("worker");
+    if (worker.pid) {
+        d->pids[life] = worker.pid;
+        weather_adopt(&d->weather, rank, worker, life);
         return;
     }
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -110,8 +108,7 @@ static void start_worker(driver *d, int rank)
         dup2(fd, 2);
     if (d->weather.hosts)
         enter_host(d->weather.hosts, rank);
-    execl("/proc/self/exe", program->name, "--worker", rank_text, life_text, (char *)NULL);
-    _exit(127);
+    child_become((const char *const[]){program->name, "--worker", rank_text, life_text, NULL});
 }
 
 static void print_tail(const driver *d, uint32_t life)
@@ -155,11 +152,10 @@ static void reap(driver *d)
     int status;
     for (int rank = 0; rank < board->size; rank++) {
         faults_process *p = &d->weather.seats[rank];
-        if (!p->pid || waitpid(p->pid, &status, WNOHANG) != p->pid)
+        if (!p->worker.pid || !child_has_ended(&p->worker, &status))
             continue;
         judge_end(d, p, rank, status);
         atomic_store(&board->lives[p->life].over, true);
-        p->pid = 0;
         p->restart_at = now_ms() + chance_below(RESTART_MOST_MS);
     }
 }
@@ -167,7 +163,7 @@ static void reap(driver *d)
 static void replace(driver *d)
 {
     for (int rank = 1; rank < board->size && !d->ending; rank++)
-        if (!d->weather.seats[rank].pid && now_ms() >= d->weather.seats[rank].restart_at)
+        if (!d->weather.seats[rank].worker.pid && now_ms() >= d->weather.seats[rank].restart_at)
             start_worker(d, rank);
 }
 
@@ -186,7 +182,7 @@ static void publish_group(driver *d)
     bool same = true;
     for (int rank = 0; rank < board->size; rank++) {
         const faults_process *p = &d->weather.seats[rank];
-        lives[rank] = p->pid && !p->killed && is_at(d, rank, STAGE_ON) ? p->life : 0;
+        lives[rank] = p->worker.pid && !p->killed && is_at(d, rank, STAGE_ON) ? p->life : 0;
         same = same && lives[rank] == atomic_load(&board->group_lives[rank]);
     }
     if (same)
@@ -203,14 +199,14 @@ static void tick(driver *d)
     bool quiet = weather_is_calm(&d->weather);
     for (int rank = 0; rank < board->size; rank++) {
         unsigned long beats = atomic_load(&board->seats[rank].beats);
-        quiet = quiet && (!d->weather.seats[rank].pid || beats >= d->beats[rank] + BEATS_LEAST);
+        quiet = quiet && (!d->weather.seats[rank].worker.pid || beats >= d->beats[rank] + BEATS_LEAST);
         d->beats[rank] = beats;
     }
     d->tick_ms = now_ms();
     if (quiet)
         atomic_fetch_add(&board->quiet, 1);
     for (int rank = 0; rank < board->size; rank++)
-        if (d->weather.seats[rank].pid)
+        if (d->weather.seats[rank].worker.pid)
             board_check_waits(rank);
 }
 
@@ -276,7 +272,7 @@ typedef bool (*condition)(const driver *d, int stage);
 static bool all_at(const driver *d, int stage)
 {
     for (int rank = 0; rank < board->size; rank++)
-        if (d->weather.seats[rank].pid && !is_at(d, rank, (faults_stage)stage))
+        if (d->weather.seats[rank].worker.pid && !is_at(d, rank, (faults_stage)stage))
             return false;
     return true;
 }
@@ -284,7 +280,7 @@ static bool all_at(const driver *d, int stage)
 static bool all_gone(const driver *d, int stage)
 {
     for (int rank = 0; rank < board->size; rank++)
-        if (d->weather.seats[rank].pid)
+        if (d->weather.seats[rank].worker.pid)
             return false;
     return true;
 }
@@ -296,7 +292,7 @@ static void show_late(driver *d, const char *what)
     sleep_ms(2000);
     for (int rank = 0; rank < board->size; rank++) {
         const faults_process *p = &d->weather.seats[rank];
-        if (!p->pid)
+        if (!p->worker.pid)
             continue;
         printf("seat %d, life %u: stage %d, %d under way\n", rank, p->life, atomic_load(&board->seats[rank].stage),
                atomic_load(&board->seats[rank].under_way));
@@ -371,7 +367,7 @@ static void raise_all(driver *d, unsigned job)
     d->ends_ms = now_ms() + (uint64_t)d->seconds * 1000 / d->jobs;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         plan_next(d, all[i]);
-    while (now_ms() < d->ends_ms && d->weather.seats[0].pid) {
+    while (now_ms() < d->ends_ms && d->weather.seats[0].worker.pid) {
         turn(d);
         raise_faults(d, &kills, weather_kill);
         raise_faults(d, &stops, weather_stop);
@@ -379,9 +375,9 @@ static void raise_all(driver *d, unsigned job)
         raise_faults(d, &cuts, weather_cut);
         raise_faults(d, &leaves, weather_leave);
         if (!early && now_ms() - began > (d->ends_ms - began) / 3)
-            early = rss_of(d->weather.seats[0].pid);
+            early = rss_of(d->weather.seats[0].worker.pid);
     }
-    unsigned long late = rss_of(d->weather.seats[0].pid);
+    unsigned long late = rss_of(d->weather.seats[0].worker.pid);
     if (early && late > early + d->rss_grown)
         d->rss_grown = late - early;
     if (early > d->rss_early)
@@ -443,7 +439,7 @@ static void run_job(driver *d, unsigned job)
     raise_all(d, job);
     weather_clear(&d->weather);
     d->ending = true;
-    if (job % 3 == 0 || !d->weather.seats[0].pid)
+    if (job % 3 == 0 || !d->weather.seats[0].worker.pid)
         end_with_the_store(d);
     else
         end_well(d);
@@ -625,7 +621,7 @@ int faults_main(const faults_program *p, int argc, char **argv)
     MUST(p->kind_count <= KINDS_MOST);
     if (argc == 4 && strcmp(argv[1], "--worker") == 0)
         return work_in_seat(p, atoi(argv[2]), (uint32_t)strtoul(argv[3], NULL, 10));
-    board_make(p->book_bytes);
+    board_begin(p->book_bytes);
     if (!read_options(&d, argc, argv)) {
         bool help = argc == 2 && strcmp(argv[1], "--help") == 0;
         fprintf(help ? stdout : stderr, usage, p->name, p->about, p->workers);

@@ -14,11 +14,12 @@
 #ifndef TESTS_FAULTS_FAULTS_H
 #define TESTS_FAULTS_FAULTS_H
 
+#include "children.h"
+
 #include <weft/weft.h>
 
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/types.h>
 
 #define SEATS_MOST 8
 #define LIVES_MAX 8192
@@ -108,9 +109,8 @@ typedef struct faults_board {
 } faults_board;
 extern faults_board *board;
 
-/* Makes the board, and the program's own shared memory of `book_bytes` behind it, all zero. */
-void board_make(size_t book_bytes);
-void board_find(void);  /* in a worker */
+/* In the driver and in each worker. Behind the board is the program's own shared memory of `book_bytes`. All is zero at first. */
+void board_begin(size_t book_bytes);
 void *board_book(void); /* the program's own shared memory */
 void board_new_job(int port);
 unsigned board_faults(void); /* of all kinds */
@@ -170,7 +170,7 @@ void sleep_ms(uint64_t ms);
 /* ---- weather.c: what the driver does to the workers -------------------------------------------------------------- */
 
 typedef struct faults_process {
-    pid_t pid; /* 0: nobody is in the seat */
+    child worker; /* pid 0: nobody is in the seat */
     uint32_t life;
     bool killed;         /* by the driver */
     bool leaving;        /* asked to */
@@ -199,9 +199,9 @@ typedef struct faults_weather {
 
 void weather_begin(faults_weather *w);
 void weather_end(faults_weather *w);
-void weather_adopt(faults_weather *w, int rank, pid_t pid, uint32_t life); /* a process took the seat */
-void weather_turn(faults_weather *w);                                      /* goes on with what is under way */
-void weather_clear(faults_weather *w);                                     /* ends all of it */
+void weather_adopt(faults_weather *w, int rank, child worker, uint32_t life); /* a process took the seat */
+void weather_turn(faults_weather *w);                                         /* goes on with what is under way */
+void weather_clear(faults_weather *w);                                        /* ends all of it */
 bool weather_is_calm(const faults_weather *w);
 /* These choose whom; false if there is nobody. */
 bool weather_kill(faults_weather *w);

@@ -23,9 +23,7 @@
 #include "prng.h"
 
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Bytes of malloc that a survivor may have more at the end, whatever the number of deaths: histograms, spare frames, lanes. */
@@ -36,14 +34,12 @@
 #define GROWTH_DIRTY_KB 4096                 /* heaps of several threads */
 #define GROWTH_DESCRIPTORS (2 * (SEATS - 1)) /* lanes for large transfers come and go */
 
-extern char **environ;
-
 typedef struct job {
     weft_agent *agent;
     kill_options options;
     int count, stops;
     uint64_t chance;
-    pid_t pids[SEATS];
+    child workers[SEATS];     /* workers[0] is this process */
     double faults_ms[2];      /* until all had ended: killed, stopped */
     kill_footprint before[2]; /* at the first weighing, after so many deaths: */
     int weighed_at;
@@ -64,8 +60,8 @@ static void start_worker(job *j, int rank)
     snprintf(rank_text, sizeof rank_text, "%d", rank);
     snprintf(port_text, sizeof port_text, "%d", j->options.port);
     snprintf(bound_text, sizeof bound_text, "%d", j->options.bound_ms);
-    char *argv[] = {"kills", "--serve", rank_text, port_text, bound_text, j->options.elastic ? "1" : "0", NULL};
-    MUST(posix_spawn(&j->pids[rank], "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+    j->workers[rank] = child_exec("worker", (const char *const[]){"kills", "--serve", rank_text, port_text, bound_text,
+                                                                  j->options.elastic ? "1" : "0", NULL});
 }
 
 static void await_member(job *j, int rank, uint32_t not_this)
@@ -122,13 +118,6 @@ static void must_be_clean(job *j, int alive)
     }
 }
 
-static void stop_until_dead(job *j, int victim)
-{
-    int status;
-    MUST(kill(j->pids[victim], SIGSTOP) == 0);
-    MUST(waitpid(j->pids[victim], &status, WUNTRACED) == j->pids[victim] && WIFSTOPPED(status));
-}
-
 /* On a busy machine others may have been taken for dead besides, and come again. */
 static void await_news_of_death(int dead_before)
 {
@@ -141,7 +130,7 @@ static void await_news_of_death(int dead_before)
 
 static void one_round(job *j, int round)
 {
-    int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM), status;
+    int victim = FIRST_VICTIM + (int)chance_below(j, SEATS - FIRST_VICTIM);
     bool stops = round % 100 == 7;
     if (stops) /* not while it opens its agent */
         MUST(kill_await(&counters.held, 2 * (SEATS - FIRST_VICTIM)));
@@ -149,19 +138,16 @@ static void one_round(job *j, int round)
     int dead = atomic_load(&counters.dead);
     kill_mess *mess = kill_mess_begin(j->agent, victim, (unsigned)chance_below(j, 32));
     usleep((useconds_t)chance_below(j, 3) * (useconds_t)chance_below(j, 5000));
-    if (stops)
-        stop_until_dead(j, victim);
-    else
-        MUST(kill(j->pids[victim], SIGKILL) == 0);
+    child_signal(&j->workers[victim], stops ? SIGSTOP : SIGKILL);
     double took = kill_mess_end(mess);
     if (took > j->faults_ms[stops])
         j->faults_ms[stops] = took;
     await_news_of_death(dead);
     if (stops) {
         j->stops++;
-        MUST(kill(j->pids[victim], SIGCONT) == 0);
+        child_signal(&j->workers[victim], SIGCONT);
     } else {
-        MUST(waitpid(j->pids[victim], &status, 0) == j->pids[victim] && WIFSIGNALED(status));
+        child_kill(&j->workers[victim]);
         start_worker(j, victim);
     }
     must_be_clean(j, SEATS - FIRST_VICTIM);
@@ -220,23 +206,21 @@ static void must_not_have_grown(job *j, int deaths)
 
 static void end_job(job *j)
 {
-    int status;
     for (int rank = SEATS - 1; rank > 0; rank--) {
         weft_status st = weft_rpc_sync(j->agent, weft_to_rank(rank), "quit", WEFT_NO_VALUES, NULL, NULL);
         MUST(st == WEFT_OK || (st == WEFT_ERR_PEER_LEFT && rank >= FIRST_VICTIM)); /* these stop at once */
     }
-    for (int rank = SEATS - 1; rank >= FIRST_VICTIM; rank--)
-        MUST(waitpid(j->pids[rank], &status, 0) == j->pids[rank] && status == 0);
+    child_must_end_well(j->workers + FIRST_VICTIM, SEATS - FIRST_VICTIM);
     MUST(kill_await(&counters.held, 0));
     MUST_OK(weft_agent_close(j->agent));
-    MUST(waitpid(j->pids[1], &status, 0) == j->pids[1] && status == 0);
+    child_must_end_well(&j->workers[1], 1);
 }
 
 /* In an elastic job the victims come last: they call both survivors at once. */
 static void begin_job(job *j)
 {
     j->options.port = world_free_port();
-    j->pids[0] = getpid();
+    j->workers[0].pid = getpid();
     start_worker(j, 1);
     for (int rank = FIRST_VICTIM; !j->options.elastic && rank < SEATS; rank++)
         start_worker(j, rank);
@@ -273,11 +257,11 @@ static void run_job(job *j)
 
 /* ---- Nobody dies ------------------------------------------------------------------------------------------------- */
 
-static void await_pulls(job *j, kill_pulls *pulls, pid_t stopper)
+static void await_pulls(job *j, kill_pulls *pulls, child *stopper)
 {
     int status, ended = 0;
     double until = kill_now_ms() + END_MS;
-    bool stops = stopper > 0;
+    bool stops = stopper->pid;
     while (stops || ended < j->pulls) {
         int now = kill_pulls_ended(pulls);
         if (now > ended)
@@ -288,7 +272,7 @@ static void await_pulls(job *j, kill_pulls *pulls, pid_t stopper)
             abort();
         }
         ended = now;
-        if (stops && waitpid(stopper, &status, WNOHANG) == stopper) {
+        if (stops && child_has_ended(stopper, &status)) {
             MUST(status == 0);
             stops = false;
         }
@@ -302,11 +286,11 @@ static void run_pulls(job *j)
     begin_job(j);
     must_be_whole(j);
     kill_pulls *pulls = kill_pulls_begin(j->agent, j->chance);
-    const char *means = j->quota.ms_a_second ? kill_quota_begin(&j->quota, j->pids) : "none";
-    pid_t stopper = j->short_stops.count ? kill_stops_begin(&j->short_stops, j->pids) : 0;
-    await_pulls(j, pulls, stopper);
+    const char *means = j->quota.ms_a_second ? kill_quota_begin(&j->quota, j->workers) : "none";
+    child stopper = j->short_stops.count ? kill_stops_begin(&j->short_stops, j->workers) : (child){0};
+    await_pulls(j, pulls, &stopper);
     if (j->quota.ms_a_second)
-        kill_quota_end(&j->quota, j->pids);
+        kill_quota_end(&j->quota, j->workers);
     kill_pulls_end(pulls);
     must_be_clean(j, SEATS - FIRST_VICTIM);
     printf("%d stops of %d to %d ms; quota of %d ms a second (%s); %d declared dead; %.1f s\n", j->short_stops.count,

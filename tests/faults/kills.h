@@ -11,6 +11,7 @@
 #ifndef TESTS_FAULTS_KILLS_H
 #define TESTS_FAULTS_KILLS_H
 
+#include "children.h"
 #include "rpc/must.h"
 
 #include <weft/weft.h>
@@ -18,7 +19,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #define SEATS 4
 #define FIRST_VICTIM 2
@@ -77,17 +77,17 @@ typedef struct kill_stops {
     uint64_t seed;
     int count, low_ms, high_ms;
 } kill_stops;
-pid_t kill_stops_begin(const kill_stops *stops, const pid_t pids[SEATS]);
+child kill_stops_begin(const kill_stops *stops, const child workers[SEATS]);
 
 /* Every process may run for so much of each second. */
 typedef struct kill_quota {
     int ms_a_second;
     char root[40], folders[SEATS][80];
     int made; /* control groups */
-    pid_t imitator;
+    child imitator;
 } kill_quota;
-const char *kill_quota_begin(kill_quota *quota, const pid_t pids[SEATS]); /* says by what means */
-void kill_quota_end(kill_quota *quota, const pid_t pids[SEATS]);
+const char *kill_quota_begin(kill_quota *quota, const child workers[SEATS]); /* says by what means */
+void kill_quota_end(kill_quota *quota, const child workers[SEATS]);
 
 double kill_now_ms(void);
 #define END_MS 60000 /* for anything to end: far more than the bound, as the machine may be busy */

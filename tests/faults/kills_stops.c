@@ -12,9 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define GAP_PART 3     /* of a long stop: the time between two stops, at most. The one that was stopped catches up */
@@ -31,28 +29,24 @@ static void stop_one(pid_t pid, int ms)
 }
 
 /* A child without our descriptors: a socket that it had too would stay open when we close it. */
-static pid_t fork_helper(void)
+static child fork_helper(void)
 {
-    pid_t driver = getpid(), child = fork();
-    MUST(child >= 0);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child helper = child_fork("stops others");
+    if (!helper.pid)
         (void)close_range(STDERR_FILENO + 1, ~0U, 0);
-        if (getppid() != driver)
-            _exit(1);
-    }
-    return child;
+    return helper;
 }
 
-pid_t kill_stops_begin(const kill_stops *stops, const pid_t pids[SEATS])
+child kill_stops_begin(const kill_stops *stops, const child workers[SEATS])
 {
-    pid_t child = fork_helper();
-    if (child > 0)
-        return child;
+    child helper = fork_helper();
+    if (helper.pid)
+        return helper;
     uint64_t state = (uint64_t)stops->seed;
     for (int i = 0; i < stops->count; i++) {
         int rank = prng_below(&state, 2) ? 0 : (int)prng_below(&state, SEATS);
-        stop_one(pids[rank], stops->low_ms + (int)prng_below(&state, (uint64_t)(stops->high_ms - stops->low_ms + 1)));
+        stop_one(workers[rank].pid,
+                 stops->low_ms + (int)prng_below(&state, (uint64_t)(stops->high_ms - stops->low_ms + 1)));
         usleep((useconds_t)prng_below(&state, (uint64_t)(stops->high_ms / GAP_PART + 1)) * 1000);
     }
     _exit(0);
@@ -92,16 +86,16 @@ static bool limit(const char *folder, bool second, int quota_us)
 }
 
 /* A group of its own below `root` for each process. */
-static bool limit_in(kill_quota *quota, const char *root, bool second, const pid_t pids[SEATS])
+static bool limit_in(kill_quota *quota, const char *root, bool second, const child workers[SEATS])
 {
     snprintf(quota->root, sizeof quota->root, "%s", root);
     for (int rank = 0; rank < SEATS; rank++) {
         char *folder = quota->folders[rank];
-        snprintf(folder, sizeof quota->folders[rank], "%s/weft-kills-%d", root, (int)pids[rank]);
+        snprintf(folder, sizeof quota->folders[rank], "%s/weft-kills-%d", root, (int)workers[rank].pid);
         if (mkdir(folder, 0755) != 0)
             return false;
         quota->made = rank + 1;
-        if (!limit(folder, second, quota->ms_a_second * 1000) || !put_into(folder, pids[rank]))
+        if (!limit(folder, second, quota->ms_a_second * 1000) || !put_into(folder, workers[rank].pid))
             return false;
     }
     return true;
@@ -119,46 +113,44 @@ static void leave_groups(kill_quota *quota)
 }
 
 /* All run for so much of each period, and stand still for the rest of it. */
-static void imitate(kill_quota *quota, const pid_t pids[SEATS])
+static void imitate(kill_quota *quota, const child workers[SEATS])
 {
     int run_ms = quota->ms_a_second;
     quota->imitator = fork_helper();
-    while (quota->imitator == 0) {
+    while (!quota->imitator.pid) {
         for (int rank = 0; rank < SEATS; rank++)
-            (void)kill(pids[rank], SIGSTOP);
+            (void)kill(workers[rank].pid, SIGSTOP);
         usleep((useconds_t)(PERIOD_MS - run_ms) * 1000);
         for (int rank = 0; rank < SEATS; rank++)
-            (void)kill(pids[rank], SIGCONT);
+            (void)kill(workers[rank].pid, SIGCONT);
         usleep((useconds_t)run_ms * 1000);
     }
 }
 
-const char *kill_quota_begin(kill_quota *quota, const pid_t pids[SEATS])
+const char *kill_quota_begin(kill_quota *quota, const child workers[SEATS])
 {
     static const char *const firsts[] = {CGROUPS "/cpu", CGROUPS "/cpu,cpuacct"};
     for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
-        if (limit_in(quota, firsts[i], false, pids))
+        if (limit_in(quota, firsts[i], false, workers))
             return "cgroup v1";
         leave_groups(quota);
     }
     (void)write_file(CGROUPS, "cgroup.subtree_control", "+cpu");
-    if (limit_in(quota, CGROUPS, true, pids))
+    if (limit_in(quota, CGROUPS, true, workers))
         return "cgroup v2";
     leave_groups(quota);
-    imitate(quota, pids);
+    imitate(quota, workers);
     return "no cgroup can be made: stopped and continued";
 }
 
-void kill_quota_end(kill_quota *quota, const pid_t pids[SEATS])
+void kill_quota_end(kill_quota *quota, const child workers[SEATS])
 {
-    int status;
     for (int rank = 0; rank < quota->made; rank++) /* what follows is not measured */
-        (void)put_into(quota->root, pids[rank]);
+        (void)put_into(quota->root, workers[rank].pid);
     leave_groups(quota);
-    if (!quota->imitator)
+    if (!quota->imitator.pid)
         return;
-    (void)kill(quota->imitator, SIGKILL);
-    MUST(waitpid(quota->imitator, &status, 0) == quota->imitator);
+    child_kill(&quota->imitator);
     for (int rank = 0; rank < SEATS; rank++)
-        (void)kill(pids[rank], SIGCONT);
+        (void)kill(workers[rank].pid, SIGCONT);
 }

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -346,7 +345,6 @@ static void be_victim(int rank, const kill_options *options)
 
 int kill_serve(int rank, const kill_options *options)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (rank >= FIRST_VICTIM) {
         be_victim(rank, options);
         return 0;

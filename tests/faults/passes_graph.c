@@ -92,41 +92,41 @@ static int choose_rank(const graph *g, uint64_t chance)
     return rank;
 }
 
-/* How a child gets its input, and where. */
-typedef struct child {
+/* How a branch of the graph gets its input, and where. */
+typedef struct branch {
     uint64_t seed;
     int rank;
     bool transposed; /* the input goes as a tensor that is not contiguous */
     bool unused;     /* nobody uses the result */
-} child;
+} branch;
 
-static child choose_child(const place *p, uint64_t seed, unsigned i)
+static branch choose_branch(const place *p, uint64_t seed, unsigned i)
 {
     uint64_t chance = prng_mix(seed + 31 + i);
-    return (child){.seed = prng_mix(chance),
-                   .rank = choose_rank(p->g, chance),
-                   .transposed = chance >> 8 & 1,
-                   .unused = (chance >> 9 & 15) == 0};
+    return (branch){.seed = prng_mix(chance),
+                    .rank = choose_rank(p->g, chance),
+                    .transposed = chance >> 8 & 1,
+                    .unused = (chance >> 9 & 15) == 0};
 }
 
 /* The same sum on both ways, so that both give the same bits. */
-static weft_tensor *add_result(const place *p, const child *c, weft_tensor *v, weft_tensor *result)
+static weft_tensor *add_result(const place *p, const branch *c, weft_tensor *v, weft_tensor *result)
 {
     return c->unused ? v : weft_add(p->tape, v, weft_scale(p->tape, result, 1 + (double)(c->seed % 2)));
 }
 
-static weft_tensor *run_children_here(const place *p, uint64_t seed, int depth, unsigned count, weft_tensor *v)
+static weft_tensor *run_branches_here(const place *p, uint64_t seed, int depth, unsigned count, weft_tensor *v)
 {
     weft_tensor *results[CHILDREN_MOST];
     for (unsigned i = 0; i < count; i++) {
-        child c = choose_child(p, seed, i);
+        branch c = choose_branch(p, seed, i);
         place there = *p;
         there.rank = c.rank;
         results[i] = run_node(&there, c.seed, depth + 1, v);
     }
     weft_tensor *sum = v;
     for (unsigned i = 0; i < count; i++) {
-        child c = choose_child(p, seed, i);
+        branch c = choose_branch(p, seed, i);
         sum = add_result(p, &c, sum, results[i]);
     }
     return sum;
@@ -138,7 +138,7 @@ static void keep_first_error(const place *p, const weft_error *error)
         *p->error = weft_error_ref(error);
 }
 
-static weft_status call_child(const place *p, const child *c, int depth, weft_tensor *v, weft_future **out)
+static weft_status call_branch(const place *p, const branch *c, int depth, weft_tensor *v, weft_future **out)
 {
     weft_tensor *input = c->transposed ? weft_transpose(p->tape, v, 0, 1) : v;
     weft_error *error = NULL;
@@ -176,14 +176,14 @@ static weft_tensor *take_result(const place *p, weft_future *future)
     return weft_tape_take(p->tape, result);
 }
 
-static weft_tensor *call_children(const place *p, uint64_t seed, int depth, unsigned count, weft_tensor *v)
+static weft_tensor *call_branches(const place *p, uint64_t seed, int depth, unsigned count, weft_tensor *v)
 {
     weft_future *futures[CHILDREN_MOST] = {NULL};
     weft_tensor *results[CHILDREN_MOST] = {NULL}, *sum = v;
     bool at_once = prng_mix(seed + 41) % 2, well = true;
     for (unsigned i = 0; i < count && well; i++) {
-        child c = choose_child(p, seed, i);
-        well = !call_child(p, &c, depth, v, &futures[i]);
+        branch c = choose_branch(p, seed, i);
+        well = !call_branch(p, &c, depth, v, &futures[i]);
         if (well && !at_once)
             well = (results[i] = take_result(p, futures[i])) != NULL;
     }
@@ -193,7 +193,7 @@ static weft_tensor *call_children(const place *p, uint64_t seed, int depth, unsi
         weft_future_unref(futures[i]);
     }
     for (unsigned i = 0; i < count && well; i++) {
-        child c = choose_child(p, seed, i);
+        branch c = choose_branch(p, seed, i);
         sum = add_result(p, &c, sum, results[i]);
     }
     return well ? sum : NULL;
@@ -221,7 +221,7 @@ static weft_tensor *run_node(const place *p, uint64_t seed, int depth, weft_tens
         count = 1;
     if (!v || !count)
         return v;
-    return p->parameters ? run_children_here(p, seed, depth, count, v) : call_children(p, seed, depth, count, v);
+    return p->parameters ? run_branches_here(p, seed, depth, count, v) : call_branches(p, seed, depth, count, v);
 }
 
 /* ---- From the origin --------------------------------------------------------------------------------------------- */

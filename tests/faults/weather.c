@@ -7,15 +7,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define QUOTA_US 150000 /* of every second: once they are used up it stands still for the rest of it */
-
-extern char **environ;
 
 static faults_process *some_process(faults_weather *w, int from)
 {
@@ -23,7 +19,7 @@ static faults_process *some_process(faults_weather *w, int from)
     for (int i = 0; i < board->size; i++) {
         int rank = (skip + i) % board->size;
         faults_process *p = &w->seats[rank];
-        if (rank >= from && p->pid && !p->killed && !p->stopped && !p->stops_left && !p->throttled && !p->cut)
+        if (rank >= from && p->worker.pid && !p->killed && !p->stopped && !p->stops_left && !p->throttled && !p->cut)
             return p;
     }
     return NULL;
@@ -46,11 +42,11 @@ static void disturb(faults_process *p)
 void weather_kill_seat(faults_weather *w, int rank)
 {
     faults_process *p = &w->seats[rank];
-    if (!p->pid || p->killed)
+    if (!p->worker.pid || p->killed)
         return;
     p->killed = true;
     atomic_store(&board->lives[p->life].killed, true);
-    kill(p->pid, SIGKILL);
+    child_signal(&p->worker, SIGKILL);
     w->kills++;
 }
 
@@ -58,7 +54,7 @@ void weather_kill_seat(faults_weather *w, int rank)
 bool weather_kill(faults_weather *w)
 {
     int rank = 1 + (int)chance_below((uint64_t)board->size - 1);
-    if (!w->seats[rank].pid || w->seats[rank].killed)
+    if (!w->seats[rank].worker.pid || w->seats[rank].killed)
         return false;
     weather_kill_seat(w, rank);
     return true;
@@ -81,7 +77,7 @@ bool weather_leave(faults_weather *w)
 static void stop(faults_process *p)
 {
     disturb(p);
-    p->stopped = kill(p->pid, SIGSTOP) == 0;
+    p->stopped = kill(p->worker.pid, SIGSTOP) == 0;
     p->stop_until = now_ms() + p->stop_ms;
 }
 
@@ -90,7 +86,8 @@ static void turn_stop(faults_process *p)
     if (now_ms() < p->stop_until)
         return;
     if (p->stopped) {
-        kill(p->pid, SIGCONT);
+        if (p->worker.pid)
+            child_signal(&p->worker, SIGCONT);
         p->stopped = false;
         p->stop_until = now_ms() + p->go_ms;
     } else if (p->stops_left > 0) {
@@ -228,12 +225,15 @@ static void turn_quota(faults_weather *w, faults_process *p)
 static void set_link(const faults_weather *w, int rank, bool on)
 {
     char space[64], port[16];
-    pid_t pid;
-    int status = 0;
     snprintf(space, sizeof space, "%s0", w->hosts);
     snprintf(port, sizeof port, "p%d", rank + 1);
-    char *argv[] = {"bridge", "-n", space, "link", "set", "dev", port, "state", on ? "forwarding" : "disabled", NULL};
-    if (posix_spawnp(&pid, "bridge", NULL, NULL, argv, environ) != 0 || waitpid(pid, &status, 0) != pid || status)
+    child bridge = child_fork("bridge");
+    if (!bridge.pid) {
+        execlp("bridge", "bridge", "-n", space, "link", "set", "dev", port, "state", on ? "forwarding" : "disabled",
+               (char *)NULL);
+        _exit(127);
+    }
+    if (child_end(&bridge))
         fault(FAULT_WRONG, "a link cannot be switched");
 }
 
@@ -280,12 +280,12 @@ bool weather_cut(faults_weather *w)
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 /* The link and the control group are those of the seat: what was done to the process before has been ended. */
-void weather_adopt(faults_weather *w, int rank, pid_t pid, uint32_t life)
+void weather_adopt(faults_weather *w, int rank, child worker, uint32_t life)
 {
     char text[16];
-    w->seats[rank] = (faults_process){.pid = pid, .life = life};
-    snprintf(text, sizeof text, "%d", (int)pid);
-    if (w->groups[0] && pid && !write_group(w, rank, "cgroup.procs", text))
+    w->seats[rank] = (faults_process){.worker = worker, .life = life};
+    snprintf(text, sizeof text, "%d", (int)worker.pid);
+    if (w->groups[0] && !write_group(w, rank, "cgroup.procs", text))
         fault(FAULT_WRONG, "a worker cannot be put into its control group");
 }
 
@@ -304,7 +304,7 @@ void weather_turn(faults_weather *w)
 {
     for (int rank = 0; rank < board->size; rank++) {
         faults_process *p = &w->seats[rank];
-        if (p->killed || !p->pid) {
+        if (p->killed || !p->worker.pid) {
             end_all(w, p);
             continue;
         }

@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -246,9 +245,8 @@ static int live(void)
 int work_in_seat(const faults_program *p, int rank, uint32_t life)
 {
     pthread_t beating;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     program = p;
-    board_find();
+    board_begin(p->book_bytes);
     self = (faults_self){.rank = rank, .life = life, .seat = &board->seats[rank]};
     atomic_store(&self.seat->under_way, 0);
     atomic_store(&self.seat->leave, false);

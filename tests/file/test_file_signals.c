@@ -3,6 +3,7 @@
  * test_file_signals.c - writes to pipes and sockets whose reader has gone, and of a file over the process's limit,
  * fail. No signal ends the process. Masks, handlers and pending signals stay as they are.
  */
+#include "children.h"
 #include "base/text/log.h"
 #include "rpc/world.h"
 
@@ -13,7 +14,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { IN = 300, OUT = 200 /* floats: more than a pipe or a socket holds */, KIND_PIPE = 0, KIND_SOCKET, KINDS };
@@ -62,12 +62,12 @@ static weft_status save(const char *path, bool optimizer)
 }
 
 /* Another process opens the pipe, reads a little, and goes. */
-static pid_t start_reader(const char *path)
+static child start_reader(const char *path)
 {
     char some[10];
-    pid_t child = fork();
-    if (child)
-        return child;
+    child reader = child_fork("reader");
+    if (reader.pid)
+        return reader;
     int fd = open(path, O_RDONLY);
     _exit(fd >= 0 && read(fd, some, sizeof some) > 0 ? 0 : 1);
 }
@@ -76,12 +76,10 @@ static void a_module_and_an_optimizer_to_a_pipe_without_reader(void **state)
 {
     static const char path[] = "pipe";
     for (int optimizer = 0; optimizer < 2; optimizer++) {
-        int status;
         assert_int_equal(mkfifo(path, 0600), 0);
-        pid_t child = start_reader(path);
+        child reader = start_reader(path);
         assert_int_equal(save(path, optimizer), WEFT_ERR_IO);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        child_must_end_well(&reader, 1);
         assert_int_equal(unlink(path), 0);
         must_be_untouched();
     }
@@ -108,14 +106,12 @@ static void a_module_to_standard_output_without_reader(void **state)
 static void a_file_over_the_limit_of_the_process(void **state)
 {
     static const char path[] = "file";
-    int status;
-    pid_t child = fork();
-    if (!child) {
+    child saver = child_fork("saver");
+    if (!saver.pid) {
         struct rlimit limit = {.rlim_cur = 10000, .rlim_max = 10000};
         _exit(setrlimit(RLIMIT_FSIZE, &limit) || save(path, false) != WEFT_ERR_IO);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_must_end_well(&saver, 1);
     assert_int_equal(access(path, F_OK), -1);
 }
 
@@ -187,18 +183,17 @@ WORLD_TEST(streams, 1, 1, .size = 1)
 static void a_trace_to_a_pipe_without_reader(void **state)
 {
     static const char path[] = "pipe";
-    int status;
     weft_agent *agent = NULL;
     weft_values *results;
     static const weft_function echo = {
         .name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo};
     assert_int_equal(mkfifo(path, 0600), 0);
-    pid_t child = start_reader(path);
+    child reader = start_reader(path);
     weft_agent_options options = {
         .has_rank = true, .world_size = 1, .master_port = world_free_port(), .trace_file = path};
     world_no_threads(&options, NULL); /* this thread writes */
     assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
-    assert_int_equal(waitpid(child, &status, 0), child);
+    child_must_end_well(&reader, 1);
     assert_int_equal(weft_agent_register(agent, &echo), WEFT_OK);
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < 100; i++) {

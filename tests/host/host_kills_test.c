@@ -6,12 +6,12 @@
 #include "host/host.h"
 #include "net/net_measure.h"
 #include "ofi/ofi_child.h"
+#include "prng.h"
 
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define KILLS 100
@@ -25,12 +25,12 @@ static void step(ofi_node *node)
         ofi_step(node, NULL);
 }
 
-static pid_t meet_a_process(ofi_node *node, ofi_link *link, ofi_notice *n)
+static child meet_a_process(ofi_node *node, ofi_link *link, ofi_notice *n)
 {
-    pid_t child = ofi_child_start(&busy, n);
+    child peer = ofi_child_start(&busy, n);
     ofi_node_open(node);
     ofi_child_meet(node, n, link);
-    return child;
+    return peer;
 }
 
 /* Unix sockets of weft's names in this network namespace. */
@@ -52,13 +52,13 @@ static uint64_t kill_once(unsigned after_us)
     ofi_node survivor;
     ofi_link link = {0};
     char name[64];
-    pid_t child = meet_a_process(&survivor, &link, &n);
+    child peer = meet_a_process(&survivor, &link, &n);
     ofi_traffic *t = ofi_traffic_new(true);
     uint64_t until = ofi_now_ms() + 1 + after_us / 1000;
     while (ofi_now_ms() < until && ofi_traffic_go_on(t, link.lane, &n))
         ofi_step(&survivor, NULL);
     usleep(after_us % 1000);
-    kill(child, SIGKILL);
+    child_signal(&peer, SIGKILL);
     uint64_t start = ofi_now_ms();
     while (!link.closed && ofi_now_ms() - start < NOTICE_MS * ofi_slow()) {
         (void)ofi_traffic_go_on(t, link.lane, &n);
@@ -71,7 +71,7 @@ static uint64_t kill_once(unsigned after_us)
     ofi_until(&survivor, NULL, ofi_traffic_is_over(t));
     step(&survivor);
     assert_true(ofi_ops()->may_sleep(survivor.fabric));
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_ops()->address_text(n.address, n.address_size, name, sizeof name);
     assert_int_equal(names_left(name + 1), 0);
     ofi_node_close(&survivor);
@@ -81,11 +81,10 @@ static uint64_t kill_once(unsigned after_us)
 
 static void a_kill_at_any_moment_is_noticed(void **state)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, random = 11;
     size_t before = measure_descriptors();
-    srandom(11);
     for (int i = 0; i < KILLS; i++) {
-        uint64_t took = kill_once((unsigned)random() % 3000);
+        uint64_t took = kill_once((unsigned)prng_below(&random, 3000));
         most = took > most ? took : most;
     }
     assert_int_equal(measure_descriptors(), before);
@@ -99,17 +98,17 @@ static void a_peer_that_is_stopped_delays_no_other(void **state)
     ofi_node survivor, other;
     ofi_link link = {0}, second;
     ofi_job send, receive;
+    uint64_t random = 5;
     uint8_t byte = 0;
-    pid_t child = meet_a_process(&survivor, &link, &n);
+    child peer = meet_a_process(&survivor, &link, &n);
     ofi_node_open(&other);
     ofi_link *accepted = ofi_join(&other, &survivor, &second);
     ofi_traffic *t = ofi_traffic_new(true);
-    srandom(5);
     for (int round = 0; round < 30; round++) {
         for (int i = 0; i < 200 && ofi_traffic_go_on(t, link.lane, &n); i++)
             ofi_step(&survivor, NULL);
-        usleep((unsigned)random() % 300);
-        kill(child, SIGSTOP);
+        usleep((useconds_t)prng_below(&random, 300));
+        child_signal(&peer, SIGSTOP);
         ofi_job_init(&send);
         ofi_job_init(&receive);
         assert_int_equal(
@@ -123,10 +122,9 @@ static void a_peer_that_is_stopped_delays_no_other(void **state)
         assert_int_equal(ofi_ops()->send(second.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
         assert_int_equal(poll(&fd, 1, 0), 1); /* send has written it */
         ofi_until(&survivor, &other, receive.reports && send.reports);
-        kill(child, SIGCONT);
+        child_signal(&peer, SIGCONT);
     }
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_hang_up(&link);
     ofi_hang_up(&second);
     ofi_until(&survivor, &other, ofi_traffic_is_over(t));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host_pass_test.c - descriptors that workers pass to each other over a lane, and the wake-up of a peer. */
+#include "children.h"
 #include "host/host.h"
 #include "ofi/ofi_node.h"
 
@@ -12,7 +13,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 8192 };
@@ -139,9 +139,8 @@ static void too_many_are_closed(void **state)
 /* In a child, because the limit is the process's. A signal would end the child. */
 static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
 {
-    int status;
-    pid_t child = fork();
-    if (!child) {
+    child one = child_fork("limited");
+    if (!one.pid) {
         struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
         void *memory;
         char bytes[2048] = "";
@@ -154,8 +153,7 @@ static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
         ok = ok && wfi_fabric_shm.open(&(wfi_fabric_options){0}, &fabric, &error) == WEFT_ERR_FABRIC;
         _exit(ok && strstr(weft_error_message(error), "ulimit -f") ? 0 : 1);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_must_end_well(&one, 1);
 }
 
 UNIT_MAIN(memory_over_the_limit_of_file_sizes_is_an_error, both_ends_pass_memory, memory_that_can_shrink_is_refused,

@@ -3,9 +3,11 @@
  * host_refused_test.c - process_vm_readv is forbidden, in one direction or both: messages still use host, payloads take
  * the next fabric of the list. A seccomp filter forbids it, as a container does.
  */
+#include "children.h"
 #include "lanes.h"
 #include "net/net_bulk.h"
 #include "ofi/ofi_node.h"
+#include "rpc/must.h"
 
 #include <errno.h>
 #include <linux/audit.h>
@@ -14,7 +16,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -36,27 +37,13 @@ static void forbid_reads(int error)
 /* Runs the function in a child of its own, so that its filter does not outlive the test. */
 static void in_a_child(void (*run)(void))
 {
-    int status = 0;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child one = child_fork("filtered");
+    if (!one.pid) {
         run();
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    child_must_end_well(&one, 1);
 }
-
-/* A failed assertion of cmocka would return to the parent's test in the child. */
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- The event -------------------------------------------------------------------------------------------------- */
 
@@ -66,7 +53,7 @@ typedef struct notice {
 } notice;
 
 /* The child accepts one lane, and tells whether its event had a reason. */
-static void accept_one(int fd, bool is_forbidden)
+static void accept_one(bool is_forbidden)
 {
     static ofi_node node;
     notice n = {0};
@@ -75,11 +62,11 @@ static void accept_one(int fd, bool is_forbidden)
     ofi_node_open(&node);
     memcpy(n.address, node.address, node.address_size);
     n.address_size = node.address_size;
-    MUST(write(fd, &n, sizeof n) == sizeof n);
+    child_tell(&n, sizeof n);
     while (node.accepted_count == 0 || !node.accepted[0].connected)
         ofi_step(&node, NULL);
     uint8_t has_reason = node.accepted[0].text != NULL;
-    MUST(write(fd, &has_reason, 1) == 1);
+    child_tell(&has_reason, 1);
     while (!node.accepted[0].closed)
         ofi_step(&node, NULL);
     _exit(0);
@@ -92,18 +79,16 @@ static void both_ends_learn(bool here, bool there)
     ofi_node node;
     ofi_link link = {0};
     uint8_t has_reason = 2;
-    int fds[2];
-    MUST(pipe(fds) == 0);
-    pid_t child = fork();
-    if (child == 0)
-        accept_one(fds[1], there);
-    MUST(read(fds[0], &n, sizeof n) == sizeof n);
+    child other = child_fork("accepts");
+    if (!other.pid)
+        accept_one(there);
+    child_receive(&other, &n, sizeof n);
     if (here)
         forbid_reads(ENOSYS);
     ofi_node_open(&node);
     MUST(lanes_connect(node.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane) == WEFT_OK);
     ofi_until(&node, NULL, link.connected);
-    MUST(read(fds[0], &has_reason, 1) == 1);
+    child_receive(&other, &has_reason, 1);
     MUST((link.text != NULL) == (here || there));
     MUST(has_reason == (here || there));
     if (here)
@@ -112,7 +97,7 @@ static void both_ends_learn(bool here, bool there)
         MUST(strstr(link.text, "not permitted"));
     ofi_hang_up(&link);
     ofi_node_close(&node);
-    MUST(waitpid(child, NULL, 0) == child);
+    child_must_end_well(&other, 1);
 }
 
 static void with_both(void)

@@ -6,11 +6,11 @@
 #define TESTS_HOSTILE_ARENA_H
 
 #include "board.h"
+#include "children.h"
 
 #include "unit.h"
 
 #include <stdio.h>
-#include <sys/types.h>
 
 #define HELD_MAX 1200 /* connections that a stranger keeps */
 
@@ -18,7 +18,7 @@ typedef struct insider insider; /* the attacker's own seat in the job: member.c 
 
 typedef struct arena {
     board *at;
-    pid_t job; /* rank 0; the others are its children */
+    child job; /* rank 0; the others are its children */
     int log_fd;
     unsigned window;
     int fds[HELD_MAX];

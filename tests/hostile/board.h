@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * board.h - the memory that the attacked job and the attacker share: how the job fares, and what an attacker who reads the
- * wire, or has the secret, would know. The attacker makes it; the workers find it by HOSTILE_BOARD.
+ * wire, or has the secret, would know. It is child_memory.
  */
 #ifndef TESTS_HOSTILE_BOARD_H
 #define TESTS_HOSTILE_BOARD_H
@@ -46,10 +46,6 @@ typedef struct board {
     atomic_int recorded_size;
     victim victims[VICTIMS];
 } board;
-
-/* Of the attacker; it shows in /proc alone and goes with the attacker. Returns the value for HOSTILE_BOARD in `name`. */
-board *board_make(char name[64]);
-board *board_find(void); /* of a worker */
 
 /* A worker of the job, until board.stop: calls the others, checks every answer. Returns the exit code. */
 int be_victim(void);

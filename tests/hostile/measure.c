@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,12 +41,12 @@ static void print_log(const arena *a)
     free(log);
 }
 
-static void await(const arena *a, atomic_int *what)
+static void await(arena *a, atomic_int *what)
 {
     uint64_t deadline = wfi_deadline(&wfi_clock_real, 60000);
     int status = 0;
     while (!atomic_load(what)) {
-        if (wfi_now(&wfi_clock_real) > deadline || waitpid(a->job, &status, WNOHANG) == a->job) {
+        if (wfi_now(&wfi_clock_real) > deadline || child_has_ended(&a->job, &status)) {
             print_log(a);
             fail_msg("the job does not begin (%#x)", (unsigned)status);
         }
@@ -58,37 +56,30 @@ static void await(const arena *a, atomic_int *what)
 
 /* ---- The job --------------------------------------------------------------------------------------------------------- */
 
-static void start_job(arena *a, const char *board_name, const char *log_level, const char *trace_file,
-                      const char *metrics_file)
+static void start_job(arena *a, const char *log_level, const char *trace_file, const char *metrics_file)
 {
     a->log_fd = memfd_create("hostile-log", MFD_CLOEXEC);
     assert_true(a->log_fd >= 0);
-    a->job = fork();
-    assert_true(a->job >= 0);
-    if (a->job > 0)
+    a->job = child_fork("job");
+    if (a->job.pid)
         return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(a->log_fd, 2);
     (void)fcntl(2, F_SETFL, O_APPEND);
-    setenv("HOSTILE_BOARD", board_name, 1);
     setenv("WEFT_LOG", log_level, 1);
     if (trace_file)
         setenv("WEFT_TRACE", trace_file, 1);
     if (metrics_file)
         setenv("WEFT_METRICS", metrics_file, 1);
     unsetenv("RANK");
-    execl("/proc/self/exe", "hostile", "victim", (char *)NULL);
-    _exit(127);
+    child_become((const char *const[]){"hostile", "victim", NULL});
 }
 
 void arena_begin(arena *a, const char *log_level, const char *trace_file, const char *metrics_file)
 {
-    char name[64];
     memset(a, 0, sizeof *a);
-    a->at = board_make(name);
-    assert_non_null(a->at);
+    a->at = child_memory(sizeof *a->at);
     memset(a->at, 0, sizeof *a->at); /* shared from the start: what the workers write there is nobody's growth */
-    start_job(a, name, log_level, trace_file, metrics_file);
+    start_job(a, log_level, trace_file, metrics_file);
     for (int rank = 0; rank < VICTIMS; rank++)
         await(a, &a->at->victims[rank].ready);
     await(a, &a->at->recorded_size);
@@ -99,10 +90,9 @@ void arena_begin(arena *a, const char *log_level, const char *trace_file, const 
 
 void arena_end(arena *a)
 {
-    int status = 0;
     arena_drop_connections(a);
     atomic_store(&a->at->stop, 1);
-    assert_int_equal(waitpid(a->job, &status, 0), a->job);
+    int status = child_end(&a->job);
     arena_check_calls(a);
     if (status)
         print_log(a);

@@ -12,7 +12,6 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 
 static bool is_long;
@@ -37,9 +36,9 @@ static void end(arena *a)
 /* A test that failed leaves its job behind. */
 static int clean_up(void **state)
 {
-    if (current && current->job > 0) {
-        kill(current->job, SIGKILL); /* its children go with it */
-        waitpid(current->job, NULL, 0);
+    if (current && current->job.pid) {
+        child_signal(&current->job, SIGKILL); /* its children go with it */
+        (void)child_end(&current->job);
     }
     free(current);
     current = NULL;

@@ -5,40 +5,19 @@
  * starts the others by weft_job_open, as programs do.
  */
 #include "board.h"
+#include "children.h"
 
 #include <weft/metrics.h>
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #define NUMEL 8192
 #define PAUSE_NS 1500000
 #define TIMEOUT_MS 20000
-
-board *board_make(char name[64])
-{
-    int fd = memfd_create("hostile-board", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, sizeof(board)))
-        return NULL;
-    void *at = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    snprintf(name, 64, "/proc/%d/fd/%d", (int)getpid(), fd);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-board *board_find(void)
-{
-    const char *name = getenv("HOSTILE_BOARD");
-    int fd = name ? open(name, O_RDWR | O_CLOEXEC) : -1;
-    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd >= 0)
-        close(fd);
-    return at == MAP_FAILED ? NULL : at;
-}
 
 static weft_status run_add(weft_call *call, void *user)
 {
@@ -263,13 +242,11 @@ static int open_and_work(board *at, weft_job *job)
 
 int be_victim(void)
 {
-    board *at = board_find();
+    board *at = child_memory(sizeof *at);
     const char *rank = getenv("RANK");
     const char *argv[] = {"hostile", "victim", NULL};
     weft_job_options spawn = {.count = SEATS - 1, .argv = argv};
     weft_job *job = NULL;
-    if (!at)
-        return 2;
     if (rank)
         return atoi(rank) < VICTIMS ? open_and_work(at, NULL) : 0; /* the other seats stay free */
     if (weft_job_open(&spawn, &job, NULL))

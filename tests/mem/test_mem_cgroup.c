@@ -3,6 +3,7 @@
  * test_mem_cgroup.c - the shares of threads and memory, and what slabs keep, in real control groups: version 2 where the system
  * has its controllers there, else version 1. A process of its own enters a group and looks. Needs root; otherwise exits 77.
  */
+#include "children.h"
 #include "unit.h"
 
 #include "mem/slab.h"
@@ -17,7 +18,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (1ull << 20)
@@ -108,19 +108,16 @@ static bool find_groups(void)
 static void look_within(int workers, void (*look)(void))
 {
     char count[16];
-    int status;
     snprintf(count, sizeof count, "%d", workers);
-    pid_t pid = fork();
-    if (pid == 0) {
+    child one = child_fork("in the group");
+    if (!one.pid) {
         for (int i = 0; i < (is_second ? 1 : 2); i++)
             MUST(write_file(inner[i], "cgroup.procs", "0"));
         setenv("LOCAL_WORLD_SIZE", count, 1);
         look();
         _exit(0);
     }
-    assert_true(pid > 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    child_must_end_well(&one, 1);
 }
 
 static void set_limits(int outer_processors, uint64_t outer_bytes, int inner_processors, uint64_t inner_bytes)

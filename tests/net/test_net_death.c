@@ -3,12 +3,12 @@
  * test_net_death.c - workers over tcp, each a process of its own, that are stopped or killed while nobody has anything
  * outstanding with them; and one that is merely slow.
  */
+#include "children.h"
 #include "net/net_host.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,7 +39,6 @@ static void be_worker(net_world *world, int rank)
 {
     net_host *host = &world->hosts[rank];
     witness *seen = &witnesses[rank];
-    alarm(30);
     host_open(host);
     if (rank)
         interest_in(host, 0);
@@ -55,16 +54,15 @@ static void be_worker(net_world *world, int rank)
     _exit(0);
 }
 
-static pid_t fork_worker(net_world *world, int rank)
+static child fork_worker(net_world *world, int rank)
 {
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child)
-        return child;
+    child worker = child_fork(rank ? "worker" : "store");
+    if (worker.pid)
+        return worker;
     if (rank)
         close(world->store_fd);
     be_worker(world, rank);
-    return 0;
+    return worker;
 }
 
 static bool comes(atomic_int *what, int64_t within_ms)
@@ -94,18 +92,18 @@ static void a_stopped_worker_is_noticed_and_told(void **state)
     net_host *host = &world.hosts[0];
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
-    pid_t child = fork_worker(&world, 1);
+    child other = fork_worker(&world, 1);
     host_open(host);
     interest_in(host, 1); /* with nothing outstanding to it: on one who is interested in nobody no heartbeat is spent */
     assert_true(comes(&witnesses[1].opened, 10000));
     usleep(100000);
-    assert_int_equal(kill(child, SIGSTOP), 0);
+    child_signal(&other, SIGSTOP);
     assert_true(comes(&host->gone, BOUND_MS + SLACK_MS));
     assert_int_equal(host->why, WEFT_ERR_PEER_DEAD);
-    assert_int_equal(kill(child, SIGCONT), 0);
+    child_signal(&other, SIGCONT);
     assert_true(comes(&witnesses[1].self_gone, BOUND_MS + SLACK_MS));
     assert_int_equal(witnesses[1].why, WEFT_ERR_EVICTED);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_must_end_well(&other, 1);
     host_close(host);
 }
 
@@ -115,18 +113,17 @@ static void a_short_stop_goes_unnoticed(void **state)
     net_host *host = &world.hosts[0];
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
-    pid_t child = fork_worker(&world, 1);
+    child other = fork_worker(&world, 1);
     host_open(host);
     assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
     host_until(host, &host->done_ok, 1);
-    assert_int_equal(kill(child, SIGSTOP), 0);
+    child_signal(&other, SIGSTOP);
     assert_int_equal(host_send_free(host, 1, 1, 8), WEFT_OK);
     usleep(BOUND_MS * 1000);
-    assert_int_equal(kill(child, SIGCONT), 0);
+    child_signal(&other, SIGCONT);
     host_until(host, &host->done_ok, 2);
     assert_int_equal(host->gone, 0);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&other);
     host_close(host);
 }
 
@@ -136,7 +133,7 @@ static void without_rank_0_everybody_is_told(void **state)
 {
     enum { WORKERS = 4 };
     net_world world = {.death_timeout_ms = BOUND_MS};
-    pid_t children[WORKERS];
+    child children[WORKERS];
     world_init(&world, "tcp", WORKERS, NULL);
     world.store_fd = listen_anywhere(&world.port);
     for (int rank = 0; rank < WORKERS; rank++)
@@ -145,14 +142,14 @@ static void without_rank_0_everybody_is_told(void **state)
     for (int rank = 0; rank < WORKERS; rank++)
         assert_true(comes(&witnesses[rank].opened, 10000));
     uint64_t killed_ms = now_ms();
-    assert_int_equal(kill(children[0], SIGKILL), 0);
+    child_signal(&children[0], SIGKILL);
     for (int rank = 1; rank < WORKERS; rank++) {
         assert_true(comes(&witnesses[rank].self_gone, BOUND_MS + SLACK_MS));
         assert_int_equal(witnesses[rank].why, WEFT_ERR_STORE_LOST);
         assert_true(witnesses[rank].when_ms - killed_ms <= BOUND_MS);
     }
-    for (int rank = 0; rank < WORKERS; rank++)
-        assert_int_equal(waitpid(children[rank], NULL, 0), children[rank]);
+    child_kill(&children[0]);
+    child_must_end_well(children + 1, WORKERS - 1);
 }
 
 static void a_stopped_store_is_a_lost_one(void **state)
@@ -160,15 +157,14 @@ static void a_stopped_store_is_a_lost_one(void **state)
     net_world world = {.death_timeout_ms = BOUND_MS};
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
-    pid_t store = fork_worker(&world, 0), child = fork_worker(&world, 1);
+    child store = fork_worker(&world, 0), other = fork_worker(&world, 1);
     close(world.store_fd);
     assert_true(comes(&witnesses[0].opened, 10000) && comes(&witnesses[1].opened, 10000));
-    assert_int_equal(kill(store, SIGSTOP), 0);
+    child_signal(&store, SIGSTOP);
     assert_true(comes(&witnesses[1].self_gone, 3 * BOUND_MS + SLACK_MS)); /* it might go on before that */
     assert_int_equal(witnesses[1].why, WEFT_ERR_STORE_LOST);
-    assert_int_equal(kill(store, SIGKILL), 0);
-    assert_int_equal(waitpid(store, NULL, 0), store);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&store);
+    child_must_end_well(&other, 1);
 }
 
 /* ---- Slow ------------------------------------------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
  * test_net_footprint.c - what an agent costs that does nothing, alone and with sixteen peers over tcp, each a process of its
  * own: memory, processor time, wake-ups; and that what was used is given back.
  */
+#include "children.h"
 #include "net/net_bulk.h"
 #include "net/net_measure.h"
 
@@ -10,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PEERS 16
@@ -42,13 +42,12 @@ static void echo(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *by
         assert_int_equal(host_send(host, wfi_peer_rank(from), 0, size - 8, true), WEFT_OK);
 }
 
-/* Ends by itself when the hub has gone, or after a while. */
+/* Ends by itself when the hub has gone. */
 static void be_peer(net_world *world, int rank)
 {
     static const size_t size = PULLED;
     static bulk mine;
     net_host *host = &world->hosts[rank];
-    alarm(100);
     host_open(host);
     bulk_create(&mine, host, 0, &size, 1);
     bulk_fill(&mine, 3);
@@ -178,14 +177,13 @@ static void measure_hub(net_host *host)
 
 static void run_hub(void)
 {
-    pid_t children[PEERS + 1];
+    child children[PEERS + 1];
     net_world world = {.death_timeout_ms = 20000, .on_message = echo};
     world_init(&world, "tcp", PEERS + 1, NULL);
     world.store_fd = listen_anywhere(&world.port);
     for (int rank = 1; rank <= PEERS; rank++) {
-        children[rank] = fork();
-        assert_true(children[rank] >= 0);
-        if (children[rank] == 0) {
+        children[rank] = child_fork("peer");
+        if (!children[rank].pid) {
             close(world.store_fd);
             be_peer(&world, rank);
         }
@@ -193,10 +191,10 @@ static void run_hub(void)
     host_open(&world.hosts[0]);
     measure_hub(&world.hosts[0]);
     for (int rank = 1; rank <= PEERS; rank++)
-        kill(children[rank], SIGKILL);
+        child_signal(&children[rank], SIGKILL);
     host_close(&world.hosts[0]);
     for (int rank = 1; rank <= PEERS; rank++)
-        waitpid(children[rank], NULL, 0);
+        (void)child_end(&children[rank]);
 }
 
 static void open_and_close(int times)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_tcp.c - nets over tcp in one process: messages, transfers, waiting threads. */
+#include "children.h"
 #include "net/net_bulk.h"
 #include "lanes.h"
 
@@ -7,7 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MANY 2000
@@ -240,7 +240,6 @@ NET_TEST(a_stranger_is_refused_and_counted, body_stranger, 2, 0, true, .on_messa
 /* Joins as rank 1 and waits to be killed; by itself it ends after a while. */
 static void doomed(net_world *world)
 {
-    alarm(30);
     host_open(&world->hosts[1]);
     for (;;)
         pause();
@@ -257,16 +256,15 @@ static void a_killed_process_is_noticed(void **state)
     net_host *host = &world.hosts[0];
     world_init(&world, "tcp", 2, NULL);
     world.store_fd = listen_anywhere(&world.port);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
+    child one = child_fork("doomed");
+    if (!one.pid) {
         close(world.store_fd);
         doomed(&world);
     }
     host_open(host);
     assert_int_equal(host_send_free(host, 1, 0, 8), WEFT_OK);
     host_until(host, &host->done_ok, 1);
-    assert_int_equal(kill(child, SIGKILL), 0);
+    child_signal(&one, SIGKILL);
     uint64_t killed_ms = now_ms();
     weft_status taken = host_send_free(host, 1, 1, 8);
     assert_true(taken == WEFT_OK || taken == WEFT_ERR_PEER_DEAD); /* the death may be known already */
@@ -274,7 +272,7 @@ static void a_killed_process_is_noticed(void **state)
     assert_true(now_ms() - killed_ms < DEATH_MS);
     assert_int_equal(host->why, WEFT_ERR_PEER_DEAD);
     assert_int_equal(host->done_failed, taken == WEFT_OK);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&one);
     host_close(host);
 }
 

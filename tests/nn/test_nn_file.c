@@ -2,6 +2,7 @@
 /* test_nn_file.c - modules come back from files as they were; what is not such a file is refused and changes nothing. */
 #include <weft/weft.h>
 
+#include "children.h"
 #include "unit.h"
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[] = "weft-test-nn-file-XXXXXX";
@@ -27,7 +27,7 @@ static weft_module *small(uint64_t seed)
     return weft_sequential_create(parts, 2, NULL);
 }
 
-static int killed_fd = -1; /* in a child that is to be killed while it saves: where it says that it writes */
+static bool is_killed; /* in a child that is to be killed while it saves, when it has written the file */
 
 static bool same(weft_module *a, weft_module *b)
 {
@@ -333,24 +333,18 @@ static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
 /* Saves in a child, which is killed when it has written the temporary. Gives the child's id; the temporary stays. */
 static pid_t killed_while_it_saves(const char *name)
 {
-    int status, ready[2];
-    char byte;
     weft_module *module = small(1);
-    assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        killed_fd = ready[1]; /* __wrap_fsync says that the temporary is written, and waits */
+    child saver = child_fork("saver");
+    if (!saver.pid) {
+        is_killed = true; /* __wrap_fsync says that the temporary is written, and waits */
         (void)!weft_module_save(module, name, NULL);
         _exit(1);
     }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status));
-    close(ready[0]);
-    close(ready[1]);
+    child_hear(&saver, 'w');
+    pid_t pid = saver.pid;
+    child_kill(&saver);
     weft_module_unref(module);
-    return child;
+    return pid;
 }
 
 static void temporary_name(char *out, size_t room, const char *name, const char *host, long pid)
@@ -497,8 +491,10 @@ int __wrap_fsync(int fd)
 {
     struct stat found;
     bool is_folder = fstat(fd, &found) == 0 && S_ISDIR(found.st_mode);
-    if (killed_fd >= 0 && write(killed_fd, "", 1) == 1)
-        pause(); /* until it is killed */
+    if (is_killed) {
+        child_say('w');
+        pause();
+    }
     step(is_folder ? 'D' : 'F');
     if (!is_folder)
         return __real_fsync(fd);

@@ -3,10 +3,8 @@
 #include "ofi/ofi_child.h"
 #include "lanes.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 static uint8_t right(size_t at)
@@ -106,7 +104,7 @@ size_t ofi_child_bytes(const ofi_node *node, size_t bytes)
     return most < bytes ? most : bytes;
 }
 
-static void expose(ofi_node *node, const ofi_child *how, int to_parent)
+static void expose(ofi_node *node, const ofi_child *how)
 {
     size_t bytes = ofi_child_bytes(node, how->bytes);
     uint8_t *memory = calloc(1, bytes);
@@ -119,16 +117,14 @@ static void expose(ofi_node *node, const ofi_child *how, int to_parent)
     memcpy(n.address, node->address, node->address_size);
     n.base = region->base;
     n.key = region->key;
-    if (write(to_parent, &n, sizeof n) != sizeof n)
-        _exit(1);
+    child_tell(&n, sizeof n);
 }
 
-static void serve(const ofi_child *how, int to_parent)
+static void serve(const ofi_child *how)
 {
     static ofi_node node;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     ofi_node_open(&node);
-    expose(&node, how, to_parent);
+    expose(&node, how);
     while (node.accepted_count == 0 || !node.accepted[0].connected)
         ofi_step(&node, NULL);
     ofi_traffic *t = ofi_traffic_new(false); /* its own memory is read */
@@ -140,18 +136,13 @@ static void serve(const ofi_child *how, int to_parent)
         pause();
 }
 
-pid_t ofi_child_start(const ofi_child *how, ofi_notice *out)
+child ofi_child_start(const ofi_child *how, ofi_notice *out)
 {
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        serve(how, fds[1]);
-    assert_int_equal(read(fds[0], out, sizeof *out), sizeof *out);
-    close(fds[0]);
-    close(fds[1]);
-    return child;
+    child peer = child_fork("peer");
+    if (!peer.pid)
+        serve(how);
+    child_receive(&peer, out, sizeof *out);
+    return peer;
 }
 
 void ofi_child_meet(ofi_node *node, const ofi_notice *n, ofi_link *link)

@@ -6,9 +6,8 @@
 #ifndef TESTS_OFI_CHILD_H
 #define TESTS_OFI_CHILD_H
 
+#include "children.h"
 #include "ofi/ofi_node.h"
-
-#include <sys/types.h>
 
 typedef struct ofi_child {
     size_t bytes;    /* of its memory; at most one operation's */
@@ -16,7 +15,7 @@ typedef struct ofi_child {
     bool is_busy; /* it sends and receives (ofi_traffic) until it is killed; otherwise it pauses once it is connected */
 } ofi_child;
 
-typedef struct ofi_notice { /* what the child tells through a pipe */
+typedef struct ofi_notice { /* what the child tells */
     uint8_t address[WFI_ADDRESS_MAX];
     size_t address_size;
     uint64_t base, key; /* of its memory */
@@ -24,8 +23,7 @@ typedef struct ofi_notice { /* what the child tells through a pipe */
 
 /* At most the bytes of one operation of the fabric. */
 size_t ofi_child_bytes(const ofi_node *node, size_t bytes);
-/* Starts the child, which dies with this process. The caller reaps it. */
-pid_t ofi_child_start(const ofi_child *how, ofi_notice *out);
+child ofi_child_start(const ofi_child *how, ofi_notice *out);
 /* Connects the open node to the child. */
 void ofi_child_meet(ofi_node *node, const ofi_notice *n, ofi_link *link);
 

@@ -4,7 +4,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MOST ((size_t)64 << 20) /* bytes of an operation */
@@ -17,13 +16,13 @@ static size_t bytes_of(const ofi_node *node)
 }
 
 /* Starts a process that does nothing once it is connected, and connects to it. */
-static pid_t meet_a_process(ofi_node *node, ofi_link *link, ofi_notice *n)
+static child meet_a_process(ofi_node *node, ofi_link *link, ofi_notice *n)
 {
     static const ofi_child idle = {.bytes = MOST, .access = WFI_REMOTE_READ | WFI_REMOTE_WRITE};
-    pid_t child = ofi_child_start(&idle, n);
+    child peer = ofi_child_start(&idle, n);
     ofi_node_open(node);
     ofi_child_meet(node, n, link);
-    return child;
+    return peer;
 }
 
 /* Writes; or, if the fabric has no writes, reads that memory. */
@@ -52,7 +51,7 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     ofi_link link = {0};
     enum { RECEIVE, SMALL, LARGE, READ, WRITE, JOBS };
     static ofi_job jobs[JOBS];
-    pid_t child = meet_a_process(&survivor, &link, &n);
+    child peer = meet_a_process(&survivor, &link, &n);
     for (int i = 0; i < JOBS; i++)
         ofi_job_init(&jobs[i]);
     size_t bytes = bytes_of(&survivor);
@@ -70,7 +69,7 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     bool reads = ofi_reads(&survivor);
     assert_int_equal(jobs[READ].reports + jobs[WRITE].reports + jobs[RECEIVE].reports + link.closed, 0);
 
-    kill(child, SIGKILL);
+    child_signal(&peer, SIGKILL);
     uint64_t start = ofi_now_ms();
     ofi_until(&survivor, NULL, link.closed || (!ofi_tells_death() && ofi_now_ms() - start > 200));
     bool was_told = link.closed, is_broken = was_told && ofi_announces();
@@ -90,7 +89,7 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     for (int i = 0; i < JOBS; i++)
         assert_int_equal(jobs[i].reports, reads || (i != READ && i != WRITE));
     ofi_node_close(&survivor);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_bury(n.address, n.address_size);
     free(local);
 }
@@ -102,10 +101,10 @@ static void a_stopped_peer_can_be_left(void **state)
     static ofi_node survivor;
     ofi_link link = {0};
     static ofi_job jobs[2], send;
-    pid_t child = meet_a_process(&survivor, &link, &n);
+    child peer = meet_a_process(&survivor, &link, &n);
     if (!ofi_reads(&survivor)) /* shm 1.17: a process that is stopped inside libfabric stops all that send to it */
         usleep(300000);        /* so it is stopped in its pause */
-    kill(child, SIGSTOP);
+    child_signal(&peer, SIGSTOP);
     size_t bytes = bytes_of(&survivor);
     uint8_t *local = calloc(2, bytes);
     wfi_region *region = ofi_local(&survivor, local, 2 * bytes);
@@ -129,8 +128,7 @@ static void a_stopped_peer_can_be_left(void **state)
     if (!reads)
         assert_int_equal(send.status, WEFT_ERR_CANCELLED);
     ofi_node_close(&survivor);
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_bury(n.address, n.address_size);
     free(local);
 }

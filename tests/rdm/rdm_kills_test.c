@@ -6,24 +6,24 @@
  */
 #include "net/net_measure.h"
 #include "ofi/ofi_child.h"
+#include "prng.h"
 
 #include <rdma/fabric.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define KILLS_SHM 60
 #define KILLS_OTHER 12 /* an endpoint of rxm takes a second to open on a busy machine */
 #define NOTICE_MS 2000 /* far more than it takes; this machine may be busy */
 
-static pid_t meet_a_process(ofi_node *survivor, ofi_link *link, ofi_notice *n)
+static child meet_a_process(ofi_node *survivor, ofi_link *link, ofi_notice *n)
 {
     static const ofi_child busy = {.bytes = OFI_TRAFFIC_BYTES, .access = WFI_REMOTE_READ, .is_busy = true};
-    pid_t child = ofi_child_start(&busy, n);
+    child peer = ofi_child_start(&busy, n);
     ofi_child_meet(survivor, n, link);
-    return child;
+    return peer;
 }
 
 /* One survivor outlives them all: its fabric must not suffer from any of the deaths. Exception: libfabric's shm from
@@ -32,13 +32,13 @@ static uint64_t kill_once(ofi_node *survivor, unsigned after_us)
 {
     ofi_notice n;
     ofi_link link;
-    pid_t child = meet_a_process(survivor, &link, &n);
+    child peer = meet_a_process(survivor, &link, &n);
     ofi_traffic *t = ofi_traffic_new(ofi_reads(survivor));
     uint64_t until = ofi_now_ms() + 1 + after_us / 1000;
     while (ofi_now_ms() < until && ofi_traffic_go_on(t, link.lane, &n))
         ofi_step(survivor, NULL);
     usleep(after_us % 1000);
-    kill(child, SIGKILL);
+    child_signal(&peer, SIGKILL);
     uint64_t start = ofi_now_ms(), limit = (ofi_tells_death() ? NOTICE_MS : 100) * ofi_slow();
     while (!link.closed && ofi_now_ms() - start < limit) {
         (void)ofi_traffic_go_on(t, link.lane, &n);
@@ -49,7 +49,7 @@ static uint64_t kill_once(ofi_node *survivor, unsigned after_us)
     assert_true(!link.closed || link.why == WEFT_ERR_FABRIC);
     ofi_hang_up(&link);
     ofi_until(survivor, NULL, ofi_traffic_is_over(t));
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_bury(n.address, n.address_size);
     ofi_traffic_free(t);
     return took;
@@ -65,16 +65,15 @@ static void a_kill_at_any_moment_is_survived(void **state)
 {
     static ofi_node survivor, friend;
     ofi_link link;
-    uint64_t most = 0;
+    uint64_t most = 0, random = 11;
     if (ofi_ops() == &wfi_fabric_shm && fi_version() < FI_VERSION(1, 18))
         skip(); /* a killed process may keep libfabric's lock: the survivor then hangs in libfabric */
     unsigned deaf = 0, kills = ofi_ops() == &wfi_fabric_shm ? KILLS_SHM : KILLS_OTHER;
     ofi_node_open(&survivor);
     ofi_node_open(&friend);
     ofi_link *other = ofi_join(&friend, &survivor, &link);
-    srandom(11);
     for (unsigned i = 0; i < kills; i++) {
-        uint64_t took = kill_once(&survivor, (unsigned)random() % 3000);
+        uint64_t took = kill_once(&survivor, (unsigned)prng_below(&random, 3000));
         most = took > most ? took : most;
         ofi_job send, receive;
         uint8_t byte = 0;
@@ -116,8 +115,8 @@ static void a_stopped_peer_delays_no_other(void **state)
         skip();
     }
     ofi_link *other = ofi_join(&friend, &survivor, &second);
-    pid_t child = meet_a_process(&survivor, &link, &n);
-    kill(child, SIGSTOP);
+    child peer = meet_a_process(&survivor, &link, &n);
+    child_signal(&peer, SIGSTOP);
     static ofi_job flood[64];
     static uint8_t data[64][65536];
     for (int i = 0; i < 64; i++) {
@@ -143,8 +142,7 @@ static void a_stopped_peer_delays_no_other(void **state)
     ofi_until(&survivor, &friend, flood[63].reports);
     for (int i = 0; i < 64; i++)
         assert_int_equal(flood[i].reports, 1);
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(&peer);
     ofi_bury(n.address, n.address_size);
     ofi_hang_up(&second);
     ofi_node_close(&friend);

@@ -4,10 +4,9 @@
  * and have calls within its calls under way: its handlers are told, what they started is cancelled, and nothing stays. Then
  * somebody takes its name, and the call that is tried again finds that one. This program is its own child, told by argv[1].
  */
+#include "children.h"
 #include "rpc/world.h"
 
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SERVER = 0, VICTIM = 1, FRIEND = 2, SIZE = 3 };
@@ -116,9 +115,9 @@ static weft_agent *open_rank(int rank, int port)
 
 static void ignore_part(const weft_values *part, void *arg) {}
 
-static int victim(int port)
+static int victim(void)
 {
-    weft_agent *agent = open_rank(VICTIM, port);
+    weft_agent *agent = open_rank(VICTIM, atoi(getenv("MASTER_PORT")));
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     weft_future *futures[4];
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .on_item = ignore_part};
@@ -132,30 +131,14 @@ static int victim(int port)
         pause(); /* until it is killed */
 }
 
-static int serves(int rank, int port)
+static int serves(void)
 {
-    weft_agent *agent = open_rank(rank, port);
+    weft_agent *agent = open_rank(atoi(getenv("RANK")), atoi(getenv("MASTER_PORT")));
     MUST_OK(weft_agent_close(agent));
     return 0;
 }
 
-static pid_t start_child(const char *role, int rank, int port)
-{
-    char self[512], rank_text[16], port_text[16];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    MUST(length > 0);
-    self[length] = 0;
-    snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(port_text, sizeof port_text, "%d", port);
-    pid_t pid = fork();
-    MUST(pid >= 0);
-    if (pid == 0) {
-        alarm(60);
-        execl(self, self, role, rank_text, port_text, (char *)NULL);
-        _exit(99);
-    }
-    return pid;
-}
+static const child_role roles[] = {{"victim", victim}, {"serves", serves}};
 
 /* ---- The one that is called -------------------------------------------------------------------------------------- */
 
@@ -188,18 +171,17 @@ static void nothing_stays(weft_agent *agent)
     free(text);
 }
 
-static void the_victim_dies(weft_agent *agent, pid_t pid)
+static void the_victim_dies(weft_agent *agent, child *dies)
 {
     weft_target to[2] = {weft_to_rank(VICTIM), weft_to_rank(FRIEND)};
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
     weft_future *both;
-    int status;
     AWAIT(atomic_load(&held_count) == 1 && atomic_load(&streamed) > 0);
     AWAIT(ask_friend(agent, 0) == 2);
     MUST_OK(weft_rpc_multicast(agent, to, 2, "hold", WEFT_NO_VALUES, &options, &both));
     AWAIT(ask_friend(agent, 0) == 3);
     MUST(!weft_call_cancelled(held[0]) && world_stats(agent).bytes_held > 400000);
-    MUST(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    child_kill(dies);
     AWAIT(weft_call_cancelled(held[0]) && atomic_load(&told_count) == 1);
     AWAIT(atomic_load(&stream_ended) && atomic_load(&nests_ended) == 2);
     AWAIT(ask_friend(agent, 1) == 2); /* the two calls within; not the third, which is ours */
@@ -216,18 +198,18 @@ static void the_victim_dies(weft_agent *agent, pid_t pid)
 
 static void test_caller_killed(void **state)
 {
-    int port = world_free_port(), status;
-    pid_t dies = start_child("victim", VICTIM, port), friend = start_child("serves", FRIEND, port);
+    int port = world_free_port();
+    child dies = child_start(VICTIM, SIZE, port, "victim"), friend = child_start(FRIEND, SIZE, port, "serves");
     weft_agent *agent = open_rank(SERVER, port);
     weft_future *by_name;
     weft_rpc_options options = {.retry = {.attempts = 100000, .pause_ms = 5, .pause_most_ms = 50},
                                 .timeout_ms = WEFT_FOREVER};
     MUST_OK(weft_rpc_async(agent, weft_to_name("worker1"), "hold", WEFT_NO_VALUES, &options, &by_name));
-    the_victim_dies(agent, dies);
+    the_victim_dies(agent, &dies);
     /* Somebody takes the name, and with it the call that is tried again since. */
     weft_worker former = weft_agent_worker(agent, VICTIM);
     MUST(!weft_future_done(by_name) && weft_agent_find(agent, "worker1") == -1);
-    pid_t next = start_child("serves", VICTIM, port);
+    child next = child_start(VICTIM, SIZE, port, "serves");
     AWAIT(weft_agent_find(agent, "worker1") == VICTIM);
     for (int64_t holds = 0; holds < 1;) {
         weft_values *out;
@@ -241,16 +223,15 @@ static void test_caller_killed(void **state)
     weft_future_unref(by_name);
     MUST_BE(weft_rpc_sync(agent, weft_to_worker(former), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_PEER_DEAD);
     MUST_OK(weft_agent_close(agent));
-    MUST(waitpid(friend, &status, 0) == friend && status == 0);
-    MUST(waitpid(next, &status, 0) == next && status == 0);
+    child_must_end_well(&friend, 1);
+    child_must_end_well(&next, 1);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && strcmp(argv[1], "victim") == 0)
-        return victim(atoi(argv[3]));
-    if (argc == 4)
-        return serves(atoi(argv[2]), atoi(argv[3]));
+    int played = child_play(argc, argv, roles, 2);
+    if (played >= 0)
+        return played;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_caller_killed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

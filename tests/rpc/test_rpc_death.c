@@ -3,11 +3,10 @@
  * test_rpc_death.c - workers that die or stop with calls of all kinds outstanding: on the simulation at random moments, on
  * tcp with processes. This program is its own child there, told by argv[1] what to do.
  */
-#include "rpc/children.h"
+#include "children.h"
 #include "rpc/world.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define LARGE (3 << 19)
@@ -383,7 +382,7 @@ static const child_role roles[] = {{"serves", child_serves},
 static void disturb_rank_1(const char *role, int signal_number)
 {
     child children[3];
-    child_start_three(children, "calls", role, "calls");
+    child_start_three(children, world_free_port(), "calls", role, "calls");
     for (int rank = 0; rank < 3; rank++)
         child_hear(&children[rank], 'r');
     double began = child_now_s();
@@ -396,12 +395,12 @@ static void disturb_rank_1(const char *role, int signal_number)
     if (signal_number == SIGSTOP) {
         child_signal(&children[1], SIGCONT);
         child_hear(&children[1], 'f');
-        assert_int_equal(child_end(&children[1]), 0);
+        child_must_end_well(&children[1], 1);
     } else {
-        assert_true(WIFSIGNALED(child_end(&children[1])));
+        child_kill(&children[1]);
     }
-    assert_int_equal(child_end(&children[0]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
+    child_must_end_well(&children[0], 1);
+    child_must_end_well(&children[2], 1);
 }
 
 static void test_sigkill(void **state)
@@ -417,7 +416,7 @@ static void test_sigstop(void **state)
 static void test_store_lost(void **state)
 {
     child children[3];
-    child_start_three(children, "serves", "loses-the-store", "loses-the-store");
+    child_start_three(children, world_free_port(), "serves", "loses-the-store", "loses-the-store");
     for (int rank = 0; rank < 3; rank++)
         child_hear(&children[rank], 'r');
     double began = child_now_s();
@@ -425,9 +424,8 @@ static void test_store_lost(void **state)
     child_hear(&children[1], 'f');
     child_hear(&children[2], 'f');
     assert_true(child_now_s() - began < 15);
-    assert_true(WIFSIGNALED(child_end(&children[0])));
-    assert_int_equal(child_end(&children[1]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
+    child_kill(&children[0]);
+    child_must_end_well(&children[1], 2);
 }
 
 int main(int argc, char **argv)

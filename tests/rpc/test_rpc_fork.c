@@ -2,16 +2,14 @@
 /*
  * test_rpc_fork.c - a child of fork() cannot use its parent's agents, says so, and harms them by nothing that it does with them.
  */
+#include "children.h"
 #include "rpc/world.h"
 
 #include <dirent.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FORKS 5
-#define CHILD_MS 20000 /* a child that has not ended by then never will */
 
 static atomic_bool over;
 
@@ -45,10 +43,10 @@ typedef struct owned {
     weft_group *group;
 } owned;
 
-static weft_status complete_child(weft_future *parent, weft_future *child, void *arg)
+static weft_status complete_child(weft_future *parent, weft_future *next, void *arg)
 {
     (void)parent, (void)arg;
-    return weft_future_complete(child, NULL, NULL);
+    return weft_future_complete(next, NULL, NULL);
 }
 
 /* The child's own futures, without an agent, work: continuations get threads of the child. */
@@ -97,33 +95,12 @@ static int be_careless(owned *o)
     return futures_work() ? 0 : 10;
 }
 
-/* Killed, a child that hangs ends with SIGKILL. No alarm: weft's own threads, which may have forked it, block it. */
-static int reap(pid_t child)
-{
-    int status;
-    for (int ms = 0; ms < CHILD_MS; ms++) {
-        pid_t ended = waitpid(child, &status, WNOHANG);
-        MUST(ended >= 0);
-        if (ended)
-            return status;
-        usleep(1000);
-    }
-    kill(child, SIGKILL);
-    MUST(waitpid(child, &status, 0) == child);
-    return status;
-}
-
 static void fork_carelessly(owned *o)
 {
-    fflush(NULL);
-    pid_t child = fork();
-    MUST(child >= 0);
-    if (child == 0)
+    child one = child_fork("careless");
+    if (!one.pid)
         _exit(be_careless(o));
-    int status = reap(child);
-    if (status)
-        fprintf(stderr, "the child ended with %#x\n", (unsigned)status);
-    MUST(status == 0);
+    child_must_end_well(&one, 1);
 }
 
 static void parent(weft_agent *agent)
@@ -249,11 +226,10 @@ static void push_in_a_crowd(weft_agent *agent, void *arg)
     for (int i = 0; i < CALLERS; i++)
         MUST(pthread_create(&callers[i], NULL, push_on, agent) == 0);
     for (int i = 0; i < CROWD_FORKS; i++) {
-        pid_t child = fork();
-        MUST(child >= 0);
-        if (child == 0)
+        child one = child_fork("asks for everything");
+        if (!one.pid)
             _exit(ask_for_everything(agent));
-        MUST(reap(child) == 0);
+        child_must_end_well(&one, 1);
     }
     atomic_store(&over, true);
     for (int i = 0; i < CALLERS; i++)
@@ -305,14 +281,10 @@ static weft_status run_forking(weft_call *call, void *user)
 {
     if (atomic_fetch_add(&handlers_run, 1) == 0) {
         usleep(300000);
-        pid_t child = fork();
-        MUST(child >= 0);
-        if (child == 0)
+        child one = child_fork("of a handler");
+        if (!one.pid)
             _exit(wait_in_child(weft_call_agent(call)));
-        int status = reap(child);
-        if (status)
-            fprintf(stderr, "the handler's child ended with %#x\n", (unsigned)status);
-        MUST(status == 0);
+        child_must_end_well(&one, 1);
     }
     weft_call_give(call, WEFT_NO_VALUES);
     return WEFT_OK;
@@ -348,7 +320,6 @@ static void a_handlers_child_waits_and_runs_nothing(void **state)
 static void without_threads_it_is_the_same(void **state)
 {
     weft_agent *agent;
-    int status;
     weft_agent_options options = {.functions = functions,
                                   .function_count = 2,
                                   .has_rank = true,
@@ -357,17 +328,14 @@ static void without_threads_it_is_the_same(void **state)
                                   .no_threads = true};
     assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     weft_logging_set_sink(drop_line, NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        alarm(30);
+    child one = child_fork("without threads");
+    if (!one.pid) {
         bool refused = add(agent, 0) == WEFT_ERR_STATE && weft_agent_progress(agent, 10) == 0 &&
                        weft_agent_close(agent) == WEFT_ERR_STATE;
         _exit(refused ? 0 : 1);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
+    child_must_end_well(&one, 1);
     weft_logging_set_sink(NULL, NULL);
-    assert_int_equal(status, 0);
     assert_int_equal(add(agent, 0), WEFT_OK);
     assert_int_equal(weft_agent_close(agent), WEFT_OK);
 }

@@ -4,7 +4,7 @@
  * no longer than its time limit; everybody else goes on; and what was taken is done when it goes on. On the simulation, and with
  * processes on tcp, where this program is its own child.
  */
-#include "rpc/children.h"
+#include "children.h"
 #include "rpc/world.h"
 
 #include <signal.h>
@@ -333,7 +333,7 @@ static const child_role roles[] = {{"works", child_works}, {"meets", child_meets
 static void stop_one(const char *role, int who, int stopped)
 {
     child children[3];
-    child_start_three(children, role, role, role);
+    child_start_three(children, world_free_port(), role, role, role);
     child_hear(&children[who], 's');
     child_signal(&children[stopped], SIGSTOP);
     child_order(&children[who], 's');

@@ -3,15 +3,11 @@
  * test_rpc_gathering.c - processes of a job on tcp that are stopped before all have come: the others' opening ends in time, with
  * a message that says whom it missed. This program is its own child.
  */
-#include "rpc/children.h"
-#include "rpc/must.h"
-#include "unit.h"
-
-#include <weft/weft.h>
+#include "children.h"
+#include "rpc/world.h"
 
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define PATIENCE_MS 3000
 
@@ -79,15 +75,14 @@ static void test_stopped_before_it_comes(void **state)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "1000", 1);
-    child_start_three(children, "misses-1", "opens", "misses-1");
+    child_start_three(children, world_free_port(), "misses-1", "opens", "misses-1");
     hear_ready(children, 3);
     child_signal(&children[1], SIGSTOP);
     for (int rank = 0; rank < 3; rank++)
         child_order(&children[rank], 'o');
-    assert_int_equal(child_end(&children[0]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
-    child_signal(&children[1], SIGKILL);
-    assert_true(WIFSIGNALED(child_end(&children[1])));
+    child_must_end_well(&children[0], 1);
+    child_must_end_well(&children[2], 1);
+    child_kill(&children[1]);
 }
 
 /* It has come, and is stopped while it waits: its seat is free again after the bound, and it is missed. */
@@ -95,7 +90,7 @@ static void test_stopped_while_it_waits(void **state)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "500", 1);
-    child_start_three(children, "misses-1", "opens", "misses-1");
+    child_start_three(children, world_free_port(), "misses-1", "opens", "misses-1");
     hear_ready(children, 3);
     child_order(&children[0], 'o');
     child_order(&children[1], 'o');
@@ -103,10 +98,10 @@ static void test_stopped_while_it_waits(void **state)
     child_signal(&children[1], SIGSTOP);
     child_hear(&children[0], 's');
     child_order(&children[2], 'o');
-    assert_int_equal(child_end(&children[0]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
+    child_must_end_well(&children[0], 1);
+    child_must_end_well(&children[2], 1);
     child_signal(&children[1], SIGCONT); /* its time has been over meanwhile */
-    assert_int_equal(child_end(&children[1]), 0);
+    child_must_end_well(&children[1], 1);
 }
 
 /* Rank 0 is stopped while others wait there: they name where they looked for it. */
@@ -114,17 +109,15 @@ static void test_store_stopped_while_they_wait(void **state)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "500", 1);
-    child_start_three(children, "opens", "misses-the-store", "misses-the-store");
+    child_start_three(children, world_free_port(), "opens", "misses-the-store", "misses-the-store");
     hear_ready(children, 3);
     child_order(&children[0], 'o');
     child_order(&children[1], 'o');
     child_hear(&children[0], 'j');
     child_signal(&children[0], SIGSTOP);
     child_order(&children[2], 'o');
-    assert_int_equal(child_end(&children[1]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
-    child_signal(&children[0], SIGKILL);
-    assert_true(WIFSIGNALED(child_end(&children[0])));
+    child_must_end_well(&children[1], 2);
+    child_kill(&children[0]);
 }
 
 int main(int argc, char **argv)

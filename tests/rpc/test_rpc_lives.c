@@ -3,11 +3,10 @@
  * test_rpc_lives.c - processes of a job on tcp that are stopped, continued or killed, and what the others see of it. This program
  * is its own child.
  */
-#include "rpc/children.h"
+#include "children.h"
 #include "rpc/world.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- The children -------------------------------------------------------------------------------------------------- */
@@ -196,7 +195,7 @@ static void test_comes_again(void **state)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "1000", 1);
-    child_start_three(children, "watches", "comes-again", "watches");
+    child_start_three(children, world_free_port(), "watches", "comes-again", "watches");
     for (int round = 0; round < 2; round++) {
         for (int rank = 0; rank < 3; rank++)
             child_hear(&children[rank], 'r');
@@ -219,7 +218,7 @@ static void lose_a_member(int signal_number)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "1000", 1);
-    child_start_three(children, "meets", "serves", "meets");
+    child_start_three(children, world_free_port(), "meets", "serves", "meets");
     for (int rank = 0; rank < 3; rank++)
         child_hear(&children[rank], 'r');
     double began = child_now_s();
@@ -227,10 +226,9 @@ static void lose_a_member(int signal_number)
     child_hear(&children[0], 'f');
     child_hear(&children[2], 'f');
     assert_true(child_now_s() - began < 6); /* the bound of 1 s, on a busy machine */
-    assert_int_equal(child_end(&children[0]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
-    child_signal(&children[1], SIGKILL);
-    assert_true(WIFSIGNALED(child_end(&children[1])));
+    child_must_end_well(&children[0], 1);
+    child_must_end_well(&children[2], 1);
+    child_kill(&children[1]);
 }
 
 static void test_member_lost(void **state)
@@ -244,7 +242,7 @@ static void lose_the_store(const char *role, int signal_number, bool working)
 {
     child children[3];
     setenv("WEFT_DEATH_MS", "1000", 1);
-    child_start_three(children, "keeps-the-store", role, role);
+    child_start_three(children, world_free_port(), "keeps-the-store", role, role);
     for (int rank = 0; rank < 3; rank++)
         child_hear(&children[rank], 'r');
     usleep(working ? 0 : 200000); /* they are in weft_agent_close, or about to be: either must do */
@@ -256,10 +254,8 @@ static void lose_the_store(const char *role, int signal_number, bool working)
         child_hear(&children[rank], 'c');
     }
     assert_true(child_now_s() - began < 10);
-    child_signal(&children[0], SIGKILL);
-    assert_true(WIFSIGNALED(child_end(&children[0])));
-    assert_int_equal(child_end(&children[1]), 0);
-    assert_int_equal(child_end(&children[2]), 0);
+    child_kill(&children[0]);
+    child_must_end_well(&children[1], 2);
 }
 
 static void test_store_killed(void **state)

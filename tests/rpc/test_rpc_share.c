@@ -3,7 +3,7 @@
  * test_rpc_share.c - the workers of a job that are on one machine divide its cores and its memory, whether a launcher says how many
  * they are or the job's table does; agents of one process divide the process's memory, and share its threads.
  */
-#include "rpc/children.h"
+#include "children.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"
 #include "topo/share.h"
@@ -53,7 +53,7 @@ static int look(void)
 static void the_table_tells_processes_of_one_machine(void **state)
 {
     child children[3];
-    child_start_three(children, "look", "look", "look");
+    child_start_three(children, world_free_port(), "look", "look", "look");
     child_must_end_well(children, 3);
 }
 
@@ -61,7 +61,7 @@ static void the_launchers_word_wins(void **state)
 {
     child children[3];
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    child_start_three(children, "look", "look", "look");
+    child_start_three(children, world_free_port(), "look", "look", "look");
     child_must_end_well(children, 3);
     unsetenv("LOCAL_WORLD_SIZE");
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_trace.c - trace files: whole, of the right form, and telling who called whom. */
+#include "children.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -401,12 +401,10 @@ static void die_in_the_middle(void)
 
 static void a_file_is_valid_when_its_writer_died(void **state)
 {
-    int status;
-    pid_t child = fork();
-    if (!child)
+    child writer = child_fork("writer");
+    if (!writer.pid)
         die_in_the_middle();
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_must_end_well(&writer, 1);
     assert_true(check(files_of("--cut", "dead")) > 0);
 }
 

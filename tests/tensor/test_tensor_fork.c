@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_fork.c - a child of fork() computes although the parent's threads did not come along. */
+#include "children.h"
 #include "check_gradients.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 static bool compute(void)
@@ -27,15 +27,10 @@ static void a_child_computes_after_its_parent_did(void **state)
     wfi_cpu_threads_set(2);
     assert_true(compute());
     for (int i = 0; i < 3; i++) {
-        int status;
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            alarm(20);
+        child one = child_fork("computes");
+        if (!one.pid)
             _exit(compute() && compute() ? 0 : 1);
-        }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        child_must_end_well(&one, 1);
     }
     assert_true(compute());
 }

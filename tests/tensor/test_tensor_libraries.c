@@ -3,13 +3,13 @@
  * test_tensor_libraries.c - the host program's numbers of threads for OpenMP and OpenBLAS are the same before and after weft's
  * operators, while these run with weft's own.
  */
+#include "children.h"
 #include "check_gradients.h"
 #include "tensor/cpu/product/libraries.h"
 
 #include <cblas.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define HOST_OPENMP 5
@@ -139,17 +139,12 @@ static void many_threads_at_once_leave_the_hosts_numbers(void **state)
 
 static void a_forked_child_leaves_them_too(void **state)
 {
-    int status;
     be_the_host();
     assert_true(multiply(64) && convolve());
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        alarm(30);
+    child one = child_fork("forked");
+    if (!one.pid)
         _exit(multiply(64) && convolve() && is_as_the_host_left_it() ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_must_end_well(&one, 1);
     assert_true(is_as_the_host_left_it());
 }
 

@@ -3,6 +3,7 @@
  * test_topo_described.c - machines that are described to hwloc instead of being there. hwloc is asked once in a process, so
  * each fact is checked in a child, whose exit status says how it went.
  */
+#include "children.h"
 #include "topo/topo.h"
 #include "topo_node.h"
 #include "unit.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(condition)                                                                                               \
@@ -26,12 +26,8 @@
 /* Runs `check` in a child with one variable set, about a machine that is not this one. */
 static void in_child(const char *name, const char *value, void (*check)(void))
 {
-    int status;
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        alarm(30);
+    child one = child_fork(name ? name : "check");
+    if (!one.pid) {
         wfi_topo_load_ms = 60000;
         unsetenv("HWLOC_XMLFILE");
         unsetenv("HWLOC_SYNTHETIC");
@@ -43,8 +39,7 @@ static void in_child(const char *name, const char *value, void (*check)(void))
         check();
         exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_must_end_well(&one, 1);
 }
 
 static void with_file(const char *text, void (*check)(void))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_topo_memory.c - the wish for a NUMA node. The first one counts in a process: each fact has a child of its own. */
+#include "children.h"
 #include "topo/memory.h"
 #include "unit.h"
 
@@ -16,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SIZE ((size_t)1 << 20)
@@ -30,11 +30,8 @@ static void count_line(weft_log_level level, const char *line, void *arg)
 
 static void in_child(void (*check)(char *data))
 {
-    int status;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        alarm(30);
+    child one = child_fork("check");
+    if (!one.pid) {
         weft_logging_set_level(WEFT_LOG_DEBUG);
         weft_logging_set_sink(count_line, NULL);
         char *data = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,8 +39,7 @@ static void in_child(void (*check)(char *data))
         memset(data, 1, SIZE); /* whatever the wish was */
         _exit(0);
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    child_must_end_well(&one, 1);
 }
 
 /* The policy of the pages at `data`; -1: the kernel has none. */

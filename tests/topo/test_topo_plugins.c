@@ -3,6 +3,7 @@
  * test_topo_plugins.c - hwloc's plugins do nothing that weft does not need, and loading hwloc is bounded. The plugins are made by
  * fake_plugin.c, in the folder that the first argument names. hwloc is asked once in a process: each fact has a child of its own.
  */
+#include "children.h"
 #include "topo/topo.h"
 #include "topo_node.h"
 #include "unit.h"
@@ -21,18 +22,14 @@
 static const char *plugins;
 static char folder[] = "topo_plugins_XXXXXX", path[64];
 
-static int exit_code_of_child(void (*child)(void))
+static int exit_code_of_child(void (*run)(void))
 {
-    int status;
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        alarm(30);
-        child();
+    child one = child_fork("plugins");
+    if (!one.pid) {
+        run();
         _exit(0);
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
+    int status = child_end(&one);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
