@@ -6,8 +6,7 @@
  *
  * This program is its own workers, as test_coll_shared.c.
  */
-#include "coll/coll.h"
-#include "children.h"
+#include "coll/crew.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -44,36 +43,7 @@ static bool can_move(void)
 
 static weft_agent *open_worker(void)
 {
-    weft_error *error = NULL;
-    weft_agent *agent;
-    weft_status st = weft_agent_open(
-        &(weft_agent_options){.rendezvous_timeout_ms = 30000, .death_timeout_ms = DEATH_MS, .no_binding = true}, &agent,
-        &error);
-    weft_error_print(error, stderr);
-    MUST_OK(st);
-    return agent;
-}
-
-static weft_group *open_group(weft_agent *agent, const char *name, const char *rules)
-{
-    weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
-    if (rules)
-        MUST_OK(weft_group_set_algorithms(group, rules));
-    return group;
-}
-
-/* Whether this process has mapped memory of a group. */
-static bool has_memory(void)
-{
-    char line[512];
-    bool found = false;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    MUST(maps != NULL);
-    while (fgets(line, sizeof line, maps))
-        found = found || strstr(line, "/memfd:weft-group");
-    MUST(fclose(maps) == 0);
-    return found;
+    return crew_open(DEATH_MS);
 }
 
 /* After this the small operations of each host are in memory. A member that does not answer in about 1 s, on a busy machine, leaves
@@ -82,26 +52,18 @@ static weft_group *open_warm(weft_agent *agent, const char *name)
 {
     int members = 0, rank = weft_agent_rank(agent);
     for (;; members = 0) {
-        weft_group *group = open_group(agent, name, NULL);
+        weft_group *group = crew_group(agent, name, NULL);
         for (int i = 0; i < WARM; i++)
             MUST_OK(weft_group_barrier(group, 40000));
         for (size_t i = 0; i < weft_group_size(group); i++)
             members += host_of[i] == host_of[rank];
-        MUST(members > 1 || !has_memory());
-        if (coll_everywhere(group, members == 1 || has_memory()))
+        MUST(members > 1 || !crew_memory(NULL));
+        if (coll_everywhere(group, members == 1 || crew_memory(NULL)))
             return group;
         weft_group_close(group);
-        while (has_memory()) /* last messages may hold it for a moment */
+        while (crew_memory(NULL)) /* last messages may hold it for a moment */
             usleep(1000);
     }
-}
-
-/* Returns when all members have ended the operations before it. */
-static void meet(weft_agent *agent)
-{
-    weft_group *group = open_group(agent, "meet", "barrier * * dissemination");
-    MUST_OK(weft_group_barrier(group, 40000));
-    weft_group_close(group);
 }
 
 static weft_tensor *rounded(int64_t count, int who)
@@ -131,7 +93,7 @@ static void compare(weft_agent *agent, weft_group *warm, int64_t count, weft_op 
 {
     char name[32];
     snprintf(name, sizeof name, "cold-%d", number);
-    weft_group *cold = open_group(agent, name, NULL);
+    weft_group *cold = crew_group(agent, name, NULL);
     int size = (int)weft_group_size(warm);
     weft_tensor *x = rounded(count, weft_agent_rank(agent)), *y = weft_tensor_clone(x);
     MUST_OK(weft_group_allreduce(warm, x, how, 40000));
@@ -167,7 +129,7 @@ static int run_many(void)
 {
     enum { AT_ONCE = 24 };
     weft_agent *agent = open_worker();
-    weft_group *group = open_group(agent, "all", NULL);
+    weft_group *group = crew_group(agent, "all", NULL);
     int size = (int)weft_group_size(group), me = weft_group_index(group);
     for (int round = 0; round < ROUNDS; round++) {
         weft_tensor *x[AT_ONCE];
@@ -288,7 +250,7 @@ static int run_disagrees(void)
         char name[32];
         snprintf(name, sizeof name, "all-%d", way);
         weft_group *group = open_warm(agent, name);
-        meet(agent);
+        crew_meet(agent);
         int64_t count = is_odd && way == 0 ? 11 : is_odd && way == 2 ? 100000 : 10;
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
         weft_status wanted = way == 3 ? WEFT_ERR_CANCELLED : WEFT_ERR_STATE;
@@ -320,120 +282,64 @@ static const child_role roles[] = {
     {"stops", run_stops},     {"missing", run_missing}, {"disagrees", run_disagrees},
 };
 
-/* Plays the parts that the parent names, one line each: members, port of the store, part. */
+/* Each worker moves to its host first. */
 static int run_parts(void)
 {
-    char line[64], members[8], port[8], part[16];
     MUST(move_to(host_of[atoi(getenv("RANK"))]));
-    while (child_read_line(line, sizeof line)) {
-        MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
-        setenv("WORLD_SIZE", members, 1);
-        setenv("MASTER_PORT", port, 1);
-        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-            if (!strcmp(roles[i].name, part))
-                MUST(roles[i].run() == 0);
-        while (has_memory()) /* last messages may hold a group for a moment */
-            usleep(1000);
-        child_say('e');
-    }
-    return 0;
+    return crew_work(roles, sizeof roles / sizeof *roles);
 }
 
 /* ---- The parent -------------------------------------------------------------------------------------------------------- */
 
-static child crew[MEMBERS];
-
-/* The first `count` workers begin to play that part. */
-static void start(int count, const char *part)
-{
-    char line[64];
-    snprintf(line, sizeof line, "%d %d %s\n", count, world_free_port(), part);
-    for (int rank = 0; rank < count; rank++) {
-        if (!crew[rank].pid)
-            crew[rank] = child_start(rank, MEMBERS, 1, "parts");
-        child_write_line(&crew[rank], line);
-    }
-}
-
-static void hear_all(int count, char what)
-{
-    for (int rank = 0; rank < count; rank++)
-        if (crew[rank].pid)
-            child_hear(&crew[rank], what);
-}
-
-static int dismiss(int rank)
-{
-    child one = crew[rank];
-    crew[rank] = (child){0};
-    child_dismiss(&one);
-    return child_end(&one);
-}
-
-static int dismiss_all(void **state)
-{
-    int bad = 0;
-    for (int rank = 0; rank < MEMBERS; rank++)
-        bad += crew[rank].pid && dismiss(rank) != 0;
-    return bad;
-}
-
-static void play(int count, const char *part)
-{
-    start(count, part);
-    hear_all(count, 'e');
-}
-
 static void test_results(void **state)
 {
     for (int count = 3; count <= MEMBERS; count += 3)
-        play(count, "results");
+        crew_play(count, "results");
 }
 
 static void test_many_at_once(void **state)
 {
-    play(MEMBERS, "many");
+    crew_play(MEMBERS, "many");
 }
 
 static void test_leave_after_barrier(void **state)
 {
     for (int i = 0; i < 3; i++)
-        play(5, "leaves");
+        crew_play(5, "leaves");
 }
 
 static void test_disagreement(void **state)
 {
-    play(5, "disagrees");
+    crew_play(5, "disagrees");
 }
 
 static void test_missing(void **state)
 {
-    play(5, "missing");
+    crew_play(5, "missing");
 }
 
 static void test_stop(void **state)
 {
-    start(5, "stops");
-    hear_all(5, 'r');
+    crew_start(5, "stops");
+    crew_hear(5, 'r');
     for (int i = 0; i < 3; i++) {
         child_signal(&crew[2], SIGSTOP);
         usleep(50000);
         child_signal(&crew[2], SIGCONT);
         usleep(30000);
     }
-    hear_all(5, 'e');
+    crew_hear(5, 'e');
 }
 
 /* Members and leaders of hosts, and the one that is alone on its host. */
 static void test_death(void **state)
 {
     for (int victim = 1; victim < MEMBERS; victim += victim == 2 ? 3 : 1) {
-        start(MEMBERS, "dies");
-        hear_all(MEMBERS, 'r');
+        crew_start(MEMBERS, "dies");
+        crew_hear(MEMBERS, 'r');
         usleep((useconds_t)(3000 + 11000 * victim));
-        child_signal(&crew[victim], SIGKILL);
-        assert_int_equal(dismiss(victim), SIGKILL);
-        hear_all(MEMBERS, 'e');
+        child_kill(&crew[victim]);
+        crew_hear(MEMBERS, 'e');
     }
 }
 
@@ -458,5 +364,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_disagreement),
     };
-    return cmocka_run_group_tests(tests, NULL, dismiss_all);
+    return cmocka_run_group_tests(tests, NULL, crew_dismiss);
 }

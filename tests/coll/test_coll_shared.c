@@ -2,13 +2,11 @@
 /*
  * test_coll_shared.c - operations in memory that the members of a group share: real processes on one machine, over the fabrics
  * host and tcp. Results are those of messages; and members that die, stop, leave, disagree or write nonsense into the memory
- * harm nobody else. This program is its own workers. A worker plays one part after another, each in a job of its own, because
- * starting a process and libfabric in it takes most of the time of a short job.
+ * harm nobody else. This program is its own workers (crew.h).
  *
  * test_coll_shared [NAME]: only the tests of that name, which may have *.
  */
-#include "coll/coll.h"
-#include "children.h"
+#include "coll/crew.h"
 #include "prng.h"
 
 #include <pthread.h>
@@ -25,45 +23,7 @@ enum { WARM = 6, MEMBERS_MAX = 8, DEATH_MS = 2000 };
 
 static weft_agent *open_worker(void)
 {
-    weft_error *error = NULL;
-    weft_agent *agent;
-    weft_status st = weft_agent_open(
-        &(weft_agent_options){.rendezvous_timeout_ms = 30000, .death_timeout_ms = DEATH_MS, .no_binding = true}, &agent,
-        &error);
-    weft_error_print(error, stderr);
-    MUST_OK(st);
-    return agent;
-}
-
-/* The memory of groups that this process has mapped; only of groups of this name in the file system's eyes: none. */
-static size_t find_memory(char **start)
-{
-    char line[512];
-    size_t bytes = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    MUST(maps != NULL);
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long begin, end;
-        if (!strstr(line, "/memfd:weft-group") || sscanf(line, "%lx-%lx", &begin, &end) != 2)
-            continue;
-        if (start)
-            *start = (char *)begin;
-        bytes += end - begin;
-    }
-    MUST(fclose(maps) == 0);
-    return bytes;
-}
-
-static weft_group *open_group(weft_agent *agent, const char *name, const char *rules)
-{
-    weft_group *group;
-    weft_error *error = NULL;
-    weft_status st = weft_group_open(agent, name, NULL, 0, &group, &error);
-    weft_error_print(error, stderr);
-    MUST_OK(st);
-    if (rules)
-        MUST_OK(weft_group_set_algorithms(group, rules));
-    return group;
+    return crew_open(DEATH_MS);
 }
 
 /* After this the group's small operations are in shared memory. A member that does not answer in about 1 s, on a busy machine, leaves
@@ -71,26 +31,15 @@ static weft_group *open_group(weft_agent *agent, const char *name, const char *r
 static weft_group *open_warm(weft_agent *agent, const char *name)
 {
     for (;;) {
-        weft_group *group = open_group(agent, name, NULL);
+        weft_group *group = crew_group(agent, name, NULL);
         for (int i = 0; i < WARM; i++)
             MUST_OK(weft_group_barrier(group, 40000));
-        if (coll_everywhere(group, find_memory(NULL) > 0))
+        if (coll_everywhere(group, crew_memory(NULL) > 0))
             return group;
         weft_group_close(group);
-        while (find_memory(NULL) > 0) /* last messages may hold it for a moment */
+        while (crew_memory(NULL) > 0) /* last messages may hold it for a moment */
             usleep(1000);
     }
-}
-
-/*
- * Returns when all members have ended the operations before it. Without it a member could end a group, by a cancellation for example,
- * whose last barrier another member has not noticed yet.
- */
-static void meet(weft_agent *agent)
-{
-    weft_group *group = open_group(agent, "meet", "barrier * * dissemination");
-    MUST_OK(weft_group_barrier(group, 40000));
-    weft_group_close(group);
 }
 
 /* Small numbers that differ by member and place: exact in every dtype as they are, and rounded where they are added. */
@@ -222,7 +171,7 @@ static int run_results(void)
     /* the last two: of 2 MiB in pieces, for two members; more than that, by messages */
     static const int64_t counts[] = {0, 1, 7, 500, 511, 4096, 8192, 16384, 16385, 65536, 300001, 524289};
     weft_agent *agent = open_worker();
-    weft_group *shared = open_warm(agent, "shared"), *other = open_group(agent, "other", by_messages);
+    weft_group *shared = open_warm(agent, "shared"), *other = crew_group(agent, "other", by_messages);
     for (int dtype = 0; coll_is_dtype((weft_dtype)dtype); dtype++)
         for (int how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++)
             for (size_t i = 0; i < 5 && coll_can((weft_dtype)dtype, (weft_op)how); i++)
@@ -280,13 +229,13 @@ static int run_many(void)
     for (int i = 0; i < GROUPS; i++) {
         char name[32];
         snprintf(name, sizeof name, "group-%d", i);
-        groups[i] = open_group(agent, name, NULL);
+        groups[i] = crew_group(agent, name, NULL);
     }
     for (int i = 0; i < GROUPS; i++)
         MUST(pthread_create(&threads[i], NULL, run_group, groups[i]) == 0);
     for (int i = 0; i < GROUPS; i++)
         MUST(pthread_join(threads[i], NULL) == 0);
-    MUST(find_memory(NULL) > 0);
+    MUST(crew_memory(NULL) > 0);
     for (int i = 0; i < GROUPS; i++)
         weft_group_close(groups[i]);
     MUST_OK(close_worker(agent));
@@ -369,10 +318,10 @@ static int run_apart(void)
         setenv("WEFT_FABRIC", "tcp", 1);
     weft_agent *agent = open_worker();
     setenv("WEFT_FABRIC", fabrics, 1);
-    weft_group *group = open_group(agent, "all", NULL), *other = open_group(agent, "other", by_messages);
+    weft_group *group = crew_group(agent, "all", NULL), *other = crew_group(agent, "other", by_messages);
     for (int i = 0; i < WARM; i++)
         compare_allreduce(group, other, WEFT_DTYPE_FLOAT32, WEFT_OP_SUM, 1000);
-    MUST(find_memory(NULL) == 0);
+    MUST(crew_memory(NULL) == 0);
     weft_group_close(group);
     weft_group_close(other);
     MUST_OK(close_worker(agent));
@@ -389,7 +338,7 @@ static int run_disagrees(void)
         char name[32];
         snprintf(name, sizeof name, "all-%d", i);
         weft_group *group = open_warm(agent, name);
-        meet(agent);
+        crew_meet(agent);
         /* another count; another kind, which is shared too; one by messages; a cancelled one */
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(i == 0                ? 10 + (rank == 1)
                                                       : i == 2 && rank == 1 ? 100000
@@ -449,7 +398,7 @@ static int run_cancels(void)
     weft_group *group = open_warm(agent, "all");
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_future *future;
-    meet(agent);
+    crew_meet(agent);
     if (weft_agent_rank(agent) != 0) {
         /* the second one may call it when the group is over already */
         weft_status st = weft_group_broadcast_async(group, x, 0, WEFT_FOREVER, &future);
@@ -600,9 +549,9 @@ static void attack(weft_agent *agent, uint64_t seed)
     snprintf(name, sizeof name, "attack-%llu", (unsigned long long)seed);
     weft_group *group = open_warm(agent, name);
     char *memory = NULL;
-    size_t bytes = find_memory(&memory);
+    size_t bytes = crew_memory(&memory);
     int rank = weft_agent_rank(agent), ended = 0;
-    meet(agent);
+    crew_meet(agent);
     for (int i = 0; i < 200 && !ended; i++) {
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
         if (rank == 1)
@@ -614,8 +563,8 @@ static void attack(weft_agent *agent, uint64_t seed)
         weft_tensor_unref(x);
     }
     weft_group_close(group);
-    meet(agent); /* the agents are unharmed */
-    while (find_memory(NULL) > 0)
+    crew_meet(agent); /* the agents are unharmed */
+    while (crew_memory(NULL) > 0)
         usleep(1000);
 }
 
@@ -670,143 +619,75 @@ static const child_role roles[] = {
     {"forks", run_forks},
 };
 
-/* Plays the parts that the parent names, one line each: members, port of the store, part. */
 static int run_parts(void)
 {
-    char line[64], members[8], port[8], part[16];
-    while (child_read_line(line, sizeof line)) {
-        MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
-        setenv("WORLD_SIZE", members, 1);
-        setenv("MASTER_PORT", port, 1);
-        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-            if (!strcmp(roles[i].name, part))
-                MUST(roles[i].run() == 0);
-        while (find_memory(NULL) > 0) /* last messages may hold a group for a moment */
-            usleep(1000);
-        child_say('e');
-    }
-    return 0;
+    return crew_work(roles, sizeof roles / sizeof *roles);
 }
 
 /* ---- The parent -------------------------------------------------------------------------------------------------------- */
 
-static child crew[MEMBERS_MAX];
-static bool is_playing; /* a part that has not ended; at the start of another one: a test has failed */
-
-static void hire(int rank)
-{
-    if (!crew[rank].pid)
-        crew[rank] = child_start(rank, MEMBERS_MAX, 1, "parts");
-}
-
-static int dismiss(int rank)
-{
-    child one = crew[rank];
-    crew[rank] = (child){0};
-    child_dismiss(&one);
-    return child_end(&one);
-}
-
-/* The first `count` workers begin to play that part. */
-static void start(int count, const char *part)
-{
-    char line[64];
-    for (int rank = 0; rank < MEMBERS_MAX && is_playing; rank++)
-        if (crew[rank].pid) {
-            kill(crew[rank].pid, SIGKILL);
-            (void)dismiss(rank);
-        }
-    is_playing = true;
-    snprintf(line, sizeof line, "%d %d %s\n", count, world_free_port(), part);
-    for (int rank = 0; rank < count; rank++) {
-        hire(rank);
-        child_write_line(&crew[rank], line);
-    }
-}
-
-static void hear_all(int count, char what)
-{
-    for (int rank = 0; rank < count; rank++)
-        child_hear(&crew[rank], what);
-}
-
-static void play(int count, const char *part)
-{
-    start(count, part);
-    hear_all(count, 'e');
-    is_playing = false;
-}
-
-static int dismiss_all(void **state)
-{
-    int bad = 0;
-    for (int rank = 0; rank < MEMBERS_MAX; rank++)
-        bad += crew[rank].pid && dismiss(rank) != 0;
-    return bad;
-}
-
 static void test_results(void **state)
 {
     for (int count = 2; count <= 4; count++)
-        play(count, "results");
+        crew_play(count, "results");
 }
 
 static void test_results_of_eight(void **state)
 {
-    play(8, "results");
+    crew_play(8, "results");
 }
 
 static void test_many_at_once(void **state)
 {
-    play(2, "many");
-    play(4, "many");
+    crew_play(2, "many");
+    crew_play(4, "many");
 }
 
 static void test_first_leaves(void **state)
 {
     for (int i = 0; i < 5; i++)
-        play(3, "leaves");
+        crew_play(3, "leaves");
 }
 
 static void test_root_leaves(void **state)
 {
     for (int i = 0; i < 3; i++)
-        play(3, "root-leaves");
+        crew_play(3, "root-leaves");
 }
 
 static void test_root_is_ahead(void **state)
 {
-    play(3, "ahead");
+    crew_play(3, "ahead");
 }
 
 static void test_roots_differ(void **state)
 {
-    play(3, "roots-differ");
+    crew_play(3, "roots-differ");
 }
 
 static void test_cancelled_broadcast(void **state)
 {
-    play(3, "cancels");
+    crew_play(3, "cancels");
 }
 
 static void test_not_all_have_it(void **state)
 {
-    play(3, "apart");
+    crew_play(3, "apart");
 }
 
 static void test_disagreement(void **state)
 {
-    play(3, "disagrees");
+    crew_play(3, "disagrees");
 }
 
 static void test_missing(void **state)
 {
-    play(3, "missing");
+    crew_play(3, "missing");
 }
 
 static void test_fork(void **state)
 {
-    play(2, "forks");
+    crew_play(2, "forks");
 }
 
 static void test_death(void **state)
@@ -814,35 +695,30 @@ static void test_death(void **state)
     static const char *const parts[] = {"dies", "dies-3000", "dies-16384", "dies-root", "dies-all"};
     enum { PARTS = sizeof parts / sizeof *parts };
     for (int i = 0; i < PARTS + 2; i++) {
-        start(4, parts[i % PARTS]);
-        hear_all(4, 'r');
+        crew_start(4, parts[i % PARTS]);
+        crew_hear(4, 'r');
         usleep((useconds_t)(3000 + 13000 * i));
-        child_signal(&crew[1], SIGKILL);
-        assert_int_equal(dismiss(1), SIGKILL);
-        for (int rank = 0; rank < 4; rank++)
-            if (rank != 1)
-                child_hear(&crew[rank], 'e');
-        is_playing = false;
+        child_kill(&crew[1]);
+        crew_hear(4, 'e');
     }
 }
 
 static void test_stop(void **state)
 {
-    start(3, "stops");
-    hear_all(3, 'r');
+    crew_start(3, "stops");
+    crew_hear(3, 'r');
     for (int i = 0; i < 5; i++) {
         child_signal(&crew[1], SIGSTOP);
         usleep(50000);
         child_signal(&crew[1], SIGCONT);
         usleep(30000);
     }
-    hear_all(3, 'e');
-    is_playing = false;
+    crew_hear(3, 'e');
 }
 
 static void test_hostile(void **state)
 {
-    play(3, "hostile");
+    crew_play(3, "hostile");
 }
 
 int main(int argc, char **argv)
@@ -872,5 +748,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_roots_differ),
         cmocka_unit_test(test_cancelled_broadcast),
     };
-    return cmocka_run_group_tests(tests, NULL, dismiss_all);
+    return cmocka_run_group_tests(tests, NULL, crew_dismiss);
 }

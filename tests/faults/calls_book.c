@@ -4,6 +4,7 @@
  * again), exactly once if it succeeded, and not at all, now and later, if its failure said so; and every call ends.
  */
 #include "faults/calls.h"
+#include "rpc/promise.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,22 +82,6 @@ int64_t book_begin(calls_kind kind, const calls_plan *plan, int count)
     return id;
 }
 
-/* Whether the failure says that it surely did not run (weft/rpc.h). */
-static bool promises_not_run(const calls_call *c)
-{
-    switch (c->status) {
-    case WEFT_OK:
-    case WEFT_ERR_REMOTE:
-    case WEFT_ERR_UNKNOWN:
-        return false;
-    case WEFT_ERR_BUSY:
-    case WEFT_ERR_AGAIN:
-        return true;
-    default:
-        return c->inner == WEFT_OK;
-    }
-}
-
 static bool is_served(const calls_call *c) /* by a handler of ours */
 {
     return c->kind != FETCH && c->kind != BARRIER && c->kind != ALL_GATHER;
@@ -115,7 +100,7 @@ static void check_told(int64_t id)
         violation(id, "it is said to have succeeded, and did not run to its end");
     else if (c->status == WEFT_ERR_REMOTE && begun == 0 && !c->lenient)
         violation(id, "its handler is said to have failed, and did not run");
-    else if (promises_not_run(c) && !c->lenient && begun > 0)
+    else if (promises_not_run(c->status, c->inner) && !c->lenient && begun > 0)
         violation(id, "it ran, though the failure says that it surely did not");
 }
 

@@ -430,7 +430,7 @@ def check_misuse():
                         (["--sizes", "2G"], "'2G'"), (["--sizes", "-1"], "'-1'"), (["--sizes", "64K,"], "''"), (["--to", "host:99999"], "'99999'"),
                         (["--to", "host:"], "''"), (["--to", ":5"], "':5'"), (["--seconds", "0"], "'0'"), (["--seconds", "nan"], "'nan'"),
                         (["--workers", "1"], "'1'"), (["--idle-peers", "x"], "'x'"), (["--port", "70000"], "'70000'"),
-                        (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--csv"], "--csv"), (["--sizes", "1MB"], "'1MB'"), (["--sizes", "1  MiB"], "'1  MiB'"),
+                        (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--sizes", "1MB"], "'1MB'"), (["--sizes", "1  MiB"], "'1  MiB'"),
                         (["--address", "10.0.0.1"], "--address"), (["--serve", "--peers"], "--peers"), (["--bound", "0.5"], "'0.5'"),
                         (["--from", "no/file.json"], "no/file.json"), (["--compare", "no/file.json"], "no/file.json"),
                         (["--speed"], "--speed"), (["loudly"], "'loudly'"), (["--sizes"], "--sizes"), (["--port", "5"], "--port"),

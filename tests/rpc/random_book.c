@@ -4,6 +4,7 @@
  * result or a failure that fits what was done to those concerned; it runs at most once, exactly once if it succeeded, and not
  * at all if its failure said so.
  */
+#include "rpc/promise.h"
 #include "rpc/random.h"
 
 #define SLACK_MS 1000 /* past its limit, where something was disturbed */
@@ -280,19 +281,8 @@ static bool fits_making(const entry *e, const thing *t, weft_status status, weft
 /* Whether a failure says that it surely did not run. */
 static bool says_not_run(const entry *e)
 {
-    if (e->told_ms && e->started)
-        return false; /* of the call that was to tell of its end */
-    switch (e->status) {
-    case WEFT_OK:
-    case WEFT_ERR_REMOTE:
-    case WEFT_ERR_UNKNOWN:
-        return false;
-    case WEFT_ERR_BUSY:
-    case WEFT_ERR_AGAIN:
-        return true;
-    default:
-        return e->inner == WEFT_OK;
-    }
+    bool of_another = e->told_ms && e->started; /* of the call that was to tell of its end */
+    return !of_another && promises_not_run(e->status, e->inner);
 }
 
 /* Its future is complete at its limit, or, if it is to its caller's own worker, when its handler is over. The callback that tells us of it waits for a worker of the caller's: as long, at most, as
