@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * children.h - the processes that a test starts: copies of itself that go on in a function, or this program again with other arguments.
+ * children.h - the processes that a test starts: copies of itself that go on in a function, or this program again with
+ * other arguments.
  *
- * A child is killed when the thread that started it ends, so that it never outlives its test. A parent waits for a child for at most two
- * minutes. Parent and child talk over a line (a pair of sockets). Failures name the child; in the parent they fail the test.
+ * A child is killed when the thread that started it ends, so that it never outlives its test. A parent waits for a child
+ * for at most two minutes. Parent and child talk over a line (a pair of sockets). Failures name the child. In the parent
+ * they fail the test.
  */
 #ifndef TESTS_CHILDREN_H
 #define TESTS_CHILDREN_H
@@ -40,7 +42,10 @@ int child_end(child *one);                     /* waits; returns how it ended, a
 void child_kill(child *one);                   /* kills it and waits; it must not have ended before */
 void child_must_end_well(child *children, int count);
 
-/* Memory that all children share, those of child_exec and their children, too: they get it by the same call. At first it is zero. */
+/*
+ * Memory that all children share, those of child_exec and their children, too: they get it by the same call. At first
+ * it is zero.
+ */
 void *child_memory(size_t bytes);
 double child_now_s(void);
 
@@ -57,7 +62,7 @@ typedef struct child_role {
     const char *name;
     int (*run)(void); /* returns the exit code */
 } child_role;
-/* What main returns if argv[1] names one of them; -1: it does not, this is the parent. */
+/* If argv[1] names one of the roles: runs it and returns its exit code. Otherwise -1: this is the parent. */
 int child_play(int argc, char **argv, const child_role *roles, size_t count);
 
 #endif

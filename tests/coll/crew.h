@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crew.h - a test of groups that is its own workers. A worker plays one part after another, each in a job of its own, because starting a
- * process and libfabric in it takes most of the time of a short job.
+ * crew.h - a test of groups that is its own workers. A worker plays one part after another, each in a job of its own,
+ * because starting a process and libfabric in it takes most of the time of a short job.
  */
 #ifndef TESTS_COLL_CREW_H
 #define TESTS_COLL_CREW_H
@@ -20,8 +20,8 @@ weft_group *crew_group(weft_agent *agent, const char *name, const char *rules);
 /* The bytes that groups have mapped here, and where the last of it begins. `start` may be NULL. */
 size_t crew_memory(char **start);
 /*
- * Returns when all members have ended the operations before it. Without it a member could end a group, by a cancellation for example,
- * whose last barrier another member has not noticed yet.
+ * Returns when all members have ended the operations before it. Without it a member could end a group, by a
+ * cancellation for example, whose last barrier another member has not noticed yet.
  */
 void crew_meet(weft_agent *agent);
 

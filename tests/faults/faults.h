@@ -109,7 +109,7 @@ typedef struct faults_board {
 } faults_board;
 extern faults_board *board;
 
-/* In the driver and in each worker. Behind the board is the program's own shared memory of `book_bytes`. All is zero at first. */
+/* In the driver and in each worker. The program's own `book_bytes` of shared memory follow the board. All is zero. */
 void board_begin(size_t book_bytes);
 void *board_book(void); /* the program's own shared memory */
 void board_new_job(int port);

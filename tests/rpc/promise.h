@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* promise.h - what the failure of a call says about whether the call ran (weft/rpc.h), for tests that know whether it did. */
+/* promise.h - what the failure of a call says about whether the call ran (weft/rpc.h). */
 #ifndef TESTS_RPC_PROMISE_H
 #define TESTS_RPC_PROMISE_H
 
