@@ -85,15 +85,6 @@ double wfi_random_normal_f64(wfi_random random, uint64_t index)
     return radius * cos(2 * M_PI * unit(bits[1]));
 }
 
-/* The high half of a 64 by 64 bit product; the bias of at most end / 2^64 is far below what could be noticed. */
-int64_t wfi_random_below(wfi_random random, uint64_t index, int64_t end)
-{
-    if (end < 1)
-        return 0;
-    unsigned __int128 product = (unsigned __int128)wfi_random_u64(random, index) * (uint64_t)end;
-    return (int64_t)(product >> 64);
-}
-
 typedef struct random_args {
     void *data;
     weft_dtype dtype;

@@ -18,9 +18,8 @@ typedef struct wfi_random {
 /* Number `index` of the stream: the first two words of the block whose counter is (index, stream) and whose key is the
  * seed. */
 uint64_t wfi_random_u64(wfi_random random, uint64_t index);
-double wfi_random_f64(wfi_random random, uint64_t index);                 /* uniform in [0, 1), 53 bits */
-double wfi_random_normal_f64(wfi_random random, uint64_t index);          /* mean 0, deviation 1; Box-Muller */
-int64_t wfi_random_below(wfi_random random, uint64_t index, int64_t end); /* uniform in [0, end); 0 if end < 1 */
+double wfi_random_f64(wfi_random random, uint64_t index);        /* uniform in [0, 1), 53 bits */
+double wfi_random_normal_f64(wfi_random random, uint64_t index); /* mean 0, deviation 1; Box-Muller */
 
 /* Fill contiguous tensors of float32 or float64, element i from number i. WEFT_ERR_TYPE for other dtypes. */
 weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double low, double high);
