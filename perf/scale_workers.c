@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scale_workers.c - one job of N workers, each a process of this machine, over tcp: how long until the first call is answered,
- * and what idle workers and idle peers cost.
+ * scale_workers.c - one job of N workers, each a process of this machine, over tcp: how long until the first call is
+ * answered, and what idle workers and idle peers cost.
  *
- * Every worker opens and calls its neighbour; then its next eight; then all call all, which leaves a full mesh of connections.
- * libfabric's pools come with the first peers: what a further one costs is counted from the ninth call on.
- * Memory is private dirty pages as /proc/self/smaps_rollup counts them, of whole processes. Nothing is cleaned up before it
- * is measured.
+ * Every worker opens and calls its neighbour, then its next eight. Then all call all, which leaves a full mesh of
+ * connections. libfabric's pools come with the first peers: what a further one costs is counted from the ninth call on.
+ * Memory is private dirty pages as /proc/self/smaps_rollup counts them, of whole processes. Nothing is cleaned up
+ * before it is measured.
  */
 #include "common/measure.h"
 #include "common/workers.h"
@@ -44,7 +44,7 @@ static news own;
 static weft_future *called;   /* complete when the first call has been answered */
 static weft_future *released; /* complete when all has been measured: who closes tells the store */
 
-/* ---- Every worker ------------------------------------------------------------------------------------------------- */
+/* ---- Every worker ----------------------------------------------------------------------------------------------- */
 
 static long count_descriptors(void)
 {
@@ -173,7 +173,7 @@ static int serve(void)
     return good && left == WEFT_OK ? 0 : 1;
 }
 
-/* ---- Rank 0 --------------------------------------------------------------------------------------------------------- */
+/* ---- Rank 0 ----------------------------------------------------------------------------------------------------- */
 
 /* All others do it at once. */
 static weft_future *tell_all(weft_agent *agent, int size, const char *what, weft_args arguments)
@@ -267,7 +267,7 @@ static bool play(int size, news *near, news *mesh, outcome *o)
            ((status == WEFT_OK && ended == WEFT_OK) || workers_complain("ending", status ? status : ended, NULL));
 }
 
-/* ---- What comes out --------------------------------------------------------------------------------------------------- */
+/* ---- What comes out --------------------------------------------------------------------------------------------- */
 
 static double most(const series *s)
 {

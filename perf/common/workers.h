@@ -14,7 +14,7 @@ typedef struct workers {
 
 /* Whether this process was started as one of the others. */
 bool workers_is_child(void);
-/* What such a process does: serves until the job ends. Returns its exit code. */
+/* Serves until the job ends. Returns the exit code of such a process. */
 int workers_serve(const weft_function *functions, size_t count);
 
 /* Starts `count` others and joins them. Before threads. False after a line on stderr. */

@@ -2,9 +2,9 @@
 /*
  * conv_onednn.c - convolution by oneDNN, in the layouts that it likes best.
  *
- * Tensors outside are plain NCHW and OIHW; a plan says for each of its arrays whether it must be reordered on the way in
- * or out. On plain layouts oneDNN takes a product over unfolded images instead, several times slower. Plans are made once
- * for each set of sizes and kept.
+ * Tensors outside are plain NCHW and OIHW; a plan says for each of its arrays whether it must be reordered on the way
+ * in or out. On plain layouts oneDNN takes a product over unfolded images instead, several times slower. Plans are made
+ * once for each set of sizes and kept.
  */
 #include "base/alloc.h"
 #include "tensor/cpu/product/onednn.h"
@@ -42,8 +42,8 @@ typedef struct conv_plan {
 } conv_plan;
 
 /*
- * Locking: `lock` covers the list of plans and the engine's making. A plan does not change once it is in the list, and is
- * run by any number of threads at once: scratch memory belongs to the run. It goes when its last user leaves.
+ * Locking: `lock` covers the list of plans and the engine's making. A plan does not change once it is in the list, and
+ * is run by any number of threads at once: scratch memory belongs to the run. It goes when its last user leaves.
  */
 static struct {
     wfi_mutex lock;
@@ -382,9 +382,8 @@ static int onednn_version(void)
 }
 
 /*
- * In the backward pass to the images with stride 1, oneDNN 3.7.2 (Debian 13) leaves out all but the first element of each
- * row and column of the kernel. 2.6.3 and 3.12.1 are right. weft trusts none of the versions between: its tests never ran
- * with them (test_tensor_conv).
+ * In the backward pass to the images with stride 1, oneDNN 3.7.2 (Debian 13) counts only the first element of each row
+ * and column of the kernel. 2.6.3 and 3.12.1 are right. No version between them was tested, so weft trusts none.
  */
 static bool is_wrong_in_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
 {
