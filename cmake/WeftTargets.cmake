@@ -192,7 +192,7 @@ function(weft_test_compiled name)
 endfunction()
 
 # Compiled once, for all tests that use them.
-set(weft_test_parts rpc/world.c rpc/inside.c rpc/children.c rpc/rref_counts.c rpc/rref_functions.c net/net_host.c net/inside.c
+set(weft_test_parts rpc/world.c rpc/inside.c rpc/rref_counts.c rpc/rref_functions.c net/net_host.c net/inside.c
   net/net_bulk.c conformance/conformance.c)
 function(weft_test_sources out)
   set(all)
