@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 #define NODES_MAX 64
-#define FABRICS 10 /* that it shows */
+#define FABRICS 9 /* that it shows */
 
 extern char **environ;
 
@@ -165,15 +165,14 @@ static void put_limits(out *to)
 
 /* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
 
-typedef struct opened {        /* how the attempt to open a fabric for this process ended */
-    const wfi_fabric_ops *ops; /* NULL: this build lacks the fabric */
+typedef struct opened { /* how the attempt to open a fabric for this process ended */
+    const wfi_fabric_ops *ops;
     weft_status status;
     char why[512], iface[64], address[128];
 } opened;
 
 /* In the order of the rows. */
-static const char *const fabric_names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm",
-                                                  "efa",  "cxi", "psm3",  "opx", "sim"};
+static const char *const fabric_names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "efa", "cxi", "psm3", "opx"};
 
 /* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */
 static bool is_offered(const struct fi_info *all, const char *name)
@@ -208,8 +207,7 @@ static void try_fabrics(opened fabrics[FABRICS], const weft_agent_options *optio
 {
     for (size_t i = 0; i < FABRICS; i++) {
         fabrics[i].ops = wfi_fabric_find(fabric_names[i]);
-        if (fabrics[i].ops && strcmp(fabric_names[i], "sim") != 0)
-            try_fabric(&fabrics[i], options);
+        try_fabric(&fabrics[i], options);
     }
 }
 
@@ -295,18 +293,13 @@ static void put_fabrics(out *to, const opened fabrics[FABRICS])
     out_section(to, "fabrics", true);
     for (size_t i = 0; i < FABRICS; i++) {
         const char *name = fabric_names[i];
-        bool is_sim = strcmp(name, "sim") == 0;
         out_row(to, "name", name);
-        out_text(to, "weft", "%s", fabrics[i].ops ? "has it" : "does not have it");
-        if (is_sim)
-            out_text(to, "why", "simulated: only for tests");
-        else if (fabrics[i].ops == &wfi_fabric_host)
+        if (fabrics[i].ops == &wfi_fabric_host)
             put_host(to);
         else
             out_text(to, "libfabric", "%s",
                      is_offered(all, strcmp(name, "rxm") ? name : "tcp;ofi_rxm") ? "offers it" : "does not offer it");
-        if (fabrics[i].ops && !is_sim)
-            put_opened(to, &fabrics[i]);
+        put_opened(to, &fabrics[i]);
     }
     fi_freeinfo(all);
 }
