@@ -53,7 +53,7 @@ if(NOT WEFT_GPU_ONLY) # of a GPU-only tree there is no shared library: it would 
   target_include_directories(weft_sim_objects PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${weft_source_folders})
   target_link_libraries(weft_sim_objects PUBLIC weft_deps PRIVATE weft_flags)
   add_library(weft_sim SHARED $<TARGET_OBJECTS:weft_objects> $<TARGET_OBJECTS:weft_sim_objects>)
-  # They export weft_*, and calls its own functions directly.
+  # They export weft_*, and call their own functions directly.
   # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them,
   # on the stack. nodelete: dlclose leaves the library mapped, because its threads run until the process ends (executors
   # of the process, hwloc's loader).

@@ -3,9 +3,9 @@
  * children.h - the processes that a test starts: copies of itself that go on in a function, or this program again with
  * other arguments.
  *
- * A child is killed when the thread that started it ends, so that it never outlives its test. A parent waits for a child
- * for at most two minutes. Parent and child talk over a line (a pair of sockets). Failures name the child. In the parent
- * they fail the test.
+ * A child is killed when the thread that started it ends, so that it never outlives its test program. A parent waits
+ * for a child for at most two minutes. Parent and child talk over a line (a pair of sockets). Failures name the child.
+ * In the parent they fail the test.
  */
 #ifndef TESTS_CHILDREN_H
 #define TESTS_CHILDREN_H

@@ -30,7 +30,7 @@
  * LINKING. libweft has no simulation. Link libweft_sim instead (-lweft_sim, weft::weft_sim in CMake, weft_sim for
  * pkg-config): it has the functions of this header, and all of libweft. A process loads one of the two libraries.
  *
- * FABRICS. A worker of a world can open one fabric of each of these kinds:
+ * FABRICS. Each worker can open one fabric of each kind:
  *
  *   "sim"        announces every broken and every closed connection.
  *   "sim-verbs"  needs registered memory. Breaks are not announced: a sender detects one after about 400 ms.
@@ -78,7 +78,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
-/* The virtual time since the start of the world, and waiting in virtual time, for programs. weft_sim_now returns
+/* For programs: the virtual time since the start of the world, and a wait in virtual time. weft_sim_now returns
  * nanoseconds. weft_sim_sleep waits until `ns` nanoseconds have passed. */
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);

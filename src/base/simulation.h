@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simulation.h - what a simulated job (weft/sim.h) does instead of the operating system: virtual time, fibers in the
- * place of threads, fabrics and a link to the store of its own.
+ * simulation.h - what a simulated job (weft/sim.h) has in place of the operating system: virtual time, fibers for
+ * threads, its own fabrics, its own link to the store.
  *
- * libweft has no simulation: wfi_simulation is NULL there (no_simulation.c), and no weft_sim exists. libweft_sim has
- * the same objects, and those of src/sim (simulation.c).
+ * libweft has no simulation: wfi_simulation is NULL there (no_simulation.c), and no weft_sim exists. libweft_sim also
+ * has the files of src/sim; simulation.c has the table.
  */
 #ifndef WFI_SIMULATION_H
 #define WFI_SIMULATION_H
@@ -14,7 +14,7 @@
 #include <weft/base.h>
 #include <weft/status.h>
 
-/* The part of a fiber that the library sees; sim/fiber.h has the functions. */
+/* The part of a fiber that code outside src/sim uses. */
 typedef struct wfi_fiber {
     const wfi_clock *clock; /* of its scheduler */
     int group;              /* the world's rank */
@@ -29,7 +29,7 @@ struct wfi_progress;
 struct wfi_rendezvous;
 struct wfi_rendezvous_options;
 
-/* The functions that take a fiber, a scheduler or a world are called only where there is one. */
+/* Call a function only for an object of a simulated job: then wfi_simulation is not NULL. */
 typedef struct wfi_simulation_ops {
     wfi_fiber *(*fiber_current)(void);
     bool (*fiber_wait)(wfi_fiber *fiber, uint64_t deadline_ns); /* the running fiber yields; true if it was woken */

@@ -70,6 +70,7 @@ static bool one_driver(weft_future *const *futures, size_t count)
     return i == count;
 }
 
+/* While a fiber slept, the executor may have ended. */
 static bool is_woken(const weft_future *future, const wfi_waiting *waiting)
 {
     wfi_driver *driver = driver_of(future);
@@ -88,7 +89,7 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
     }
     if (!is_woken(future, waiting) && !future->driver->drive(future->driver, &waiting->parker, until))
         status = WEFT_ERR_DEADLOCK;
-    else if (is_woken(future, waiting)) /* while a fiber slept, the executor may have ended */
+    else if (is_woken(future, waiting))
         status = WEFT_ERR_CANCELLED;
     wfi_executor_leave(future->executor, &visit);
     return status;

@@ -84,15 +84,13 @@ static bool is_lent(const weft_module *module)
     return lent;
 }
 
-/* The reason goes to the log, and to *error if `error` is not NULL. */
 static weft_status no_longer(const conversion *c, const weft_module *module, weft_error **error)
 {
     const char *why = atomic_load(&module->adopted)
                           ? "is another module's child: convert that module, or convert this one before it is a child"
                           : "has lent its parameters or buffers: call it before weft_module_parameters, and create the "
                             "optimizer afterwards";
-    (void)wfi_refuse_to(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
-    return wfi_refuse(WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
+    return wfi_refuse_to(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
 }
 
 static weft_status run(conversion *c, weft_module *module, weft_error **error)

@@ -9,7 +9,10 @@ static weft_status check(weft_device device, weft_error **error)
 {
     if (device.kind == WEFT_DEVICE_CPU)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "a stream of the CPU: only CUDA devices have streams");
-    return weft_device_check(device, error);
+    weft_error *why = NULL;
+    weft_status status = weft_device_check(device, &why);
+    wfi_refuse_with(error, why);
+    return status;
 }
 
 static weft_stream *made(weft_device device, weft_status status, weft_stream *stream, weft_error **error)

@@ -17,9 +17,10 @@ int crew_work(const child_role *parts, size_t count)
         MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
         setenv("WORLD_SIZE", members, 1);
         setenv("MASTER_PORT", port, 1);
-        for (size_t i = 0; i < count; i++)
-            if (!strcmp(parts[i].name, part))
-                MUST(parts[i].run() == 0);
+        size_t i = 0;
+        while (i < count && strcmp(parts[i].name, part) != 0)
+            i++;
+        MUST(i < count && parts[i].run() == 0);
         while (crew_memory(NULL) > 0) /* last messages may hold a group for a moment */
             usleep(1000);
         child_say('e');

@@ -322,7 +322,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         bool is_empty = !*name || *name == ',';                                   /* refused where the list is read */
         if (!is_empty && (strncmp(name, "sim", 3) == 0) != (values->sim != NULL)) /* also "sim-reads" and the like */
             return invalid(error,
-                           "fabric (WEFT_FABRIC) is \"%s\": simulated fabrics and a simulated world (.sim) go together",
+                           "fabric (WEFT_FABRIC) is \"%s\": simulated fabrics and a simulated world (.sim, of "
+                           "libweft_sim) go together",
                            out->fabric);
     }
     return WEFT_OK;

@@ -215,6 +215,6 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
     else if ((call->unmade = wfi_rrefs_await(args, reference_made, call, &call->starved)) == 0)
         run_or_refuse(call);
-    call->holds += (int)call->unmade;
+    call->holds += (int)call->unmade; /* reference_made needs the lock, so it comes later */
     return WEFT_OK;
 }

@@ -18,7 +18,7 @@ typedef struct wfi_conv_data {
     void *x, *weight, *bias, *y; /* bias may be NULL */
 } wfi_conv_data;
 
-/* WEFT_ERR_UNSUPPORTED if oneDNN does not support these sizes, or some version of it computes them wrongly; float32 only. */
+/* float32 only. WEFT_ERR_UNSUPPORTED: oneDNN does not support these sizes, or its version computes them wrongly. */
 weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 /* On a GPU; the arrays are there. */
 weft_status wfi_conv_gpu(weft_device device, weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes,

@@ -388,7 +388,7 @@ static int onednn_version(void)
 static bool is_wrong_in_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
 {
     int version = onednn_version();
-    return pass == WFI_CONV_BACKWARD_DATA && version >= 20700 && version < 31200 &&
+    return pass == WFI_CONV_BACKWARD_DATA && version > 20603 && version < 31201 &&
            sizes->stride[0] * sizes->stride[1] == 1 && sizes->kernel[0] * sizes->kernel[1] > 1;
 }
 
