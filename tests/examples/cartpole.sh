@@ -64,9 +64,9 @@ case_four_workers() { forms 4 --num-episode 3; }
 case_many_poles() { forms 3 --num-episode 2 --steps 120 --envs 5 --hidden 33; }
 
 case_by_hand() { # three workers that nobody of us started
+  train "$dir/spawned" "$program" --num-episode 2 --world-size 3
   by_hand 3 "$program" --num-episode 2
   all_end_well
-  train "$dir/spawned" "$program" --num-episode 2 --world-size 3
   same_rewards "$log" "$dir/spawned"
 }
 
