@@ -44,6 +44,7 @@ list(JOIN weft_private_libs " " weft_private_libs)
 set(weft_pc_name weft)
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
 set(weft_pc_name weft_sim)
+set(weft_pc_more "; with simulated jobs")
 set(weft_private_libs) # it has no static form
 configure_file(cmake/weft.pc.in weft_sim.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft.pc ${CMAKE_CURRENT_BINARY_DIR}/weft_sim.pc DESTINATION ${weft_pc_dir}

@@ -5,7 +5,7 @@
  * weft writes lines of level WEFT_LOG_WARN and more severe to stderr. The program or the variable WEFT_LOG may set
  * another level. If the reader of stderr is gone, a line is lost, and no SIGPIPE is raised. The format of a line is
  * "weft: TIME LEVEL rank R call I: text".
- *   TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
+ *   TIME is UTC, to the microsecond. In the simulation, lines about an agent have virtual seconds.
  *   R is the rank of the agent that the line is about. Lines about no agent lack it.
  *   I is the id that the caller gave the call that the line is about. Lines about no call lack it.
  * A sink (weft_logging_set_sink) gets the line from "rank" on.

@@ -28,7 +28,8 @@
  *     }
  *
  * LINKING. libweft has no simulation. Link libweft_sim instead (-lweft_sim, weft::weft_sim in CMake, weft_sim for
- * pkg-config): it has the functions of this header, and all of libweft. A process loads one of the two libraries.
+ * pkg-config): it has the functions of this header, and all of libweft. If a library of yours links libweft, name
+ * weft_sim before it: the first of the two libraries counts.
  *
  * FABRICS. Each worker can open one fabric of each kind:
  *
@@ -71,8 +72,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft
  * virtual time, counted from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world
  * (weft_sim_heal, weft_sim_resume ...) and run it again. Errors:
  *   WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
- *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. While an agent is open, this error does not occur, because
- *   heartbeats are events. So pass a limit: then a program that hangs causes WEFT_ERR_TIMEOUT.
+ *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. Heartbeats of agents are events, but agents send them only
+ *   while they need them. So pass a limit: a program that hangs then causes this error or WEFT_ERR_TIMEOUT.
  *   WEFT_ERR_STATE: called inside a program.
  *   WEFT_ERR_MEMORY: the world ran out of memory.
  */
@@ -96,7 +97,8 @@ WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
 WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
 /* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after the link is healed.
- * Exception: connections of "sim-verbs" and "sim-rdm" may break while the link is cut. */
+ * Exception: connections of "sim-verbs" and "sim-rdm" may break while the link is cut. A cut between a worker and rank
+ * 0 also separates the worker from the store, which may then declare it dead (docs/failures.md). */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
 /* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. On "sim-verbs" and

@@ -26,12 +26,20 @@
 /*
  * Makes progress on a thread that waits. drive() is called without a lock, with a parker that the future's completion
  * unparks. It makes progress, or sleeps on the parker, until it is unparked or the deadline passes. It may return
- * early: the caller checks. It returns false if a wait on this thread would never end (WEFT_ERR_DEADLOCK).
+ * early: the caller checks. It returns false if a wait on this thread would never end (WEFT_ERR_DEADLOCK). With
+ * deadline_ns 0 it only says that.
  */
 typedef struct wfi_driver {
     bool (*drive)(struct wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
+    bool is_simulated; /* its futures are completed by the thread of a simulation */
     atomic_bool woken; /* waits of the program return (weft_agent_wake) */
 } wfi_driver;
+
+/* False: a program of a simulation would wait for other threads, or a thread for a simulation that nobody runs then. */
+static inline bool wfi_driver_suits(const wfi_driver *driver)
+{
+    return driver->is_simulated == (wfi_fiber_current() != NULL);
+}
 
 /* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they only sleep). */
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);

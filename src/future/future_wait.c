@@ -87,7 +87,8 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
         wfi_park(&waiting->parker, until);
         return WEFT_OK;
     }
-    if (!is_woken(future, waiting) && !future->driver->drive(future->driver, &waiting->parker, until))
+    if (!is_woken(future, waiting) &&
+        (!wfi_driver_suits(future->driver) || !future->driver->drive(future->driver, &waiting->parker, until)))
         status = WEFT_ERR_DEADLOCK;
     else if (is_woken(future, waiting))
         status = WEFT_ERR_CANCELLED;
@@ -95,15 +96,16 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
     return status;
 }
 
-/* Waits until is_over. WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. Drives at least once, so that polling
- * with a timeout of 0 makes progress. */
+/* Waits until is_over. WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. Each driver has a turn at least:
+ * polling with a timeout of 0 makes progress. */
 static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
     const wfi_clock *clock = wfi_park_clock();
     bool single = one_driver(futures, count);
-    size_t at = count - 1;
+    size_t at = count - 1, turns = single ? 1 : count;
     do {
         uint64_t until = deadline, turn;
+        turns -= turns > 0;
         if (!single) {
             at = next_pending(futures, count, at);
             turn = wfi_now(clock) + TURN_NS;
@@ -117,7 +119,7 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
         /* If all visitors were unparked, and this one continues: consumes the permit, so that it can sleep again. */
         if (!is_over(waiting) && wfi_parker_is_unparked(&waiting->parker))
             (void)wfi_park(&waiting->parker, 0);
-    } while (!is_over(waiting) && (deadline == WFI_NEVER || wfi_now(clock) < deadline));
+    } while (!is_over(waiting) && (turns || deadline == WFI_NEVER || wfi_now(clock) < deadline));
     return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 

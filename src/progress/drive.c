@@ -151,18 +151,17 @@ size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_
     return done;
 }
 
-/* Without threads the waiting thread itself polls and runs the handlers. */
+/* Without threads the waiting thread itself polls and runs the handlers, once at least. */
 static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
-    while (!wfi_parker_is_unparked(parker)) {
+    for (bool is_last = false; !is_last && !wfi_parker_is_unparked(parker);) {
         wfi_progress_pass_call(progress);
         uint64_t now = wfi_now(progress->clock);
-        if (now >= deadline_ns)
-            return;
-        uint64_t left_ms = deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
+        is_last = now >= deadline_ns;
+        uint64_t left_ms = is_last ? 0 : deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
         int64_t nap_ms = left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS;
         size_t ran = wfi_executor_run_some(progress->executor, progress->clock, now + WFI_HANDLERS_NS);
-        if (wfi_parker_is_unparked(parker) || wfi_progress_run(progress, ran ? 0 : nap_ms) || ran)
+        if (wfi_parker_is_unparked(parker) || wfi_progress_run(progress, ran ? 0 : nap_ms) || ran || is_last)
             continue;
         /* If wfi_progress_run returned at once, another thread polls: parks for a short time. The park also notices
          * completions by timers, which do not count as events. */
@@ -179,6 +178,8 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
     wfi_progress *progress = wfi_container_of(driver, wfi_progress, driver);
     if (wfi_progress_is_inline(progress) || progress->forked)
         return false;
+    if (deadline_ns == 0)
+        return true;
     if (progress->fibers || (atomic_load(&progress->stop) && !progress->no_threads)) {
         (void)wfi_park(parker, deadline_ns); /* stopped: progress could complete nothing */
         return true;

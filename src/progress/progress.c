@@ -15,7 +15,7 @@ void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *optio
                                .fibers = options->fibers,
                                .group = options->group,
                                .no_threads = options->no_threads,
-                               .driver = {.drive = wfi_drive},
+                               .driver = {.drive = wfi_drive, .is_simulated = options->fibers != NULL},
                                .events_fd = -1};
     wfi_mutex_init(&progress->lock);
     wfi_mutex_init(&progress->looks_lock);

@@ -73,6 +73,12 @@ void weft_sim_close(weft_sim *sim)
     WFI_LIVE(sim);
     if (!sim)
         return;
+    const wfi_fiber *fiber = wfi_fiber_current();
+    if (fiber && fiber->clock == &sim->clock) {
+        (void)wfi_refuse(WEFT_ERR_STATE,
+                         "weft_sim_close: a program of this world calls it: call it after weft_sim_run");
+        return;
+    }
     while (!wfi_list_empty(&sim->fabrics))
         wfi_sim_fabric_bury(wfi_container_of(sim->fabrics.next, sim_fabric, link));
     for (size_t i = 0; i < sim->rank_capacity; i++)
@@ -214,8 +220,8 @@ void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 {
     WFI_LIVE(sim);
     wfi_fiber *fiber = wfi_fiber_current();
-    if (!fiber || !sim)
-        return; /* no other fiber to yield to */
+    if (!fiber || !sim || fiber->clock != &sim->clock)
+        return; /* not a program of this world */
     uint64_t deadline = ns < WFI_NEVER - sim->now_ns ? sim->now_ns + ns : WFI_NEVER;
     do {
         wfi_fiber_wait(fiber, deadline);

@@ -337,6 +337,7 @@ static void a_fiber_waits_while_its_driver_is_freed(void **state)
     mapped.driver = mmap(NULL, sizeof *mapped.driver, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(mapped.driver != MAP_FAILED);
     mapped.driver->drive = sleep_in_driver;
+    mapped.driver->is_simulated = true;
     mapped.self.future = wfi_future_create(mapped.executor, mapped.driver);
     assert_int_equal(wfi_fiber_spawn(fibers, 0, wait_twice, &mapped.self), WEFT_OK);
     assert_int_equal(wfi_fiber_spawn(fibers, 0, end_the_executor, &mapped), WEFT_OK);

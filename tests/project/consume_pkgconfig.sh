@@ -24,4 +24,11 @@ if [ "$form" = shared ]; then # the same, in simulated time
   "$cc" "${cflags[@]}" "$here/consumer/sim.c" -o "$work/sim" "${libs[@]}"
   said=$("$work/sim")
   [ "$said" = 'sum 499500' ] || { echo "in the simulation it said '$said', not sum 499500"; exit 1; }
+  read -ra both <<<"$("$pkg_config" --libs weft) -lweft_sim"
+  "$cc" "${cflags[@]}" "$here/consumer/sim.c" -o "$work/both" "${both[@]}"
+  if "$work/both" >"$work/said" 2>&1 || ! grep -q 'this process uses libweft: link' "$work/said"; then
+    echo "with libweft before libweft_sim it said:"
+    cat "$work/said"
+    exit 1
+  fi
 fi

@@ -91,4 +91,53 @@ static void test_a_backlog(void **state)
     assert_true(atomic_load(&shared.served_before_urgent) < SLOW / 2);
 }
 
-UNIT_MAIN(test_a_backlog)
+/* Whoever polls for several agents reaches each of them, however short its limit is. */
+static weft_status run_kept(weft_call *call, void *user)
+{
+    *(weft_call **)user = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static weft_status run_nothing(weft_call *call, void *user)
+{
+    return WEFT_OK;
+}
+
+static void test_polling_two_agents(void **state)
+{
+    weft_call *kept = NULL;
+    const weft_function both[] = {{.name = "kept", .run = run_kept, .user = &kept},
+                                  {.name = "nothing", .run = run_nothing}};
+    weft_agent *agents[2];
+    for (int i = 0; i < 2; i++) {
+        weft_agent_options options = {.functions = both,
+                                      .function_count = 2,
+                                      .has_rank = true,
+                                      .world_size = 1,
+                                      .fabric = "tcp",
+                                      .no_threads = true};
+        assert_int_equal(weft_agent_open(&options, &agents[i], NULL), WEFT_OK);
+    }
+    for (int64_t wait_ms = 0; wait_ms < 2; wait_ms++) {
+        weft_future *futures[2];
+        size_t index = 0;
+        weft_status st = WEFT_ERR_TIMEOUT;
+        MUST_OK(weft_rpc_async(agents[0], weft_to_rank(0), "kept", WEFT_NO_VALUES, NULL, &futures[0]));
+        MUST_OK(weft_rpc_async(agents[1], weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, &futures[1]));
+        for (int i = 0; i < 10000 && st == WEFT_ERR_TIMEOUT; i++)
+            st = weft_future_wait_any(futures, 2, wait_ms, &index);
+        assert_int_equal(st, WEFT_OK);
+        assert_int_equal(index, 1);
+        while (!kept)
+            weft_agent_progress(agents[0], 1);
+        weft_call_finish(kept, WEFT_OK);
+        kept = NULL;
+        assert_int_equal(weft_future_wait_all(futures, 2, WEFT_FOREVER), WEFT_OK);
+        weft_future_unref(futures[0]);
+        weft_future_unref(futures[1]);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(weft_agent_close(agents[i]), WEFT_OK);
+}
+
+UNIT_MAIN(test_a_backlog, test_polling_two_agents)

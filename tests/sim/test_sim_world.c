@@ -6,6 +6,7 @@
 #include "said.h"
 
 #include <stdlib.h>
+#include <weft/agent.h>
 
 static void sleeper(weft_sim *sim, int rank, void *arg)
 {
@@ -202,6 +203,16 @@ static void test_random_is_xoshiro(void **state)
 static void run_inside(weft_sim *sim, int rank, void *arg)
 {
     REFUSES(weft_sim_run(sim, 10), WEFT_ERR_STATE, "weft_sim_run: a program of a simulation called it");
+    REFUSES((weft_sim_close(sim), 0), 0, "weft_sim_close: a program of this world calls it");
+    weft_sim *other = weft_sim_open(NULL);
+    weft_sim_sleep(other, 5); /* nobody moves its time */
+    weft_agent *agent;
+    weft_error *error = NULL;
+    weft_agent_options elsewhere = {.sim = other, .has_rank = true, .world_size = 1, .master_port = 1};
+    assert_int_equal(weft_agent_open(&elsewhere, &agent, &error), WEFT_ERR_STATE);
+    assert_non_null(strstr(weft_error_message(error), "only a program of this simulated world"));
+    weft_error_unref(error);
+    weft_sim_close(other);
 }
 
 static void test_wrong_arguments(void **state)

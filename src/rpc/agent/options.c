@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
+#include "base/simulation.h"
 #include "base/socket.h"
 #include "base/text/log.h"
 #include "base/text/variables.h"
@@ -447,6 +448,10 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
     out->store_fd = -1;
     if (given)
         out->values = *given;
+    if (out->values.sim && !wfi_simulation)
+        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
+                              "a simulated world (.sim) needs libweft_sim, and this process uses libweft: link "
+                              "libweft_sim instead of libweft, or before it");
     wfi_variables_check();
     weft_status st = check_process(error);
     if (!st)

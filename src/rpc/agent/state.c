@@ -40,8 +40,7 @@ bool wfi_agent_is_inside(weft_agent *agent)
     if (wfi_executor_current() == agent->executor)
         return true;
     wfi_parker_init(&nobody);
-    return !driver->drive(driver, &nobody,
-                          wfi_now(wfi_net_clock(agent->net))); /* refused on the thread of inline handlers */
+    return !driver->drive(driver, &nobody, 0); /* refused on the thread of inline handlers */
 }
 
 weft_status wfi_agent_usable(const weft_agent *agent)

@@ -351,7 +351,7 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
     wfi_child_join(&wait->child, (weft_call *)*spec->parent);
     wfi_net_unlock(agent->net);
     wfi_executor_block_begin(); /* another thread replaces this one: making room may need a thread */
-    bool can_wait = driver->drive(driver, &wait->parker, deadline_ns);
+    bool can_wait = wfi_driver_suits(driver) && driver->drive(driver, &wait->parker, deadline_ns);
     wfi_executor_block_end();
     wfi_net_lock(agent->net);
     wfi_child_leave(&wait->child);

@@ -238,7 +238,7 @@ static void note_refusal(weft_call *call, weft_args item, weft_status st)
     wfi_net_lock(call->agent->net);
     wfi_parent_note(call, error);
     wfi_net_unlock(call->agent->net);
-    if (st == WEFT_ERR_STATE || st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE)
+    if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE) /* not if the caller accepts no items, as it may */
         (void)wfi_refuse(st, "weft_call_send_item: %s", weft_error_message(error));
     weft_error_unref(error);
 }

@@ -32,7 +32,7 @@ static void worker(weft_sim *sim, int rank, void *arg)
     weft_agent *agent;
     weft_values *results;
     (void)arg;
-    if (weft_agent_open(&options, &agent, NULL) != WEFT_OK)
+    if (weft_report(weft_agent_open(&options, &agent, NULL)) != WEFT_OK)
         exit(1);
     if (rank == 0) {
         if (weft_rpc_sync(agent, weft_to_rank(1), "sum", WEFT_VALUES(weft_of_i64(1000)), NULL, &results) != WEFT_OK)
