@@ -62,7 +62,8 @@ WEFT_API bool weft_future_done(const weft_future *future);
  *   WEFT_ERR_CANCELLED: the future is not complete, and weft_agent_wake was called (weft/agent.h).
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
  *   so that nothing could arrive. This happens in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
- *   These may also run on a thread that can wait; do not rely on that.
+ *   These may also run on a thread that can wait; do not rely on that. It also happens if a program of a simulation
+ *   (weft/sim.h) waits for an agent outside of it, and if another thread waits for a simulated agent.
  *
  * Any thread may wait for a future without an agent (weft_future_create(NULL)), but an inline handler that does so
  * blocks the network.
