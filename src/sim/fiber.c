@@ -26,7 +26,6 @@
 #define NOT_IN_HEAP SIZE_MAX
 
 typedef struct group {
-    int id;
     size_t live;
     bool frozen;
     wfi_list held; /* runnable fibers of a frozen group */
@@ -157,7 +156,6 @@ static group *make_group(wfi_fibers *fibers, int id)
     made = wfi_calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
-    made->id = id;
     wfi_list_init(&made->held);
     if (wfi_map_put(&fibers->groups, (uint32_t)id, made) != WEFT_OK) {
         free(made);
@@ -231,12 +229,11 @@ static void leave(sim_fiber *fiber)
 
 static void give_turn(wfi_fibers *fibers, sim_fiber *fiber)
 {
-    sim_fiber *outer = current();
-    assert(outer == NULL && "no loop inside a fiber");
+    assert(current() == NULL && "no loop inside a fiber");
     fiber->state = RUNNING;
     running = fiber;
     wfi_context_switch(&fibers->loop, &fiber->context, false);
-    running = outer;
+    running = NULL;
     if (fiber->state != ENDED)
         return;
     wfi_context_fini(&fiber->context);
