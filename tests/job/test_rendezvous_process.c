@@ -21,6 +21,7 @@ static void live(const link_place *place)
     while (!evicted && !watch.status && !link_watch_await(&watch, &watch.store_lost, 1, 0))
         evicted = link_watch_await(&watch, &watch.evicted, 1, 10);
     child_say(evicted ? 'e' : 'l');
+    link_watch_close(&watch);
     _exit(0);
 }
 

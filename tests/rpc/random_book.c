@@ -285,18 +285,19 @@ static bool says_not_run(const entry *e)
     return !of_another && promises_not_run(e->status, e->inner);
 }
 
-/* Its future is complete at its limit, or, if it is to its caller's own worker, when its handler is over. The callback that tells us of it waits for a worker of the caller's: as long, at most, as
- * handlers that slept there without a wait of weft's, for which no other worker takes their place. */
+/* Its future is complete at its limit, or, if it is to its caller's own worker, when its handler is over. The callback
+ * that tells us of it waits for a worker of the caller's: as long, at most, as handlers that slept there without a wait
+ * of weft's, for which no other worker takes their place. */
 static bool in_time(const entry *e)
 {
+    if (e->limit_ms < 0 || (e->at_home && e->inside && e->by->leaving))
+        return true; /* the latter is finished by nobody: it ended when its worker began to close */
     int64_t slack_ms = now_playing->shaken ? SLACK_MS : CALM_SLACK_MS;
+    uint64_t due_ns = e->begun_ns + (uint64_t)(e->limit_ms + e->told_ms) * NS_PER_MS;
+    if (e->at_home && e->answered_ns > due_ns)
+        due_ns = e->answered_ns;
     uint64_t worked_ns = e->by->worked_ns - e->worked_ns;
-    uint64_t most = (uint64_t)(e->limit_ms + e->told_ms + slack_ms) * NS_PER_MS + e->by->paused_ns + worked_ns;
-    if (e->at_home && e->inside && e->by->leaving)
-        return true; /* nobody finishes it, so it ended when its worker began to close */
-    if (e->at_home && e->answered_ns > e->begun_ns + most)
-        most = e->answered_ns - e->begun_ns + (uint64_t)slack_ms * NS_PER_MS;
-    return e->limit_ms < 0 || now_ns() - e->begun_ns <= most;
+    return now_ns() <= due_ns + (uint64_t)slack_ms * NS_PER_MS + e->by->paused_ns + worked_ns;
 }
 
 static void show(const entry *e);
