@@ -14,6 +14,9 @@
 #include "net/channel/channel.h"
 #include "out.h"
 #include "rpc/agent/options.h"
+#ifdef WEFT_INFO_PRODUCTS
+#include "tensor/cpu/product/gemm_onednn.h"
+#endif
 #include "tensor/cuda/image.h"
 #include "tensor/cuda/launch.h"
 #include "topo/cgroup.h"
@@ -485,6 +488,9 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
         out_text(to, "fabrics_used", "%s", used ? used : "none: weft_agent_open fails");
         out_number(to, "workers", options->values.workers);
         out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
+#ifdef WEFT_INFO_PRODUCTS
+        out_text(to, "float32_products", "%s", wfi_products_by_onednn() ? "oneDNN" : "CBLAS (OpenBLAS)");
+#endif
     }
     put_choice(to, topology, &place, is_usable ? &nics[0] : NULL);
     free(nics);

@@ -65,6 +65,8 @@ def check_environment():
     assert "problem" not in rows["WEFT_WORKERS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
     assert [one["launcher"] for one in found["launchers"]] == ["RANK and WORLD_SIZE", "Slurm"]
     assert found["chosen"]["workers"] == 7
+    for name, library in (("blas", "CBLAS (OpenBLAS)"), ("onednn", "oneDNN")):
+        assert report(env={"WEFT_PRODUCT": name})["chosen"]["float32_products"] == library, name
     with open(os.devnull, "rb") as nothing:  # the library reads and closes a descriptor with the secret; this one is empty
         given = {"WEFT_SECRET_FD": str(nothing.fileno())}
         for fd, code in ((nothing.fileno(), 1), (999, 1)):

@@ -57,12 +57,17 @@ static void ask(void)
     wfi_log(WEFT_LOG_DEBUG, "float32 products by %s", is_onednn ? "oneDNN" : "CBLAS");
 }
 
+bool wfi_products_by_onednn(void)
+{
+    pthread_once(&asked, ask);
+    return is_onednn;
+}
+
 bool wfi_sgemm_onednn(const wfi_sgemm *p)
 {
-    if (p->m * p->n < ELEMENTS_MIN || p->m * p->n * p->k < WORK_MIN)
+    if (p->m * p->n < ELEMENTS_MIN || p->m * p->n * p->k < WORK_MIN || !wfi_products_by_onednn())
         return false;
-    pthread_once(&asked, ask);
-    return is_onednn && dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, 1.0f, p->a,
-                                   p->transpose_a ? p->m : p->k, p->b, p->transpose_b ? p->k : p->n, p->beta, p->c,
-                                   p->n) == dnnl_success;
+    return dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, 1.0f, p->a,
+                      p->transpose_a ? p->m : p->k, p->b, p->transpose_b ? p->k : p->n, p->beta, p->c,
+                      p->n) == dnnl_success;
 }

@@ -14,10 +14,12 @@ typedef struct wfi_sgemm {
     float *c;
 } wfi_sgemm;
 
+/* Whether oneDNN computes the larger products, by the rule or by WEFT_PRODUCT; a wrong value of it is logged. */
+bool wfi_products_by_onednn(void);
+
 /*
  * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. Returns false if it did nothing, because
- * the product is small, or CBLAS computes it here. WEFT_PRODUCT chooses for larger ones; "auto" takes oneDNN where it
- * uses AVX-512 and OpenBLAS does not.
+ * the product is small, or CBLAS computes it here.
  */
 bool wfi_sgemm_onednn(const wfi_sgemm *product);
 
