@@ -48,6 +48,6 @@ bool wfi_memory_is_accessible(const void *data, size_t size, bool for_writing)
 
 bool wfi_storage_is_accessible(const wfi_storage *storage, const void *data, size_t size, bool for_writing)
 {
-    bool is_ours = storage->slab || storage->kind != WFI_MEMORY_HOST;
+    bool is_ours = storage->slab || storage->is_small || storage->kind != WFI_MEMORY_HOST;
     return is_ours || wfi_memory_is_accessible(data, size, for_writing);
 }

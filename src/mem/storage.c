@@ -73,6 +73,7 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
         storage_dealloc(storage);
         return status;
     }
+    storage->is_small = small;
     if (small)
         storage->data = bytes_behind(storage);
     wfi_reg_anchor_init(&storage->anchor, storage->data, size);

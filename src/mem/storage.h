@@ -22,6 +22,7 @@ struct wfi_storage {
     void *data;
     size_t size;
     wfi_slab *slab; /* or NULL */
+    bool is_small;  /* the bytes stand behind this struct, in the same block */
     weft_drop_fn drop;
     void *drop_arg;
     wfi_reg_anchor anchor; /* used if there is no slab; otherwise the slab's is */
