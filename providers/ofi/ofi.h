@@ -68,6 +68,12 @@ int wfofi_events_fd(wfi_fabric *fabric);
 int wfofi_wait_fd(wfi_fabric *fabric);
 bool wfofi_may_sleep(wfi_fabric *fabric);
 
+/*
+ * listen.c. A listening socket on this address, at a port that the options allow, which `at` gets. wfofi_open with
+ * held_fd then listens there.
+ */
+weft_status wfofi_hold(const wfi_fabric_options *options, wfofi_sockaddr *at, int *fd, weft_error **error);
+
 /* tuning.c */
 void wfofi_tune(void); /* before the first call of libfabric */
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "topo/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,21 +101,37 @@ static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_opt
     return status;
 }
 
+/* Whether `host` is open and will reach all workers, because they are on this host, says who started them. */
+static bool is_host_enough(const wfi_transport *transport, const weft_agent_options *agent)
+{
+    const wfi_net_fabric *first = &transport->fabrics[0];
+    bool is_unbound, is_open = transport->fabric_count && first->ops == &wfi_fabric_host && !first->limits->no_reads;
+    return is_open &&
+           (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size);
+}
+
 /*
- * Opens the fabrics of the list. A fabric that does not open is only recorded, unless the list has no other. Two
- * failures count on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
+ * Opens the fabrics of the list; but where `host` is enough, "auto" leaves out verbs, and tcp opens late
+ * (wfi_fabric_options). A fabric that does not open is only recorded, unless the list has no other. Two failures count
+ * on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
  * (WEFT_ERR_UNREACHABLE), which every job needs. If none opens, the error has all reasons.
  */
-static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
-                               weft_error **error)
+static weft_status open_listed(wfi_transport *transport, const weft_agent_options *agent,
+                               const wfi_fabric_options *how, weft_error **error)
 {
+    const char *text = agent->fabric;
     wfi_fabric_list list = {0};
     weft_error *why = NULL;
     weft_status status = wfi_fabric_list_read(text, &list, error);
     if (status)
         return status;
     for (size_t i = 0; i < list.count; i++) {
-        status = wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], how, &why);
+        wfi_fabric_options this_one = *how;
+        this_one.late = list.ops[i] == &wfi_fabric_tcp && is_host_enough(transport, agent);
+        if (list.automatic && list.ops[i] == &wfi_fabric_verbs && is_host_enough(transport, agent))
+            continue;
+        status =
+            wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], &this_one, &why);
         if (!status) {
             transport->fabric_count++;
             continue;
@@ -172,7 +189,7 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
     transport->peers = wfi_calloc((size_t)transport->world_size, sizeof(*transport->peers));
     if (!transport->peers)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
-    weft_status status = open_listed(transport, agent->fabric, &how, error);
+    weft_status status = open_listed(transport, agent, &how, error);
     transport->chunk_bytes = WFI_CHUNK_BYTES;
     transport->message_max = SIZE_MAX;
     for (size_t i = 0; i < transport->fabric_count; i++) {
