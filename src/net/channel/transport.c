@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/socket.h"
 #include "topo/share.h"
 
 #include <stdio.h>
@@ -101,13 +102,14 @@ static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_opt
     return status;
 }
 
-/* Whether `host` is open and will reach all workers, because they are on this host, says who started them. */
+/* Whether `host` is open and will reach all workers, because they are on this host: the launcher says so, or the store
+ * is at a loopback address. */
 static bool is_host_enough(const wfi_transport *transport, const weft_agent_options *agent)
 {
     const wfi_net_fabric *first = &transport->fabrics[0];
     bool is_unbound, is_open = transport->fabric_count && first->ops == &wfi_fabric_host && !first->limits->no_reads;
-    return is_open &&
-           (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size);
+    return is_open && (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size ||
+                       (agent->master_addr && wfi_host_says_loopback(agent->master_addr)));
 }
 
 /*
@@ -116,8 +118,8 @@ static bool is_host_enough(const wfi_transport *transport, const weft_agent_opti
  * on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
  * (WEFT_ERR_UNREACHABLE), which every job needs. If none opens, the error has all reasons.
  */
-static weft_status open_listed(wfi_transport *transport, const weft_agent_options *agent,
-                               const wfi_fabric_options *how, weft_error **error)
+static weft_status open_listed(wfi_transport *transport, const weft_agent_options *agent, const wfi_fabric_options *how,
+                               weft_error **error)
 {
     const char *text = agent->fabric;
     wfi_fabric_list list = {0};
@@ -128,8 +130,10 @@ static weft_status open_listed(wfi_transport *transport, const weft_agent_option
     for (size_t i = 0; i < list.count; i++) {
         wfi_fabric_options this_one = *how;
         this_one.late = list.ops[i] == &wfi_fabric_tcp && is_host_enough(transport, agent);
-        if (list.automatic && list.ops[i] == &wfi_fabric_verbs && is_host_enough(transport, agent))
+        if (list.automatic && list.ops[i] == &wfi_fabric_verbs && is_host_enough(transport, agent)) {
+            wfi_log_net(transport, WEFT_LOG_INFO, "fabric verbs is left out: all workers are on this machine");
             continue;
+        }
         status =
             wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], &this_one, &why);
         if (!status) {
