@@ -149,7 +149,7 @@ typedef struct wfi_fabric_options {
      * when the first lane or region is opened: the first call of libfabric in a process takes most of the time that an
      * agent needs to open. */
     bool late;
-    int *held_fd; /* of the libfabric fabrics: a socket that holds the port; closed before the fabric listens. NULL: none */
+    int *held_fd; /* a socket that holds the port; a libfabric fabric closes it before it listens. NULL: none */
     weft_sim *sim;
     /*
      * The fabric calls it when completions can be polled and wait_fd does not become readable for them. It may be

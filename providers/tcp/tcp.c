@@ -4,9 +4,9 @@
  *
  * LATE. The first call of libfabric in a process takes 150 ms of processor time or more, because each of its providers
  * looks for its devices. An agent whose job is on one host will probably need no connection over tcp. So it opens this
- * fabric with options->late: a socket listens at the address that is published, and libfabric opens when a lane or a
- * region is opened here, or when a peer connects to the socket. Then libfabric listens at the same address. What has
- * connected to the socket is reset, and peers connect again (net/channel/channel.c).
+ * fabric with options->late. A socket then listens at the address that is published. libfabric opens when a lane or a
+ * region is opened here, or when a peer connects to the socket, and listens at the same address. The connection to the
+ * socket is reset, and the peer connects again (net/channel/channel.c).
  */
 #include "tcp/tcp.h"
 
