@@ -145,9 +145,8 @@ typedef struct wfi_fabric_options {
     int peers;               /* largest number of peers that have lanes at one time; 0: unknown */
     int lane_sends;          /* largest number of sends, reads and writes in flight on one lane; 0: unknown */
     int lane_receives;       /* largest number of posted receives of one lane; 0: unknown */
-    /* tcp only: probably no peer will need this fabric. It listens, and calls libfabric when the first peer connects, or
-     * when the first lane or region is opened: the first call of libfabric in a process takes most of the time that an
-     * agent needs to open. */
+    /* tcp only: probably no peer will need this fabric. It listens without libfabric, whose first call in a process is
+     * slow. It calls libfabric when the first peer connects, or when the first lane or region is opened. */
     bool late;
     int *held_fd; /* a socket that holds the port; a libfabric fabric closes it before it listens. NULL: none */
     weft_sim *sim;
