@@ -39,6 +39,14 @@ static void wrong_in_a_world(weft_sim *sim, int rank, void *arg)
     refuse("sim-reads,sim-reads", sim, "\"sim-reads,sim-reads\": it names sim-reads twice");
     refuse("auto", sim, "is \"auto\": simulated");
     refuse("tcp", sim, "is \"tcp\": simulated");
+    refuse("simx", sim, "is \"simx\": this build has no \"simx\"");
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    MUST_BE(weft_agent_open(&(weft_agent_options){.sim = sim, .has_rank = true, .world_size = 1, .no_threads = true},
+                            &agent, &error),
+            WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "no_threads: "));
+    weft_error_unref(error);
 }
 
 static void test_wrong_lists(void **state)

@@ -452,6 +452,9 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
                               "a simulated world (.sim) needs libweft_sim, and this process uses libweft: link "
                               "libweft_sim instead of libweft, or before it");
+    if (out->values.sim && out->values.no_threads)
+        return invalid(error, "no_threads: it cannot be combined with a simulated world (.sim), whose fibers take the "
+                              "place of threads");
     wfi_variables_check();
     weft_status st = check_process(error);
     if (!st)
