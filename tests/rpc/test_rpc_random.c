@@ -136,7 +136,7 @@ static uint64_t number_after(int argc, char **argv, const char *option, uint64_t
 }
 
 /* Seeds of --fabrics that once failed. */
-static const uint64_t failed_once[] = {11072, 21129};
+static const uint64_t failed_once[] = {8460, 11072, 21129};
 static uint64_t current;
 
 static void on_abort(int signal_number)

@@ -130,8 +130,12 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
     wfi_rma_address there = wfi_read_rma(reader);
     uint32_t generation = wfi_read_u32(reader);
     wfi_transfer_state *state = bulk->asked;
-    if (reader->failed || number != bulk->questions || !state)
+    if (reader->failed || number != bulk->questions)
         return;
+    if (!state) { /* the transfer that asked has ended, and others may have to ask */
+        wfi_transfers_ask(bulk);
+        return;
+    }
     bulk->asked = NULL;
     wfi_conn *conn = wfi_channel_up(&bulk->channel);
     if (answer == WFI_STILL_EXPOSED && is_of_another(conn, generation)) {
