@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scale_workers.c - one job of N workers, each a process of this machine, over tcp: how long until the first call is
- * answered, and what idle workers and idle peers cost.
+ * scale_workers.c - one job of N workers, each a process of this machine, over the fabrics of WEFT_FABRIC: how long
+ * until the first call is answered, and what idle workers and idle peers cost.
  *
  * Every worker opens and calls its neighbour, then its next eight. Then all call all, which leaves a full mesh of
  * connections. libfabric's pools come with the first peers: what a further one costs is counted from the ninth call on.
@@ -310,7 +310,8 @@ static void judge(const news *near, const news *mesh, int size, outcome *o)
 
 static void show(const outcome *o, int size)
 {
-    printf("%d workers, each a process, over tcp\n\n", size);
+    const char *fabric = getenv("WEFT_FABRIC");
+    printf("%d workers, each a process, WEFT_FABRIC=%s\n\n", size, fabric ? fabric : "auto");
     printf("| %-46s | %9s | %9s | %9s |\n", "", "median", "most", "aim");
     printf("|------------------------------------------------|-----------|-----------|-----------|\n");
     printf("| %-46s | %9.1f |           |           |\n", "all processes started, ms", o->spawn_ms);
