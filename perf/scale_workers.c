@@ -239,7 +239,8 @@ static uint64_t count_messages(const weft_agent *agent)
 typedef struct outcome {
     summary open_ms, first_ms, cpu_ms, idle_kib, peer_kib;
     double messages; /* at the rendezvous, until all had called their neighbour */
-    double spawn_ms, most_open_ms, most_first_ms, most_idle_kib, most_peer_kib, descriptors, mesh_ms;
+    double spawn_ms, most_open_ms, most_first_ms, most_idle_kib, most_peer_kib, most_descriptors, mesh_ms;
+    int over; /* workers with more descriptors a peer than the aim */
 } outcome;
 
 static bool play(int size, news *near, news *mesh, outcome *o)
@@ -299,7 +300,9 @@ static void judge(const news *near, const news *mesh, int size, outcome *o)
     o->cpu_ms = series_summary(&cpu);
     o->idle_kib = series_summary(&idle);
     o->peer_kib = series_summary(&peer);
-    o->descriptors = series_summary(&descriptors).p50; /* one that a thread has open at that moment is no peer's */
+    o->most_descriptors = most(&descriptors);
+    for (size_t i = 0; i < descriptors.count; i++)
+        o->over += descriptors.values[i] > PEER_AIM_DESCRIPTORS;
     series_fini(&open_ms);
     series_fini(&first_ms);
     series_fini(&cpu);
@@ -325,7 +328,7 @@ static void show(const outcome *o, int size)
            o->most_idle_kib, AGENT_AIM_KIB);
     printf("| %-46s | %9.1f | %9.1f | %9d |\n", "each further idle peer, KiB", o->peer_kib.p50, o->most_peer_kib,
            PEER_AIM_KIB);
-    printf("| %-46s | %9.2f |           | %9d |\n", "descriptors a connected peer", o->descriptors,
+    printf("| %-46s |           | %9.2f | %9d |\n", "descriptors a connected peer", o->most_descriptors,
            PEER_AIM_DESCRIPTORS);
     printf("| %-46s |           | %9.0f | %9d |\n", "messages at the rendezvous", o->messages, MESSAGES_AIM * size);
 }
@@ -333,7 +336,7 @@ static void show(const outcome *o, int size)
 static bool holds(const outcome *o, int size)
 {
     return o->messages <= MESSAGES_AIM * size && o->most_idle_kib <= AGENT_AIM_KIB &&
-           o->most_peer_kib <= PEER_AIM_KIB && o->descriptors <= PEER_AIM_DESCRIPTORS;
+           o->most_peer_kib <= PEER_AIM_KIB && o->over <= 1; /* a thread of one may have a file open */
 }
 
 static void raise_descriptor_limit(void)

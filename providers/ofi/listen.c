@@ -97,7 +97,7 @@ static weft_status listen_within(const wfi_fabric_options *options, listen_fn *l
     return ret == 0 ? WEFT_OK : wfofi_fail(error, ret, "cannot listen on %s", text);
 }
 
-weft_status wfofi_hold(const wfi_fabric_options *options, wfofi_sockaddr *at, int *fd, weft_error **error)
+weft_status wfofi_hold_port(const wfi_fabric_options *options, wfofi_sockaddr *at, int *fd, weft_error **error)
 {
     held h = {.at = at, .fd = -1};
     weft_status status = listen_within(options, listen_with_socket, &h, at, error);
@@ -105,14 +105,22 @@ weft_status wfofi_hold(const wfi_fabric_options *options, wfofi_sockaddr *at, in
     return status;
 }
 
+/* Ends the listening also where a thread polls the socket, or a child of fork has it. */
+void wfofi_release_port(int *fd)
+{
+    if (*fd < 0)
+        return;
+    (void)shutdown(*fd, SHUT_RDWR);
+    close(*fd);
+    *fd = -1;
+}
+
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error)
 {
     if (!fabric->info->src_addr || fabric->info->src_addrlen != fabric->local.size)
         return wfofi_fail(error, -FI_EINVAL, "provider '%s' does not use socket addresses", fabric->provider->name);
-    if (options->held_fd) {
-        close(*options->held_fd);
-        *options->held_fd = -1;
-    }
+    if (options->held_fd)
+        wfofi_release_port(options->held_fd);
     weft_status status = listen_within(options, listen_with_endpoint, fabric, &fabric->local, error);
     if (!status && fabric->hooks->listening)
         fabric->hooks->listening(fabric);

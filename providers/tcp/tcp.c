@@ -40,12 +40,15 @@ const wfi_fabric_ops wfi_fabric_tcp = {
 
 /* ---- Late -------------------------------------------------------------------------------------------------------- */
 
-/* Those of libfabric's tcp since 1.17; open_blocks, because the first lane opens libfabric. */
+/*
+ * Each tcp of libfabric since 1.17 offers these, or more. Two differ from the table above, because opening libfabric
+ * takes long. The event thread opens lanes (open_blocks). Memory is registered without the agent's lock, for which its
+ * keys must last (net/bulk/prepare.c).
+ */
 static const wfi_fabric_limits late_limits = {
-    .message_max = SIZE_MAX,
-    .rma_max = SIZE_MAX,
+    .message_max = 1 << 20,
+    .rma_max = 1 << 30,
     .inject_max = WFOFI_INJECT_MAX,
-    .keys_per_transfer = true,
     .open_blocks = true,
     .target_must_progress = true,
     .writes = true,
@@ -53,16 +56,17 @@ static const wfi_fabric_limits late_limits = {
 
 typedef struct late_fabric {
     wfi_fabric base;
-    _Atomic(wfi_fabric *) opened; /* libfabric's; NULL: not yet. Set once */
-    wfofi_sockaddr local;         /* (constant) as is the rest up to the lock */
+    _Atomic(wfi_fabric *) libfabric; /* NULL: it is not open yet. Set once */
+
+    /* (constant) */
+    wfofi_sockaddr local; /* the published address */
     char iface[IF_NAMESIZE];
     wfi_fabric_options options;
-    char *own_iface, *towards; /* of options */
+    char *own_iface, *towards; /* what `options` points to */
 
-    wfi_mutex lock;         /* held while libfabric opens */
-    int listen_fd;          /* -1: libfabric listens, or has failed to */
-    atomic_bool has_failed; /* libfabric did not open, which is not tried again */
-    char why[256];          /* then */
+    wfi_mutex lock;     /* held while libfabric opens; guards the rest */
+    int listen_fd;      /* -1: libfabric listens, or the port is lost */
+    weft_status failed; /* why the port is lost; WEFT_OK: it is not */
 } late_fabric;
 
 static late_fabric *late_of(const wfi_fabric *fabric)
@@ -70,9 +74,9 @@ static late_fabric *late_of(const wfi_fabric *fabric)
     return (late_fabric *)(uintptr_t)fabric;
 }
 
-static wfi_fabric *opened(const wfi_fabric *fabric)
+static wfi_fabric *libfabric_of(const wfi_fabric *fabric)
 {
-    return atomic_load_explicit(&late_of(fabric)->opened, memory_order_acquire);
+    return atomic_load_explicit(&late_of(fabric)->libfabric, memory_order_acquire);
 }
 
 /* Opens libfabric at the published address. [lock] */
@@ -90,32 +94,29 @@ static weft_status open_published(late_fabric *late)
     if (!status && (wfofi_address(fabric, address) != size || memcmp(address, published, size) != 0)) {
         wfofi_close(fabric);
         status =
-            wfi_error_fail(&error, WEFT_ERR_FABRIC, "this machine's address is another than when the agent opened");
+            wfi_error_fail(&error, WEFT_ERR_FABRIC, "the address of this machine has changed since the agent opened");
     }
     if (!status) {
-        atomic_store_explicit(&late->opened, fabric, memory_order_release);
-        options.ready(options.ready_arg); /* a thread that sleeps now does not know the descriptors */
+        atomic_store_explicit(&late->libfabric, fabric, memory_order_release);
+        options.ready(options.ready_arg); /* a thread that polls completions does not know the descriptor */
         return WEFT_OK;
     }
-    snprintf(late->why, sizeof late->why, "%s", error ? weft_error_message(error) : weft_status_text(status));
-    atomic_store(&late->has_failed, true);
-    wfi_log_in(&(wfi_log_context){.rank = options.rank}, WEFT_LOG_ERROR, "fabric tcp does not open: %s", late->why);
+    wfi_log_in(&(wfi_log_context){.rank = options.rank}, WEFT_LOG_ERROR, "fabric tcp does not open: %s",
+               error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
-    if (late->listen_fd >= 0)
-        close(late->listen_fd); /* peers are refused at once */
-    late->listen_fd = -1;
+    wfofi_release_port(&late->listen_fd); /* resets the connections that wait there: their peers try again later */
+    if (wfofi_hold_port(&options, &late->local, &late->listen_fd, NULL))
+        late->failed = status;
     return status;
 }
 
 static weft_status open_now(wfi_fabric *fabric)
 {
     late_fabric *late = late_of(fabric);
-    if (opened(fabric))
+    if (libfabric_of(fabric))
         return WEFT_OK;
     wfi_mutex_lock(&late->lock);
-    weft_status status = opened(fabric)                   ? WEFT_OK
-                         : atomic_load(&late->has_failed) ? WEFT_ERR_FABRIC
-                                                          : open_published(late);
+    weft_status status = libfabric_of(fabric) ? WEFT_OK : late->failed ? late->failed : open_published(late);
     wfi_mutex_unlock(&late->lock);
     return status;
 }
@@ -123,10 +124,9 @@ static weft_status open_now(wfi_fabric *fabric)
 static void late_close(wfi_fabric *fabric)
 {
     late_fabric *late = late_of(fabric);
-    if (opened(fabric))
-        wfofi_close(opened(fabric));
-    if (late->listen_fd >= 0)
-        close(late->listen_fd);
+    if (libfabric_of(fabric))
+        wfofi_close(libfabric_of(fabric));
+    wfofi_release_port(&late->listen_fd);
     wfi_mutex_fini(&late->lock);
     free(late->own_iface);
     free(late->towards);
@@ -152,44 +152,43 @@ static const char *late_iface(const wfi_fabric *fabric)
 static weft_status late_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t size, void *user, wfi_lane **out)
 {
     weft_status status = open_now(fabric);
-    return status ? status : wfofi_lane_open(opened(fabric), address, size, user, out);
+    return status ? status : wfofi_lane_open(libfabric_of(fabric), address, size, user, out);
 }
 
 static weft_status late_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *user, wfi_lane **out)
 {
-    return wfofi_lane_take(opened(fabric), request, user, out);
+    return wfofi_lane_take(libfabric_of(fabric), request, user, out);
 }
 
 static const char *late_connect_error(const wfi_fabric *fabric)
 {
-    const late_fabric *late = late_of(fabric);
-    return opened(fabric) ? wfofi_connect_error(opened(fabric)) : atomic_load(&late->has_failed) ? late->why : NULL;
+    return libfabric_of(fabric) ? wfofi_connect_error(libfabric_of(fabric)) : "libfabric does not open (see the log)";
 }
 
 static void late_reject(wfi_fabric *fabric, wfi_connect_request *request)
 {
-    wfofi_reject(opened(fabric), request);
+    wfofi_reject(libfabric_of(fabric), request);
 }
 
 static weft_status late_region_open(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out)
 {
     weft_status status = open_now(fabric);
-    return status ? status : wfofi_region_open(opened(fabric), memory, access, out);
+    return status ? status : wfofi_region_open(libfabric_of(fabric), memory, access, out);
 }
 
 static void late_region_close(wfi_fabric *fabric, wfi_region *region)
 {
     if (region)
-        wfofi_region_close(opened(fabric), region);
+        wfofi_region_close(libfabric_of(fabric), region);
 }
 
 static size_t late_poll(wfi_fabric *fabric, wfi_completion *out, size_t room)
 {
-    return opened(fabric) ? wfofi_poll(opened(fabric), out, room) : 0;
+    return libfabric_of(fabric) ? wfofi_poll(libfabric_of(fabric), out, room) : 0;
 }
 
 /* The descriptor of the listening socket until libfabric is open. */
-static int listening(wfi_fabric *fabric)
+static int listen_fd_of(wfi_fabric *fabric)
 {
     late_fabric *late = late_of(fabric);
     wfi_mutex_lock(&late->lock);
@@ -200,32 +199,32 @@ static int listening(wfi_fabric *fabric)
 
 static size_t late_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room)
 {
-    if (!opened(fabric)) {
-        struct pollfd peers = {.fd = listening(fabric), .events = POLLIN};
+    if (!libfabric_of(fabric)) {
+        struct pollfd peers = {.fd = listen_fd_of(fabric), .events = POLLIN};
         if (peers.fd < 0 || poll(&peers, 1, 0) != 1 || open_now(fabric))
             return 0;
     }
-    return wfofi_poll_events(opened(fabric), out, room);
+    return wfofi_poll_events(libfabric_of(fabric), out, room);
 }
 
 static bool late_events_arm(wfi_fabric *fabric, uint64_t *due_ns)
 {
-    return !opened(fabric) || wfofi_events_arm(opened(fabric), due_ns);
+    return !libfabric_of(fabric) || wfofi_events_arm(libfabric_of(fabric), due_ns);
 }
 
 static int late_events_fd(wfi_fabric *fabric)
 {
-    return opened(fabric) ? wfofi_events_fd(opened(fabric)) : listening(fabric);
+    return libfabric_of(fabric) ? wfofi_events_fd(libfabric_of(fabric)) : listen_fd_of(fabric);
 }
 
 static int late_wait_fd(wfi_fabric *fabric)
 {
-    return opened(fabric) ? wfofi_wait_fd(opened(fabric)) : -1;
+    return libfabric_of(fabric) ? wfofi_wait_fd(libfabric_of(fabric)) : -1;
 }
 
 static bool late_may_sleep(wfi_fabric *fabric)
 {
-    return !opened(fabric) || wfofi_may_sleep(opened(fabric));
+    return !libfabric_of(fabric) || wfofi_may_sleep(libfabric_of(fabric));
 }
 
 static const wfi_fabric_ops late_ops = {
@@ -263,6 +262,7 @@ static weft_status late_open(const wfi_fabric_options *options, wfi_fabric **out
     late_fabric *late = wfi_calloc(1, sizeof *late);
     if (!late)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
+    wfofi_tune(); /* before other threads may read the environment */
     *late = (late_fabric){.base.ops = &late_ops, .options = *options, .listen_fd = -1};
     wfi_mutex_init(&late->lock);
     late->own_iface = options->iface ? strdup(options->iface) : NULL;
@@ -275,7 +275,7 @@ static weft_status late_open(const wfi_fabric_options *options, wfi_fabric **out
     if (!status)
         status = wfofi_choose_address(options, &late->local, error);
     if (!status)
-        status = wfofi_hold(options, &late->local, &late->listen_fd, error);
+        status = wfofi_hold_port(options, &late->local, &late->listen_fd, error);
     if (status) {
         late_close(&late->base);
         return status;

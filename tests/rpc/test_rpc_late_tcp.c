@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
 #include <stdatomic.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -23,7 +24,9 @@ int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, u
 int __wrap_fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                       const struct fi_info *hints, struct fi_info **info)
 {
-    atomic_fetch_add(&searches, 1);
+    int before = atomic_fetch_add(&searches, 1);
+    if (before < 2 && getenv("FAIL_TWICE") && strcmp(getenv("RANK"), "0") == 0)
+        return -FI_ENODATA;
     return __real_fi_getinfo(version, node, service, flags, hints, info);
 }
 
@@ -57,7 +60,7 @@ static void call_with(weft_agent *agent, int rank, int64_t size)
     weft_tensor_unref(tensor);
 }
 
-/* CALLS: the ranks that call, as text. LIBFABRIC: "none" or "some". */
+/* CALLS: the ranks that call, as text, and L if the large tensor goes first. LIBFABRIC: "none" or "some". */
 static int work(void)
 {
     weft_agent *agent = NULL;
@@ -66,8 +69,9 @@ static int work(void)
     MUST_OK(weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1}, &agent, NULL));
     int rank = weft_agent_rank(agent);
     if (strchr(getenv("CALLS"), '0' + rank)) {
-        call_with(agent, 1 - rank, 8);
-        call_with(agent, 1 - rank, LARGE);
+        bool is_large_first = strchr(getenv("CALLS"), 'L') != NULL; /* memory is exposed before a lane is opened */
+        call_with(agent, 1 - rank, is_large_first ? LARGE : 8);
+        call_with(agent, 1 - rank, is_large_first ? 8 : LARGE);
     }
     MUST_OK(weft_agent_close(agent));
     bool wants_some = strcmp(getenv("LIBFABRIC"), "some") == 0;
@@ -86,20 +90,24 @@ static void put(const char *name, const char *value)
         unsetenv(name);
 }
 
+static void run_with(const char *callers, const char *fabric0, const char *fabric1, const char *libfabric)
+{
+    child workers[2];
+    int port = world_free_port();
+    put("CALLS", callers);
+    put("LIBFABRIC", libfabric);
+    for (int rank = 0; rank < 2; rank++) {
+        put("WEFT_FABRIC", rank ? fabric1 : fabric0);
+        workers[rank] = child_start(rank, 2, port, "work");
+    }
+    child_must_end_well(workers, 2);
+}
+
 static void run(const char *fabric0, const char *fabric1, const char *libfabric)
 {
-    static const char *const callers[] = {"0", "1", "01"};
-    for (size_t i = 0; i < sizeof callers / sizeof *callers; i++) {
-        child workers[2];
-        int port = world_free_port();
-        put("CALLS", callers[i]);
-        put("LIBFABRIC", libfabric);
-        for (int rank = 0; rank < 2; rank++) {
-            put("WEFT_FABRIC", rank ? fabric1 : fabric0);
-            workers[rank] = child_start(rank, 2, port, "work");
-        }
-        child_must_end_well(workers, 2);
-    }
+    static const char *const callers[] = {"0", "1", "01", "0L", "1L", "01L"};
+    for (size_t i = 0; i < sizeof callers / sizeof *callers; i++)
+        run_with(callers[i], fabric0, fabric1, libfabric);
 }
 
 static void a_job_on_one_host_does_not_call_libfabric(void **state)
@@ -134,6 +142,15 @@ static void a_worker_that_may_have_peers_elsewhere_opens_tcp_at_once(void **stat
     put("MASTER_ADDR", NULL);
 }
 
+static void libfabric_that_does_not_open_is_tried_again(void **state)
+{
+    put("LOCAL_WORLD_SIZE", "2");
+    put("FAIL_TWICE", "1");
+    run_with("0", "auto", "tcp", "some");
+    run_with("1", "auto", "tcp", "some");
+    put("FAIL_TWICE", NULL);
+}
+
 static void ports_are_of_the_range(void **state)
 {
     char ports[32];
@@ -156,6 +173,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_worker_without_host_is_reached_over_tcp),
         cmocka_unit_test(tcp_replaces_reads_that_the_system_forbids),
         cmocka_unit_test(a_worker_that_may_have_peers_elsewhere_opens_tcp_at_once),
+        cmocka_unit_test(libfabric_that_does_not_open_is_tried_again),
         cmocka_unit_test(ports_are_of_the_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,9 +107,10 @@ static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_opt
 static bool is_host_enough(const wfi_transport *transport, const weft_agent_options *agent)
 {
     const wfi_net_fabric *first = &transport->fabrics[0];
-    bool is_unbound, is_open = transport->fabric_count && first->ops == &wfi_fabric_host && !first->limits->no_reads;
-    return is_open && (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size ||
-                       (agent->master_addr && wfi_host_says_loopback(agent->master_addr)));
+    bool is_unbound; /* not used */
+    return transport->fabric_count && first->ops == &wfi_fabric_host && !first->limits->no_reads &&
+           (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size ||
+            (agent->master_addr && wfi_host_says_loopback(agent->master_addr)));
 }
 
 /*
@@ -128,14 +129,16 @@ static weft_status open_listed(wfi_transport *transport, const weft_agent_option
     if (status)
         return status;
     for (size_t i = 0; i < list.count; i++) {
-        wfi_fabric_options this_one = *how;
-        this_one.late = list.ops[i] == &wfi_fabric_tcp && is_host_enough(transport, agent);
+        wfi_fabric_options options = *how;
+        options.late = list.ops[i] == &wfi_fabric_tcp && is_host_enough(transport, agent);
         if (list.automatic && list.ops[i] == &wfi_fabric_verbs && is_host_enough(transport, agent)) {
+            transport->unopened[transport->unopened_count++] =
+                (wfi_unopened){.name = "verbs", .why = "all workers are on this machine"};
             wfi_log_net(transport, WEFT_LOG_INFO, "fabric verbs is left out: all workers are on this machine");
             continue;
         }
         status =
-            wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], &this_one, &why);
+            wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], &options, &why);
         if (!status) {
             transport->fabric_count++;
             continue;

@@ -14,7 +14,8 @@ typedef struct wfi_sgemm {
     float *c;
 } wfi_sgemm;
 
-/* Whether oneDNN computes the larger products, by the rule or by WEFT_PRODUCT; a wrong value of it is logged. */
+/* Whether oneDNN computes the larger products: as WEFT_PRODUCT says, or by the rule of gemm_onednn.c. A wrong value is
+ * logged. */
 bool wfi_products_by_onednn(void);
 
 /*
