@@ -101,9 +101,13 @@ static weft_status open_published(late_fabric *late)
         options.ready(options.ready_arg); /* a thread that polls completions does not know the descriptor */
         return WEFT_OK;
     }
+    bool is_taken = status == WEFT_ERR_EXISTS; /* its text would speak of WEFT_PORTS */
     wfi_log_in(&(wfi_log_context){.rank = options.rank}, WEFT_LOG_ERROR, "fabric tcp does not open: %s",
-               error ? weft_error_message(error) : weft_status_text(status));
+               is_taken ? "another program has taken its port meanwhile"
+               : error  ? weft_error_message(error)
+                        : weft_status_text(status));
     weft_error_unref(error);
+    status = is_taken ? WEFT_ERR_FABRIC : status;
     wfofi_release_port(&late->listen_fd); /* resets the connections that wait there: their peers try again later */
     if (wfofi_hold_port(&options, &late->local, &late->listen_fd, NULL))
         late->failed = status;
