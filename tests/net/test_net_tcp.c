@@ -213,20 +213,27 @@ static void knock(net_host *host)
     ops->close(fabric);
 }
 
-static void body_stranger(net_host *host)
+static uint64_t refused_by(net_host *host)
 {
     weft_stats stats = {0};
+    wfi_net_lock(host->net);
+    wfi_net_stats(host->net, &stats);
+    wfi_net_unlock(host->net);
+    return stats.unauthenticated_refused;
+}
+
+static void body_stranger(net_host *host)
+{
     if (host->rank == 0) {
-        knock(host);
+        do /* behind host, tcp opens late: a first one is reset, unread */
+            knock(host);
+        while (strchr(host->world->fabric, ',') && !refused_by(&host->world->hosts[1]));
         for (uint64_t i = 0; i < 10; i++)
             assert_int_equal(host_send_free(host, 1, i, 100), WEFT_OK);
         host_until(host, &host->done_ok, 10);
     } else {
         host_until(host, &host->arrived, 10);
-        wfi_net_lock(host->net);
-        wfi_net_stats(host->net, &stats);
-        wfi_net_unlock(host->net);
-        assert_int_equal(stats.unauthenticated_refused, 1);
+        assert_int_equal(refused_by(host), 1);
     }
     host_meet(host, &host->world->finished);
 }
