@@ -145,10 +145,6 @@ typedef struct wfi_fabric_options {
     int peers;               /* largest number of peers that have lanes at one time; 0: unknown */
     int lane_sends;          /* largest number of sends, reads and writes in flight on one lane; 0: unknown */
     int lane_receives;       /* largest number of posted receives of one lane; 0: unknown */
-    /* tcp only: probably no peer will need this fabric. It listens without libfabric, whose first call in a process is
-     * slow. It calls libfabric when the first peer connects, or when the first lane or region is opened. */
-    bool late;
-    int *held_fd; /* a socket that holds the port; a libfabric fabric closes it before it listens. NULL: none */
     weft_sim *sim;
     /*
      * The fabric calls it when completions can be polled and wait_fd does not become readable for them. It may be
@@ -274,7 +270,7 @@ typedef struct wfi_fabric_ops {
 
     /* Returns up to `room` completions; never blocks. */
     size_t (*poll)(wfi_fabric *fabric, wfi_completion *out, size_t room);
-    /* Returns up to `room` events; never waits, but may take as long as opening libfabric (options->late). */
+    /* Returns up to `room` events; never waits. */
     size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room);
     /*
      * Before sleeping until an event arrives, weft calls events_arm, then events_fd. events_arm returns false if there
@@ -285,9 +281,8 @@ typedef struct wfi_fabric_ops {
     /* A descriptor that is readable while events may be pending. -1: do not wait for a descriptor now (tcp while the
      * process is out of descriptors), or never. Then only *due_ns ends the sleep. */
     int (*events_fd)(wfi_fabric *fabric);
-    /* A descriptor that is readable when there are completions. -1: this fabric never has one, or opens late and is not
-     * open yet. While it has lanes, weft polls it about every millisecond or more often, and when the fabric calls
-     * options->ready. */
+    /* A descriptor that is readable when there are completions. -1: this fabric never has one; while it has lanes, weft
+     * polls it about every millisecond or more often, and when the fabric calls options->ready. */
     int (*wait_fd)(wfi_fabric *fabric);
     /* Called by the poller before a sleep. False if there may be completions already: poll again instead. Otherwise the
      * next completion makes wait_fd readable, or options->ready is called. */

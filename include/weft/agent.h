@@ -112,9 +112,8 @@ typedef struct weft_agent_options {
     weft_job *job;
     /* Up to four fabrics in the order of preference, separated by commas, without spaces, each once: "host,tcp". There
      * are "host" (workers of one machine), "tcp", "verbs" (InfiniBand, RoCE), and libfabric's "shm", "rxm",
-     * "efa", "cxi", "psm3" and "opx". "auto": the fabrics of "host,verbs,tcp" that open; where all workers
-     * are on this machine, without verbs. WEFT_FABRIC; default "auto". With `sim`: simulated fabrics
-     * (weft/sim.h), default "sim". docs/fabrics.md */
+     * "efa", "cxi", "psm3" and "opx". "auto": the fabrics of "host,verbs,tcp" that open. WEFT_FABRIC; default "auto".
+     * With `sim`: simulated fabrics (weft/sim.h), default "sim". docs/fabrics.md */
     const char *fabric;
     /* Name or address of the network interface; WEFT_IFACE. Default: tcp takes the interface on the route to
      * master_addr, verbs takes the nearest RDMA device that has an address. */

@@ -68,13 +68,6 @@ int wfofi_events_fd(wfi_fabric *fabric);
 int wfofi_wait_fd(wfi_fabric *fabric);
 bool wfofi_may_sleep(wfi_fabric *fabric);
 
-/*
- * listen.c. hold: a socket that listens at the address `at`, on a port that the options allow, which `at` gets.
- * wfofi_open with options->held_fd releases it, and listens there. release: -1 does nothing; *fd becomes -1.
- */
-weft_status wfofi_hold_port(const wfi_fabric_options *options, wfofi_sockaddr *at, int *fd, weft_error **error);
-void wfofi_release_port(int *fd);
-
 /* tuning.c */
 void wfofi_tune(void); /* before the first call of libfabric */
 

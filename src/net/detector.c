@@ -16,8 +16,7 @@
  * declares none. So after WFI_REACH_BOUNDS bounds of silence everything that waits for the peer fails; operations
  * started later may wait as long again. Messages stay queued in their order, because it is unknown whether those sent
  * have arrived, and attempts to connect continue. So neither side needs to know that the other gave up. If
- * death_timeout_ms is switched off, no peer is given up. Time in which this process did not run, or has not opened the
- * lane yet (fabrics with open_blocks), is not counted.
+ * death_timeout_ms is switched off, no peer is given up. Time in which this process did not run is not counted.
  *
  * NO COMMON FABRIC. A peer whose addresses are all of fabrics that this worker has not opened is given up at once: its
  * addresses never change.
@@ -290,10 +289,7 @@ static void silence_due(wfi_timer *timer)
     }
     uint64_t now = peer->transport->progress->now_ns, late = now - timer->deadline_ns;
     uint64_t bound = wfi_transport_bound_ns(peer->transport);
-    const wfi_conn *control = peer->channels[WFI_CONTROL]->conn;
-    bool is_opening =
-        control && !control->lane;      /* here: its fabric may open late, which takes long on a busy machine */
-    if (late > bound / 2 || is_opening) /* or this process was stopped, or had no CPU time */
+    if (late > bound / 2) /* this process was stopped or had no CPU time */
         peer->needed_ns = whole->control.waiting_ns = now;
     whole->bulk.stuck_ns += late;
     wfi_peer_look_within(peer, bound / 2); /* first: the code below may set it to an earlier time */

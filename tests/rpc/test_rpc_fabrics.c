@@ -76,8 +76,7 @@ typedef struct lines { /* of the log */
 static void keep_line(weft_log_level level, const char *line, void *arg)
 {
     lines *kept = arg;
-    kept->louder +=
-        level <= WEFT_LOG_WARN && !strstr(line, "fabric verbs does not open: ") && !strstr(line, "loopback");
+    kept->louder += level <= WEFT_LOG_WARN && !strstr(line, "fabric verbs does not open: ");
     if (!strstr(line, "fabric verbs does not open: "))
         return;
     kept->unopened++;
@@ -85,8 +84,7 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
     snprintf(kept->last, sizeof kept->last, "%s", line);
 }
 
-/* On the loopback interface, which belongs to no RDMA device: the agent opens, and says once why verbs does not. It may
- * have peers elsewhere. */
+/* On the loopback interface, which belongs to no RDMA device: the agent opens, and says once why verbs does not. */
 static void open_without_verbs(const char *fabric, weft_log_level wanted)
 {
     weft_agent *agent = NULL;
@@ -94,9 +92,8 @@ static void open_without_verbs(const char *fabric, weft_log_level wanted)
     weft_log_level before = weft_logging_get_level();
     weft_agent_options options = {.has_rank = true,
                                   .rank = 0,
-                                  .world_size = 2,
-                                  .elastic = true,
-                                  .master_addr = "0x7f000001",
+                                  .world_size = 1,
+                                  .master_addr = "127.0.0.1",
                                   .master_port = WEFT_ANY_PORT,
                                   .fabric = fabric,
                                   .iface = "lo"};

@@ -175,14 +175,12 @@ weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport
     weft_status status = ops->open(how, &fabric->fabric, error);
     if (status)
         return status;
-    if (how->late)
-        fabric->ops = fabric->fabric->ops; /* then it has a table of its own */
-    fabric->limits = fabric->ops->limits(fabric->fabric);
+    fabric->limits = ops->limits(fabric->fabric);
     if (!fabric->limits->keys_per_transfer || fabric->limits->needs_local_regions)
         status = wfi_reg_cache_create(&cached, fabric, 256, &fabric->cache);
     if (!status)
         return WEFT_OK;
-    fabric->ops->close(fabric->fabric);
+    ops->close(fabric->fabric);
     return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
 }
 

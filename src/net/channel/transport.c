@@ -4,8 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/socket.h"
-#include "topo/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,43 +100,21 @@ static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_opt
     return status;
 }
 
-/* Whether `host` is open and will reach all workers, because they are on this host: the launcher says so, or the store
- * is at a loopback address. */
-static bool is_host_enough(const wfi_transport *transport, const weft_agent_options *agent)
-{
-    const wfi_net_fabric *first = &transport->fabrics[0];
-    bool is_unbound; /* not used */
-    return transport->fabric_count && first->ops == &wfi_fabric_host && !first->limits->no_reads &&
-           (agent->job || agent->world_size == 1 || wfi_share_launched(&is_unbound) == agent->world_size ||
-            (agent->master_addr && wfi_host_says_loopback(agent->master_addr)));
-}
-
 /*
- * Opens the fabrics of the list; but where `host` is enough, "auto" leaves out verbs, and tcp opens late
- * (wfi_fabric_options). A fabric that does not open is only recorded, unless the list has no other. Two failures count
- * on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
+ * Opens the fabrics of the list. A fabric that does not open is only recorded, unless the list has no other. Two
+ * failures count on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
  * (WEFT_ERR_UNREACHABLE), which every job needs. If none opens, the error has all reasons.
  */
-static weft_status open_listed(wfi_transport *transport, const weft_agent_options *agent, const wfi_fabric_options *how,
+static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
                                weft_error **error)
 {
-    const char *text = agent->fabric;
     wfi_fabric_list list = {0};
     weft_error *why = NULL;
     weft_status status = wfi_fabric_list_read(text, &list, error);
     if (status)
         return status;
     for (size_t i = 0; i < list.count; i++) {
-        wfi_fabric_options options = *how;
-        options.late = list.ops[i] == &wfi_fabric_tcp && is_host_enough(transport, agent);
-        if (list.automatic && list.ops[i] == &wfi_fabric_verbs && is_host_enough(transport, agent)) {
-            transport->unopened[transport->unopened_count++] =
-                (wfi_unopened){.name = "verbs", .why = "all workers are on this machine"};
-            wfi_log_net(transport, WEFT_LOG_INFO, "fabric verbs is left out: all workers are on this machine");
-            continue;
-        }
-        status =
-            wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], &options, &why);
+        status = wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], how, &why);
         if (!status) {
             transport->fabric_count++;
             continue;
@@ -196,7 +172,7 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
     transport->peers = wfi_calloc((size_t)transport->world_size, sizeof(*transport->peers));
     if (!transport->peers)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
-    weft_status status = open_listed(transport, agent, &how, error);
+    weft_status status = open_listed(transport, agent->fabric, &how, error);
     transport->chunk_bytes = WFI_CHUNK_BYTES;
     transport->message_max = SIZE_MAX;
     for (size_t i = 0; i < transport->fabric_count; i++) {
