@@ -244,11 +244,7 @@ static void give_up(trainer *me, weft_call *call, weft_status st)
     const weft_error *error = me->error                         ? me->error
                               : weft_group_error(me->gradients) ? weft_group_error(me->gradients)
                                                                 : weft_group_error(me->steps);
-    const char *text = error ? weft_error_message(error) : weft_status_text(st);
-    if (error && st == WEFT_ERR_PEER_DEAD && !strstr(text, "is dead")) /* of a call: the message has only the cause */
-        weft_call_fail(call, st, "rank %d is dead: %s", weft_error_worker(error), text);
-    else
-        weft_call_fail(call, st, "%s", text);
+    weft_call_fail(call, st, "%s", error ? weft_error_message(error) : weft_status_text(st));
     weft_group_abort(me->gradients, error);
     weft_group_abort(me->steps, error);
 }

@@ -71,7 +71,11 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
     wfi_transport *transport = peer->transport;
     if (peer->status)
         return;
-    peer->gone_text = strdup(text);
+    const char *how = why == WEFT_ERR_PEER_DEAD ? "is dead" : why == WEFT_ERR_PEER_LEFT ? "has left the job" : NULL;
+    if (!how)
+        peer->gone_text = strdup(text); /* this worker's own end */
+    else if (asprintf(&peer->gone_text, "rank %d (%s) %s: %s", peer->rank, wfi_peer_name(peer), how, text) < 0)
+        peer->gone_text = NULL;
     wfi_peer_fail(peer, why);
     wfi_progress_settle(transport->progress);
     WFI_FOR_CLIENTS (client, transport, peer_gone)

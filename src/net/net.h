@@ -258,7 +258,8 @@ void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
  * what to do; "" if the peer is connected. Cut off at `room`. [locked] */
 void wfi_peer_control_trouble(const wfi_peer *peer, char *out, size_t room);
 /* Text for an error after a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and why the last attempt
- * to connect the bulk channel failed. Cut off at `room`. [locked] */
+ * to connect the bulk channel failed. For a peer that has ended: its rank, its name, and why. Cut off at `room`.
+ * [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
 /* Why a transfer to or from the peer failed, for an error: about memory, the connection or descriptors. "" if the
  * status says it all. `transfer` is NULL if none was started. Cut off at `room`. [locked] */

@@ -217,15 +217,25 @@ static void bound_of_rank_0(weft_agent_options *options, void *arg)
     options->death_timeout_ms = options->rank == 0 ? 500 : options->rank == 1 ? WEFT_FOREVER : 60000;
 }
 
+/* A program may print the message alone. */
+static void names_the_dead(weft_agent *agent)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .error = &error};
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "never", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_PEER_DEAD);
+    MUST(strstr(weft_error_message(error), "rank 2 (worker2) is dead: "));
+    weft_error_unref(error);
+}
+
 static void wait_for_the_stopped(weft_agent *agent, void *arg)
 {
     world *w = arg;
     if (weft_agent_rank(agent) == 1) {
-        weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
         uint64_t began = weft_agent_now_ns(agent);
         weft_sim_pause(w->sim, 2);
-        MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "never", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_PEER_DEAD);
+        names_the_dead(agent);
         MUST(weft_agent_now_ns(agent) - began < UINT64_C(1000000000));
+        names_the_dead(agent); /* it could not be started */
         weft_sim_resume(w->sim, 2);
     } else if (weft_agent_rank(agent) == 2) {
         while (!weft_agent_status(agent))

@@ -267,7 +267,7 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     uint8_t *pair_key;           /* in guarded memory; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
     weft_status status;
-    char *gone_text; /* with a status: why, as the store said; NULL: not known, or memory was out */
+    char *gone_text; /* with a status: which rank has ended and why; NULL: not known, or memory was out */
     bool ending;     /* the store has told that it closes or serves */
     bool leaving;    /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
     wfi_channel *channels[WFI_LANE_KINDS];

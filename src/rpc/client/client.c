@@ -54,6 +54,13 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
     free(list);
 }
 
+static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    char with_rank[384];
+    wfi_peer_bulk_trouble(peer, with_rank, sizeof with_rank);
+    fail_calls(agent, peer, why, with_rank[0] ? with_rank : text);
+}
+
 static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     fail_calls(agent, peer, WEFT_ERR_UNREACHABLE, text);
@@ -97,7 +104,7 @@ const wfi_component wfi_client_component = {
     .messages = WFI_TAKES(WFI_RPC_REPLY) | WFI_TAKES(WFI_RPC_ITEM) | WFI_TAKES(WFI_RPC_REFUSED),
     .open = open_client,
     .message = on_client_message,
-    .peer_gone = fail_calls,
+    .peer_gone = on_peer_gone,
     .unreachable = on_peer_unreachable,
     .self_gone = fail_calls_of_all,
     .closing = wfi_local_settle_returned,
