@@ -185,6 +185,7 @@ const wfi_fabric_ops wfi_fabric_host = {
     .connect_error = host_connect_error,
     .reject = wfi_host_reject,
     .lane_close = wfi_host_lane_close,
+    .is_private = wfi_host_lane_is_private,
     .post_recv = wfi_host_post_recv,
     .send = wfi_host_send,
     .inject = wfi_host_inject,

@@ -17,6 +17,7 @@
  * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
  * checked, and the positions that this side owns are its private copies. A peer that writes nonsense loses its lane.
+ * If both ends can read each other's memory, the lane is private (wfi_fabric_ops), and net's frames on it have no MAC.
  *
  * LOCKING. The lock events_lock guards the lanes and requests, their notices and their sockets. The lock slots_lock
  * guards the table of lanes by slot. A lane's own lock guards its state, operations and rings. The lock ready_lock
@@ -310,6 +311,7 @@ bool wfi_host_ring_release(wfi_host_consumer *consumer);
 weft_status wfi_host_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t size, void *user, wfi_lane **out);
 weft_status wfi_host_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *user, wfi_lane **out);
 void wfi_host_lane_close(wfi_lane *lane);
+bool wfi_host_lane_is_private(const wfi_lane *lane);
 
 /* ---- settle.c -------------------------------------------------------------------------------------------------- */
 

@@ -109,6 +109,11 @@ weft_status wfi_host_lane_take(wfi_fabric *base, wfi_connect_request *request, v
     return WEFT_OK;
 }
 
+bool wfi_host_lane_is_private(const wfi_lane *lane)
+{
+    return !lane->refusal; /* it does not change once the lane is connected */
+}
+
 /* ---- Closing --------------------------------------------------------------------------------------------------- */
 
 void wfi_host_lane_close(wfi_lane *lane)

@@ -4,6 +4,7 @@
  * the next fabric of the list. A seccomp filter forbids it, as a container does.
  */
 #include "children.h"
+#include "host/host.h"
 #include "lanes.h"
 #include "net/net_bulk.h"
 #include "ofi/ofi_node.h"
@@ -52,7 +53,11 @@ typedef struct notice {
     size_t address_size;
 } notice;
 
-/* The child accepts one lane, and tells whether its event had a reason. */
+typedef struct outcome {
+    bool has_reason, is_private;
+} outcome;
+
+/* The child accepts one lane, and tells what its event said. */
 static void accept_one(bool is_forbidden)
 {
     static ofi_node node;
@@ -65,20 +70,43 @@ static void accept_one(bool is_forbidden)
     child_tell(&n, sizeof n);
     while (node.accepted_count == 0 || !node.accepted[0].connected)
         ofi_step(&node, NULL);
-    uint8_t has_reason = node.accepted[0].text != NULL;
-    child_tell(&has_reason, 1);
+    outcome theirs = {.has_reason = node.accepted[0].text != NULL,
+                      .is_private = wfi_host_lane_is_private(node.accepted[0].lane)};
+    child_tell(&theirs, sizeof theirs);
     while (!node.accepted[0].closed)
         ofi_step(&node, NULL);
     _exit(0);
 }
 
-/* `here`, `there`: whether this process, the other one, may not read. Both ends learn that reads do not work. */
+/* Whether this process has mapped the memory of a lane. */
+static bool has_a_ring(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        found |= strstr(line, "/memfd:weft-lane") != NULL;
+    MUST(maps && !fclose(maps));
+    return found;
+}
+
+static void a_child_has_no_ring(void)
+{
+    child forked = child_fork("forked");
+    if (!forked.pid)
+        _exit(has_a_ring());
+    MUST(has_a_ring());
+    child_must_end_well(&forked, 1);
+}
+
+/* `here`, `there`: whether this process, the other one, may not read. Both ends learn that reads do not work, and that
+ * the lane is not private. */
 static void both_ends_learn(bool here, bool there)
 {
     notice n;
     ofi_node node;
     ofi_link link = {0};
-    uint8_t has_reason = 2;
+    outcome theirs;
     child other = child_fork("accepts");
     if (!other.pid)
         accept_one(there);
@@ -88,9 +116,12 @@ static void both_ends_learn(bool here, bool there)
     ofi_node_open(&node);
     MUST(lanes_connect(node.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane) == WEFT_OK);
     ofi_until(&node, NULL, link.connected);
-    child_receive(&other, &has_reason, 1);
+    child_receive(&other, &theirs, sizeof theirs);
     MUST((link.text != NULL) == (here || there));
-    MUST(has_reason == (here || there));
+    MUST(theirs.has_reason == (here || there));
+    MUST(wfi_host_lane_is_private(link.lane) == !(here || there));
+    MUST(theirs.is_private == !(here || there));
+    a_child_has_no_ring();
     if (here)
         MUST(strstr(link.text, "does not exist here"));
     else if (there)

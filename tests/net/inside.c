@@ -162,7 +162,7 @@ wfi_frame inside_next_frame(const wfi_conn *conn, size_t size)
 
 const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs)
 {
-    return theirs ? conn->keys->in : conn->keys->out;
+    return wfi_conn_is_private(conn) ? NULL : theirs ? conn->keys->in : conn->keys->out;
 }
 
 void inside_leave_credit(wfi_conn *conn, uint32_t credits)

@@ -34,7 +34,7 @@ void inside_hang_up_on(wfi_net *net, size_t strangers); /* as if the fabric had 
 
 wfi_frame inside_next_frame(const wfi_conn *conn,
                             size_t size); /* with one message: what it would say were it sent now */
-const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs);
+const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs); /* NULL: the connection is private */
 /* As if the peer had returned all but so many credits, and had sent a frame of which nothing was said yet. */
 void inside_leave_credit(wfi_conn *conn, uint32_t credits);
 uint64_t inside_told(const wfi_conn *conn); /* how many of our frames it said it has consumed */

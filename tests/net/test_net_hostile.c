@@ -128,10 +128,11 @@ static void decoding_stays_within_its_bytes(void **state)
         for (size_t at = 0; at < size; at++)
             data[at] = (uint8_t)(prng_next(&random) % (i % 2 ? 256 : 3));
         wfi_frame frame = {.count = 3, .first = 1, .size = (uint32_t)size}, read;
-        if (size >= WFI_FRAME_HEAD && i % 3)
-            wfi_frame_write(&frame, key, data);
-        bool good = wfi_frame_read(data, size, key, &read);
-        assert_true(good == (size >= WFI_FRAME_HEAD && i % 3));
+        bool is_private = i % 5 == 0, is_frame = size >= WFI_FRAME_HEAD && i % 3;
+        if (is_frame)
+            wfi_frame_write(&frame, is_private ? NULL : key, data);
+        assert_true(wfi_frame_read(data, size, key, &read) == (is_frame && !is_private));
+        assert_true(wfi_frame_read(data, size, NULL, &read) == (is_frame && is_private));
         assert_true(size < WFI_FRAME_HEAD || walk(data, size));
         free(data);
     }

@@ -166,6 +166,9 @@ static inline void *wfi_conn_own(const wfi_conn *conn) /* the data of the channe
     return (void *)(conn + 1);
 }
 
+/* Nobody but the peer can write to it, so its frames have no MAC. It is up, or a frame has arrived on it. */
+bool wfi_conn_is_private(const wfi_conn *conn);
+
 static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)
 {
     return channel->conn && channel->conn->up ? channel->conn : NULL;

@@ -99,6 +99,12 @@ void wfi_conn_reported(wfi_conn *conn)
     conn_free(conn);
 }
 
+bool wfi_conn_is_private(const wfi_conn *conn)
+{
+    const wfi_fabric_ops *ops = conn->fabric->ops;
+    return ops->is_private && ops->is_private(conn->lane);
+}
+
 void wfi_flight_unheard(wfi_flight *flight)
 {
     (void)flight;

@@ -21,7 +21,7 @@
  * unauthenticated peer.
  *
  * The keys of the frames are keyed hashes with the pair key over both workers and both nonces, one for each direction.
- * So a frame of one connection is invalid on every other.
+ * So a frame of one connection is invalid on every other. Frames of a private connection have no MAC.
  */
 #include "net/channel/channel.h"
 

@@ -250,10 +250,11 @@ typedef struct wfi_frame {
     uint32_t number, consumed, size;
     uint64_t first, ack;
 } wfi_frame;
-/* Writes the head of a frame of frame->size bytes, which already contains its messages. */
-void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out);
+/* Writes the head of a frame of frame->size bytes, which already contains its messages. `key` has
+ * crypto_shorthash_KEYBYTES bytes; NULL: the connection is private, and the frame has no MAC. */
+void wfi_frame_write(const wfi_frame *frame, const uint8_t *key, uint8_t *out);
 /* Reads the head, and checks the MAC. False: the size, magic, version or MAC is wrong. */
-bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out);
+bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t *key, wfi_frame *out);
 void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size);
 /* Reads the message at *at, and advances *at. False if it exceeds the frame. */
 bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type, const uint8_t **bytes, size_t *length);

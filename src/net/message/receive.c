@@ -178,7 +178,8 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
     wfi_frame frame;
-    if (!wfi_frame_read(data, size, conn->keys->in, &frame) || !well_formed(conn->transport, &frame, data, size)) {
+    if (!wfi_frame_read(data, size, wfi_conn_is_private(conn) ? NULL : conn->keys->in, &frame) ||
+        !well_formed(conn->transport, &frame, data, size)) {
         wfi_channel_nonsense(conn, "a malformed frame");
         return;
     }

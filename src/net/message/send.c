@@ -8,8 +8,8 @@
  * sent only if it returns at least one credit. So the two sides never both wait for credit: if one has none left, its
  * last frame was a bare acknowledgement, and the other side can send again when that has arrived.
  *
- * A frame is a head and messages, copied into the frame's buffer. The copy costs little, because the MAC reads every
- * byte of an ordinary frame anyway. A long message has a frame of its own. Its owner may have written it into the frame
+ * A frame is a head and messages, copied into the frame's buffer. The copy costs little, because an ordinary frame is
+ * short. A long message has a frame of its own. Its owner may have written it into the frame
  * (wfi_frame_create); then it is not copied, except if it is sent again while the frame is still in flight.
  */
 #include "net/message/message.h"
@@ -177,7 +177,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
                       .consumed = frames->consumed,
                       .size = (uint32_t)tx->used};
     wfi_iov whole = {.data = tx->data, .size = tx->used, .region = tx->region};
-    wfi_frame_write(&head, conn->keys->out, tx->data);
+    wfi_frame_write(&head, wfi_conn_is_private(conn) ? NULL : conn->keys->out, tx->data);
     tx->flight.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
     if (tx->used <= fabric->limits->inject_max)
