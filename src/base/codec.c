@@ -18,9 +18,14 @@ void wfi_writer_init_growing(wfi_writer *writer)
     *writer = (wfi_writer){.grows = true};
 }
 
+void wfi_writer_init_room(wfi_writer *writer, void *room, size_t capacity)
+{
+    *writer = (wfi_writer){.data = room, .capacity = capacity, .grows = true, .in_room = true};
+}
+
 void wfi_writer_fini(wfi_writer *writer)
 {
-    if (writer->grows)
+    if (writer->grows && !writer->in_room)
         free(writer->data);
     *writer = (wfi_writer){.failed = true}; /* further writes fail */
 }
@@ -33,9 +38,12 @@ static bool grow(wfi_writer *writer, size_t need)
         if (__builtin_mul_overflow(capacity, (size_t)2, &capacity))
             return false;
     }
-    data = realloc(writer->data, capacity);
+    data = realloc(writer->in_room ? NULL : writer->data, capacity);
     if (data == NULL)
         return false;
+    if (writer->in_room)
+        memcpy(data, writer->data, writer->size);
+    writer->in_room = false;
     writer->data = data;
     writer->capacity = capacity;
     return true;

@@ -17,12 +17,15 @@
 typedef struct wfi_writer {
     uint8_t *data;
     size_t size, capacity;
-    bool grows;  /* data is malloc'ed and may be enlarged; wfi_writer_fini frees it */
-    bool failed; /* ran out of room or memory */
+    bool grows;   /* data is malloc'ed and may be enlarged; wfi_writer_fini frees it */
+    bool in_room; /* data is still the room of wfi_writer_init_room, and not malloc'ed */
+    bool failed;  /* ran out of room or memory */
 } wfi_writer;
 
 void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity); /* a fixed buffer */
 void wfi_writer_init_growing(wfi_writer *writer);
+/* One that grows, but begins in memory of the caller's, so that short texts need no allocation. */
+void wfi_writer_init_room(wfi_writer *writer, void *room, size_t capacity);
 void wfi_writer_fini(wfi_writer *writer);
 bool wfi_writer_make_room(wfi_writer *writer, size_t size); /* for `size` more bytes; otherwise sets `failed` */
 void wfi_write_bytes(wfi_writer *writer, const void *data, size_t size); /* raw, no length */

@@ -316,13 +316,20 @@ static void decode_value(decoding *d, weft_value *value, int depth)
         fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
 }
 
-static void decode_list(decoding *d, weft_value *value, int depth)
+/* The number of values of the list that begins here, which are `depth` lists deep. */
+static uint32_t count_of_list(decoding *d, int depth)
 {
     uint32_t count = wfi_read_u32(d->meta);
-    if (d->meta->failed || count > WEFT_MAX_VALUES || depth > WEFT_MAX_LIST_DEPTH || count > wfi_reader_left(d->meta)) {
+    if (d->meta->failed || count > WEFT_MAX_VALUES || depth > WEFT_MAX_LIST_DEPTH || count > wfi_reader_left(d->meta))
         fail(d, WEFT_ERR_PROTOCOL, "a list of %u values at depth %d", count, depth);
+    return count;
+}
+
+static void decode_list(decoding *d, weft_value *value, int depth)
+{
+    uint32_t count = count_of_list(d, depth);
+    if (d->status)
         return;
-    }
     if (!d->options) { /* measuring, one value takes the place of all */
         count_bytes(d, count * sizeof(weft_value));
         for (weft_value one; count && !d->status; count--)
@@ -346,17 +353,15 @@ weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail,
 {
     *decoded = (wfi_decoded){0};
     decoding d = {.out = decoded, .meta = meta, .tail = tail, .options = options, .status = WEFT_OK};
-    weft_value whole = {.type = WEFT_TYPE_NULL};
-    decode_list(&d, &whole, 0);
-    if (!d.status) {
-        decoded->values = wfi_values_adopt((weft_value *)whole.as.list.items, whole.as.list.count);
-        if (!decoded->values)
-            fail(&d, WEFT_ERR_MEMORY, "no memory for values");
-    }
+    uint32_t count = count_of_list(&d, 0);
+    if (!d.status && !(decoded->values = wfi_values_make(count)))
+        fail(&d, WEFT_ERR_MEMORY, "no memory for %u values", count);
+    weft_value *items = (weft_value *)weft_values_args(decoded->values).items; /* nobody else has them yet */
+    for (uint32_t i = 0; i < count && !d.status; i++)
+        decode_value(&d, &items[i], 0);
     if (d.status) {
         char problem[sizeof decoded->problem];
         memcpy(problem, decoded->problem, sizeof problem);
-        wfi_value_release(&whole);
         wfi_decoded_fini(decoded);
         memcpy(decoded->problem, problem, sizeof problem);
     }

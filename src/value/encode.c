@@ -246,7 +246,10 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
     encoding e = {.out = encoded, .options = options, .status = WEFT_OK};
     e.all_inline = size.payload <= WFI_INLINE_LIMIT && size.payload + size.meta <= WFI_BODY_INLINE;
     e.never_pushes = options->never_pushes || size.payload <= options->eager;
-    wfi_writer_init_growing(&encoded->meta);
+    if (options->room)
+        wfi_writer_init_room(&encoded->meta, options->room, WFI_META_ROOM);
+    else
+        wfi_writer_init_growing(&encoded->meta);
     if (size.tensors > WEFT_MAX_CALL_TENSORS)
         e.status = WEFT_ERR_TOO_LARGE;
     else

@@ -20,6 +20,7 @@ typedef struct wfi_encoded_tensor { /* one whose contents are not in the metadat
     size_t landing;
 } wfi_encoded_tensor;
 #define WFI_NO_PATCH SIZE_MAX
+#define WFI_META_ROOM 256 /* a few numbers, or one small tensor and its landing place */
 
 typedef struct wfi_encoded {
     wfi_writer meta;
@@ -40,6 +41,7 @@ typedef struct wfi_encode_options {
     size_t landing_count;
     bool never_pushes; /* results: the peer pulls them into its landing places */
     size_t eager;      /* results: so many bytes of payload are not pushed, because they will follow the metadata */
+    uint8_t *room;     /* memory for metadata of up to WFI_META_ROOM bytes, valid as long as these; NULL: none */
     char *problem;     /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */

@@ -34,6 +34,9 @@ weft_status wfi_value_own(const weft_value *from, weft_value *to);
 void wfi_value_release(weft_value *value);
 /* A list over `count` owned values in malloc'ed `items`, which move in; NULL if memory is out (then nothing moved). */
 weft_values *wfi_values_adopt(weft_value *items, size_t count);
+/* A list of `count` null values, which its owner may replace by owned ones before others see the list; NULL if memory is
+ * out. */
+weft_values *wfi_values_make(size_t count);
 /* About the memory of such a list, without tensors and references. */
 size_t wfi_values_bytes(weft_args values);
 /* All tensors through all lists, in order: the first `room` into out; returns how many there are. */

@@ -16,7 +16,8 @@ struct weft_values {
     wfi_handle handle;
     atomic_int refs;
     size_t count, capacity;
-    weft_value *items;
+    weft_value *items;  /* malloc'ed, or `first` */
+    weft_value first[]; /* of wfi_values_make */
 };
 
 /* ---- Literals --------------------------------------------------------------------------------------------------- */
@@ -240,25 +241,37 @@ weft_values *wfi_values_adopt(weft_value *items, size_t count)
     return values;
 }
 
+weft_values *wfi_values_make(size_t count)
+{
+    weft_values *values = malloc(sizeof *values + count * sizeof *values->items);
+    if (!values)
+        return NULL;
+    WFI_BEGIN(values);
+    atomic_init(&values->refs, 1);
+    values->count = values->capacity = count;
+    values->items = values->first;
+    for (size_t i = 0; i < count; i++)
+        values->items[i].type = WEFT_TYPE_NULL;
+    return values;
+}
+
 weft_status wfi_values_create(weft_args from, weft_values **out)
 {
-    weft_value whole = weft_of_list(from);
-    weft_status st = wfi_args_are_readable(from) ? own_list(&whole, 0) : WEFT_ERR_INVALID;
-    if (st)
-        return st;
-    weft_value *items = (weft_value *)whole.as.list.items;
-    st = own_all(items, from.count);
-    if (st) {
-        free(items);
-        return st;
-    }
-    weft_values *values = wfi_values_adopt(items, from.count);
-    if (!values) {
-        wfi_value_release(&whole);
+    if (!wfi_args_are_readable(from))
+        return WEFT_ERR_INVALID;
+    if (from.count > WEFT_MAX_VALUES)
+        return WEFT_ERR_TOO_LARGE;
+    weft_values *values = wfi_values_make(from.count);
+    if (!values)
         return WEFT_ERR_MEMORY;
-    }
-    *out = values;
-    return WEFT_OK;
+    if (from.count)
+        memcpy(values->items, from.items, from.count * sizeof *from.items);
+    weft_status st = own_all(values->items, from.count);
+    if (st)
+        weft_values_unref(values);
+    else
+        *out = values;
+    return st;
 }
 
 weft_status weft_values_create(weft_args from, weft_values **out)
@@ -287,7 +300,8 @@ void weft_values_unref(weft_values *values)
         return;
     for (size_t i = 0; i < values->count; i++)
         wfi_value_release(&values->items[i]);
-    free(values->items);
+    if (values->items != values->first)
+        free(values->items);
     wfi_handle_free(values);
 }
 
@@ -301,9 +315,12 @@ weft_status weft_values_add(weft_values *values, weft_value value)
     if (values->count >= WEFT_MAX_VALUES)
         return wfi_refuse(WEFT_ERR_TOO_LARGE, "weft_values_add: the list has %zu values, and a list may have %d",
                           values->count, WEFT_MAX_VALUES);
-    weft_value *items = wfi_grow(values->items, values->count, &values->capacity, sizeof *items);
+    bool moves = values->items == values->first && values->count == values->capacity;
+    weft_value *items = wfi_grow(moves ? NULL : values->items, values->count, &values->capacity, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
+    if (moves && values->count)
+        memcpy(items, values->items, values->count * sizeof *items);
     values->items = items;
     weft_status st = wfi_value_own(&value, &values->items[values->count]);
     if (st)

@@ -48,7 +48,6 @@ struct wfi_request {
     bool message_out;  /* net has the message */
     size_t kept_bytes; /* bytes of copies, counted in the peer's queue until it has completed */
 
-    weft_tensor **land;           /* referenced; the places of the results */
     wfi_exposure *land_exposures; /* of the large places; NULL: none is large */
     size_t land_count, land_exposed;
     bool landing; /* results of a call to this worker itself are being copied to the places: nothing ends it now */
@@ -66,7 +65,8 @@ struct wfi_request {
     wfi_span span;
     wfi_task release;
     uint8_t function_size;
-    char function[]; /* its name, with a terminating NUL */
+    char *function;      /* its name, with a terminating NUL; behind `land`, and the bytes of `header` too */
+    weft_tensor *land[]; /* referenced; the places of the results */
 };
 
 /* Checks a spec before anything is started: WEFT_OK or WEFT_ERR_INVALID. */

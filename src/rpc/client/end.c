@@ -83,7 +83,6 @@ void wfi_call_free(wfi_request *call)
 {
     for (size_t i = 0; i < call->land_count; i++)
         weft_tensor_unref(call->land[i]);
-    free(call->land);
     free(call->land_exposures);
     if (call->link)
         wfi_links_get()->free(call->link);

@@ -23,6 +23,9 @@
 #define COMPANY_BYTES                                                                                                  \
     1152 /* a call's future, notifications, entries in tables, overhead of malloc: measured, test_rpc_queue */
 
+/* Most bytes of a header, without the function's name (write_header, wfi_outbound_publish). */
+#define HEADER_BYTES (64 + sizeof(wfi_rref_name) + WFI_LINK_BYTES + WFI_RMA_BYTES)
+
 /* ---- Its time, and its parent ------------------------------------------------------------------------------------ */
 
 static void timer_fired(wfi_timer *timer)
@@ -64,22 +67,19 @@ static void message_done(wfi_message *message, weft_status status)
 
 static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
 {
-    if (!land.count)
-        return WEFT_OK;
-    if (land.count > WEFT_MAX_CALL_TENSORS)
-        return WEFT_ERR_TOO_LARGE;
-    bool any_large = false, checks = wfi_payload_needs_check(call->agent->net, rank);
-    call->land = wfi_calloc(land.count, sizeof(*call->land));
-    if (!call->land)
-        return WEFT_ERR_MEMORY;
+    bool any_large = false, checks = false;
     for (size_t i = 0; i < land.count; i++) {
         if (!land.items[i] || wfi_check_plain(land.items[i]))
             return WEFT_ERR_INVALID;
         const weft_tensor *place = call->land[call->land_count++] = wfi_tensor_read(land.items[i]);
-        if (checks &&
-            !wfi_storage_is_accessible(place->storage, weft_tensor_data(place), weft_tensor_nbytes(place), true))
+        size_t nbytes = weft_tensor_nbytes(place);
+        if (nbytes <= WFI_TINY_TENSOR) /* weft copies its result there */
+            continue;
+        if (!any_large)
+            checks = wfi_payload_needs_check(call->agent->net, rank);
+        any_large = true;
+        if (checks && !wfi_storage_is_accessible(place->storage, weft_tensor_data(place), nbytes, true))
             return WEFT_ERR_INVALID;
-        any_large |= weft_tensor_nbytes(land.items[i]) > WFI_TINY_TENSOR;
     }
     any_large = any_large && rank != wfi_agent_rank(call->agent);
     call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;
@@ -145,20 +145,17 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
 static size_t held_by(const wfi_request *call)
 {
     size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
-    return sizeof *call + COMPANY_BYTES + (call->header.capacity - call->header.size) + call->land_count * place +
-           call->arguments.small_bytes;
+    return sizeof *call + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes;
 }
 
 static void fill_message(wfi_request *call)
 {
     wfi_message *message = &call->message;
     *message = (wfi_message){.type = WFI_RPC_CALL,
-                             .head = call->header.data,
-                             .head_size = call->header.size,
-                             .frame = call->arguments.frame,
                              .exempt = true, /* launch has checked the queue, unless wfi_call_spec.exempt */
                              .keeps = held_by(call),
                              .done = message_done};
+    wfi_outbound_fill(&call->arguments, &call->header, message);
 }
 
 /* The id of this worker's next call. The upper bits are the incarnation, so that no id equals one of a former
@@ -452,6 +449,7 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(spec);
+    how.room = call->results.room.meta; /* free until the reply, which acknowledges the message */
     weft_status st =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
     if (!st && spec->packed)
@@ -461,7 +459,6 @@ static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_sp
 
 static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
-    wfi_writer_init_growing(&call->header);
     wfi_list_init(&call->child.link);
     call->holds = 1;
     call->results.agent = call->agent;
@@ -483,12 +480,18 @@ static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spe
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
 {
-    size_t name_size = strlen(spec->function); /* wfi_spec_check has limited it */
-    wfi_request *call = wfi_calloc(1, sizeof *call + name_size + 1);
+    size_t name_size = strlen(spec->function),
+           land_count = spec->options->land.count; /* wfi_spec_check: not too long */
+    if (land_count > WEFT_MAX_CALL_TENSORS)
+        return WEFT_ERR_TOO_LARGE;
+    size_t land_bytes = land_count * sizeof(weft_tensor *);
+    wfi_request *call = wfi_calloc(1, sizeof *call + land_bytes + name_size + 1 + HEADER_BYTES + name_size);
     if (!call)
         return WEFT_ERR_MEMORY;
+    call->function = (char *)call->land + land_bytes;
     call->function_size = (uint8_t)name_size;
     memcpy(call->function, spec->function, name_size + 1);
+    wfi_writer_init(&call->header, call->function + name_size + 1, HEADER_BYTES + name_size);
     call->agent = wfi_agent_ref(agent);
     weft_status st = prepare(call, rank, spec);
     weft_future *future = weft_future_ref(call->future);

@@ -20,6 +20,8 @@ static bool fits_frame(size_t header_size, size_t meta_size)
 static_assert(WFI_LONG_COVERED + WFI_EAGER_LIMIT <= WFI_LONG_MESSAGE_MAX, "eager tensors fit a long message");
 static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "what is encoded inline fits a frame");
+static_assert(WFI_OUTBOUND_HEADER_MOST + WFI_META_ROOM + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
+              "metadata in the room are never exposed");
 
 /* Whether the tensors may follow the metadata in a long message. The MAC covers only its first WFI_LONG_COVERED bytes,
  * so header and metadata must fit into these. Does not ask whether the peer takes long messages. */
@@ -55,6 +57,7 @@ static weft_status wrap_meta(wfi_outbound *outbound)
     bool is_own = meta->grows;
     if (outbound->meta_storage)
         return WEFT_OK;
+    assert(!meta->in_room && "metadata that are exposed have outgrown the room");
     meta->grows = false; /* the storage owns its bytes */
     weft_status st = wfi_storage_wrap(
         WFI_MEMORY_HOST, 0, meta->data, is_own ? meta->capacity : meta->size, is_own ? free : drop_shared,
@@ -188,9 +191,10 @@ static void count_held(wfi_outbound *outbound, bool outgrown)
     const wfi_encoded *shared = outbound->shared ? wfi_shared_body_get(outbound->shared) : NULL;
     size_t each = sizeof *body->remote + sizeof *outbound->exposures + EXPOSURE_BYTES;
     bool is_own = !shared || body->meta.data != shared->meta.data;
-    size_t meta = (is_own ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
+    size_t meta = (is_own && !body->meta.in_room ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
     size_t small = body->remote_count * each + body->rref_count * sizeof(weft_rref *);
-    outbound->small_bytes = small + (outgrown ? EXPOSURE_BYTES : meta);
+    size_t in_message = outbound->meta_follows && meta >= body->meta.size ? body->meta.size : 0; /* counted there */
+    outbound->small_bytes = small + (outgrown ? EXPOSURE_BYTES : meta - in_message);
     outbound->copied_bytes = (size_t)(shared ? shared : body)->packed_bytes + (outgrown ? meta : 0);
 }
 
@@ -214,7 +218,8 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
         st = expose_meta(outbound, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);
-        wfi_write_blob(header, body->meta.data, body->meta.size);
+        wfi_write_u32(header, (uint32_t)body->meta.size); /* of the blob, whose bytes follow */
+        outbound->meta_follows = true;
     }
     if (!st && header->failed)
         st = WEFT_ERR_MEMORY;
@@ -223,6 +228,19 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     else
         count_held(outbound, outgrown);
     return st;
+}
+
+void wfi_outbound_fill(const wfi_outbound *outbound, const wfi_writer *header, wfi_message *message)
+{
+    const wfi_writer *meta = &outbound->body.meta;
+    message->head = header->data;
+    message->head_size = header->size;
+    message->frame = outbound->frame;
+    message->part_count = outbound->meta_follows;
+    if (outbound->meta_follows) {
+        message->parts[0].data = meta->data;
+        message->parts[0].size = meta->size;
+    }
 }
 
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet)

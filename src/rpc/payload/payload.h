@@ -43,6 +43,7 @@ typedef struct wfi_outbound {
      * `shared`, which owns them. */
     wfi_storage *meta_storage;
     struct wfi_tx *frame; /* set by wfi_outbound_publish: the header and everything behind it are in it; or NULL */
+    bool meta_follows;    /* the same: the metadata are a part of the message, behind the header */
     wfi_exposure *exposures;
     size_t exposure_count;
     /* bytes that the peer may read. Counted here because reads by a peer do not pass through net */
@@ -78,14 +79,16 @@ bool wfi_payload_needs_check(wfi_net *net, int rank);
 /* WEFT_ERR_INVALID: memory of a tensor that the worker is to read cannot be read. Checks what must be checked. */
 weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank);
 /*
- * Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
- * otherwise the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
+ * Exposes the memory that the peer is to read, and appends to `header` what belongs before the metadata, if they fit the
+ * message (wfi_outbound_fill adds them), or else the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
  * follow the metadata, and are not exposed; `header` is in outbound->frame then. If the peer does not take long
  * messages yet, wfi_outbound_publish asks it to, and exposes the tensors this time. On failure nothing is exposed. If
  * memory must be registered (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered
  * it. [agent lock]
  */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
+/* Sets the contents of a message to the header and what follows it, after wfi_outbound_publish. */
+void wfi_outbound_fill(const wfi_outbound *outbound, const wfi_writer *header, wfi_message *message);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. `outbound` keeps the tensors. */
@@ -134,7 +137,12 @@ typedef struct wfi_inbound {
     wfi_landing *landing; /* the caller's landing places */
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
-    char problem[384];
+    union {
+        char problem[352];
+        struct {
+            uint8_t header[48], meta[WFI_META_ROOM];
+        } room; /* for what the owner sends before the inbound starts, or once it is ready without a failure */
+    };
 
     /* Own. */
     wfi_ref_waiter waiter;

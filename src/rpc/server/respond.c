@@ -86,13 +86,14 @@ static void send_reply(weft_call *call)
     /* A reply that names references is sent after the calls that make them. Any other is sent before queued calls. It
      * enters even a full queue: the caller waits for it, and wfi_budget_keep has bounded it. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
-                                  .urgent = !call->outbound.body.rref_count && call->header.size <= WFI_MESSAGE_MAX,
                                   .exempt = true,
                                   .persistent = true,
                                   .head = call->header.data,
                                   .head_size = call->header.size,
-                                  .frame = call->error ? NULL : call->outbound.frame,
                                   .done = reply_gone};
+    if (!call->error)
+        wfi_outbound_fill(&call->outbound, &call->header, &call->message);
+    call->message.urgent = !call->outbound.body.rref_count && wfi_message_size(&call->message) <= WFI_MESSAGE_MAX;
     if (call->cancelled || wfi_peer_send(call->peer, &call->message)) {
         abandon_answer(call);
         return;
@@ -109,7 +110,7 @@ static void send_reply(weft_call *call)
 static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may be incomplete */
-    wfi_writer_init_growing(&call->header);
+    wfi_writer_init_room(&call->header, call->arguments->room.header, sizeof call->arguments->room.header);
     write_reply_header(&call->header, call, WFI_REPLY_ERROR | link_flag(call));
     if (call->link)
         write_link(call);
@@ -215,6 +216,7 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     const wfi_inbound *inbound = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
     how.pass = wfi_rref_pass;
+    how.room = call->arguments->room.meta;
     if (call->link) {
         how.is_linked = wfi_links_get()->is_linked;
         how.context = wfi_links_get()->source(call->link);

@@ -73,7 +73,6 @@ weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
     call->from = from ? wfi_peer_rank(from) : wfi_agent_rank(agent);
     call->charge = (wfi_charge){.agent = agent, .from = call->from};
     wfi_list_init(&call->children);
-    wfi_writer_init_growing(&call->header);
     return call;
 }
 
@@ -121,6 +120,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         call->arguments = arguments;
         *arguments = (wfi_inbound){
             .agent = agent, .peer = from, .ready = arguments_ready, .charge = &call->charge, .owner = call};
+        wfi_writer_init_room(&call->header, arguments->room.header, sizeof arguments->room.header);
     }
     weft_status st = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
     if (st) {

@@ -119,9 +119,9 @@ struct weft_call {
     struct wfi_line *line; /* of a function with WEFT_FUNCTION_ORDERED, until its handler has returned: order.c */
     wfi_list line_link;    /* in its line, while `in_line`: until its handler may begin */
     bool in_line;
+    bool queued;                 /* for a batch: batch/batch.h */
     bool pinned;                 /* `results` have read pins: unread.c */
     weft_future *unread;         /* created by the first weft_call_unread */
-    bool queued;                 /* for a batch: batch/batch.h */
     struct wfi_items_out *items; /* server/stream.c; NULL: the caller takes no items */
     unsigned notifications;      /* promised for it: a bare reply, if there is no memory for its answer */
     wfi_charge charge;           /* against the memory budget; 0 bytes in a call of this worker to itself */

@@ -151,14 +151,9 @@ static weft_status send_locked(weft_call *call, item_out *item)
     if (st)
         return st;
     /* Like a reply: after the calls that make the references in it, or before all queued calls. */
-    item->message = (wfi_message){.type = WFI_RPC_ITEM,
-                                  .urgent = !item->outbound.body.rref_count && item->header.size <= WFI_MESSAGE_MAX,
-                                  .exempt = true,
-                                  .persistent = true,
-                                  .head = item->header.data,
-                                  .head_size = item->header.size,
-                                  .frame = item->outbound.frame,
-                                  .done = item_gone};
+    item->message = (wfi_message){.type = WFI_RPC_ITEM, .exempt = true, .persistent = true, .done = item_gone};
+    wfi_outbound_fill(&item->outbound, &item->header, &item->message);
+    item->message.urgent = !item->outbound.body.rref_count && wfi_message_size(&item->message) <= WFI_MESSAGE_MAX;
     st = wfi_peer_send(call->peer, &item->message);
     if (st) {
         wfi_outbound_withdraw(&item->outbound, call->peer, true); /* the peer has not been told of the exposures */

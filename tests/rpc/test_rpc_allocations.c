@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rpc_allocations.c - how often a call allocates memory, over host: both workers are in this process, and its
+ * allocations are counted. docs/tour.md names them.
+ */
+#include "rpc/world.h"
+
+#define CALLS 200
+
+static atomic_int allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(old, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_aligned_alloc(alignment, size);
+}
+
+static const weft_function functions[] = {
+    {.name = "nothing", .run = world_run_nothing, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
+    {.name = "inline echo",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = world_run_echo,
+     .flags = WEFT_FUNCTION_INLINE},
+};
+
+/* Allocations of both workers for one call, on average. */
+static double allocated_by(weft_agent *agent, const char *function, weft_args values, weft_tensor *land)
+{
+    int before = 0;
+    for (int i = 0; i < 2 * CALLS; i++) {
+        weft_values *got;
+        if (i == CALLS)
+            before = atomic_load(&allocations);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), function, values,
+                              &(weft_rpc_options){.land = {&land, land ? 1 : 0}}, &got));
+        weft_values_unref(got);
+    }
+    return (double)(atomic_load(&allocations) - before) / CALLS;
+}
+
+static void small_calls(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) != 1)
+        return;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32),
+                *place = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
+    weft_args values = WEFT_VALUES(weft_of_tensor(x));
+    double nothing = allocated_by(agent, "nothing", WEFT_NO_VALUES, NULL),
+           landed = allocated_by(agent, "echo", values, place), made = allocated_by(agent, "echo", values, NULL),
+           at_once = allocated_by(agent, "inline echo", values, place);
+    printf("         %.2f for nothing, %.2f for an echo into a place, %.2f into a new tensor, %.2f inline\n", nothing,
+           landed, made, at_once);
+    /* Three at the caller. Now and then a table grows, or a timer is set. */
+    MUST(nothing < 7.5);
+    MUST(landed < 10.5);
+    MUST(made < 11.5);
+    MUST(at_once < 10.5);
+    weft_tensor_unref(place);
+    weft_tensor_unref(x);
+}
+
+WORLD_TEST(small_calls, 0, 1, .size = 2, WORLD_FUNCTIONS(functions))
+
+UNIT_MAIN(test_small_calls)
