@@ -102,8 +102,8 @@ weft_status wfi_host_connect(wfi_lane *lane, const void *data, size_t size)
     if (size > WFI_CONNECT_DATA_MAX)
         return WEFT_ERR_INVALID;
     bool is_dialler = lane->is_dialler;
-    int refusal = is_dialler ? 0 : wfi_host_probe(&lane->peer);
-    wfi_host_greeting greeting = greet(lane, is_dialler ? WFI_HOST_HELLO : WFI_HOST_ANSWER, refusal);
+    int refusal = is_dialler ? EAGAIN : wfi_host_probe(&lane->peer);
+    wfi_host_greeting greeting = greet(lane, is_dialler ? WFI_HOST_HELLO : WFI_HOST_ANSWER, is_dialler ? 0 : refusal);
     greeting.data_size = (uint8_t)size;
     if (size)
         memcpy(greeting.data, data, size);

@@ -49,6 +49,7 @@ static wfi_lane *create(wfi_host *host, void *user, bool is_dialler)
     lane->is_dialler = is_dialler;
     lane->source = (wfi_host_source){.kind = WFI_HOST_OF_LANE, .fd = -1};
     lane->segment_fd = lane->peer.door.fd = -1;
+    lane->refusal = EAGAIN;
     wfi_list_init(&lane->link);
     wfi_list_init(&lane->up.link);
     wfi_list_init(&lane->down.link);

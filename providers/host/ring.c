@@ -9,7 +9,6 @@
 #include "host/host.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #define MASK (WFI_HOST_RING_BYTES - 1)
 
@@ -17,7 +16,6 @@ void wfi_host_rings_init(wfi_lane *lane)
 {
     int out = lane->is_dialler ? 0 : 1;
     wfi_host_segment *segment = lane->segment;
-    (void)madvise(segment, sizeof *segment, MADV_DONTFORK); /* a child of fork(2) has no part in the lane */
     lane->out = (wfi_host_producer){.ring = &segment->rings[out], .data = segment->data[out]};
     lane->in = (wfi_host_consumer){.ring = &segment->rings[!out], .data = segment->data[!out]};
 }

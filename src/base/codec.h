@@ -24,7 +24,8 @@ typedef struct wfi_writer {
 
 void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity); /* a fixed buffer */
 void wfi_writer_init_growing(wfi_writer *writer);
-/* One that grows, but begins in memory of the caller's, so that short texts need no allocation. */
+/* A growing writer that uses the caller's memory first, so that short contents need no allocation. `room` must outlive
+ * the writer. */
 void wfi_writer_init_room(wfi_writer *writer, void *room, size_t capacity);
 void wfi_writer_fini(wfi_writer *writer);
 bool wfi_writer_make_room(wfi_writer *writer, size_t size); /* for `size` more bytes; otherwise sets `failed` */

@@ -34,6 +34,11 @@ static int map(int fd, size_t size, void **out)
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return errno;
+    if (madvise(memory, size, MADV_DONTFORK) != 0) { /* a child of fork(2) has no part in what is shared */
+        int failed = errno;
+        munmap(memory, size);
+        return failed;
+    }
     *out = memory;
     return 0;
 }

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* A sealed memfd of `size` bytes, and its mapping, which munmap(2) ends. Returns 0 or an errno value (EFBIG:
+/* A sealed memfd of `size` bytes, and its mapping, which munmap(2) ends and a child of fork(2) does not get. Returns 0 or an errno value (EFBIG:
  * the process's limit of file sizes; no signal is raised). */
 int wfi_shared_make(const char *name, size_t size, int *fd, void **out);
 /*

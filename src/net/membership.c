@@ -65,6 +65,11 @@ void wfi_peer_fail(wfi_peer *peer, weft_status why)
     wfi_bulk_fail(&whole->bulk, why);
 }
 
+const char *wfi_peer_gone_text(const wfi_peer *peer)
+{
+    return peer->gone_text;
+}
+
 /* Fails what is outstanding with the peer, calls its owners, and only then tells the layer above. */
 static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
 {
@@ -73,7 +78,7 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
         return;
     const char *how = why == WEFT_ERR_PEER_DEAD ? "is dead" : why == WEFT_ERR_PEER_LEFT ? "has left the job" : NULL;
     if (!how)
-        peer->gone_text = strdup(text); /* this worker's own end */
+        peer->gone_text = strdup(text); /* this worker has left the job; the peer has not */
     else if (asprintf(&peer->gone_text, "rank %d (%s) %s: %s", peer->rank, wfi_peer_name(peer), how, text) < 0)
         peer->gone_text = NULL;
     wfi_peer_fail(peer, why);

@@ -387,10 +387,6 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
     weft_status st = WEFT_OK;
     if (!module || !out)
         return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
-    all.items = wfi_calloc(1, sizeof *all.items); /* also the list of a module without parameters */
-    all.capacity = 1;
-    if (!all.items)
-        return WEFT_ERR_MEMORY;
     do {
         weft_values *page;
         st = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
@@ -401,10 +397,14 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
         is_first = false;
         weft_values_unref(page);
     } while (!st && all.count < all.total);
-    weft_values *values = st ? NULL : wfi_values_adopt(all.items, all.count);
-    if (values)
-        *out = values;
-    else
+    weft_values *values = st ? NULL : wfi_values_make(all.count); /* there may be more than a list of a call may have */
+    if (!values) {
         drop_handles(&all);
-    return st || values ? st : WEFT_ERR_MEMORY;
+        return st ? st : WEFT_ERR_MEMORY;
+    }
+    if (all.count)
+        memcpy((weft_value *)weft_values_args(values).items, all.items, all.count * sizeof *all.items);
+    free(all.items);
+    *out = values;
+    return WEFT_OK;
 }

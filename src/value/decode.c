@@ -316,7 +316,7 @@ static void decode_value(decoding *d, weft_value *value, int depth)
         fail(d, WEFT_ERR_PROTOCOL, "truncated metadata");
 }
 
-/* The number of values of the list that begins here, which are `depth` lists deep. */
+/* Reads the count of a list at nesting depth `depth`, and checks both. */
 static uint32_t count_of_list(decoding *d, int depth)
 {
     uint32_t count = wfi_read_u32(d->meta);

@@ -32,10 +32,7 @@ weft_status wfi_values_get(const weft_values *values, size_t index, weft_type ty
 weft_status wfi_value_own(const weft_value *from, weft_value *to);
 /* Releases what an owned value holds; it becomes a null value. */
 void wfi_value_release(weft_value *value);
-/* A list over `count` owned values in malloc'ed `items`, which move in; NULL if memory is out (then nothing moved). */
-weft_values *wfi_values_adopt(weft_value *items, size_t count);
-/* A list of `count` null values, which its owner may replace by owned ones before others see the list; NULL if memory is
- * out. */
+/* A list of `count` null values; NULL if memory is out. The creator may store owned values in it until it shares it. */
 weft_values *wfi_values_make(size_t count);
 /* About the memory of such a list, without tensors and references. */
 size_t wfi_values_bytes(weft_args values);

@@ -228,19 +228,6 @@ void wfi_value_release(weft_value *value)
 
 /* ---- Owned lists ------------------------------------------------------------------------------------------------ */
 
-weft_values *wfi_values_adopt(weft_value *items, size_t count)
-{
-    weft_values *values = malloc(sizeof *values);
-    if (!values)
-        return NULL;
-    WFI_BEGIN(values);
-    atomic_init(&values->refs, 1);
-    values->count = count;
-    values->capacity = count;
-    values->items = items;
-    return values;
-}
-
 weft_values *wfi_values_make(size_t count)
 {
     weft_values *values = malloc(sizeof *values + count * sizeof *values->items);

@@ -4,7 +4,7 @@
  * and what the two workers say to each other before and after is neither lost nor doubled.
  *
  * Rank 1 forges, rank 0 has to refuse. A forged frame goes out over rank 1's own lane, so that all else about it is right.
- * On a private lane (TEST_FABRIC=host) there is no MAC: what only a MAC shows is left out there.
+ * On a private lane (TEST_FABRIC=host) there is no MAC: forgeries that only a MAC reveals are skipped there.
  */
 #include "net/net_host.h"
 
@@ -18,7 +18,7 @@ typedef struct forgery {
 
 typedef struct forging {
     const char *what;
-    bool mac;                                             /* only the MAC shows it */
+    bool mac;                                             /* only a MAC reveals it */
     void (*head)(forgery *forged, const wfi_conn *conn);  /* before the hash */
     void (*bytes)(forgery *forged, const wfi_conn *conn); /* after it */
 } forging;

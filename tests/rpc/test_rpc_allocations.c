@@ -79,7 +79,7 @@ static void small_calls(weft_agent *agent, void *arg)
            at_once = allocated_by(agent, "inline echo", values, place);
     printf("         %.2f for nothing, %.2f for an echo into a place, %.2f into a new tensor, %.2f inline\n", nothing,
            landed, made, at_once);
-    /* Three at the caller. Now and then a table grows, or a timer is set. */
+    /* Three of them are the caller's. The limits leave room for tables that grow. */
     MUST(nothing < 7.5);
     MUST(landed < 10.5);
     MUST(made < 11.5);

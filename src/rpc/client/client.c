@@ -56,9 +56,8 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
 
 static void on_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
-    char with_rank[384];
-    wfi_peer_bulk_trouble(peer, with_rank, sizeof with_rank);
-    fail_calls(agent, peer, why, with_rank[0] ? with_rank : text);
+    const char *with_rank = wfi_peer_gone_text(peer);
+    fail_calls(agent, peer, why, with_rank ? with_rank : text);
 }
 
 static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)

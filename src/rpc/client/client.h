@@ -65,7 +65,7 @@ struct wfi_request {
     wfi_span span;
     wfi_task release;
     uint8_t function_size;
-    char *function;      /* its name, with a terminating NUL; behind `land`, and the bytes of `header` too */
+    char *function;      /* its name, with a NUL. The block has this struct, `land`, the name, the bytes of `header` */
     weft_tensor *land[]; /* referenced; the places of the results */
 };
 

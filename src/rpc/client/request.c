@@ -17,13 +17,14 @@
 #include "value/value.h"
 #include "tensor/check.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define COMPANY_BYTES                                                                                                  \
     1152 /* a call's future, notifications, entries in tables, overhead of malloc: measured, test_rpc_queue */
 
-/* Most bytes of a header, without the function's name (write_header, wfi_outbound_publish). */
+/* Largest size of a header without the function's name (write_header: 54; wfi_outbound_publish: 9). */
 #define HEADER_BYTES (64 + sizeof(wfi_rref_name) + WFI_LINK_BYTES + WFI_RMA_BYTES)
 
 /* ---- Its time, and its parent ------------------------------------------------------------------------------------ */
@@ -141,11 +142,15 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
     }
 }
 
-/* Bytes held for the call until the peer has received it; after that the peer counts what the call holds there. */
+/* Bytes held for the call until the peer has received it, besides those of the message; after that the peer counts what
+ * the call holds there. */
 static size_t held_by(const wfi_request *call)
 {
+    const wfi_writer *meta = &call->arguments.body.meta;
     size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
-    return sizeof *call + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes;
+    size_t in_message = (call->arguments.frame ? 0 : call->header.size) + (meta->in_room ? meta->size : 0);
+    size_t block = sizeof *call + HEADER_BYTES + 2 * (size_t)call->function_size + 1;
+    return block + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes - in_message;
 }
 
 static void fill_message(wfi_request *call)
@@ -228,6 +233,7 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
     if (st)
         return st;
     write_header(call, timeout_ns);
+    assert(!call->header.failed && "HEADER_BYTES");
     return wfi_outbound_publish(&call->arguments, call->peer, &call->header);
 }
 
@@ -449,7 +455,7 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     wfi_encode_options how = encode_options(spec);
-    how.room = call->results.room.meta; /* free until the reply, which acknowledges the message */
+    how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
     weft_status st =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
     if (!st && spec->packed)

@@ -193,7 +193,8 @@ static void count_held(wfi_outbound *outbound, bool outgrown)
     bool is_own = !shared || body->meta.data != shared->meta.data;
     size_t meta = (is_own && !body->meta.in_room ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
     size_t small = body->remote_count * each + body->rref_count * sizeof(weft_rref *);
-    size_t in_message = outbound->meta_follows && meta >= body->meta.size ? body->meta.size : 0; /* counted there */
+    size_t in_message =
+        outbound->meta_follows && meta >= body->meta.size ? body->meta.size : 0; /* net counts these bytes */
     outbound->small_bytes = small + (outgrown ? EXPOSURE_BYTES : meta - in_message);
     outbound->copied_bytes = (size_t)(shared ? shared : body)->packed_bytes + (outgrown ? meta : 0);
 }
@@ -218,7 +219,7 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
         st = expose_meta(outbound, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);
-        wfi_write_u32(header, (uint32_t)body->meta.size); /* of the blob, whose bytes follow */
+        wfi_write_u32(header, (uint32_t)body->meta.size); /* the blob's size; wfi_outbound_fill adds its bytes */
         outbound->meta_follows = true;
     }
     if (!st && header->failed)

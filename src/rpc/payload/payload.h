@@ -43,14 +43,14 @@ typedef struct wfi_outbound {
      * `shared`, which owns them. */
     wfi_storage *meta_storage;
     struct wfi_tx *frame; /* set by wfi_outbound_publish: the header and everything behind it are in it; or NULL */
-    bool meta_follows;    /* the same: the metadata are a part of the message, behind the header */
+    bool meta_follows;    /* set by wfi_outbound_publish: the metadata follow the header as a part of the message */
     wfi_exposure *exposures;
     size_t exposure_count;
     /* bytes that the peer may read. Counted here because reads by a peer do not pass through net */
     uint64_t exposed_bytes;
     /* Set by wfi_outbound_publish: memory that the outbound holds in addition to the user's tensors. A view counts the
      * memory of `shared` as its own. */
-    size_t small_bytes;  /* lists, exposures, and metadata that fit the message */
+    size_t small_bytes;  /* lists, exposures, and what metadata that fit the message occupy besides their bytes */
     size_t copied_bytes; /* copies that the peer reads: metadata, packed tensors */
 } wfi_outbound;
 
@@ -79,8 +79,8 @@ bool wfi_payload_needs_check(wfi_net *net, int rank);
 /* WEFT_ERR_INVALID: memory of a tensor that the worker is to read cannot be read. Checks what must be checked. */
 weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank);
 /*
- * Exposes the memory that the peer is to read, and appends to `header` what belongs before the metadata, if they fit the
- * message (wfi_outbound_fill adds them), or else the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
+ * Exposes the memory that the peer is to read. If the metadata fit the message, appends their size to `header`, and
+ * wfi_outbound_fill adds the bytes. Otherwise appends the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
  * follow the metadata, and are not exposed; `header` is in outbound->frame then. If the peer does not take long
  * messages yet, wfi_outbound_publish asks it to, and exposes the tensors this time. On failure nothing is exposed. If
  * memory must be registered (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered
@@ -141,7 +141,7 @@ typedef struct wfi_inbound {
         char problem[352];
         struct {
             uint8_t header[48], meta[WFI_META_ROOM];
-        } room; /* for what the owner sends before the inbound starts, or once it is ready without a failure */
+        } room; /* bytes of a message of the owner's; copy `problem` first */
     };
 
     /* Own. */
