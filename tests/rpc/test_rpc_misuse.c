@@ -379,6 +379,19 @@ static void arguments_over_limits(weft_agent *agent)
     weft_tensor_unref(one);
 }
 
+/* The array of futures is allocated by the caller's count. */
+static void multicast_over_all_memory(weft_agent *agent)
+{
+    const weft_target to = weft_to_rank(1);
+    for (size_t count = SIZE_MAX; count > SIZE_MAX - 3; count--) {
+        weft_error *error = NULL;
+        weft_future *future;
+        weft_rpc_options options = {.error = &error};
+        MUST_BE(weft_rpc_multicast(agent, &to, count, "count", WEFT_NO_VALUES, &options, &future), WEFT_ERR_MEMORY);
+        must_say(error, WEFT_ERR_MEMORY, "out of memory");
+    }
+}
+
 static void targets_at_fault(weft_agent *agent)
 {
     weft_error *error = NULL;
@@ -490,6 +503,7 @@ static void what_cannot_be(weft_agent *agent, void *arg)
         parts_at_null(agent);
         results_at_fault(agent);
         arguments_over_limits(agent);
+        multicast_over_all_memory(agent);
         targets_at_fault(agent);
         calls_at_fault(agent);
         what_is_no_status(agent);
