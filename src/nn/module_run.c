@@ -68,6 +68,14 @@ weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args input
     WFI_LIVE(tape, module);
     if (!may_run(tape, module, "module_call"))
         return WEFT_NO_VALUES;
+    const char *wrong = inputs.count > WEFT_MAX_VALUES         ? "are more than a list may have (WEFT_MAX_VALUES)"
+                        : inputs.count && inputs.items == NULL ? "at NULL"
+                                                               : NULL;
+    if (wrong != NULL) {
+        wfi_tape_fail(tape, inputs.items == NULL ? WEFT_ERR_INVALID : WEFT_ERR_TOO_LARGE, "module_call",
+                      "module_call: %s: %zu inputs %s", module->type->name, inputs.count, wrong);
+        return WEFT_NO_VALUES;
+    }
     for (size_t i = 0; i < inputs.count; i++) {
         if (inputs.items[i].type != WEFT_TYPE_TENSOR || inputs.items[i].as.tensor != NULL)
             continue;

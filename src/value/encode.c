@@ -31,6 +31,8 @@ static sizing size_of(weft_args values)
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
         weft_tensors tensors = wfi_tensors_in(value);
+        if (tensors.count > WEFT_MAX_CALL_TENSORS)
+            return (sizing){.tensors = tensors.count}; /* too many: a count this large may be no count of `items` */
         sum.meta += 16;
         if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
             sum.meta += value->as.bytes.size < UINT32_MAX ? value->as.bytes.size : UINT32_MAX; /* no overflow */

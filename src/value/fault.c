@@ -25,7 +25,9 @@ void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_
 {
     if (tensors.count && !tensors.items)
         find(text, room, "%s is a list of %zu tensors at NULL", path, tensors.count);
-    for (size_t i = 0; tensors.items && i < tensors.count; i++)
+    else if (tensors.count > WEFT_MAX_CALL_TENSORS)
+        find(text, room, "%s: %zu tensors where a call may have %d", path, tensors.count, WEFT_MAX_CALL_TENSORS);
+    for (size_t i = 0; !text[0] && i < tensors.count; i++)
         if (!tensors.items[i])
             find(text, room, "%s: tensor %zu is NULL", path, i);
 }
@@ -87,9 +89,6 @@ weft_status wfi_values_refuse(const char *function, weft_args values, weft_statu
         snprintf(path, sizeof path, "value %s", wfi_walk_path(&walk, at));
         wfi_value_fault(value, walk.depth, path, text, sizeof text);
         tensor = text[0] && value->type == WEFT_TYPE_TENSOR;
-        if (!text[0] && value->type == WEFT_TYPE_TENSORS && value->as.tensors.count > WEFT_MAX_CALL_TENSORS)
-            find(text, sizeof text, "%s: %zu tensors where a list may have %d", path, value->as.tensors.count,
-                 WEFT_MAX_CALL_TENSORS);
     }
     if (!tensor || null_tensor == WEFT_LOG_ERROR)
         return wfi_refuse(status, "%s: %s", function, text[0] ? text : weft_status_text(status));

@@ -9,7 +9,7 @@
 /* These write the first fault to `text`, if `text` is empty. `path` names what is checked, as in "argument 3.0". */
 /* One value; of a list only its size is checked, not its items. `depth`: how many lists it is in. */
 void wfi_value_fault(const weft_value *value, int depth, const char *path, char *text, size_t room);
-void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room); /* NULL tensors */
+void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room); /* NULL, too many */
 void wfi_list_fault(weft_args list, int depth, const char *path, char *text, size_t room);
 
 /* Logs the fault for which `function` returns `status`, which is returned. `null_tensor` is the level of the line about

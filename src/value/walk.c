@@ -7,7 +7,7 @@
 static void enter_list(wfi_walk *walk, weft_args list)
 {
     walk->lists[walk->depth].items = list.items;
-    walk->lists[walk->depth].count = list.items ? list.count : 0;
+    walk->lists[walk->depth].count = list.items && list.count <= WEFT_MAX_VALUES ? list.count : 0;
     walk->lists[walk->depth].at = 0;
 }
 

@@ -8,8 +8,9 @@
  *     for (const weft_value *value; (value = wfi_walk_next(&walk));)
  *         ...
  *
- * A list is not entered if it is deeper than WEFT_MAX_LIST_DEPTH, or has a count above 0 and items at NULL. If the
- * values are yours you may change the one that wfi_walk_next gave you. The next call enters it if it is a list by then.
+ * A list is not entered if it is deeper than WEFT_MAX_LIST_DEPTH, if it has more than WEFT_MAX_VALUES items, or if it
+ * has a count above 0 and items at NULL. If the values are yours you may change the one that wfi_walk_next gave you.
+ * The next call enters it if it is a list by then.
  */
 #ifndef WFI_WALK_H
 #define WFI_WALK_H

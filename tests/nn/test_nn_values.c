@@ -161,6 +161,10 @@ static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
     assert_call_fails(linear, WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_INVALID, "Linear: takes one tensor");
     assert_call_fails(linear, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(x)), WEFT_ERR_INVALID, "not 2 values");
     assert_call_fails(linear, WEFT_VALUES(weft_of_tensor(NULL)), WEFT_ERR_INVALID, "input 0 is a NULL tensor");
+    const weft_value whole = weft_of_tensor(x);
+    assert_call_fails(linear, (weft_args){&whole, SIZE_MAX}, WEFT_ERR_TOO_LARGE,
+                      "Linear: 18446744073709551615 inputs are more than a list may have");
+    assert_call_fails(linear, (weft_args){NULL, 3}, WEFT_ERR_INVALID, "Linear: 3 inputs at NULL");
     assert_call_fails(failing, WEFT_NO_VALUES, WEFT_ERR_UNSUPPORTED, "Failing");
     assert_call_fails(NULL, WEFT_NO_VALUES, WEFT_ERR_INVALID, "the module is NULL");
     assert_int_equal(weft_module_call(NULL, linear, WEFT_NO_VALUES).count, 0);

@@ -116,6 +116,16 @@ static weft_status run_give_many(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* One value, and a count of it that no memory could hold. */
+static const weft_value one_value = {.type = WEFT_TYPE_I64, .as.i64 = 1};
+static const weft_args endless = {&one_value, SIZE_MAX};
+
+static weft_status run_give_endless(weft_call *call, void *user)
+{
+    weft_call_give(call, endless);
+    return WEFT_OK;
+}
+
 static weft_status run_give_large(weft_call *call, void *user)
 {
     void *bytes = calloc(1, TOO_MANY_BYTES);
@@ -149,6 +159,7 @@ static const weft_function functions[] = {
     {.name = "give at null", .gives = {WEFT_TYPE_REST}, .run = run_give_at_null},
     {.name = "give null", .gives = {WEFT_TYPE_REST}, .run = run_give_null},
     {.name = "give many", .gives = {WEFT_TYPE_REST}, .run = run_give_many},
+    {.name = "give endless", .gives = {WEFT_TYPE_I64, WEFT_TYPE_F64}, .run = run_give_endless},
     {.name = "give large", .gives = {WEFT_TYPE_REST}, .run = run_give_large},
     {.name = "part at null", .run = run_part_at_null},
     {.name = "seven", .run = run_seven},
@@ -334,6 +345,7 @@ static void gather_at_null(weft_agent *agent)
     weft_group *group = shared.groups[weft_agent_rank(agent)];
     weft_values *values;
     MUST_BE(weft_group_allgather_values(group, (weft_args){NULL, 2}, 20000, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allgather_values(group, endless, 20000, &values), WEFT_ERR_TOO_LARGE); /* at each member */
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
 }
 
@@ -355,6 +367,8 @@ static void results_at_fault(weft_agent *agent)
         must_fail(agent, to, "give at null", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "result: 3 values at NULL");
         must_fail(agent, to, "give null", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "result 1 is a NULL tensor");
         must_fail(agent, to, "give many", WEFT_NO_VALUES, WEFT_ERR_REMOTE, "2000 values where a list may have 1024");
+        must_fail(agent, to, "give endless", WEFT_NO_VALUES, WEFT_ERR_REMOTE,
+                  "18446744073709551615 values where a list may have 1024");
     }
     must_fail(agent, weft_to_rank(1), "give large", WEFT_NO_VALUES, WEFT_ERR_TOO_LARGE,
               "where a call carries 67108864");
@@ -376,6 +390,60 @@ static void arguments_over_limits(weft_agent *agent)
               "bytes beside tensors");
     free(bytes);
     free(many);
+    weft_tensor_unref(one);
+}
+
+/* Calls on the owner of a reference, with `count` arguments. */
+static void must_fail_on_owner(weft_rref *rref, weft_args arguments, const char *words)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.timeout_ms = 20000, .error = &error};
+    weft_future *future;
+    weft_rref *made;
+    MUST_BE(weft_rref_rpc_sync(rref, "count", arguments, &options, NULL), WEFT_ERR_TOO_LARGE);
+    must_say(error, WEFT_ERR_TOO_LARGE, words);
+    MUST_BE(weft_rref_rpc_async(rref, "count", arguments, &options, &future), WEFT_ERR_TOO_LARGE);
+    must_say(error, WEFT_ERR_TOO_LARGE, words);
+    MUST_BE(weft_rref_rpc_remote(rref, "count", arguments, &options, &made), WEFT_ERR_TOO_LARGE);
+    must_say(error, WEFT_ERR_TOO_LARGE, words);
+}
+
+/* Counts are checked before anything is read or allocated by them. */
+static void counts_over_all_memory(weft_agent *agent)
+{
+    static const char too_many[] = "18446744073709551615 values where a list may have 1024",
+                      too_many_tensors[] = "18446744073709551615 tensors where a call may have 65536";
+    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1);
+    weft_value tensors = weft_of_tensors((weft_tensors){&one, SIZE_MAX}), full[WEFT_MAX_VALUES];
+    weft_error *error = NULL;
+    weft_future *future;
+    weft_rref *rref;
+    for (int rank = 0; rank < 2; rank++) {
+        weft_target to = weft_to_rank(rank);
+        weft_rpc_options options = {.timeout_ms = 20000, .error = &error, .land = {&one, SIZE_MAX}};
+        must_fail(agent, to, "count", endless, WEFT_ERR_TOO_LARGE, too_many);
+        must_fail(agent, to, "count", WEFT_VALUES(weft_of_list(endless)), WEFT_ERR_TOO_LARGE, too_many);
+        must_fail(agent, to, "count", WEFT_VALUES(tensors, tensors), WEFT_ERR_TOO_LARGE, too_many_tensors);
+        must_fail(agent, to, "count", WEFT_VALUES(weft_of_bytes("x", SIZE_MAX)), WEFT_ERR_TOO_LARGE,
+                  "argument 0 has 18446744073709551615 bytes");
+        MUST_BE(weft_rpc_async(agent, to, "count", WEFT_NO_VALUES, &options, &future), WEFT_ERR_TOO_LARGE);
+        must_say(error, WEFT_ERR_TOO_LARGE, too_many_tensors);
+    }
+    weft_target to = weft_to_rank(1);
+    weft_rpc_options again = {.timeout_ms = 20000, .retry.attempts = 2, .error = &error};
+    MUST_BE(weft_rpc_async(agent, to, "count", endless, &again, &future), WEFT_ERR_TOO_LARGE);
+    must_say(error, WEFT_ERR_TOO_LARGE, too_many);
+    MUST_BE(weft_rpc_multicast(agent, &to, 1, "count", endless, &again, &future), WEFT_ERR_TOO_LARGE);
+    must_say(error, WEFT_ERR_TOO_LARGE, too_many);
+    MUST_BE(weft_rref_create(agent, tensors, &rref), WEFT_ERR_TOO_LARGE);
+    MUST_BE(weft_rref_create(agent, weft_of_list(endless), &rref), WEFT_ERR_TOO_LARGE);
+    MUST_OK(weft_rref_create(agent, weft_of_null(), &rref));
+    for (size_t i = 0; i < WEFT_MAX_VALUES; i++)
+        full[i] = weft_of_null();
+    must_fail_on_owner(rref, endless, too_many);
+    must_fail_on_owner(rref, (weft_args){full, SIZE_MAX / sizeof *full}, "values where a list may have 1024");
+    must_fail_on_owner(rref, (weft_args){full, WEFT_MAX_VALUES}, "1025 values where a list may have 1024");
+    weft_rref_unref(rref);
     weft_tensor_unref(one);
 }
 
@@ -503,6 +571,7 @@ static void what_cannot_be(weft_agent *agent, void *arg)
         parts_at_null(agent);
         results_at_fault(agent);
         arguments_over_limits(agent);
+        counts_over_all_memory(agent);
         multicast_over_all_memory(agent);
         targets_at_fault(agent);
         calls_at_fault(agent);

@@ -54,6 +54,12 @@ static void nothing_is_entered_that_cannot_be_read(void **state)
     assert_ptr_equal(wfi_walk_next(&walk), &at_null);
     assert_null(wfi_walk_next(&walk));
     assert_false(wfi_args_are_readable((weft_args){&at_null, 1}));
+    weft_value endless = weft_of_list((weft_args){threes, SIZE_MAX});
+    wfi_walk_begin(&walk, (weft_args){&endless, 1});
+    assert_ptr_equal(wfi_walk_next(&walk), &endless);
+    assert_null(wfi_walk_next(&walk));
+    wfi_walk_begin(&walk, endless.as.list);
+    assert_null(wfi_walk_next(&walk));
     assert_true(wfi_args_are_readable(nested));
 }
 
@@ -272,7 +278,7 @@ static void types_have_names(void **state)
 static void wrong_values_are_named(void **state)
 {
     weft_values *values = NULL, *none = NULL;
-    weft_tensor *tensor;
+    weft_tensor *tensor = NULL;
     const void *bytes;
     int64_t number = 0;
     size_t size;
@@ -306,6 +312,15 @@ static void wrong_values_are_named(void **state)
                 "weft_values_create: value 0 has 1844674407370955161");
         REFUSES(weft_values_add(values, weft_of_bytes("x", size)), WEFT_ERR_TOO_LARGE,
                 "value 0 has 1844674407370955161");
+        weft_args endless = {threes, size};
+        weft_tensors tensors = {&tensor, size};
+        REFUSES(weft_values_create(endless, &none), WEFT_ERR_TOO_LARGE, "values where a list may have 1024");
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(endless)), &none), WEFT_ERR_TOO_LARGE,
+                "values where a list may have 1024");
+        REFUSES(weft_values_add(values, weft_of_list(endless)), WEFT_ERR_TOO_LARGE, "where a list may have 1024");
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors(tensors)), &none), WEFT_ERR_TOO_LARGE,
+                "tensors where a call may have 65536");
+        REFUSES(weft_values_add(values, weft_of_tensors(tensors)), WEFT_ERR_TOO_LARGE, "tensors where a call may have");
     }
     weft_values_unref(values);
 }

@@ -47,8 +47,6 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
     if (spec->remote && options->land.count)
         wfi_find(out, "land: the result of weft_rpc_remote stays where it is made");
     wfi_find_in_tensors(options->land, "land", out);
-    if (options->land.count > WEFT_MAX_CALL_TENSORS)
-        wfi_find(out, "land: %zu tensors where a call may have %d", options->land.count, WEFT_MAX_CALL_TENSORS);
     wfi_find_on_device(options->land, "land", out);
     for (size_t i = 0; !out->text[0] && i < options->land.count; i++)
         if (!weft_tensor_is_contiguous(options->land.items[i]))

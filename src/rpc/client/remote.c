@@ -61,7 +61,7 @@ static weft_target to_owner(const weft_rref *rref)
     return weft_to_worker((weft_worker){(int)rref->name.owner, rref->name.owner_incarnation});
 }
 
-/* An array of the reference and the arguments, which the caller frees. NULL: no memory. */
+/* An array of the reference and the arguments, at most WEFT_MAX_VALUES, which the caller frees. NULL: no memory. */
 static weft_value *prepend(weft_rref *rref, weft_args arguments)
 {
     weft_value *items = malloc((arguments.count + 1) * sizeof *items);
@@ -91,13 +91,13 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
         return WEFT_ERR_CLOSED;
     }
     weft_status st = WEFT_OK;
-    bool at_null = q->arguments.count && !q->arguments.items; /* the call fails, and reports it */
-    weft_value *items = at_null ? NULL : prepend(rref, q->arguments);
-    if (!at_null && !items) {
+    bool bad = q->arguments.count > WEFT_MAX_VALUES || (q->arguments.count && !q->arguments.items);
+    weft_value *items = bad ? NULL : prepend(rref, q->arguments); /* the call fails with bad ones, and reports it */
+    if (!bad && !items) {
         st = WEFT_ERR_MEMORY;
         wfi_rpc_give_error(agent, q->options, weft_error_create(st, "no memory for the arguments"));
     }
-    weft_args args = at_null ? q->arguments : (weft_args){items, q->arguments.count + 1};
+    weft_args args = bad ? q->arguments : (weft_args){items, q->arguments.count + 1};
     if (!st && remote)
         st = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);
     else if (!st)

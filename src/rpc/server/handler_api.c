@@ -196,8 +196,9 @@ void weft_call_give(weft_call *call, weft_args results)
     char problem[128];
     if (!call)
         return;
-    if (!wfi_args_are_readable(results)) {
-        refuse_results(call, WEFT_ERR_INVALID, results);
+    bool too_many = results.count > WEFT_MAX_VALUES;
+    if (too_many || !wfi_args_are_readable(results)) {
+        refuse_results(call, too_many ? WEFT_ERR_TOO_LARGE : WEFT_ERR_INVALID, results);
         return;
     }
     if (has_null_tensor(results)) {
