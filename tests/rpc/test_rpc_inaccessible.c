@@ -1,16 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_inaccessible.c - memory of tensors that cannot be read or written: protected pages, a file that was truncated. Calls
- * and group operations fail at once with WEFT_ERR_INVALID and name the memory, on host and on tcp, and later calls work.
+ * test_rpc_inaccessible.c - memory of tensors that cannot be read or written: protected pages, a file that was
+ * truncated. Calls and group operations fail at once, long before their time limits, with WEFT_ERR_INVALID and name the
+ * memory, on host and on tcp, and later calls work.
  */
 #include "rpc/world.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BYTES = 4 << 20, COUNT = BYTES / 4, BOUND_MS = 1000 };
+enum { BYTES = 4 << 20, COUNT = BYTES / 4, BOUND_MS = 1000, LIMIT_MS = 300000 };
 
 static const char *fabric;
+
+/* ---- At once ----------------------------------------------------------------------------------------------------- */
+
+enum { MOST_MS = LIMIT_MS / 5, MOST_WARNINGS = 3 }; /* of one failure; a lane that is made again and again has more */
+
+static atomic_int warnings; /* that were logged */
+static struct beginning {
+    uint64_t ns;
+    int warnings;
+} begun[2]; /* of each rank: when it called what fails */
+
+static void count_warnings(weft_log_level level, const char *line, void *arg)
+{
+    atomic_fetch_add(&warnings, level <= WEFT_LOG_WARN);
+}
+
+static void begin(weft_agent *agent)
+{
+    begun[weft_agent_rank(agent)] = (struct beginning){weft_agent_now_ns(agent), atomic_load(&warnings)};
+}
+
+static void must_end_at_once(weft_agent *agent)
+{
+    const struct beginning *since = &begun[weft_agent_rank(agent)];
+    MUST(weft_agent_now_ns(agent) - since->ns < MOST_MS * UINT64_C(1000000));
+    MUST(atomic_load(&warnings) - since->warnings <= MOST_WARNINGS);
+}
 
 /* host reports memory that cannot be read; for tcp weft checks it before it sends. */
 static const char *said(const char *by_host, const char *by_tcp)
@@ -100,8 +128,10 @@ static void must_fail(weft_agent *agent, const char *function, weft_args argumen
 {
     weft_error *error = NULL;
     weft_values *results = NULL;
-    const weft_rpc_options options = {.error = &error, .timeout_ms = WEFT_FOREVER, .land = land};
+    const weft_rpc_options options = {.error = &error, .timeout_ms = LIMIT_MS, .land = land};
+    begin(agent);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), function, arguments, &options, &results), WEFT_ERR_INVALID);
+    must_end_at_once(agent);
     MUST(error && strstr(weft_error_message(error), text));
     weft_error_unref(error);
     weft_tensor *x = good(); /* the lanes work */
@@ -157,11 +187,12 @@ static void memory_vanishes(weft_agent *agent, void *arg)
     weft_tensor_unref(vanishing);
 }
 
-static void check_group(weft_group *group, weft_future *future, weft_status st)
+static void check_group(weft_agent *agent, weft_group *group, weft_future *future, weft_status st)
 {
     if (!st)
         st = weft_future_wait(future, WEFT_FOREVER);
     MUST_BE(st, WEFT_ERR_INVALID);
+    must_end_at_once(agent);
     MUST(strstr(weft_error_message(weft_group_error(group)), "the memory of the tensor of rank 0 cannot be"));
     weft_future_unref(future);
     weft_group_close(group);
@@ -173,10 +204,11 @@ static weft_group *open_group(weft_agent *agent, const char *name, size_t kind)
     weft_group *group;
     snprintf(text, sizeof text, "%s-%zu", name, kind);
     MUST_OK(weft_group_open(agent, text, NULL, 0, &group, NULL));
+    begin(agent);
     return group;
 }
 
-/* Rank 0's tensor is bad. Nobody has a time limit. */
+/* Rank 0's tensor is bad. */
 static void group_operations(weft_agent *agent, void *arg)
 {
     const int me = weft_agent_rank(agent);
@@ -186,12 +218,12 @@ static void group_operations(weft_agent *agent, void *arg)
         weft_tensor *x = me ? good() : kind < 2 ? bad(kind) : protected(PROT_READ);
         weft_future *future = NULL;
         weft_group *group = open_group(agent, "allreduce", kind);
-        weft_status st = weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &future);
-        check_group(group, future, st);
+        weft_status st = weft_group_allreduce_async(group, x, WEFT_OP_SUM, LIMIT_MS, &future);
+        check_group(agent, group, future, st);
         future = NULL;
         group = open_group(agent, "broadcast", kind);
-        st = weft_group_broadcast_async(group, x, kind < 2 ? 0 : 1, WEFT_FOREVER, &future);
-        check_group(group, future, st);
+        st = weft_group_broadcast_async(group, x, kind < 2 ? 0 : 1, LIMIT_MS, &future);
+        check_group(agent, group, future, st);
         if (kind == 2) { /* memory that is only read */
             MUST_OK(weft_group_open(agent, "constants", NULL, 0, &group, NULL));
             MUST_OK(weft_group_broadcast(group, x, 0, WEFT_FOREVER));
@@ -199,12 +231,12 @@ static void group_operations(weft_agent *agent, void *arg)
         } else {
             future = NULL;
             group = open_group(agent, "allgather", kind);
-            st = weft_group_allgather_async(group, x, twice, WEFT_FOREVER, &future);
-            check_group(group, future, st);
+            st = weft_group_allgather_async(group, x, twice, LIMIT_MS, &future);
+            check_group(agent, group, future, st);
             future = NULL;
             group = open_group(agent, "reduce_scatter", kind);
-            st = weft_group_reduce_scatter_async(group, x, half, WEFT_OP_SUM, WEFT_FOREVER, &future);
-            check_group(group, future, st);
+            st = weft_group_reduce_scatter_async(group, x, half, WEFT_OP_SUM, LIMIT_MS, &future);
+            check_group(agent, group, future, st);
         }
         weft_tensor_unref(x);
     }
@@ -226,7 +258,9 @@ static void play(void (*program)(weft_agent *agent, void *arg))
     for (size_t i = 0; i < 2; i++) {
         world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program, .adjust = choose};
         fabric = fabrics[i];
+        weft_logging_set_sink(count_warnings, NULL);
         world_run(&w);
+        weft_logging_set_sink(NULL, NULL);
     }
 }
 
