@@ -14,6 +14,10 @@ with tempfile.TemporaryDirectory() as folder:
     done = subprocess.run(started, env={**os.environ, "WEFT_TRACE": path}, stdout=subprocess.PIPE, text=True, timeout=50, check=True)
     assert "36.270\n" in done.stdout, done
     merged = subprocess.run([tools + "/weft-trace", path], stdout=subprocess.PIPE, timeout=50, check=True).stdout
+    written = json.load(open(path, encoding="utf-8"))
+anchor = [event["args"] for event in written if event["name"] == "weft_anchor"][0]
+with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    assert anchor["clock"] == f"{file.read().strip()}/{os.stat('/proc/self/ns/time').st_ino}", anchor
 events = json.loads(merged)
 spans = [event for event in events if event.get("cat") == "program"]
 assert [span["name"] for span in spans] == ["step", "step", "step", "epoch"], spans
