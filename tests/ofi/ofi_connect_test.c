@@ -480,6 +480,8 @@ static void a_range_of_ports_is_used_up_then_refused(void **state)
     snprintf(range, sizeof range, "WEFT_PORTS, from %d to %d: 2 ports,", low, low + 1);
     assert_non_null(strstr(weft_error_message(error), range));
     assert_non_null(strstr(weft_error_message(error), "Address already in use): widen the range"));
+    assert_non_null(
+        strstr(weft_error_message(error), "A program that a former worker started can still hold its ports"));
     weft_error_unref(error);
     assert_null(third);
     options.port_high = low;
