@@ -8,6 +8,7 @@
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
+#include "sim/sim.h"
 #include "prng.h"
 
 enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20, WARM = 5 /* barriers: after them hosts have memory */ };
@@ -235,6 +236,48 @@ static void test_cut_link(void **state)
 {
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
         scene s = {.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_cut, .adjust = adjust},
+                   .seed = seed};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
+/* Members 1 and 2 can open no further lane to each other when a payload needs one; the one for messages stays. All
+ * members hear the reason that the fabric has. */
+static void without_bulk(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *group;
+    weft_tensor *small = filled(1, me), *large = filled(20000, me);
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    if (me == 1)
+        MUST_OK(weft_group_send(group, small, 2, WEFT_FOREVER));
+    else if (me == 2)
+        MUST_OK(weft_group_recv(group, small, 1, WEFT_FOREVER));
+    if (me == 2) {
+        wfi_sim_wall(s->w.sim, 1, 2, true);
+        wfi_sim_wall(s->w.sim, 2, 1, true);
+    }
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+    weft_status st = me == 1   ? weft_group_send(group, large, 2, WEFT_FOREVER)
+                     : me == 2 ? weft_group_recv(group, large, 1, WEFT_FOREVER)
+                               : weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(st, WEFT_ERR_UNREACHABLE);
+    const char *text = weft_error_message(weft_group_error(group));
+    if (!strstr(text, "no bulk lane to worker 1 at sim:1, from either side: the connection was not answered")) {
+        fprintf(stderr, "rank %d: \"%s\"\n", me, text);
+        abort();
+    }
+    weft_group_close(group);
+    weft_tensor_unref(small);
+    weft_tensor_unref(large);
+}
+
+static void test_no_bulk(void **state)
+{
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = without_bulk, .adjust = adjust},
                    .seed = seed};
         s.w.arg = &s;
         world_run(&s.w);
@@ -651,6 +694,7 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_deaths_and_fabrics),
                                      cmocka_unit_test(test_deaths_and_hosts),
                                      cmocka_unit_test(test_cut_link),
+                                     cmocka_unit_test(test_no_bulk),
                                      cmocka_unit_test(test_looks),
                                      cmocka_unit_test(test_roots_without_rank_0),
                                      cmocka_unit_test(test_left_behind)};
