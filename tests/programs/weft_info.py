@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""weft_info.py PROGRAM MACHINES EMULATED - runs weft-info in several surroundings, and checks what it prints. EMULATED
-has the emulated driver of GPUs."""
+"""weft_info.py PROGRAM MACHINES EMULATED AGENT KERNELS - runs weft-info in several surroundings, and checks what it
+prints. EMULATED has the emulated driver of GPUs, AGENT is agent_report, KERNELS says whether kernels are built."""
 import ctypes
 import json
 import os
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAM, MACHINES, EMULATED = sys.argv[1:4]
+PROGRAM, MACHINES, EMULATED, AGENT, KERNELS = sys.argv[1:6]
 SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "cuda", "numa_nodes", "nics", "gpus", "chosen"]
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_", "HWLOC_")
 
@@ -48,10 +48,33 @@ def check_here():
                                                           "opx"}
     for one in found["fabrics"]:
         assert one["opens"] == "yes" or one["why"], one
+    assert found["weft"]["cuda"] == ("kernels are built" if KERNELS == "1" else "no kernels are built"), found["weft"]
     assert found["weft"]["version"] in run("--version").stdout
     assert found["limits"]["share_cores"] >= 1 and found["chosen"]["fabric"]
     assert "--topology" in run("--help").stdout
     assert list(json.loads(run("--json", before=["env", "-i"]).stdout)) == ["verdict", *SECTIONS]
+
+
+def agent(command=(), env=None):
+    """What an agent does: the fabric of each lane to the other worker of its job, and its metrics."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    clean.update(env or {})
+    done = subprocess.run([AGENT, *command], env=clean, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done
+    return dict(re.match(r"([a-z_]+)(?:{.*?})? (.+)", line).groups() for line in done.stdout.splitlines() if line[0] != "#")
+
+
+def check_agent():
+    """An agent of a job of two workers on this machine does what weft-info says of one."""
+    for set_here in ({}, {"WEFT_FABRIC": "tcp", "WEFT_MEMORY_BUDGET": "123456789", "WEFT_CPU_THREADS": "3"}):
+        found, made = report(env={**set_here, "LOCAL_WORLD_SIZE": "2"}), agent(env=set_here)
+        first = found["chosen"]["fabrics_used"].split(", ")[0]
+        assert made["control"].split()[0] == first, (found, made)
+        assert int(made["weft_memory_budget_bytes"]) == found["chosen"]["memory_budget_bytes"], (found, made)
+        threads = int(set_here.get("WEFT_CPU_THREADS", found["limits"]["share_cores"]))
+        assert int(made["weft_compute_threads"]) == threads, (found, made)
+        large = {one["name"]: one for one in found["fabrics"]}[first].get("large_tensors", "are read")
+        assert (made["bulk"].split()[0] == first) == large.startswith("are read"), (found, made)
 
 
 def check_environment():
@@ -269,7 +292,7 @@ def check_processes():
 
 
 def main():
-    for check in (check_output, check_processes, check_here, check_environment, check_fabrics, check_surroundings, check_hidden, check_reads, check_cuda, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_processes, check_here, check_agent, check_environment, check_fabrics, check_surroundings, check_hidden, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()
