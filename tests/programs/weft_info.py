@@ -9,6 +9,7 @@ import platform
 import resource
 import struct
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,19 @@ def check_agent():
         assert int(made["weft_compute_threads"]) == threads, (found, made)
         large = {one["name"]: one for one in found["fabrics"]}[first].get("large_tensors", "are read")
         assert (made["bulk"].split()[0] == first) == large.startswith("are read"), (found, made)
+
+
+def check_elsewhere():
+    """Workers of one machine that do not share /dev/shm have no shm, and the reason says why that can be."""
+    fabrics = {one["name"]: one for one in report()["fabrics"]}
+    command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
+    if fabrics["shm"]["opens"] != "yes" or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        print("weft_info: no shm or no mount namespaces here: all workers are in one place")
+        return
+    made = agent([shutil.which("unshare"), *command[1:], AGENT], {"WEFT_FABRIC": "shm,tcp"})
+    why = "tcp (shm: worker 0 is on another machine, in another namespace, or (shm) of another user)"
+    assert made["control"] == made["bulk"] == why, made
+    assert agent(env={"WEFT_FABRIC": "shm,tcp"})["control"] == "shm"
 
 
 def check_environment():
@@ -292,7 +306,7 @@ def check_processes():
 
 
 def main():
-    for check in (check_output, check_processes, check_here, check_agent, check_environment, check_fabrics, check_surroundings, check_hidden, check_reads, check_cuda, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_processes, check_here, check_agent, check_elsewhere, check_environment, check_fabrics, check_surroundings, check_hidden, check_reads, check_cuda, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()
