@@ -290,7 +290,22 @@ static void name_comes_later(stage *s, int actor)
 
 STAGE_TEST(name_comes_later, 3, 5, 2)
 
-/* A worker that joins later is asked to call one that was gone before: it is dead, and a rank that nobody ever had is named. */
+/* Each kind of call fails at once, with this status and this text. */
+static void must_fail(weft_agent *agent, weft_target to, weft_status wanted, const char *text)
+{
+    weft_error *error = NULL;
+    weft_rref *rref;
+    weft_rpc_options how = {.error = &error};
+    MUST_BE(weft_rpc_sync(agent, to, "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL), wanted);
+    MUST(strstr(weft_error_message(error), text));
+    weft_error_unref(error);
+    error = NULL;
+    MUST_BE(weft_rpc_remote(agent, to, "add", WEFT_VALUES(weft_of_i64(1)), &how, &rref), wanted);
+    MUST(strstr(weft_error_message(error), text));
+    weft_error_unref(error);
+}
+
+/* A worker that joins later calls one that was gone before: it is dead, and a rank of which nothing is known is named. */
 static void newcomer(stage *s, int actor)
 {
     static weft_worker gone;
@@ -310,17 +325,11 @@ static void newcomer(stage *s, int actor)
     } else if (actor == 1) {
         stage_await_flag(s, 2, 1);
     } else {
-        weft_error *error = NULL;
-        weft_rpc_options how = {.error = &error};
-        MUST_BE(weft_rpc_sync(agent, weft_to_worker(gone), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL),
-                WEFT_ERR_PEER_DEAD);
-        MUST(strstr(weft_error_message(error), "of rank 1 was gone before this worker joined"));
-        weft_error_unref(error);
-        error = NULL;
-        MUST_BE(weft_rpc_sync(agent, weft_to_rank(3), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL),
-                WEFT_ERR_NOT_FOUND);
-        MUST(strstr(weft_error_message(error), "rank 3: worker2 has not heard of a worker with that rank"));
-        weft_error_unref(error);
+        must_fail(agent, weft_to_worker(gone), WEFT_ERR_PEER_DEAD, "of rank 1 was gone before this worker joined");
+        must_fail(agent, weft_to_rank(1), WEFT_ERR_NOT_FOUND,
+                  "rank 1: worker2 has not heard of a worker with that rank");
+        must_fail(agent, weft_to_rank(3), WEFT_ERR_NOT_FOUND,
+                  "rank 3: worker2 has not heard of a worker with that rank");
         atomic_store(&s->flags[3], 1);
     }
     MUST_OK(weft_agent_close(agent));
@@ -328,5 +337,56 @@ static void newcomer(stage *s, int actor)
 
 STAGE_TEST(newcomer, 3, 5, 2)
 
-UNIT_MAIN(test_newcomer, test_unwanted_keeps_nobody, test_leaver_is_known, test_leaver_refuses, test_leaver_dies,
-          test_leaver_behind_a_cut, test_name_comes_later)
+static weft_status run_read(weft_call *call, void *user)
+{
+    weft_values *got;
+    int64_t sum;
+    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &got));
+    MUST_OK(weft_values_get_i64(got, 0, &sum));
+    MUST(sum == 5);
+    weft_values_unref(got);
+    return WEFT_OK;
+}
+
+/* Actor 1 has a value made by a worker that has not joined yet, and gives it to actor 0 meanwhile: with retries the call
+ * waits for that worker. The simulation has no time limit of real time for what waits on actor 0. */
+static void owner_comes_later(stage *s, int actor)
+{
+    static const weft_function read = {.name = "read", .takes = {WEFT_TYPE_RREF}, .run = run_read};
+    if (actor == 2)
+        stage_await_flag(s, 0, 1);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 0)
+        MUST_OK(weft_agent_register(agent, &read));
+    if (actor == 0)
+        atomic_store(&s->flags[1], 1);
+    if (actor == 1) {
+        weft_worker owner = {2, weft_agent_worker(agent, 1).incarnation + 1};
+        weft_rref *made;
+        weft_future *created, *reads = NULL;
+        stage_await_flag(s, 1, 1);
+        stage_await_workers(s, agent, 2);
+        MUST_OK(weft_rpc_remote(agent, weft_to_worker(owner), "add", WEFT_VALUES(weft_of_i64(4)), &patient, &made));
+        if (s->sim)
+            MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "read", WEFT_VALUES(weft_of_rref(made)), NULL, &reads));
+        while (retried(agent) < 2)
+            stage_sleep_ms(s, 1);
+        atomic_store(&s->flags[0], 1);
+        created = weft_rref_created(made);
+        MUST_OK(weft_future_wait(created, WEFT_FOREVER));
+        MUST(weft_agent_worker(agent, 2).incarnation == owner.incarnation);
+        if (reads)
+            MUST_OK(weft_future_wait(reads, WEFT_FOREVER));
+        weft_future_unref(reads);
+        weft_future_unref(created);
+        weft_rref_unref(made);
+        atomic_store(&s->flags[2], 1);
+    }
+    stage_await_flag(s, 2, 1);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(owner_comes_later, 3, 5, 2)
+
+UNIT_MAIN(test_newcomer, test_owner_comes_later, test_unwanted_keeps_nobody, test_leaver_is_known, test_leaver_refuses,
+          test_leaver_dies, test_leaver_behind_a_cut, test_name_comes_later)

@@ -31,12 +31,13 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
         wfi_rpc_give_error(agent, options, error);
         return st;
     }
-    weft_status st = wfi_rref_create_pending(agent, rank, &rref);
+    weft_worker owner = {rank, to.name ? 0 : to.incarnation};
+    weft_status st = wfi_rref_create_pending(agent, owner, &rref);
     if (st) {
         wfi_rpc_give_error(agent, options, weft_error_create(st, "no handle could be made: %s", weft_status_text(st)));
         return st;
     }
-    wfi_call_spec spec = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
+    wfi_call_spec spec = {.to = weft_to_worker(owner),
                           .function = function,
                           .arguments = arguments,
                           .options = options,

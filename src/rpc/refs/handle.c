@@ -192,37 +192,40 @@ weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *ty
 
 /* ---- weft_rpc_remote --------------------------------------------------------------------------------------------- */
 
-weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out)
+weft_status wfi_rref_create_pending(weft_agent *agent, weft_worker owner, weft_rref **out)
 {
     weft_status st;
-    if (owner == wfi_agent_rank(agent)) {
+    if (owner.rank == wfi_agent_rank(agent)) {
         st = create_home(agent, out);
         if (!st)
             (*out)->making = true;
         return st;
     }
     wfi_net_lock(agent->net);
-    wfi_rref_name name = new_name(agent, owner);
-    wfi_peer *peer = wfi_net_peer(agent->net, owner);
-    weft_rref *rref = peer ? wfi_rref_make(agent, &name, peer) : NULL;
+    wfi_rref_name name = new_name(agent, owner.rank);
+    if (owner.incarnation)
+        name.owner_incarnation = owner.incarnation;
+    wfi_peer *peer = wfi_net_peer(agent->net, owner.rank);
+    bool is_known = peer && wfi_peer_incarnation(peer) == name.owner_incarnation;
+    weft_rref *rref = wfi_rref_make(agent, &name, is_known ? peer : NULL);
     if (rref) {
         rref->unknown = true; /* until the call was sent */
         rref->making = true;
         *out = rref;
     }
     wfi_net_unlock(agent->net);
-    return rref ? WEFT_OK : peer ? WEFT_ERR_MEMORY : WEFT_ERR_NOT_FOUND;
+    return rref ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
 {
     weft_agent *agent = rref->agent;
     bool known = rref->launched || rref->passed; /* to others */
-    if (known && owner != rref->owner)
+    if (known && wfi_peer_incarnation(owner) != rref->name.owner_incarnation)
         return WEFT_ERR_PEER_DEAD;
     if (rref->launched) /* a further attempt */
         return WEFT_OK;
-    if (owner != rref->owner) { /* the rank has a new incarnation */
+    if (owner != rref->owner) { /* the rank had no worker, or an older incarnation, when the handle was made */
         wfi_rref_set_owner(rref, owner);
         rref->name.owner_incarnation = wfi_peer_incarnation(owner);
         rref->lost = false;
@@ -298,7 +301,7 @@ void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
 static void say_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
-    if (rref->unknown || agent->stopped || wfi_peer_status(rref->owner))
+    if (rref->unknown || !rref->owner || agent->stopped || wfi_peer_status(rref->owner))
         return;
     uint8_t room[64];
     wfi_writer writer;
@@ -319,8 +322,7 @@ static void say_goodbye(weft_rref *rref)
         wfi_owned_release_if_unused(rref->home);
         return;
     }
-    if (rref->owner)
-        say_drop(rref, false);
+    say_drop(rref, false);
     wfi_rref_set_owner(rref, NULL);
     wfi_notifications_release(rref->agent, &rref->notifications);
     wfi_list_remove(&rref->link);

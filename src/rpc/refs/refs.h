@@ -91,9 +91,9 @@ bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values);
  * [agent lock] */
 weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter, weft_rref **out);
 
-/* Makes a handle for a value that weft_rpc_remote is to make. If another worker is the owner, the handle has no name
- * until its call is launched. Any thread. */
-weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out);
+/* Makes a handle for a value that weft_rpc_remote is to make on `owner` (incarnation 0: any), of which this worker may
+ * not have heard yet. If another worker is the owner, the handle has no name until its call is launched. Any thread. */
+weft_status wfi_rref_create_pending(weft_agent *agent, weft_worker owner, weft_rref **out);
 /* Called just before its call to the incarnation `owner` is written. Names the handle, unless it was passed on before.
  * So names are numbered in the order in which their calls are sent. WEFT_ERR_PEER_DEAD if an earlier attempt was sent
  * to another incarnation. [agent lock] */
