@@ -352,7 +352,7 @@ WEFT_API void weft_agent_wake(weft_agent *agent);
 WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 
 /* ---- Workers. In these functions a living worker is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and
- * was not declared dead. ---- */
+ * was not declared dead. A worker of an elastic job does not hear of workers that ended before it joined. ---- */
 
 /* This worker's rank, and the number of ranks in the job. */
 WEFT_API int weft_agent_rank(const weft_agent *agent);
@@ -364,14 +364,14 @@ WEFT_API int weft_agent_world_size(const weft_agent *agent);
  * the two workers have no fabric in common. Writes at most `room` bytes with the NUL; a longer text is truncated. 600
  * bytes are always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, this worker's own rank, an invalid rank or lane.
- *   WEFT_ERR_NOT_FOUND: no worker has held the rank.
+ *   WEFT_ERR_NOT_FOUND: this worker has not heard of a worker with that rank.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out,
                                                       size_t room);
 /* The port of rank 0's store: the given one, or the free port that WEFT_ANY_PORT took. 0 in the simulation. */
 WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.
- * NULL if the rank does not exist, if no worker ever held it, or if memory is out. */
+ * NULL if the rank does not exist, if this worker has not heard of a worker with it, or if memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
 /* The rank of the living worker with that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
@@ -383,7 +383,7 @@ typedef struct weft_worker {
     int rank;
     uint32_t incarnation; /* numbered by the store, > 0 */
 } weft_worker;
-/* The worker that holds this rank, or held it last; incarnation 0 if no worker ever held it. */
+/* The worker that holds this rank, or held it last; incarnation 0 if this worker has not heard of one. */
 WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
 /* Lists at most `capacity` living workers by rank, this one included. Returns how many living workers there are. */
 WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
@@ -391,8 +391,8 @@ WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, si
 /*
  * Begin and end a watch of the worker that now holds `rank`: weft detects its death within death_timeout_ms. Each watch
  * needs its own unwatch. Workers to which this worker has outstanding calls or handles are watched anyway. Errors:
- * WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker), WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT,
- * WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
+ * WEFT_ERR_NOT_FOUND (this worker has not heard of a worker with that rank, or it is this worker), WEFT_ERR_PEER_DEAD,
+ * WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank);
 WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);

@@ -84,10 +84,10 @@ WEFT_BEGIN_C
  * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
  * workers of an elastic job, in the order of their ranks; `count` is then ignored.
  *
- * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent. If
- * this worker believes that the worker of a rank has died or left, the function asks the store, within the same limit,
- * whether a new worker has taken the rank. If not, weft_group_open succeeds, but the group has ended (weft_group_error:
- * WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT).
+ * In an elastic job the function waits for ranks of which this worker has not heard, at most call_timeout_ms of the
+ * agent. If this worker believes that the worker of a rank has died or left, the function asks the store, within the
+ * same limit, whether a new worker has taken the rank. If not, weft_group_open succeeds, but the group has ended
+ * (weft_group_error: WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT).
  *
  * A member that has closed a group may open another of the same name at once; the other members do the same. If
  * weft_group_open fails on some members only, the others time out, and the next group of that name that the former open
@@ -97,7 +97,7 @@ WEFT_BEGIN_C
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
- *   WEFT_ERR_NOT_FOUND: no such rank, or no worker has joined with it in time.
+ *   WEFT_ERR_NOT_FOUND: no such rank, or this worker has not heard of a worker with it in time.
  *   WEFT_ERR_EXISTS: the name is in use.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.

@@ -366,7 +366,7 @@ WEFT_API weft_future *weft_call_unread(weft_call *call);
  *   WEFT_ERR_AGAIN: 16 items of this call are in flight: on_item has not returned from them. Try again later, or drop
  *   the item. docs/calls.md shows how to wait for room.
  *   WEFT_ERR_CANCELLED: nobody needs the answer (weft_call_cancelled).
- *   WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
+ *   WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY, or the error of a reference whose value was not made.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args_in item);
 /*

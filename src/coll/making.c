@@ -3,9 +3,9 @@
  * making.c - what a group waits for before it is open.
  *
  * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the
- * making of a group waits for ranks that nobody has held yet. A rank that is dead, has left, or is leaving here may
- * have been taken again by a new worker. To find out, the making of a group waits for a sync, a round trip to the
- * store: its answer arrives after all news that the store had. A rank that is still gone then was not taken again.
+ * making of a group waits for ranks of which this worker has not heard. A rank that is dead, has left, or is leaving
+ * here may have been taken again by a new worker. To find out, the making of a group waits for a sync, a round trip to
+ * the store: its answer arrives after all news that the store had. A rank that is still gone then was not taken again.
  *
  * WHICH GROUP. Each member counts the groups of one name and list that it made (wfi_group_key.generation). The counts
  * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group

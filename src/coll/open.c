@@ -56,9 +56,8 @@ static weft_status add_member(weft_group *group, int rank, weft_error **error)
                             group->size, group->name, rank, world_size);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
-        return refuse_group(agent, error, WEFT_ERR_NOT_FOUND,
-                            "ranks[%zu] of \"%s\" is %d: no worker has joined the job with that rank", group->size,
-                            group->name, rank);
+        return refuse_group(agent, error, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: " WFI_UNHEARD_TEXT,
+                            group->size, group->name, rank, agent->options.name);
     wfi_group_member *member = &group->members[group->size];
     *member = (wfi_group_member){.rank = rank, .incarnation = known->incarnation};
     wfi_list_init(&member->early);

@@ -415,7 +415,8 @@ static void test_named_values(void **s)
     REFUSES(weft_agent_expect_callers(agent, "inc", NULL, 0), WEFT_ERR_NOT_FOUND, "\"inc\" is no registered function");
     REFUSES(weft_agent_set_call_timeout(agent, -4), WEFT_ERR_INVALID, "timeout_ms is -4");
     REFUSES(weft_agent_watch(agent, 0), WEFT_ERR_NOT_FOUND, "weft_agent_watch: rank 0 is this worker itself");
-    REFUSES(weft_agent_unwatch(agent, 9), WEFT_ERR_NOT_FOUND, "rank 9 is no worker that ever joined");
+    REFUSES(weft_agent_unwatch(agent, 9), WEFT_ERR_NOT_FOUND,
+            "rank 9: worker0 has not heard of a worker with that rank");
     MUST_OK(weft_rref_create_object(agent, nobody, NULL, &rref));
     REFUSES(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE, "the reference names an object");
     REFUSES(weft_rref_local_value(rref, -5, &value), WEFT_ERR_INVALID, "weft_rref_local_value: wait_ms is -5");

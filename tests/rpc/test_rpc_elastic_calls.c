@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_elastic_calls.c - calls in jobs whose workers come and go: to names that nobody has yet, and those that keep nobody. */
 #include "rpc/stage.h"
+#include "said.h"
 
 /* ---- A call that nobody waits for --------------------------------------------------------------------------------- */
 
@@ -305,7 +306,27 @@ static void must_fail(weft_agent *agent, weft_target to, weft_status wanted, con
     weft_error_unref(error);
 }
 
-/* A worker that joins later calls one that was gone before: it is dead, and a rank of which nothing is known is named. */
+/* The log is read where nobody else writes to it. */
+static void must_be_unheard(stage *s, weft_agent *agent, int rank)
+{
+    const int pair[] = {rank, 2};
+    char text[600], wanted[100];
+    weft_group *group;
+    weft_error *error = NULL;
+    snprintf(wanted, sizeof wanted, "rank %d: worker2 has not heard of a worker with that rank", rank);
+    MUST(!weft_agent_name(agent, rank) && weft_agent_worker(agent, rank).incarnation == 0);
+    if (s->sim) {
+        REFUSES(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_NOT_FOUND, wanted);
+        REFUSES(weft_agent_watch(agent, rank), WEFT_ERR_NOT_FOUND, wanted);
+    }
+    MUST_OK(weft_agent_set_call_timeout(agent, 100));
+    MUST_BE(weft_group_open(agent, "pair", pair, 2, &group, &error), WEFT_ERR_NOT_FOUND);
+    snprintf(wanted, sizeof wanted, "is %d: worker2 has not heard of a worker with that rank", rank);
+    MUST(strstr(weft_error_message(error), wanted));
+    weft_error_unref(error);
+}
+
+/* A worker that joins later calls one that was gone before: it is dead. A rank of which nothing is known is named. */
 static void newcomer(stage *s, int actor)
 {
     static weft_worker gone;
@@ -330,6 +351,8 @@ static void newcomer(stage *s, int actor)
                   "rank 1: worker2 has not heard of a worker with that rank");
         must_fail(agent, weft_to_rank(3), WEFT_ERR_NOT_FOUND,
                   "rank 3: worker2 has not heard of a worker with that rank");
+        must_be_unheard(s, agent, 1);
+        must_be_unheard(s, agent, 3);
         atomic_store(&s->flags[3], 1);
     }
     MUST_OK(weft_agent_close(agent));
@@ -348,8 +371,8 @@ static weft_status run_read(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* Actor 1 has a value made by a worker that has not joined yet, and gives it to actor 0 meanwhile: with retries the call
- * waits for that worker. The simulation has no time limit of real time for what waits on actor 0. */
+/* A call with retries waits for a worker that has not joined. Meanwhile actor 1 gives the reference to actor 0, which
+ * waits for that worker at most death_timeout_ms: on the simulation it joins in time. */
 static void owner_comes_later(stage *s, int actor)
 {
     static const weft_function read = {.name = "read", .takes = {WEFT_TYPE_RREF}, .run = run_read};

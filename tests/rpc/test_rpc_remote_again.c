@@ -51,11 +51,17 @@ static weft_status run_show(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_show_item(weft_call *call, void *user)
+{
+    return weft_call_send_item(call, WEFT_VALUES(weft_of_rref(atomic_load(&shared.lost))));
+}
+
 static const weft_function functions[] = {
     {.name = "make", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = run_make},
     {.name = "read", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = run_read},
     {.name = "hold", .takes = {WEFT_TYPE_TENSOR}, .run = run_hold},
     {.name = "show", .gives = {WEFT_TYPE_RREF}, .run = run_show},
+    {.name = "show item", .run = run_show_item},
 };
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -134,6 +140,11 @@ static void pass_on(weft_agent *agent, weft_rref *lost)
         world_sleep_ms(shared.w, 1);
 }
 
+static void never_comes(const weft_values *item, void *arg)
+{
+    MUST(false);
+}
+
 static void ask_for_it(weft_agent *agent)
 {
     weft_error *error = NULL;
@@ -141,6 +152,11 @@ static void ask_for_it(weft_agent *agent)
         world_sleep_ms(shared.w, 1);
     MUST(weft_rpc_sync(agent, weft_to_rank(2), "show", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL));
     must_not_be_found(error, WEFT_ERR_UNKNOWN, "result 0 is a reference to a value that was not made");
+    weft_rpc_options takes_items = {.error = &error, .on_item = never_comes};
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "show item", WEFT_NO_VALUES, &takes_items, NULL), WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_NOT_FOUND);
+    MUST(strstr(weft_error_message(error), "value 0 is a reference to a value that was not made"));
+    weft_error_unref(error);
     atomic_store(&shared.shown, 2);
 }
 

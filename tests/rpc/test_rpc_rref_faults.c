@@ -38,13 +38,29 @@ static void arrive(weft_agent *agent, uint8_t type, inside_name name, uint64_t f
     inside_arrive(agent, 1, type, room, writer.size);
 }
 
+/* A call that asks for a value that is gone is told so. */
+static void ask_in_vain(weft_agent *agent, const char *function, inside_name name)
+{
+    uint8_t room[64];
+    wfi_writer writer;
+    weft_error *error = NULL;
+    wfi_writer_init(&writer, room, sizeof room);
+    inside_write_name(&writer, &name);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_bytes(room, writer.size)),
+                          &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_NOT_FOUND);
+    MUST(strstr(weft_error_message(error), "rank 0 does not have the value of this reference, or has freed it"));
+    weft_error_unref(error);
+}
+
 static void twice_and_late(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
     if (weft_agent_rank(agent) != 0)
         return;
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
-    inside_name name = inside_name_of(rref);
+    inside_name name = inside_name_of(rref), old = name;
     for (int i = 0; i < 3; i++)
         arrive(agent, INSIDE_FORK, name, 100, false);
     MUST(dump_number(agent, "fork_count") == 1);
@@ -66,6 +82,8 @@ static void twice_and_late(weft_agent *agent, void *arg)
     name.owner = 2;
     arrive(agent, INSIDE_FORK, name, 104, false); /* another worker's */
     MUST(dump_number(agent, "value_count") == 0 && dump_number(agent, "fork_count") == 0);
+    ask_in_vain(agent, "weft:fetch", old);
+    ask_in_vain(agent, "weft:made", old);
 }
 
 /* A fork that comes before the value's call waits for it; one of a value whose creator gave it up does not. */

@@ -171,6 +171,9 @@ void wfi_agent_leave(weft_agent *agent);
 bool wfi_agent_enter_locked(weft_agent *agent);
 void wfi_agent_leave_locked(weft_agent *agent);
 
+/* Of a rank of which this worker knows no worker: none has joined, or it ended before this worker joined. Takes the
+ * agent's name. */
+#define WFI_UNHEARD_TEXT "%s has not heard of a worker with that rank"
 /* The error text of calls that are refused in a child of fork(2). */
 #define WFI_FORKED_TEXT "this is a child of fork(), and the agent its parent's"
 /* Called when net has opened, and before it closes. Between the two, a child of fork(2) marks the agent (forks.c). */
@@ -196,8 +199,8 @@ bool wfi_agent_lists(const weft_agent *agent, int rank);
 /* The rank of the living worker with that name; -1: none. Workers that are leaving are found only if leaving_too is
  * set; they keep their names until they are gone. Not locked. */
 int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too);
-/* The status of another rank: WEFT_OK while it is alive, otherwise WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. If no
- * worker ever had the rank: WEFT_ERR_PEER_DEAD. [agent lock] */
+/* The status of another rank: WEFT_OK while it is alive, otherwise WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. If
+ * this worker has not heard of a worker with that rank: WEFT_ERR_PEER_DEAD. [agent lock] */
 weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
 /* Writes a log line of this agent (may be NULL) about the call with this id (0: none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)

@@ -80,7 +80,10 @@ weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane,
     if (peer)
         wfi_peer_fabric_text(peer, (wfi_lane_kind)lane, out, room);
     wfi_net_unlock(agent->net);
-    return peer ? WEFT_OK : WEFT_ERR_NOT_FOUND;
+    if (!peer)
+        return wfi_refuse(WEFT_ERR_NOT_FOUND, "weft_agent_fabric: rank %d: " WFI_UNHEARD_TEXT, rank,
+                          agent->options.name);
+    return WEFT_OK;
 }
 
 int weft_agent_store_port(const weft_agent *agent)

@@ -203,9 +203,10 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     }
     wfi_net_unlock(agent->net);
     const char *function = by > 0 ? "weft_agent_watch" : "weft_agent_unwatch";
+    if (st == WEFT_ERR_NOT_FOUND && rank == wfi_agent_rank(agent))
+        return wfi_refuse(st, "%s: rank %d is this worker itself", function, rank);
     if (st == WEFT_ERR_NOT_FOUND)
-        return wfi_refuse(st, "%s: rank %d is %s", function, rank,
-                          rank == wfi_agent_rank(agent) ? "this worker itself" : "no worker that ever joined the job");
+        return wfi_refuse(st, "%s: rank %d: " WFI_UNHEARD_TEXT, function, rank, agent->options.name);
     return st == WEFT_ERR_STATE && by < 0 ? wfi_refuse(st, "%s: rank %d is not watched", function, rank) : st;
 }
 

@@ -50,8 +50,11 @@ static weft_status await_value(weft_call *call, weft_done_fn then)
     wfi_owned *owned = wfi_owned_find(agent, &name);
     weft_future *value = owned ? weft_future_ref(owned->value) : NULL;
     wfi_net_unlock(agent->net);
-    if (!value)
+    if (!value) {
+        weft_call_fail(call, WEFT_ERR_NOT_FOUND, "rank %d does not have the value of this reference, or has freed it",
+                       wfi_agent_rank(agent));
         return WEFT_ERR_NOT_FOUND;
+    }
     weft_call_defer(call);
     if (weft_future_add_done_callback(value, then, call, NULL)) {
         weft_call_fail(call, WEFT_ERR_MEMORY, "no memory to wait for the value");

@@ -119,7 +119,7 @@ void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
 weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why)
 {
     wfi_finding found = {.worker = -1};
-    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE)
+    if (why != WEFT_ERR_MEMORY)
         wfi_find_in_values(agent, values, "value", &found);
     wfi_error_detail detail = {.code = why, .worker = found.worker};
     return wfi_error_create(&detail, "%s", found.text[0] ? found.text : weft_status_text(why));
@@ -128,7 +128,7 @@ weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_s
 void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room)
 {
     wfi_finding found = {.worker = -1};
-    if (why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE || why == WEFT_ERR_NOT_FOUND)
+    if (why != WEFT_ERR_MEMORY)
         wfi_find_in_values(agent, results, "result", &found);
     snprintf(text, room, "%s", found.text);
 }

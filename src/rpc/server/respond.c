@@ -334,9 +334,9 @@ static void wire_respond(weft_call *call)
     leftovers left = {.results = NULL};
     wfi_prepared prepared; /* set if `registers` */
     if (!call->error) {
-        char problem[320] = "the results cannot be sent";
+        char problem[320] = "";
         weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof problem});
-        if (st == WEFT_ERR_TOO_LARGE || st == WEFT_ERR_INVALID || st == WEFT_ERR_NOT_FOUND)
+        if (st && !problem[0])
             wfi_results_fault(call->agent, weft_values_args(call->results), st, problem, sizeof problem);
         if (st)
             call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
