@@ -46,8 +46,8 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
     wfi_early *early = st ? NULL : wfi_early_make(from, data);
     if (st)
         wfi_group_break_for(group, st, wfi_agent_rank(agent),
-                            "rank %d: %zu bytes are held, and %zu more came early: raise memory_budget_bytes (%zu), or "
-                            "let members call in step",
+                            "rank %d: %zu bytes are held, and %zu more came early: raise memory_budget_bytes "
+                            "(WEFT_MEMORY_BUDGET) above %zu, or let members call in step",
                             wfi_agent_rank(agent), agent->held_bytes, bytes, agent->options.values.memory_budget_bytes);
     else if (!early)
         wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent),

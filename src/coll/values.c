@@ -196,7 +196,7 @@ static weft_status count_blocks(const wfi_operation *operation, gathering *all)
     if (budget && (held > budget || bytes > budget - held)) {
         wfi_group_break_for(group, WEFT_ERR_BUSY, me,
                             "rank %d: the values of all have %zu bytes, and %zu are held: raise memory_budget_bytes "
-                            "(%zu), or give less",
+                            "(WEFT_MEMORY_BUDGET) above %zu, or give less",
                             me, bytes, held, budget);
         return WEFT_ERR_BUSY;
     }

@@ -451,7 +451,7 @@ static void late_and_small(weft_agent *agent, void *arg)
         for (int i = 0; i < 60 && !st; i++)
             st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
         MUST_BE(st, WEFT_ERR_BUSY);
-        must_say(all, 1, "before it made the group");
+        must_say(all, 1, "before it made the group: memory_budget_bytes (WEFT_MEMORY_BUDGET) is 65536");
         weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -484,7 +484,9 @@ static void early_flood(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (weft_agent_rank(agent) < 2) {
         MUST_BE(weft_group_recv(all, x, weft_agent_rank(agent) ^ 1, 20000), WEFT_ERR_BUSY);
-        must_say(all, 1, "more came early: raise memory_budget_bytes (65536), or let members call in step");
+        must_say(all, 1,
+                 "more came early: raise memory_budget_bytes (WEFT_MEMORY_BUDGET) above 65536, or let members "
+                 "call in step");
     }
     weft_tensor_unref(x);
     weft_group_close(all);
@@ -499,7 +501,8 @@ static void values_over_budget(weft_agent *agent, void *arg)
     weft_values *got = NULL;
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(x)), 20000, &got), WEFT_ERR_BUSY);
     const char *message = weft_error_message(weft_group_error(all));
-    MUST(strstr(message, ": the values of all have 9") && strstr(message, "raise memory_budget_bytes (65536)"));
+    MUST(strstr(message, ": the values of all have 9") &&
+         strstr(message, "raise memory_budget_bytes (WEFT_MEMORY_BUDGET) above 65536"));
     MUST(!got);
     MUST_OK(weft_group_allgather_values(few, WEFT_VALUES(weft_of_tensor(y)), 20000, &got));
     weft_values_unref(got);

@@ -768,6 +768,7 @@ static int flood(weft_agent *agent, world *w, weft_future **calls)
         if (st == WEFT_ERR_REMOTE)
             st = weft_error_remote_code(weft_future_error(calls[i]));
         MUST(weft_future_done(calls[i]) ? st == WEFT_ERR_BUSY : !st);
+        MUST(!st || strstr(weft_error_message(weft_future_error(calls[i])), "(WEFT_MEMORY_BUDGET sets it)"));
         running += !weft_future_done(calls[i]);
     }
     return running;

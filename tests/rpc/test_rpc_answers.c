@@ -131,7 +131,7 @@ static void call_until_there_is_room(weft_agent *agent)
 static void flood(weft_agent *agent, void *arg)
 {
     weft_future *futures[FLOOD];
-    int refused = 0;
+    int refused = 0, in_ranges = 0;
     if (weft_agent_rank(agent) == CALLER) {
         for (int i = 0; i < FLOOD; i++)
             futures[i] = call(agent, "add", i);
@@ -140,12 +140,16 @@ static void flood(weft_agent *agent, void *arg)
                 must_be_next(futures[i], i);
                 continue;
             }
-            MUST_BE(weft_error_code(weft_future_error(futures[i])), WEFT_ERR_BUSY);
-            MUST_OK(weft_error_remote_code(weft_future_error(futures[i])));
+            const weft_error *error = weft_future_error(futures[i]);
+            MUST_BE(weft_error_code(error), WEFT_ERR_BUSY);
+            MUST_OK(weft_error_remote_code(error));
+            MUST(strstr(weft_error_message(error), "WEFT_MEMORY_BUDGET"));
+            in_ranges += strstr(weft_error_message(error), "that worker is over its memory budget") != NULL;
             weft_future_unref(futures[i]);
             refused++;
         }
         MUST(refused > 0 && refused < FLOOD && atomic_load(&runs) == FLOOD - refused);
+        MUST(in_ranges > 0);
         call_until_there_is_room(agent);
     }
     meet();
