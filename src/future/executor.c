@@ -368,7 +368,7 @@ bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *pa
     wfi_list_init(&visit->link);
     wfi_mutex_lock(&executor->lock);
     bool open = !atomic_load(&executor->ending);
-    if (open && executor->options.fibers == NULL)
+    if (open)
         wfi_list_push_back(&executor->visits, &visit->link);
     wfi_mutex_unlock(&executor->lock);
     return open;
