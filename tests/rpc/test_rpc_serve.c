@@ -48,6 +48,14 @@ static weft_status run_hop(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_kill_others(weft_call *call, void *user)
+{
+    for (int rank = 0; rank < weft_agent_world_size(weft_call_agent(call)); rank++)
+        if (rank != weft_agent_rank(weft_call_agent(call)))
+            weft_sim_kill(scene->sim, rank);
+    return WEFT_OK;
+}
+
 static weft_status run_serves(weft_call *call, void *user)
 {
     MUST_BE(weft_agent_serve(weft_call_agent(call), WEFT_FOREVER), WEFT_ERR_DEADLOCK);
@@ -68,6 +76,7 @@ static const weft_function functions[] = {
     {.name = "one each", COUNTS, .batch = {.size = 4, .wait_us = WEFT_FOREVER, .one_per_caller = true}},
     {.name = "hop", .takes = {WEFT_TYPE_I64}, .run = run_hop},
     {.name = "serves", .run = run_serves},
+    {.name = "kill others", .run = run_kill_others},
 };
 /* For smaller jobs: without "pair". */
 #define SMALL .functions = functions + 1, .function_count = sizeof functions / sizeof *functions - 1, .begin = begin
@@ -175,6 +184,44 @@ static void again_and_again(weft_agent *agent, void *arg)
 
 WORLD_TEST(again_and_again, 40, 2, SCENE, .size = 3)
 
+/* The others leave without closing, one by one: the server is free when the last one has gone. */
+static void others_stop(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    if (rank) {
+        while (atomic_load(&flag) < rank)
+            world_sleep_ms(scene, 1);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "hop", WEFT_VALUES(weft_of_i64(0)), NULL, NULL));
+        return;
+    }
+    MUST_BE(weft_agent_serve(agent, 5), WEFT_ERR_TIMEOUT);
+    atomic_store(&flag, 1);
+    while (weft_agent_alive(agent, 1))
+        world_sleep_ms(scene, 1);
+    MUST_BE(weft_agent_serve(agent, 5), WEFT_ERR_TIMEOUT); /* rank 2 is there */
+    atomic_store(&flag, 2);
+    MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+    MUST(!weft_agent_alive(agent, 2) && atomic_load(&hops) == 2);
+}
+
+WORLD_TEST(others_stop, 10, 2, SMALL, .size = 3, .stop = true)
+
+/* A call that the server serves is the last thing that the others do. */
+static void others_are_killed(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
+        MUST(!weft_agent_alive(agent, 1) && !weft_agent_alive(agent, 2));
+        return;
+    }
+    if (weft_agent_rank(agent) == 1)
+        (void)!weft_rpc_sync(agent, weft_to_rank(0), "kill others", WEFT_NO_VALUES, NULL, NULL);
+    for (;;)
+        world_sleep_ms(scene, 1000);
+}
+
+WORLD_TEST(others_are_killed, 10, 0, SMALL, .size = 3)
+
 static void alone(weft_agent *agent, void *arg)
 {
     MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
@@ -246,6 +293,37 @@ static void elastic(stage *s, int actor)
 }
 
 STAGE_TEST(elastic, 3, 10, 2)
+
+static weft_status run_wake(weft_call *call, void *user)
+{
+    weft_agent_wake(weft_call_agent(call));
+    return WEFT_OK;
+}
+
+/* Each of two servers ends when it is woken, while the other one serves. */
+static void elastic_wake(stage *s, int actor)
+{
+    static const weft_function wake = {.name = "wake", .run = run_wake};
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    MUST_OK(weft_agent_register(agent, &wake));
+    atomic_fetch_add(&s->flags[0], 1);
+    stage_await_flag(s, 0, 2);
+    stage_await_workers(s, agent, 2);
+    if (actor == 0) {
+        stage_sleep_ms(s, 20); /* so that it serves by then, mostly */
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "wake", WEFT_NO_VALUES, NULL, NULL));
+        atomic_store(&s->flags[1], 1);
+    }
+    MUST_BE(weft_agent_serve(agent, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+    MUST(weft_agent_clear_wake(agent));
+    if (actor == 1) {
+        stage_await_flag(s, 1, 1); /* a wake also cancels the call of actor 0 */
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "wake", WEFT_NO_VALUES, NULL, NULL));
+    }
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(elastic_wake, 2, 10, 2)
 
 /* ---- Threads that end one agent -------------------------------------------------------------------------------------- */
 
@@ -408,5 +486,6 @@ static void test_closed_while_calling(void **state)
 }
 
 UNIT_MAIN(test_pairs, test_pairs_while_closing, test_one_ends_early, test_nobody_can_add, test_two_servers,
-          test_again_and_again, test_alone, test_without_threads, test_misuse, test_elastic, test_watchdog,
-          test_stopped_server, test_closed_server, test_closed_while_calling)
+          test_again_and_again, test_others_stop, test_others_are_killed, test_alone, test_without_threads, test_misuse,
+          test_elastic, test_elastic_wake, test_watchdog, test_stopped_server, test_closed_server,
+          test_closed_while_calling)
