@@ -5,7 +5,7 @@
 set -uo pipefail
 program=$1 stray=$2 case=$3
 source "$(dirname "$0")/common.sh"
-export WEFT_DEATH_MS=20000 # a machine that has other work makes nobody dead
+export WEFT_DEATH_MS=600000 # silence makes nobody dead, as the machine may be busy. The end of a process is noticed at once
 
 rewards() { grep '^Episode ' "$1"; } # rewards FILE
 train() { # train FILE PROGRAM OPTIONS... - to its end; FILE gets what it prints
@@ -78,7 +78,7 @@ strays() { # strays WORDS HOW PROGRAM OPTIONS... - rank 2 of three goes wrong th
   join 0 3 "$port" "$@"
   join 1 3 "$port" "$@"
   join 2 3 "$port" "$stray" "$how"
-  ends_within 20000 1 "${pids[@]}"
+  ends_within 300000 1 "${pids[@]}"
   says "observer 2 fails: .*$words" || fail "$how: expected '$words' of the agent: $(cat "$log"*)"
 }
 case_stray() { # an observer that lives, and fails
@@ -112,15 +112,15 @@ start() { # start PROGRAM OPTIONS... - a job in the background, in its third epi
 goes_on() { # more episodes are shown than before
   local lines
   lines=$(grep -c '^Episode' "$log")
-  within 20 eval '[ "$(grep -c ^Episode "$log")" -gt '"$((lines + 1))"' ]' || fail "expected episodes to go on"
+  within 300 eval '[ "$(grep -c ^Episode "$log")" -gt '"$((lines + 1))"' ]' || fail "expected episodes to go on"
 }
 killed() {
   start "$@"
   kill -KILL "${observers[1]}"
-  within 20 says 'observer 2 is dead' && within 20 says 'going on with 2' || fail "expected news of the death"
+  within 300 says 'observer 2 is dead' && within 300 says 'going on with 2' || fail "expected news of the death"
   goes_on
   kill -KILL "${observers[0]}" "${observers[2]}"
-  ends_within 20000 1 "$job"
+  ends_within 300000 1 "$job"
   says 'no observer is left' || fail "expected an end"
 }
 case_killed() {
@@ -130,22 +130,22 @@ case_killed() {
 case_stopped() {
   WEFT_DEATH_MS=3000 start "$program"
   kill -STOP "${observers[1]}"
-  within 20 says 'observer 2 is dead' && within 20 says 'going on with 2' || fail "expected news of the death"
+  within 300 says 'observer 2 is dead' && within 300 says 'going on with 2' || fail "expected news of the death"
   goes_on
   kill -CONT "${observers[1]}"
-  within 20 says 'observer 2: declared dead, and out of the job' || fail "expected it to be told"
-  within 20 ended "${observers[1]}" || fail "expected it to end"
+  within 300 says 'observer 2: declared dead, and out of the job' || fail "expected it to be told"
+  within 300 ended "${observers[1]}" || fail "expected it to end"
   goes_on
 }
 case_agent_killed() {
   start "$program"
   kill -KILL "$job"
-  ends_within 20000 137 "$job" "${observers[@]}"
+  ends_within 300000 137 "$job" "${observers[@]}"
 }
 interrupted() {
   start "$@"
   kill -TERM "$job"
-  ends_within 20000 130 "$job" "${observers[@]}"
+  ends_within 300000 130 "$job" "${observers[@]}"
   says 'agent: interrupted' || fail "expected it to say so"
 }
 case_interrupted() { # the agent, which has no thread but this one, waits for observers that end: whatever comes of that has to wake it

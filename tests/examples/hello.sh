@@ -8,11 +8,11 @@ answer='the sum of 1000000 numbers is 499999500000'
 
 case "$case" in
 alone)
-  env -u RANK timeout 60 "$program" >"$log" 2>&1 || fail "exit code $?"
+  env -u RANK timeout 300 "$program" >"$log" 2>&1 || fail "exit code $?"
   [ "$(cat "$log")" = "rank 1: $answer" ] || fail "it prints something else"
   ;;
 launched)
-  by_hand 4 timeout 60 "$program"
+  by_hand 4 timeout 300 "$program"
   all_end_well
   for rank in 1 2 3; do
     grep -q "^rank $rank: $answer\$" "$log$rank" || fail "rank $rank prints something else"
@@ -24,7 +24,7 @@ slurm_port) # two nodes, says Slurm: MASTER_PORT alone is enough, because Slurm 
   for rank in 0 1; do
     env -u RANK -u WORLD_SIZE -u MASTER_ADDR SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 \
       SLURM_STEP_NUM_NODES=2 SLURM_NODEID=$rank SLURM_STEP_NODELIST=localhost,weft-no-such-node MASTER_PORT="$port" WEFT_INSECURE=1 \
-      WEFT_LOG=info timeout 60 "$program" >"$log${rank#0}" 2>&1 &
+      WEFT_LOG=info timeout 300 "$program" >"$log${rank#0}" 2>&1 &
     pids+=($!)
   done
   all_end_well
@@ -33,7 +33,7 @@ slurm_port) # two nodes, says Slurm: MASTER_PORT alone is enough, because Slurm 
   ;;
 mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
   command -v mpirun >/dev/null && grep -q "^PMIX_FOUND:INTERNAL=1" "$3" && grep -q "^WEFT_PMIX:BOOL=ON" "$3" || exit 77
-  run=(env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT timeout 60 mpirun --oversubscribe)
+  run=(env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT timeout 300 mpirun --oversubscribe)
   [ "$(id -u)" != 0 ] || run+=(--allow-run-as-root)
   "${run[@]}" -n 3 "$program" >"$log" 2>&1 || fail "exit code $?"
   for rank in 1 2; do
@@ -43,17 +43,17 @@ mpirun) # without a setting: PMIx tells where rank 0 is, and exit codes arrive
   grep -q "nonsense" "$log" || fail "the reason is not there"
   ;;
 refused) # an option that no worker can use: a line of each, and none about exit codes
-  env -u RANK WEFT_FABRIC=nonsense timeout 60 "$program" >"$log" 2>&1 && fail "it exits with 0"
+  env -u RANK WEFT_FABRIC=nonsense timeout 300 "$program" >"$log" 2>&1 && fail "it exits with 0"
   [ "$(grep -c 'error weft_agent_open: fabric (WEFT_FABRIC) is "nonsense"' "$log")" = 2 ] && [ "$(wc -l <"$log")" = 2 ] ||
     fail "expected one line of each worker"
   ;;
 no_loopback)
   unshare -n true 2>/dev/null || exit 77
   for fabric in auto tcp; do
-    env -u RANK WEFT_FABRIC=$fabric timeout 60 unshare -n "$program" >"$log" 2>&1 && fail "$fabric: it exits with 0"
+    env -u RANK WEFT_FABRIC=$fabric timeout 300 unshare -n "$program" >"$log" 2>&1 && fail "$fabric: it exits with 0"
     says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "$fabric: the reason is not there"
   done
-  env -u MASTER_ADDR RANK=1 WORLD_SIZE=2 MASTER_PORT=1 WEFT_FABRIC=host timeout 60 unshare -n "$program" >"$log" 2>&1 &
+  env -u MASTER_ADDR RANK=1 WORLD_SIZE=2 MASTER_PORT=1 WEFT_FABRIC=host timeout 300 unshare -n "$program" >"$log" 2>&1 &
   pids+=($!)
   within 300 says 'the loopback interface is down: bring it up (ip link set lo up)' || fail "host: the reason is not there"
   ;;

@@ -7,7 +7,7 @@ set -uo pipefail
 program=$1 case=$2 stray=$3
 source "$(dirname "$0")/common.sh"
 
-export WEFT_DEATH_MS=20000 # a machine that has other work makes nobody dead; one that was killed is noticed all the same
+export WEFT_DEATH_MS=600000 # silence makes nobody dead, as the machine may be busy. The end of a process is noticed at once
 small=(--trainers 2 --digits 640 --held-out 200)
 
 start() { # start OPTIONS... - a job in the background, until its first update was shown; sets job and trainers
@@ -134,34 +134,34 @@ case_bad_gradients() { # rank 2 sends what does not fit; the server and rank 1 g
 case_trainer_killed() {
   start --trainers 3
   kill -KILL "${trainers[1]}"
-  within 20 says 'trainer 2 is dead.*going on with 2' || fail "expected news of the death"
+  within 300 says 'trainer 2 is dead.*going on with 2' || fail "expected news of the death"
   trains_on
   kill -KILL "${trainers[0]}"
-  within 20 says 'trainer 1 is dead.*going on with 1' || fail "expected news of the death"
+  within 300 says 'trainer 1 is dead.*going on with 1' || fail "expected news of the death"
   trains_on
   kill -KILL "${trainers[2]}"
-  ends_within 20000 1 "$job"
+  ends_within 300000 1 "$job"
   says 'no trainer is left' || fail "expected an end"
 }
 case_trainer_stopped() {
   WEFT_DEATH_MS=3000 start --trainers 3
   kill -STOP "${trainers[1]}"
-  within 20 says 'trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
+  within 300 says 'trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
   trains_on
   kill -CONT "${trainers[1]}"
-  within 20 says 'trainer 2: declared dead, and out of the job' || fail "expected it to be told"
-  within 20 ended "${trainers[1]}" || fail "expected it to end"
+  within 300 says 'trainer 2: declared dead, and out of the job' || fail "expected it to be told"
+  within 300 ended "${trainers[1]}" || fail "expected it to end"
   trains_on
 }
 case_server_killed() {
   start --trainers 2 # spawned
   kill -KILL "$job"
-  ends_within 20000 137 "$job" "${trainers[@]}"
+  ends_within 300000 137 "$job" "${trainers[@]}"
   pids=()
   by_hand 3 "$program" --digits 640 --iterations 100000
   within 300 says 'update [1-9]' || fail "expected training to begin"
   kill -KILL "${pids[0]}"
-  ends_within 20000 1 "${pids[1]}" "${pids[2]}"
+  ends_within 300000 1 "${pids[1]}" "${pids[2]}"
   grep -q 'rank 0 is gone' "${log}1" || fail "expected trainer 1 to say so: $(cat "${log}1")"
   grep -q 'rank 0 is gone' "${log}2" || fail "expected trainer 2 to say so: $(cat "${log}2")"
 }
@@ -221,7 +221,7 @@ case_rpc_trains() {
 case_interrupted() {
   start --trainers 2
   kill -TERM "$job"
-  ends_within 20000 130 "$job" "${trainers[@]}"
+  ends_within 300000 130 "$job" "${trainers[@]}"
   says 'server: interrupted' || fail "expected it to say so"
 }
 
