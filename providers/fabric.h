@@ -221,8 +221,8 @@ typedef struct wfi_fabric_ops {
     void (*reject)(wfi_fabric *fabric, wfi_connect_request *request); /* refuses the request, and consumes it */
     /* See OPERATIONS above. Frees the lane; its ops may still be reported later. */
     void (*lane_close)(wfi_lane *lane);
-    /* Whether only the two ends of this connected lane, and processes that may change their memory, can write to it. Both
-     * ends get the same answer. NULL: never. */
+    /* Whether only the two ends of this connected lane, and processes that may change their memory, can write to it.
+     * Both ends get the same answer. NULL: never. */
     bool (*is_private)(const wfi_lane *lane);
 
     /*

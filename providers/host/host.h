@@ -230,7 +230,7 @@ struct wfi_lane {
     wfi_host_producer out;
     wfi_host_consumer in;
     wfi_host_peer peer;
-    int refusal; /* why reads do not work on it, in either direction: an errno value; 0: they work; EAGAIN: not known yet */
+    int refusal; /* why reads do not work on it, in either direction: an errno value; 0: they work; EAGAIN: not known */
     wfi_list receives, sends, reads;
     unsigned receive_count, send_count, read_count;
     bool has_unread;    /* a message waits in the ring until a receive is posted */

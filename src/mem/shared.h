@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* A sealed memfd of `size` bytes, and its mapping, which munmap(2) ends and a child of fork(2) does not get. Returns 0 or an errno value (EFBIG:
- * the process's limit of file sizes; no signal is raised). */
+/* A sealed memfd of `size` bytes, and its mapping: munmap(2) ends it, a child of fork(2) does not get it. Returns 0 or
+ * an errno value (EFBIG: the limit of file sizes; no signal is raised). */
 int wfi_shared_make(const char *name, size_t size, int *fd, void **out);
 /*
  * Maps a memfd of another process after its size and seals were checked. Returns 0 or an errno value (EPROTO: it is

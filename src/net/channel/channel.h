@@ -166,8 +166,8 @@ static inline void *wfi_conn_own(const wfi_conn *conn) /* the data of the channe
     return (void *)(conn + 1);
 }
 
-/* Whether frames on this connection have no MAC, because only the peer can write to it. Call it only once the connection
- * is up or a frame has arrived. */
+/* Whether frames on this connection have no MAC, because only the peer can write to it. Call it only once the
+ * connection is up or a frame has arrived. */
 bool wfi_conn_is_private(const wfi_conn *conn);
 
 static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)

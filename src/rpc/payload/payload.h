@@ -80,11 +80,11 @@ bool wfi_payload_needs_check(wfi_net *net, int rank);
 weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int rank);
 /*
  * Exposes the memory that the peer is to read. If the metadata fit the message, appends their size to `header`, and
- * wfi_outbound_fill adds the bytes. Otherwise appends the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
- * follow the metadata, and are not exposed; `header` is in outbound->frame then. If the peer does not take long
- * messages yet, wfi_outbound_publish asks it to, and exposes the tensors this time. On failure nothing is exposed. If
- * memory must be registered (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered
- * it. [agent lock]
+ * wfi_outbound_fill adds the bytes. Otherwise appends the address to pull them from. If the tensors fit a long
+ * message, and the peer takes such messages, they follow the metadata, and are not exposed; `header` is in
+ * outbound->frame then. If the peer does not take long messages yet, wfi_outbound_publish asks it to, and exposes
+ * the tensors this time. On failure nothing is exposed. If memory must be registered (wfi_net_registers), the caller
+ * must have prepared it (wfi_outbound_prepare) and registered it. [agent lock]
  */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Sets the contents of a message to the header and what follows it, after wfi_outbound_publish. */
