@@ -341,6 +341,8 @@ static void registering(weft_agent *agent, void *arg)
         {{.run_batch = run_slow, .batch = {.wait_us = WEFT_FOREVER, .one_per_caller = true, .queue = 63}},
          "batch.queue is 63, below 64"},
         {{.run_batch = run_slow, .batch = {.caller_count = 1}}, "1 callers at NULL"},
+        {{.run_batch = run_slow, .batch = {.callers = (const int[]){1}, .caller_count = SIZE_MAX}},
+         "18446744073709551615 callers: the world size is 7"},
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){7}, .caller_count = 1}},
          "caller 0 has rank 7: 0 to 6, as the world size is 7"},
         {{.run_batch = run_slow, .batch = {.callers = (const int[]){1, -1}, .caller_count = 2}},

@@ -29,6 +29,8 @@ static weft_status check_callers(const weft_agent *agent, const int *ranks, size
     int world_size = agent->options.values.world_size; /* of an elastic job: the number of ranks */
     if (count && !ranks)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%zu callers at NULL", count);
+    if (count > (size_t)world_size)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%zu callers: the world size is %d", count, world_size);
     for (size_t i = 0; i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= world_size)
             return wfi_error_fail(error, WEFT_ERR_INVALID, "caller %zu has rank %d: 0 to %d, as the world size is %d",
