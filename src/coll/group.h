@@ -475,6 +475,11 @@ bool wfi_share_waits(const wfi_operation *operation, size_t member);
 /* The advice for a group that some members have given up. */
 #define WFI_GROUP_AGAIN ": close the group and open it again, on all members"
 
+/* What a member that makes a group late says, and what others say of it: behind "rank N ". */
+#define WFI_GROUP_NO_MEMORY                                                                                            \
+    "had no memory for what came before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too "   \
+    "small"
+
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
 void wfi_missing_watch(weft_group *group);   /* an operation has begun: checks its progress from time to time */

@@ -292,8 +292,7 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     if (is_bare) {
         weft_error_unref(error);
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
-                                  code == WEFT_ERR_CANCELLED ? "has closed it"
-                                                             : "had no memory for what came before it made the group");
+                                  code == WEFT_ERR_CANCELLED ? "has closed it" : WFI_GROUP_NO_MEMORY);
     } else {
         error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
     }

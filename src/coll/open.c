@@ -169,10 +169,8 @@ static void hear_early(weft_group *group)
     group->opening = false;
     weft_status refused = wfi_record_refused(group->agent, &group->key);
     if (refused)
-        wfi_group_break_for(group, refused, wfi_agent_rank(group->agent),
-                            "rank %d had no memory for what came before it made the group: memory_budget_bytes "
-                            "(WEFT_MEMORY_BUDGET) is %zu",
-                            wfi_agent_rank(group->agent), group->agent->options.values.memory_budget_bytes);
+        wfi_group_break_for(group, refused, wfi_agent_rank(group->agent), "rank %d " WFI_GROUP_NO_MEMORY,
+                            wfi_agent_rank(group->agent));
 }
 
 /* [agent lock] */

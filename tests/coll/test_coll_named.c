@@ -451,7 +451,7 @@ static void late_and_small(weft_agent *agent, void *arg)
         for (int i = 0; i < 60 && !st; i++)
             st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
         MUST_BE(st, WEFT_ERR_BUSY);
-        must_say(all, 1, "before it made the group: memory_budget_bytes (WEFT_MEMORY_BUDGET) is 65536");
+        must_say(all, 1, "before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too small");
         weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
