@@ -475,7 +475,7 @@ bool wfi_share_waits(const wfi_operation *operation, size_t member);
 /* The advice for a group that some members have given up. */
 #define WFI_GROUP_AGAIN ": close the group and open it again, on all members"
 
-/* What a member that makes a group late says, and what others say of it: behind "rank N ". */
+/* Follows "rank N ": a member that makes a group late was refused what came before. It says so, and others do. */
 #define WFI_GROUP_NO_MEMORY                                                                                            \
     "had no memory for what came before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too "   \
     "small"
