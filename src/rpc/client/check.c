@@ -103,14 +103,13 @@ static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
 static void look_at_end(weft_agent *agent, weft_status why, int rank, wfi_finding *out)
 {
     char text[384] = "";
-    bool has_ended = false;
     wfi_net_lock(agent->net);
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
     bool lacks_bulk = peer && why == WEFT_ERR_UNREACHABLE && !wfi_peer_status(peer) && wfi_peer_has_fabric(peer) &&
                       !wfi_peer_has_bulk(peer);
     if (peer && (wfi_peer_status(peer) == why || lacks_bulk))
         wfi_peer_bulk_trouble(peer, text, sizeof text);
-    has_ended = peer && wfi_peer_status(peer);
+    bool has_ended = peer && wfi_peer_status(peer);
     wfi_net_unlock(agent->net);
     if (text[0])
         wfi_find(out, "%s%s%s", has_ended ? "" : weft_status_text(why), has_ended ? "" : ": ", text);

@@ -486,8 +486,8 @@ static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spe
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
 {
-    size_t name_size = strlen(spec->function),
-           land_count = spec->options->land.count; /* wfi_spec_check: not too long */
+    size_t name_size = strlen(spec->function); /* wfi_spec_check has limited it */
+    size_t land_count = spec->options->land.count;
     if (land_count > WEFT_MAX_CALL_TENSORS)
         return WEFT_ERR_TOO_LARGE;
     size_t land_bytes = land_count * sizeof(weft_tensor *);
