@@ -27,7 +27,7 @@ set(static libfabric-dev libhwloc-dev libsodium-dev) # what programs need that l
 if(WEFT_RPC_ONLY)
   string(APPEND version "+rpc")
 else()
-  list(APPEND static libdnnl-dev libopenblas-dev libcjson-dev)
+  list(APPEND static libdnnl-dev libcjson-dev)
 endif()
 
 # Debian's tools refuse a package without a maintainer: the person who builds it.
@@ -90,10 +90,12 @@ set(has "This package has libweft: calls, tensors, process groups, autograd, mod
   "optimizers and parameter servers.")
 if(WEFT_RPC_ONLY)
   set(has "This package has a smaller libweft: calls, tensors and process groups.")
+else()
+  set(loaded libopenblas0) # loaded at run time, by the first matrix product
 endif()
 set(library "libweft${weft_soversion} (= ${version})")
 weft_package(libweft${weft_soversion} libs "remote calls that carry tensors, on libfabric" ${about}
-  ${has} LIBRARY libweft SHLIBS
+  ${has} LIBRARY libweft SHLIBS DEPENDS ${loaded}
   SUGGESTS libpmix2 libcuda1) # loaded at run time: under a PMIx launcher, where there is a GPU
 weft_package(libweft-dev libdevel "remote calls and parameter servers in C (development files)" ${about}
   "This package has the headers, the files for pkg-config and CMake, the static"

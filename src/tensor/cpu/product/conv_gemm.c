@@ -81,20 +81,20 @@ static void unfold_image(weft_dtype dtype, const unfold *u, void *image, void *m
 }
 
 /* One image and group. */
-static void one_image(weft_dtype dtype, wfi_conv_pass pass, const unfold *u, char *x, char *weight, char *y,
-                      void *matrix, bool first)
+static weft_status one_image(weft_dtype dtype, wfi_conv_pass pass, const unfold *u, char *x, char *weight, char *y,
+                             void *matrix, bool first)
 {
     int64_t out = u->sizes->out;
     if (pass == WFI_CONV_BACKWARD_DATA) {
-        wfi_gemm(dtype, true, false, u->rows, u->columns, out, weight, y, 0, matrix);
-        unfold_image(dtype, u, x, matrix, true);
-        return;
+        weft_status status = wfi_gemm(dtype, true, false, u->rows, u->columns, out, weight, y, 0, matrix);
+        if (!status)
+            unfold_image(dtype, u, x, matrix, true);
+        return status;
     }
     unfold_image(dtype, u, x, matrix, false);
     if (pass == WFI_CONV_FORWARD)
-        wfi_gemm(dtype, false, false, out, u->columns, u->rows, weight, matrix, 0, y);
-    else
-        wfi_gemm(dtype, false, true, out, u->rows, u->columns, y, matrix, first ? 0 : 1, weight);
+        return wfi_gemm(dtype, false, false, out, u->columns, u->rows, weight, matrix, 0, y);
+    return wfi_gemm(dtype, false, true, out, u->rows, u->columns, y, matrix, first ? 0 : 1, weight);
 }
 
 static void bias_pass(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *s, const wfi_conv_data *data,
@@ -129,14 +129,15 @@ weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_s
         return status;
     if (pass == WFI_CONV_BACKWARD_DATA)
         memset(data->x, 0, (size_t)(sizes->batch * sizes->groups * sizes->in * plane) * element);
-    for (int64_t i = 0; i < sizes->batch * sizes->groups; i++) {
+    for (int64_t i = 0; i < sizes->batch * sizes->groups && !status; i++) {
         int64_t group = i % sizes->groups;
-        one_image(dtype, pass, &u, (char *)data->x + (size_t)(i * sizes->in * plane) * element,
-                  (char *)data->weight + (size_t)(group * sizes->out * rows) * element,
-                  (char *)data->y + (size_t)(i * sizes->out * columns) * element, wfi_storage_data(matrix),
-                  i < sizes->groups);
+        status = one_image(dtype, pass, &u, (char *)data->x + (size_t)(i * sizes->in * plane) * element,
+                           (char *)data->weight + (size_t)(group * sizes->out * rows) * element,
+                           (char *)data->y + (size_t)(i * sizes->out * columns) * element, wfi_storage_data(matrix),
+                           i < sizes->groups);
     }
-    bias_pass(dtype, pass, sizes, data, columns);
+    if (!status)
+        bias_pass(dtype, pass, sizes, data, columns);
     wfi_storage_unref(matrix);
-    return WEFT_OK;
+    return status;
 }

@@ -5,12 +5,12 @@
  * alone uses it, and is twice as fast. weft uses oneDNN on those machines (docs/decisions/047-products-by-rule.md).
  */
 #include "tensor/cpu/product/gemm_onednn.h"
+#include "tensor/cpu/product/libraries.h"
 
 #include "base/env.h"
 #include "base/error.h"
 #include "base/text/log.h"
 
-#include <cblas.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <strings.h>
@@ -26,7 +26,8 @@ static bool is_onednn;
 static bool openblas_has_avx512(void)
 {
     static const char *const cores[] = {"SkylakeX", "Cooperlake", "SapphireRapids", "Zen4", "Zen5"};
-    const char *core = openblas_get_corename();
+    const wfi_openblas *blas = wfi_openblas_find();
+    const char *core = blas ? blas->corename() : "";
     for (size_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++)
         if (strcasecmp(core, cores[i]) == 0)
             return true;

@@ -2,9 +2,9 @@
 /* libraries.c - see libraries.h. */
 #include "tensor/cpu/product/libraries.h"
 
+#include "base/text/log.h"
 #include "tensor/parallel.h"
 
-#include <cblas.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -14,13 +14,18 @@ static struct openmp {
     void (*set)(int); /* both for the calling thread alone; NULL: there is no OpenMP in this process */
 } openmp = {.once = PTHREAD_ONCE_INIT};
 
+#define OPENBLAS "libopenblas.so.0"
+
 /* OpenBLAS keeps one number for the process. The first who uses it sets ours, the last puts back the host's. */
 static struct openblas {
-    pthread_mutex_t lock;
+    pthread_once_t once;
+    bool loaded;
+    wfi_openblas functions;
+    pthread_mutex_t lock; /* guards what follows */
     int users;
     int host; /* what it was before the first */
     int ours;
-} openblas = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} openblas = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* OpenMP's threads are missing in a child of fork(), and it would wait for them for ever: it gets one thread there. */
 static bool forked; /* written in the child alone, before anything else runs there */
@@ -47,14 +52,43 @@ static void find_openmp(void)
         openmp.set = NULL;
 }
 
+static void load_openblas(void)
+{
+    wfi_openblas *f = &openblas.functions;
+    const struct {
+        const char *name;
+        void **place;
+    } wanted[] = {{"cblas_sgemm", (void **)&f->sgemm},
+                  {"cblas_dgemm", (void **)&f->dgemm},
+                  {"openblas_get_corename", (void **)&f->corename},
+                  {"openblas_get_num_threads", (void **)&f->threads},
+                  {"openblas_set_num_threads", (void **)&f->set_threads}};
+    void *library = dlopen(OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+    openblas.loaded = library != NULL;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && openblas.loaded; i++)
+        openblas.loaded = (*wanted[i].place = dlsym(library, wanted[i].name)) != NULL;
+    if (!openblas.loaded)
+        wfi_log(WEFT_LOG_ERROR, "matrix products: OpenBLAS cannot be loaded: %s: install it (Debian: libopenblas0)",
+                dlerror());
+}
+
+const wfi_openblas *wfi_openblas_find(void)
+{
+    pthread_once(&openblas.once, load_openblas);
+    return openblas.loaded ? &openblas.functions : NULL;
+}
+
 static void openblas_enter(int threads)
 {
+    const wfi_openblas *blas = wfi_openblas_find();
+    if (!blas)
+        return;
     pthread_mutex_lock(&openblas.lock);
     if (openblas.users++ == 0) {
-        openblas.host = openblas_get_num_threads();
+        openblas.host = blas->threads();
         openblas.ours = threads;
         if (openblas.host != threads)
-            openblas_set_num_threads(threads);
+            blas->set_threads(threads);
     }
     pthread_mutex_unlock(&openblas.lock);
 }
@@ -62,9 +96,12 @@ static void openblas_enter(int threads)
 /* Where it is not ours any more, somebody has set it meanwhile, and knows best. */
 static void openblas_leave(void)
 {
+    const wfi_openblas *blas = wfi_openblas_find();
+    if (!blas)
+        return;
     pthread_mutex_lock(&openblas.lock);
-    if (--openblas.users == 0 && openblas.host != openblas.ours && openblas_get_num_threads() == openblas.ours)
-        openblas_set_num_threads(openblas.host);
+    if (--openblas.users == 0 && openblas.host != openblas.ours && blas->threads() == openblas.ours)
+        blas->set_threads(openblas.host);
     pthread_mutex_unlock(&openblas.lock);
 }
 

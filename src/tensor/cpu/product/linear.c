@@ -9,7 +9,6 @@
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/product/product.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <string.h>
 
@@ -23,32 +22,35 @@ static int at_least_one(int64_t size)
     return size > 0 ? (int)size : 1; /* BLAS refuses a leading dimension of 0 */
 }
 
-void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void *a,
-              const void *b, double beta, void *c)
+weft_status wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                     const void *a, const void *b, double beta, void *c)
 {
     if (m == 0 || n == 0)
-        return;
+        return WEFT_OK;
     if (k == 0) {
         if (beta == 0)
             memset(c, 0, (size_t)(m * n) * weft_dtype_size(dtype));
-        return;
+        return WEFT_OK;
     }
+    const wfi_openblas *blas = wfi_openblas_find();
+    if (!blas)
+        return WEFT_ERR_UNSUPPORTED;
     CBLAS_TRANSPOSE op_a = transpose_a ? CblasTrans : CblasNoTrans, op_b = transpose_b ? CblasTrans : CblasNoTrans;
     int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
     wfi_libraries host;
     (void)wfi_libraries_enter(&host);
     wfi_sgemm single = {transpose_a, transpose_b, m, n, k, a, b, (float)beta, c};
     if (wfi_is_f32(dtype) && !wfi_sgemm_onednn(&single))
-        cblas_sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
+        blas->sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
     else if (!wfi_is_f32(dtype))
-        cblas_dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
+        blas->dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
     wfi_libraries_leave(&host);
+    return WEFT_OK;
 }
 
 static weft_status gemm_cpu(const wfi_gemm_args *g, weft_dtype dtype)
 {
-    wfi_gemm(dtype, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
-    return WEFT_OK;
+    return wfi_gemm(dtype, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
 }
 
 static weft_status gemm_f32(const wfi_gemm_args *args)
