@@ -37,11 +37,9 @@ static wfi_host *create(const wfi_fabric_options *options)
     host->rank = options->rank;
     host->door.fd = host->bell_fd = host->door_page_fd = host->listen_fd = host->epoll_fd = host->wake_fd = -1;
     wfi_mutex_init(&host->slots_lock);
-    wfi_mutex_init(&host->ready_lock);
     wfi_mutex_init(&host->events_lock);
     wfi_mutex_init(&host->regions_lock);
     wfi_map_init(&host->sources);
-    wfi_list_init(&host->ready);
     wfi_list_init(&host->lanes);
     wfi_list_init(&host->requests);
     wfi_list_init(&host->half_open);
@@ -67,7 +65,6 @@ static void take_apart(wfi_host *host)
     wfi_host_regions_close(host);
     wfi_map_fini(&host->sources);
     wfi_mutex_fini(&host->slots_lock);
-    wfi_mutex_fini(&host->ready_lock);
     wfi_mutex_fini(&host->events_lock);
     wfi_mutex_fini(&host->regions_lock);
     free(host->slots);

@@ -20,10 +20,9 @@
  * If both ends can read each other's memory, the lane is private (wfi_fabric_ops), and net's frames on it have no MAC.
  *
  * LOCKING. The lock events_lock guards the lanes and requests, their notices and their sockets. The lock slots_lock
- * guards the table of lanes by slot. A lane's own lock guards its state, operations and rings. The lock ready_lock
- * guards the operations that poll has to report, and regions_lock the table of regions. Locks are taken in this order,
- * and slots_lock is not taken while events_lock is held. When poll visits a lane, it takes the lane's lock before it
- * releases slots_lock. So the lane is not freed.
+ * guards the table of lanes by slot. A lane's own lock guards its state, operations and rings. The lock regions_lock
+ * guards the table of regions. Locks are taken in this order, and slots_lock is not taken while events_lock is held.
+ * When poll visits a lane, it takes the lane's lock before it releases slots_lock. So the lane is not freed.
  */
 #ifndef WFI_HOST_H
 #define WFI_HOST_H
@@ -115,7 +114,10 @@ typedef struct wfi_host_part {
 
 /* The content of wfi_fabric_op.reserved, or the head of an injected message that waits for room. */
 typedef struct wfi_host_op {
-    wfi_list link; /* in a list of the lane, then in host->ready */
+    union {
+        wfi_list link;            /* in a list of the lane */
+        struct wfi_host_op *next; /* in host->ready, then in host->taken */
+    };
     uint32_t kind;
     weft_status status; /* once it is settled; before: WEFT_ERR_AGAIN if the head of a message was written */
     size_t size;        /* of all parts; once it is settled: of the received message */
@@ -255,9 +257,8 @@ struct wfi_host {
     wfi_lane **slots;       /* WFI_HOST_LANES_MAX */
     _Atomic uint32_t words; /* of door.page->ready, that have a used slot */
 
-    wfi_mutex ready_lock;
-    wfi_list ready;
-    _Atomic size_t ready_count;
+    _Atomic(wfi_host_op *) ready; /* settled operations, the newest first: any thread adds one, the poll takes all */
+    wfi_host_op *taken;           /* those that are to be reported, the oldest first; [token] */
 
     wfi_mutex events_lock;
     int listen_fd, epoll_fd, wake_fd; /* wake_fd: a notice was made by a thread that does not read events */

@@ -48,20 +48,29 @@ static void visit_ready(wfi_host *host)
     }
 }
 
+/* Moves all of host->ready to host->taken, which is empty, the oldest first. */
+static bool take_ready(wfi_host *host)
+{
+    if (!atomic_load_explicit(&host->ready, memory_order_relaxed))
+        return false;
+    for (wfi_host_op *op = atomic_exchange(&host->ready, NULL), *next; op; op = next) {
+        next = op->next;
+        op->next = host->taken;
+        host->taken = op;
+    }
+    return true;
+}
+
 size_t wfi_host_poll(wfi_fabric *base, wfi_completion *out, size_t room)
 {
     wfi_host *host = wfi_host_of(base);
     size_t count = 0;
     visit_ready(host);
-    if (!atomic_load_explicit(&host->ready_count, memory_order_relaxed))
-        return 0;
-    wfi_mutex_lock(&host->ready_lock);
-    for (wfi_list *node; count < room && (node = wfi_list_pop_front(&host->ready));) {
-        wfi_host_op *op = wfi_container_of(node, wfi_host_op, link);
+    while (count < room && (host->taken || take_ready(host))) {
+        wfi_host_op *op = host->taken;
+        host->taken = op->next;
         out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->status, .size = op->size};
     }
-    atomic_fetch_sub(&host->ready_count, count);
-    wfi_mutex_unlock(&host->ready_lock);
     return count;
 }
 
@@ -76,7 +85,7 @@ bool wfi_host_may_sleep(wfi_fabric *base)
     wfi_host_door_drain(host); /* what it announced was polled, or is seen below */
     host->generation += 2;
     atomic_store(&host->door.page->armed, host->generation | 1);
-    bool nothing = atomic_load(&host->ready_count) == 0;
+    bool nothing = !host->taken && !atomic_load(&host->ready);
     uint32_t words = atomic_load(&host->words);
     for (uint32_t i = 0; i < words && nothing; i++)
         nothing = atomic_load(&host->door.page->ready[i]) == 0;

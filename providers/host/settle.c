@@ -27,10 +27,9 @@ void wfi_host_settle(wfi_host *host, wfi_host_op *op, weft_status status, size_t
 {
     op->status = status;
     op->size = size;
-    wfi_mutex_lock(&host->ready_lock);
-    wfi_list_push_back(&host->ready, &op->link);
-    atomic_fetch_add(&host->ready_count, 1);
-    wfi_mutex_unlock(&host->ready_lock);
+    op->next = atomic_load(&host->ready);
+    while (!atomic_compare_exchange_weak(&host->ready, &op->next, op))
+        continue;
     wfi_host_door_wake(&host->door);
 }
 

@@ -40,5 +40,5 @@ uint64_t wfi_deadline_after(uint64_t now_ns, int64_t timeout_ms)
 
 uint64_t wfi_deadline(const wfi_clock *clock, int64_t timeout_ms)
 {
-    return wfi_deadline_after(wfi_now(clock), timeout_ms);
+    return timeout_ms < 0 ? WFI_NEVER : wfi_deadline_after(wfi_now(clock), timeout_ms);
 }

@@ -103,7 +103,7 @@ static inline const wfi_clock *wfi_net_clock(const wfi_net *net)
     return net->progress.clock;
 }
 
-static inline uint64_t wfi_net_now(const wfi_net *net) /* [locked] */
+static inline uint64_t wfi_net_now(wfi_net *net) /* [locked] */
 {
     return wfi_progress_now(&net->progress);
 }

@@ -14,19 +14,17 @@
 
 static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
-    uint64_t now = wfi_now(progress->clock);
+    uint64_t now = deadline_ns == WFI_NEVER ? 0 : wfi_now(progress->clock);
     wfi_spinning spinning;
-    wfi_spin_begin(&spinning, now);
+    wfi_spin_begin(&spinning);
     while (!wfi_parker_is_unparked(parker) && now < deadline_ns &&
            !atomic_load_explicit(&progress->stop, memory_order_relaxed)) {
-        uint64_t before = now;
         size_t count = wfi_progress_round(progress, WFI_WAITER, NULL);
-        now = wfi_now(progress->clock);
-        if (wfi_spin_was_busy(progress, count, now - before)) {
-            wfi_spin_came(progress, WFI_WAITER, &spinning, now);
-        } else if (!wfi_spin_goes_on(progress, WFI_WAITER, &spinning, &now)) {
+        now = progress->token.round_ns;
+        if (wfi_spin_was_busy(progress, &spinning, count))
+            wfi_spin_came(progress, WFI_WAITER, &spinning);
+        else if (!wfi_spin_goes_on(progress, WFI_WAITER, &spinning))
             return;
-        }
     }
 }
 
@@ -76,11 +74,12 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
 /* Makes progress with the token, first awake and then asleep, and gives the token up. True if a thread watches then. */
 static bool drive_with_token(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
-    uint64_t sleep_until = wfi_now(progress->clock) + SLEEP_NS;
     progress_for(progress, parker, deadline_ns);
-    uint64_t until = sleep_until < deadline_ns ? sleep_until : deadline_ns;
-    if (!wfi_parker_is_unparked(parker) && !sleep_with_token(progress, parker, until))
-        return false;
+    if (!wfi_parker_is_unparked(parker)) {
+        uint64_t until = wfi_now(progress->clock) + SLEEP_NS;
+        if (!sleep_with_token(progress, parker, until < deadline_ns ? until : deadline_ns))
+            return false;
+    }
     return wfi_token_release(progress, WFI_WAITER);
 }
 

@@ -93,11 +93,12 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
     wfi_list lists[WFI_DEFER_KINDS];
     wfi_task *mine = NULL;
     if (progress->forked) { /* in a child of fork(2) nothing is called or run: all work belongs to the parent */
+        progress->has_now = false;
         wfi_mutex_unlock(&progress->lock);
         return NULL;
     }
     wfi_progress_settle(progress);
-    progress->in_round = false;
+    progress->has_now = false;
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {
         wfi_list_init(&lists[kind]);
         wfi_list_splice(&lists[kind], &progress->deferred[kind]);

@@ -99,7 +99,11 @@ size_t wfi_progress_outstanding(wfi_progress *progress)
     return count;
 }
 
-uint64_t wfi_progress_now(const wfi_progress *progress)
+uint64_t wfi_progress_now(wfi_progress *progress)
 {
-    return progress->in_round ? progress->now_ns : wfi_now(progress->clock);
+    wfi_assert_held(&progress->lock);
+    if (!progress->has_now)
+        progress->now_ns = wfi_now(progress->clock);
+    progress->has_now = true;
+    return progress->now_ns;
 }

@@ -137,10 +137,12 @@ typedef struct wfi_spin {
 
 #define WFI_YIELDS 3 /* measured with eight callers on two cores: as good as eight, and better than one */
 
-/* One spin. */
+/* One spin. Its times are those of rounds (token.round_ns), because reading the clock costs as much as a poll. */
 typedef struct wfi_spinning {
-    uint64_t since_ns, look_ns; /* time of the last event; when to check next whether others need the core */
-    int yields;                 /* remaining yields of the core; WFI_YIELDS: it still spins */
+    uint64_t since_ns; /* of the first round without an event; 0: there was none */
+    uint64_t look_ns;  /* when to check next whether others need the core */
+    uint64_t round_ns; /* of the last round, if nothing but the next one follows it; otherwise 0 */
+    int yields;        /* remaining yields of the core; WFI_YIELDS: it still spins */
 } wfi_spinning;
 
 typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
@@ -184,8 +186,8 @@ struct wfi_progress {
     wfi_source *sources[WFI_SOURCES]; /* (constant) from start to stop */
     size_t source_count;
 
-    bool in_round;                      /* now_ns is current */
-    uint64_t now_ns;                    /* the time of the current round */
+    bool has_now;                       /* since the lock was taken, now_ns was set */
+    uint64_t now_ns;                    /* the time of all that is done under the lock, until it is released */
     wfi_list done[WFI_DONE_KINDS];      /* wfi_done.link */
     wfi_list deferred[WFI_DEFER_KINDS]; /* wfi_task.link */
     atomic_int releasing;               /* threads that run tasks of WFI_DEFER_RELEASE, without the lock */
@@ -256,8 +258,9 @@ bool wfi_progress_is_released(const wfi_progress *progress);
 /* Whether the caller is inside an inline handler or a destructor on the polling thread, where a wait would never end.
  * Any thread. */
 bool wfi_progress_is_inline(wfi_progress *progress);
-/* In a round the round's time, without reading the clock; otherwise the clock's time. [locked] */
-uint64_t wfi_progress_now(const wfi_progress *progress);
+/* The time of this round or, outside of rounds, of the first question since the lock was taken. The clock is read once
+ * for both, because reading it costs as much as a poll. [locked] */
+uint64_t wfi_progress_now(wfi_progress *progress);
 
 /* ---- Timers: timer.c; all [locked] ------------------------------------------------------------------------------- */
 
@@ -339,15 +342,15 @@ void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader 
 void wfi_progress_ready(void *progress);
 
 void wfi_spin_init(wfi_progress *progress);
-void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
-/* False: the caller should sleep. Otherwise it spins on; *now_ns is updated if the core was yielded. */
-bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns);
-/* The round found work: the spin begins anew. */
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
+void wfi_spin_begin(wfi_spinning *spinning);
+/* After a round without work. False: the caller should sleep. Otherwise it spins on. [token] */
+bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning);
+/* The round found work: the spin begins anew. [token] */
+void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning);
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns);
 /* Yields the core, unless a recent yield took long. [token] */
 bool wfi_spin_yield(wfi_progress *progress);
-/* Whether a round with `count` events found work. [token] */
-bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns);
+/* Whether the last round, with `count` events, found work. [token] */
+bool wfi_spin_was_busy(wfi_progress *progress, wfi_spinning *spinning, size_t count);
 
 #endif

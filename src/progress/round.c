@@ -20,7 +20,7 @@ void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
 {
     wfi_mutex_lock(&progress->lock);
     progress->now_ns = now_ns;
-    progress->in_round = true;
+    progress->has_now = true;
 }
 
 /* Whether the source is skipped in this round. Uses the time of the last round, because reading the clock costs as much

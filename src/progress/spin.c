@@ -48,10 +48,12 @@
  * took extremely long, this thread did not run. With several sources the time depends on which of them rest
  * (round.c), so it is not used. Each poll of a resting source would count as work, and the thread would never sleep.
  */
-bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
+bool wfi_spin_was_busy(wfi_progress *progress, wfi_spinning *spinning, size_t count)
 {
     uint64_t *usual = &progress->token.usual_round, bound = 3 * (*usual >> USUAL_SHIFT) + BUSY_ROUND_NS;
-    if (count || round_ns >= BUSY_ROUND_MAX_NS || progress->source_count > 1)
+    uint64_t before = spinning->round_ns, round_ns = progress->token.round_ns - before;
+    spinning->round_ns = count ? 0 : progress->token.round_ns; /* handling what came is no part of the next round */
+    if (count || !before || round_ns >= BUSY_ROUND_MAX_NS || progress->source_count > 1)
         return count > 0;
     if (!*usual || round_ns << USUAL_SHIFT < *usual)
         *usual = round_ns << USUAL_SHIFT;
@@ -88,20 +90,24 @@ static bool is_crowded(const wfi_progress *progress)
     return running > progress->token.cores;
 }
 
-void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns)
+void wfi_spin_begin(wfi_spinning *spinning)
 {
-    spinning->since_ns = now_ns;
-    spinning->look_ns = now_ns + LOOK_EVERY_NS;
-    spinning->yields = WFI_YIELDS;
+    *spinning = (wfi_spinning){.yields = WFI_YIELDS};
 }
 
-static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
 {
+    uint64_t now_ns = progress->token.round_ns;
+    if (!spinning->since_ns) {
+        spinning->since_ns = now_ns;
+        spinning->look_ns = now_ns + LOOK_EVERY_NS;
+    }
     if (now_ns - spinning->since_ns >= atomic_load_explicit(&progress->token.spin[role].limit_ns, memory_order_relaxed))
         return false;
     if (now_ns < spinning->look_ns)
         return true;
     spinning->look_ns = now_ns + LOOK_EVERY_NS;
+    spinning->round_ns = 0; /* the time of reading is no part of the next round */
     return !is_crowded(progress);
 }
 
@@ -116,17 +122,15 @@ static void missed(wfi_progress *progress, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
 }
 
-bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t *now_ns)
+bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
 {
     if (spinning->yields == WFI_YIELDS) {
-        if (spins_yet(progress, role, spinning, *now_ns))
+        if (spins_yet(progress, role, spinning))
             return true;
-        missed(progress, role, *now_ns);
+        missed(progress, role, progress->token.round_ns);
     }
-    bool yielded = spinning->yields > 0 && wfi_spin_yield(progress);
-    spinning->yields--;
-    *now_ns = wfi_now(progress->clock);
-    return yielded;
+    spinning->round_ns = 0;
+    return spinning->yields-- > 0 && wfi_spin_yield(progress);
 }
 
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
@@ -144,11 +148,11 @@ void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
 }
 
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
+void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
 {
     if (spinning->yields == WFI_YIELDS)
-        wfi_spin_caught(progress, role, now_ns);
-    wfi_spin_begin(spinning, now_ns);
+        wfi_spin_caught(progress, role, progress->token.round_ns);
+    wfi_spin_begin(spinning);
 }
 
 bool wfi_spin_yield(wfi_progress *progress)

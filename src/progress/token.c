@@ -196,27 +196,24 @@ static bool should_give_way(wfi_progress *progress, wfi_role role)
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
 {
     int sleeper = role == WFI_LEADER ? WFI_SLEEPER_LEADER : WFI_SLEEPER_POLLER;
-    uint64_t now = wfi_now(progress->clock);
     wfi_spinning spinning;
     wfi_task *mine = NULL;
-    wfi_spin_begin(&spinning, now);
+    wfi_spin_begin(&spinning);
     while (!should_give_way(progress, role)) {
-        uint64_t before = now;
-        size_t count = wfi_progress_round(progress, role, &mine);
-        now = wfi_now(progress->clock);
-        if (wfi_spin_was_busy(progress, count, now - before))
-            wfi_spin_came(progress, role, &spinning, now);
+        bool busy = wfi_spin_was_busy(progress, &spinning, wfi_progress_round(progress, role, &mine));
+        if (busy)
+            wfi_spin_came(progress, role, &spinning);
         if (mine)
             break;
-        if (wfi_spin_goes_on(progress, role, &spinning, &now)) {
+        if (busy || wfi_spin_goes_on(progress, role, &spinning)) {
             relax();
             continue;
         }
+        uint64_t asleep = wfi_now(progress->clock);
         if (!wfi_token_sleep(progress, sleeper, -1, WFI_NEVER))
             return NULL;
-        uint64_t asleep = now;
-        now = wfi_now(progress->clock);
-        wfi_spin_begin(&spinning, now);
+        uint64_t now = wfi_now(progress->clock);
+        wfi_spin_begin(&spinning);
         /* It woke at once, so there was an event, perhaps without a completion: a peer's reads of memory have none. */
         if (progress->token.napped)
             spinning.yields = 0; /* one round, and the next nap */

@@ -4,26 +4,15 @@
 
 #include <stdio.h>
 
-static void enter_list(wfi_walk *walk, weft_args list)
-{
-    walk->lists[walk->depth].items = list.items;
-    walk->lists[walk->depth].count = list.items && list.count <= WEFT_MAX_VALUES ? list.count : 0;
-    walk->lists[walk->depth].at = 0;
-}
-
-void wfi_walk_begin(wfi_walk *walk, weft_args values)
-{
-    walk->depth = 0;
-    walk->last = NULL;
-    enter_list(walk, values);
-}
-
-const weft_value *wfi_walk_next(wfi_walk *walk)
+const weft_value *wfi_walk_next_in_lists(wfi_walk *walk)
 {
     const weft_value *last = walk->last;
     if (last && last->type == WEFT_TYPE_LIST && walk->depth < WEFT_MAX_LIST_DEPTH) {
+        const weft_args *list = &last->as.list;
         walk->depth++;
-        enter_list(walk, last->as.list);
+        walk->lists[walk->depth].items = list->items;
+        walk->lists[walk->depth].count = list->items && list->count <= WEFT_MAX_VALUES ? list->count : 0;
+        walk->lists[walk->depth].at = 0;
     }
     while (walk->depth > 0 && walk->lists[walk->depth].at == walk->lists[walk->depth].count)
         walk->depth--;

@@ -17,6 +17,8 @@
 
 #include <weft/value.h>
 
+#include <stdbool.h>
+
 typedef struct wfi_walk {
     struct {
         const weft_value *items;
@@ -26,8 +28,26 @@ typedef struct wfi_walk {
     const weft_value *last;           /* what was given */
 } wfi_walk;
 
-void wfi_walk_begin(wfi_walk *walk, weft_args values);
-const weft_value *wfi_walk_next(wfi_walk *walk); /* NULL: there is no more */
+/* The values may be lists, or the walk is inside one. */
+const weft_value *wfi_walk_next_in_lists(wfi_walk *walk);
+
+static inline void wfi_walk_begin(wfi_walk *walk, weft_args values)
+{
+    walk->depth = 0;
+    walk->last = NULL;
+    walk->lists[0].items = values.items;
+    walk->lists[0].count = values.items && values.count <= WEFT_MAX_VALUES ? values.count : 0;
+    walk->lists[0].at = 0;
+}
+
+static inline const weft_value *wfi_walk_next(wfi_walk *walk) /* NULL: there is no more */
+{
+    if (walk->depth || (walk->last && walk->last->type == WEFT_TYPE_LIST))
+        return wfi_walk_next_in_lists(walk);
+    bool more = walk->lists[0].at < walk->lists[0].count;
+    return walk->last = more ? &walk->lists[0].items[walk->lists[0].at++] : NULL;
+}
+
 /*
  * The position of the last value: its index, after the indexes of the lists around it, as in "3.0.1". Returns `text`.
  */
