@@ -3,7 +3,7 @@
  * map.h - a growing hash table from uint64 to non-NULL pointers, with open addressing. Not thread-safe.
  *
  * A worker that chooses the keys of another worker's table could choose keys that all collide, so that every lookup is
- * slow. So a table whose keys come from other workers has a random, secret hash key.
+ * slow. So a table whose keys come from other workers has a random, secret hash key, which is used from 256 slots on.
  */
 #ifndef WFI_MAP_H
 #define WFI_MAP_H

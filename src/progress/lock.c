@@ -99,6 +99,13 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
     }
     wfi_progress_settle(progress);
     progress->has_now = false;
+    bool has_task = false;
+    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
+        has_task = has_task || !wfi_list_empty(&progress->deferred[kind]);
+    if (!has_task) {
+        wfi_mutex_unlock(&progress->lock);
+        return NULL;
+    }
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {
         wfi_list_init(&lists[kind]);
         wfi_list_splice(&lists[kind], &progress->deferred[kind]);

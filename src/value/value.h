@@ -23,7 +23,7 @@
 /* Whether `values` can be read at all: no list has a count above 0 and items at NULL. Asked of all values of the
  * user's. */
 bool wfi_args_are_readable(weft_args values);
-/* Like weft_values_create, but logs nothing. `out` is not NULL. */
+/* Like weft_values_create, but logs nothing. `out` is not NULL, and wfi_args_are_readable must hold. */
 weft_status wfi_values_create(weft_args from, weft_values **out);
 /* Reads value `index` if it is of that type: the first `size` bytes of its member of the union. Logs nothing.
  * WEFT_ERR_INVALID (`values` or `out` is NULL), WEFT_ERR_NOT_FOUND, WEFT_ERR_TYPE. */

@@ -244,8 +244,6 @@ weft_values *wfi_values_make(size_t count)
 
 weft_status wfi_values_create(weft_args from, weft_values **out)
 {
-    if (!wfi_args_are_readable(from))
-        return WEFT_ERR_INVALID;
     if (from.count > WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
     weft_values *values = wfi_values_make(from.count);
@@ -265,7 +263,7 @@ weft_status weft_values_create(weft_args from, weft_values **out)
 {
     if (!out)
         return wfi_refuse_null("weft_values_create", "out");
-    weft_status st = wfi_values_create(from, out);
+    weft_status st = wfi_args_are_readable(from) ? wfi_values_create(from, out) : WEFT_ERR_INVALID;
     return st ? wfi_values_refuse("weft_values_create", from, st, WEFT_LOG_DEBUG) : WEFT_OK;
 }
 

@@ -52,8 +52,6 @@ static void set_up(void)
     memset(&s, 0, sizeof s);
     s.host.rank = -1;
     s.host.door = (wfi_host_door){.page = &s.doors[0], .fd = -1};
-    wfi_mutex_init(&s.host.ready_lock);
-    wfi_list_init(&s.host.ready);
     s.lane.host = &s.host;
     s.lane.source.fd = -1;
     s.lane.segment = &s.segment;
@@ -90,8 +88,8 @@ static void visit(void)
         wfi_host_push(&s.lane);
     must(was_open || s.lane.state != WFI_HOST_CONNECTED);
     wfi_mutex_unlock(&s.lane.lock);
-    for (wfi_list *node; (node = wfi_list_pop_front(&s.host.ready));) {
-        wfi_host_op *op = wfi_container_of(node, wfi_host_op, link);
+    for (wfi_host_op *op = atomic_exchange(&s.host.ready, NULL), *next; op; op = next) {
+        next = op->next;
         job *one = (job *)(void *)((uint8_t *)op - offsetof(job, op));
         must(one->is_posted && !one->is_reported);
         one->is_reported = true;

@@ -161,7 +161,8 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
     weft_values *values;
     if (!agent || !out)
         return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
-    weft_status st = wfi_values_create((weft_args){&value, 1}, &values);
+    bool readable = wfi_args_are_readable((weft_args){&value, 1});
+    weft_status st = readable ? wfi_values_create((weft_args){&value, 1}, &values) : WEFT_ERR_INVALID;
     return st ? wfi_values_refuse("weft_rref_create", (weft_args){&value, 1}, st, WEFT_LOG_ERROR)
               : create_made(agent, values, wfi_values_drop, out);
 }

@@ -118,8 +118,11 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     if (arguments) {
         call->responder = &wfi_wire_responder;
         call->arguments = arguments;
-        *arguments = (wfi_inbound){
-            .agent = agent, .peer = from, .ready = arguments_ready, .charge = &call->charge, .owner = call};
+        arguments->agent = agent;
+        arguments->peer = from;
+        arguments->ready = arguments_ready;
+        arguments->charge = &call->charge;
+        arguments->owner = call;
         wfi_writer_init_room(&call->header, arguments->room.header, sizeof arguments->room.header);
     }
     weft_status st = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
