@@ -527,7 +527,9 @@ def check_stalled(measuring):
     assert len(host) == len(tcp) == 4, whole
     for one in whole["results"]:
         check_result(one)
-    assert all(one["floor"] for one in tcp) and not host[-1]["floor"], whole
+    # On a machine where nothing runs for 30 s, tcp's floor is given up too, and says so.
+    assert all(one["floor"] for one in tcp) or "the floor of tcp failed at " in err, whole
+    assert not host[-1]["floor"], whole
 
 
 def check_busy():
