@@ -10,8 +10,6 @@
  * searches its bins, for each of the dozens of objects of a remote call. So blocks that fit the cache come from malloc,
  * and are cleared here. Larger blocks come from calloc, which does not clear memory that is new from the system.
  */
-#define CACHED_BYTES_MAX 1032
-
 void *wfi_calloc(size_t count, size_t size)
 {
     size_t bytes;
@@ -19,7 +17,7 @@ void *wfi_calloc(size_t count, size_t size)
         return NULL;
     if (bytes == 0)
         bytes = 1; /* malloc(0) may return NULL */
-    if (bytes > CACHED_BYTES_MAX)
+    if (bytes > WFI_CACHED_BYTES)
         return calloc(1, bytes);
     void *block = malloc(bytes);
     __asm__("" : "+r"(block)); /* otherwise the compiler turns malloc and memset into calloc */

@@ -5,9 +5,12 @@
 
 #include <stddef.h>
 
+/* wfi_calloc takes blocks of up to this size from the thread's cache of glibc's malloc. */
+#define WFI_CACHED_BYTES 1032
+
 /*
- * Like calloc(), but faster for small sizes. NULL: no memory, or the product overflows. For a product of 0 it returns
- * memory too, so a list that may be empty needs no further element. The whole library allocates its zeroed
+ * Like calloc(), but faster for up to WFI_CACHED_BYTES. NULL: no memory, or the product overflows. For a product of 0
+ * it returns memory too, so a list that may be empty needs no further element. The whole library allocates its zeroed
  * memory here, so tests that replace it (the linker's --wrap=wfi_calloc) see every object.
  */
 void *wfi_calloc(size_t count, size_t size) __attribute__((malloc, alloc_size(1, 2), warn_unused_result));

@@ -237,8 +237,10 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     return st;
 }
 
-/* Parts of an answer that is not sent, because too much is kept for this caller. They are freed without the lock. */
+/* Freed without the lock, when the answer has been sent: the arguments, and the parts of an answer that is not sent,
+ * because too much is kept for this caller. */
 typedef struct leftovers {
+    weft_values *args;
     wfi_outbound outbound;
     weft_values *results;
 } leftovers;
@@ -331,7 +333,7 @@ static void register_results(weft_call *call, wfi_prepared *prepared)
 static void wire_respond(weft_call *call)
 {
     wfi_net *net = call->agent->net;
-    leftovers left = {.results = NULL};
+    leftovers left = {.args = NULL};
     wfi_prepared prepared; /* set if `registers` */
     if (!call->error) {
         char problem[320] = "";
@@ -344,6 +346,10 @@ static void wire_respond(weft_call *call)
     bool registers = !call->error && wfi_outbound_registers(&call->outbound, net, 0);
     if (registers)
         register_results(call, &prepared);
+    if (!call->deferred) { /* otherwise its handler may still use them */
+        left.args = call->args;
+        call->args = NULL;
+    }
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
@@ -357,6 +363,7 @@ static void wire_respond(weft_call *call)
     wfi_net_unlock(net);
     if (registers)
         wfi_prepared_fini(&prepared);
+    weft_values_unref(left.args);
     wfi_outbound_fini(&left.outbound);
     weft_values_unref(left.results);
 }

@@ -13,6 +13,7 @@
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,8 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
     weft_call *call = arg;
     return call->function->land(call->from, index, dtype, shape, call->function->user);
 }
+
+static_assert(sizeof(weft_call) <= WFI_CACHED_BYTES && sizeof(wfi_inbound) <= WFI_CACHED_BYTES, "each call makes both");
 
 weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
 {
