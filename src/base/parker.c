@@ -29,6 +29,7 @@ void wfi_parker_init(wfi_parker *parker)
     atomic_init(&parker->state, EMPTY);
     atomic_init(&parker->fd, -1);
     parker->fiber = wfi_fiber_current();
+    parker->has_spun = false;
 }
 
 /* Sleeps while the state is ASLEEP; false if the deadline has passed. */

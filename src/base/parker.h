@@ -25,6 +25,7 @@ typedef struct wfi_parker {
     _Atomic uint32_t state;  /* 0 empty, 1 unparked, 2 asleep, 3 asleep on a descriptor */
     _Atomic int fd;          /* in state 3: an eventfd */
     struct wfi_fiber *fiber; /* the sleeper, if it is a fiber */
+    bool has_spun;           /* its thread has spun before: it should sleep at once */
 } wfi_parker;
 
 void wfi_parker_init(wfi_parker *parker); /* called by the thread or fiber that will sleep */

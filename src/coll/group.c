@@ -228,6 +228,10 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     group->over = error;
     group->tells = tells;
     set_failed(group);
+    if (group->share.quick) { /* its thread must not wait longer */
+        atomic_store(&group->share.stop, true);
+        wfi_slots_ring(&group->share.slots);
+    }
     wfi_group_ref(group); /* operation.c drops it */
     wfi_progress_end(&group->agent->net->progress, &group->ended, WFI_DONE_MESSAGE);
 }

@@ -154,7 +154,16 @@ typedef struct wfi_share { /* memory that the members of this host share */
     wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
     wfi_task let_go;      /* drops the reference of `due` */
     bool runs_queue;      /* share.c: the queue is being worked off */
+    /*
+     * The operation that the thread that called it runs without the lock (share.c, QUICK). Until it is NULL again, that
+     * thread alone uses the fields about the turn: turn to piece, stage and first_missing.
+     */
+    struct wfi_operation *quick;
+    atomic_bool stop;  /* (atomic) that thread must not wait longer: the group is over */
+    uint64_t usual_ns; /* duration of the last quick operation that was timed */
 } wfi_share;
+
+typedef struct wfi_group_metrics wfi_group_metrics; /* observe.c */
 
 struct weft_group {
     wfi_handle handle;  /* ended with the last of `users` */
@@ -175,6 +184,7 @@ struct weft_group {
     wfi_share share;
     wfi_rules rules;             /* constant once the group is used; so is the carrier */
     struct wfi_carrier *carrier; /* NULL: weft runs all operations */
+    wfi_group_metrics *metrics;  /* of its name; NULL: nothing was counted yet */
     bool used;                   /* an operation was called */
     bool shrinks;                /* weft_group_shrink waits in it for its members */
     bool open;                   /* its user has it, and the agent has not closed */
@@ -254,6 +264,7 @@ typedef struct wfi_operation {
         bool has_turn;    /* the step has its turn */
         bool computes;    /* `task` is queued or runs */
         wfi_task task;
+        int64_t doze_ms; /* of a quick one: it becomes an ordinary one after this time; 0: after the spin */
     } share;
     bool begun, failing;
     bool apart; /* the group is over, but this operation needs nothing more from the others: it still completes */
@@ -277,8 +288,6 @@ typedef struct wfi_operation {
     void *own;               /* data of the operation's creator; `free_own` frees it at the end, without the lock */
     void (*free_own)(void *own);
 } wfi_operation;
-
-typedef struct wfi_group_metrics wfi_group_metrics; /* observe.c */
 
 typedef struct wfi_groups {     /* an agent's data about groups */
     wfi_group_metrics *metrics; /* of each name of a group, newest first */
@@ -458,6 +467,15 @@ bool wfi_share_decide(wfi_operation *operation);
  */
 void wfi_share_enter(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step));
 void wfi_share_begin(wfi_operation *operation, wfi_step_id step);
+bool wfi_share_is_free(const weft_group *group); /* whether a quick operation may begin now */
+/*
+ * Runs a quick operation, group->share.quick. False: it is not complete, because it takes long, the group is over, or
+ * another member has called a different one. Then wfi_share_resume continues it. Not locked.
+ */
+bool wfi_share_run(wfi_operation *operation);
+void wfi_share_ended(weft_group *group); /* the quick operation has ended */
+/* Continues the quick operation as `operation`, which has the same number and one step. Not after the group is over. */
+void wfi_share_resume(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step));
 /* Whether all data of that step are here, so that it ends without the others. */
 bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step);
 /*
@@ -498,6 +516,8 @@ void wfi_missing_forget(wfi_operation *operation); /* it has ended: answers are 
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* processes DATA for the operation */
 void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token);
+/* The operation, whose one step is in shared memory, was a quick one until now. */
+void wfi_run_resume(wfi_operation *operation);
 /* The group is over: the operation fails, unless all its data have arrived and the group still delivers. */
 void wfi_run_fail(wfi_operation *operation);
 void wfi_operation_free(wfi_operation *operation); /* one that was never started */
@@ -510,6 +530,22 @@ void wfi_operation_free(wfi_operation *operation); /* one that was never started
  */
 weft_status wfi_operation_start(wfi_operation *operation);
 void wfi_operations_begin(weft_group *group); /* begins the operations that may begin. [agent lock] */
+/*
+ * Begins a quick operation (share.c), which wfi_share_run then runs, and wfi_operation_end_quick ends. False: an
+ * ordinary one must be made, because another operation is in progress, or the group takes none. Not locked.
+ */
+bool wfi_operation_begin_quick(wfi_operation *operation);
+void wfi_operation_end_quick(wfi_operation *operation); /* it has succeeded. Not locked */
+/*
+ * Continues the group's quick operation as `operation`, made from the same call, and takes it over. NULL: there is no
+ * memory for it; the quick operation ends. Not locked.
+ */
+void wfi_operation_resume(weft_group *group, wfi_operation *operation);
+/* Whether operations of the group are in progress. [agent lock] */
+static inline bool wfi_group_is_busy(const weft_group *group)
+{
+    return group->share.quick || !wfi_list_empty(&group->operations);
+}
 /* Finds the operation for a message of that member; NULL: it is not in progress. [agent lock] */
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number);
 
@@ -529,8 +565,13 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 
 /* ---- observe.c: metrics and traces ------------------------------------------------------------------------------- */
 
-void wfi_operation_observe_begin(wfi_operation *operation);                   /* not locked */
-void wfi_operation_count(const wfi_operation *operation, bool failed);        /* it is over. [agent lock] */
+void wfi_operation_observe_begin(wfi_operation *operation);            /* not locked */
+void wfi_operation_count(const wfi_operation *operation, bool failed); /* it is over. [agent lock] */
+/*
+ * A quick operation has succeeded. If it has no time at which it began, it counts as long as the last one that has.
+ * [agent lock]
+ */
+void wfi_operation_count_quick(const wfi_operation *operation);
 void wfi_operation_observe_end(wfi_operation *operation, weft_status status); /* not locked */
 weft_status wfi_groups_write_metrics(weft_agent *agent, FILE *to, const char *who);
 void wfi_group_metrics_free(wfi_groups *groups);

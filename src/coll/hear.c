@@ -80,10 +80,13 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
         return true;
     }
     wfi_operation *operation = wfi_operation_find(group, data.space, false, index, data.number);
+    const wfi_operation *quick = group->share.quick; /* is done in shared memory, and receives nothing */
+    bool is_quick = quick && data.space == WFI_TOGETHER && data.number == quick->number;
     char theirs[WFI_SIGNATURE_TEXT];
     if (operation)
         wfi_run_take(operation, index, &data);
-    else /* the operation has ended here, so it has received all that members send which agree with it */
+    else if (!is_quick || wfi_operation_check(quick, index, &data.signature))
+        /* the operation has ended here, so it has received all that members send which agree with it */
         wfi_group_break_for(group, WEFT_ERR_STATE, from->rank,
                             "operation %llu: rank %d called %s, and rank %d something else",
                             (unsigned long long)data.number, from->rank,

@@ -64,17 +64,34 @@ static wfi_group_metrics *metrics_of(wfi_groups *groups, const char *name)
     return made;
 }
 
-void wfi_operation_count(const wfi_operation *operation, bool failed)
+static void count(const wfi_operation *operation, bool failed, uint64_t ns)
 {
-    weft_agent *agent = operation->group->agent;
-    wfi_group_metrics *metrics = metrics_of(wfi_groups_of(agent), operation->group->name);
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    if (!group->metrics)
+        group->metrics = metrics_of(wfi_groups_of(agent), group->name);
+    wfi_group_metrics *metrics = group->metrics;
     if (!metrics)
         return; /* out of memory: it is not counted */
     kind_numbers *numbers = &metrics->kinds[operation->what.kind];
-    uint64_t now = wfi_net_now(agent->net), begun = operation->span.begun_ns;
     ++*(failed ? &numbers->failed : &numbers->ok);
     numbers->bytes += failed ? 0 : wfi_part_bytes(&operation->what);
-    wfi_histogram_record(&numbers->seconds, now > begun ? now - begun : 0);
+    wfi_histogram_record(&numbers->seconds, ns);
+}
+
+void wfi_operation_count(const wfi_operation *operation, bool failed)
+{
+    uint64_t now = wfi_net_now(operation->group->agent->net), begun = operation->span.begun_ns;
+    count(operation, failed, now > begun ? now - begun : 0);
+}
+
+void wfi_operation_count_quick(const wfi_operation *operation)
+{
+    wfi_share *share = &operation->group->share;
+    uint64_t begun = operation->span.begun_ns;
+    if (begun)
+        share->usual_ns = wfi_net_now(operation->group->agent->net) - begun;
+    count(operation, false, share->usual_ns);
 }
 
 void wfi_group_metrics_free(wfi_groups *groups)
@@ -99,6 +116,8 @@ void wfi_operation_observe_end(wfi_operation *operation, weft_status status)
 {
     char what[WFI_FUNCTION_NAME_MAX + 1];
     weft_agent *agent = operation->group->agent;
+    if (!wfi_observe_has_trace(agent))
+        return;
     wfi_trace_record record = {.side = WFI_TRACE_GROUPS,
                                .peer = -1,
                                .call_id = operation->number,

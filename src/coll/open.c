@@ -299,7 +299,7 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     if (!group->open)
         return;
     group->open = false;
-    if (!wfi_list_empty(&group->operations))
+    if (wfi_group_is_busy(group))
         wfi_group_break_for(group, why, me, "rank %d %s", me, text);
     /*
      * Also passes on errors of other members, which may not have arrived everywhere: later messages get a less
@@ -422,7 +422,7 @@ static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
         const wfi_group_member *member = wfi_group_member_of(group, peer);
-        if (member && !wfi_list_empty(&group->operations))
+        if (member && wfi_group_is_busy(group))
             wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot reach rank %d: %s",
                                 wfi_agent_rank(agent), member->rank, text);
     }

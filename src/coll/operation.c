@@ -5,6 +5,9 @@
  */
 #include "coll/group.h"
 
+#define QUICK_MS 10   /* a quick operation that takes longer becomes an ordinary one */
+#define TIMED_EVERY 8 /* among quick operations that do not have to wait: the share of those that are timed */
+
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
 {
     WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
@@ -160,29 +163,39 @@ static weft_status enter(wfi_operation *operation)
     return WEFT_OK;
 }
 
+/*
+ * From now on the operation can be cancelled, and has a time limit. False: there is no memory for that, and the group
+ * is over. [agent lock]
+ */
+static bool limit(wfi_operation *operation)
+{
+    weft_agent *agent = operation->group->agent;
+    int me = wfi_agent_rank(agent);
+    if (!operation->timeout_ms)
+        operation->timeout_ms = agent->call_timeout_ms;
+    wfi_future_set_canceller(operation->future, &canceller, agent, operation->id);
+    operation->timer.fire = time_over;
+    uint64_t until = wfi_deadline_after(operation->span.begun_ns, operation->timeout_ms);
+    if (until == WFI_NEVER || !wfi_net_timer_set(agent->net, &operation->timer, until))
+        return true;
+    wfi_group_break_for(operation->group, WEFT_ERR_MEMORY, me, "rank %d has no memory for a time limit", me);
+    return false;
+}
+
 weft_status wfi_operation_start(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
     operation->left = operation->schedule.step_count;
     operation->ready = WFI_NO_STEP;
-    operation->timer.fire = time_over;
     wfi_operation_observe_begin(operation);
     wfi_net_lock(agent->net);
-    if (!operation->timeout_ms)
-        operation->timeout_ms = agent->call_timeout_ms;
     weft_status st = enter(operation);
     if (!st && operation->apart) {
         *begun_count(operation) = operation->number;
         wfi_run_begin(operation);
-    } else if (!st) {
-        wfi_future_set_canceller(operation->future, &canceller, agent, operation->id);
-        uint64_t until = wfi_deadline(wfi_net_clock(agent->net), operation->timeout_ms);
-        if (until != WFI_NEVER && wfi_net_timer_set(agent->net, &operation->timer, until))
-            wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "rank %d has no memory for a time limit",
-                                wfi_agent_rank(agent));
-        else
-            wfi_operations_begin(group);
+    } else if (!st && limit(operation)) {
+        wfi_operations_begin(group);
     }
     if (st)
         wfi_operation_count(operation, true);
@@ -192,6 +205,83 @@ weft_status wfi_operation_start(wfi_operation *operation)
         wfi_operation_free(operation);
     }
     return st;
+}
+
+/* ---- Quick operations -------------------------------------------------------------------------------------------- */
+
+static int64_t doze_ms(const wfi_operation *operation)
+{
+    const weft_agent *agent = operation->group->agent;
+    int64_t limit_ms = operation->timeout_ms ? operation->timeout_ms : agent->call_timeout_ms;
+    if (!wfi_may_sleep_aside(&agent->net->progress))
+        return 0;
+    return limit_ms < 0 || limit_ms > QUICK_MS ? QUICK_MS : limit_ms;
+}
+
+bool wfi_operation_begin_quick(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    wfi_net_lock(agent->net);
+    bool may = !group->over && group->open && !group->carrier && !wfi_agent_usable(agent) &&
+               wfi_list_empty(&group->operations) && wfi_share_is_free(group) &&
+               wfi_rules_choose(&group->rules, &operation->what, &operation->algorithm) == wfi_build_shared;
+    if (may) {
+        operation->number = group->begun = ++group->given;
+        group->share.called++;
+        group->share.quick = operation;
+        operation->share.doze_ms = doze_ms(operation);
+        /* Reading the clock takes a tenth of the time of the operation. If it has to wait, look_for reads it. */
+        operation->span.begun_ns = operation->number % TIMED_EVERY ? 0 : wfi_net_now(agent->net);
+        atomic_store_explicit(&group->share.stop, false, memory_order_relaxed);
+        wfi_groups_of(agent)->under_way++;
+        wfi_group_ref(group);
+        tell_begun(operation);
+    }
+    wfi_net_unlock(agent->net);
+    return may;
+}
+
+void wfi_operation_end_quick(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    wfi_net_lock(agent->net);
+    wfi_operation_count_quick(operation);
+    wfi_groups_of(agent)->under_way--;
+    wfi_share_ended(group);
+    wfi_net_unlock(agent->net);
+    wfi_group_unref(group);
+}
+
+void wfi_operation_resume(weft_group *group, wfi_operation *operation)
+{
+    weft_agent *agent = group->agent;
+    wfi_groups *groups = wfi_groups_of(agent);
+    wfi_net_lock(agent->net);
+    const wfi_operation *quick = group->share.quick;
+    if (operation) {
+        int me = wfi_agent_rank(agent);
+        operation->number = quick->number;
+        uint64_t begun = quick->span.begun_ns ? quick->span.begun_ns : wfi_net_now(agent->net);
+        operation->span.begun_ns = operation->span.run_ns = begun;
+        operation->left = operation->schedule.step_count;
+        operation->ready = WFI_NO_STEP;
+        operation->is_undecided = false;
+        if (wfi_list_empty(&group->operations))
+            wfi_group_depend(group, 1);
+        wfi_list_push_front(&group->operations, &operation->link);
+        if (wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation))
+            wfi_group_break_for(group, WEFT_ERR_MEMORY, me, "rank %d has no memory for an operation", me);
+        else if (!group->over && limit(operation))
+            wfi_missing_watch(group);
+        wfi_run_resume(operation);
+    } else {
+        groups->under_way--;
+        wfi_share_ended(group);
+    }
+    wfi_net_unlock(agent->net);
+    wfi_group_unref(group);
 }
 
 /* ---- The end of a group ------------------------------------------------------------------------------------------ */

@@ -260,6 +260,20 @@ static weft_status look_at_memory(const wfi_operation *operation, const wfi_grou
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
+static void set_collective(wfi_operation *operation, wfi_operation_kind kind)
+{
+    const weft_group *group = operation->group;
+    operation->what = (wfi_collective){.kind = kind,
+                                       .members = group->size,
+                                       .me = (size_t)group->index,
+                                       .chunk = WFI_GROUP_CHUNK,
+                                       .element = 1,
+                                       .hosts = group->hosts,
+                                       .has_levels = group->has_levels,
+                                       .hosts_may_share = group->hosts_may_share,
+                                       .uses_memory = group->share.may};
+}
+
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
 {
     wfi_operation *operation = wfi_calloc(1, sizeof *operation);
@@ -271,15 +285,7 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
     operation->group = wfi_group_ref(group);
     operation->future = future;
     operation->timeout_ms = timeout_ms;
-    operation->what = (wfi_collective){.kind = kind,
-                                       .members = group->size,
-                                       .me = (size_t)group->index,
-                                       .chunk = WFI_GROUP_CHUNK,
-                                       .element = 1,
-                                       .hosts = group->hosts,
-                                       .has_levels = group->has_levels,
-                                       .hosts_may_share = group->hosts_may_share,
-                                       .uses_memory = group->share.may};
+    set_collective(operation, kind);
     operation->dtype = WEFT_DTYPE_UINT8;
     wfi_list_init(&operation->link);
     wfi_list_init(&operation->share.link);
@@ -398,12 +404,80 @@ weft_status wfi_group_may_wait(weft_group *group, const char *name)
     return st;
 }
 
+/* ---- Quick operations -------------------------------------------------------------------------------------------- */
+
+/*
+ * Makes an operation on the caller's stack, for which no memory is allocated. Sets only what a quick operation uses:
+ * clearing all of it would take longer than the sum. Returns false for a request that the ordinary path must do or
+ * refuse.
+ */
+static bool make_quick(weft_group *group, const wfi_group_request *what, wfi_operation *quick)
+{
+    const weft_tensor *tensor = what->output;
+    bool reduces = what->kind == WFI_ALLREDUCE;
+    if ((!reduces && what->kind != WFI_BARRIER) || what->timeout_ms < WEFT_FOREVER || !group->share.may ||
+        wfi_observe_has_trace(group->agent))
+        return false;
+    if (reduces && (!tensor || tensor->cell || !tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ||
+                    !weft_tensor_is_contiguous(tensor) || !wfi_can_combine(tensor->dtype, what->how)))
+        return false;
+    quick->group = group;
+    quick->space = WFI_TOGETHER;
+    set_collective(quick, what->kind);
+    quick->dtype = reduces ? tensor->dtype : WEFT_DTYPE_UINT8;
+    quick->how = what->how;
+    quick->share.at = 0;
+    quick->timeout_ms = what->timeout_ms;
+    quick->memory[WFI_INPUT].data = quick->memory[WFI_OUTPUT].data = NULL;
+    if (!reduces)
+        return true;
+    quick->what.count = (size_t)tensor->numel;
+    quick->what.element = weft_dtype_size(tensor->dtype);
+    quick->what.divides = what->how == WEFT_OP_AVG;
+    quick->memory[WFI_OUTPUT].data = wfi_tensor_address(tensor);
+    return wfi_storage_is_accessible(wfi_tensor_storage(tensor), quick->memory[WFI_OUTPUT].data,
+                                     wfi_part_bytes(&quick->what), true);
+}
+
+/* Continues a quick operation that takes long. */
+static weft_status resume(weft_group *group, const wfi_group_request *what, weft_future **out)
+{
+    wfi_operation *operation = NULL;
+    weft_status st = make(group, what, &operation);
+    if (!st) {
+        *out = weft_future_ref(operation->future);
+        wfi_future_has_spun(*out);
+    } else if (st == WEFT_ERR_MEMORY) {
+        wfi_group_lacks_memory(group, what->kind);
+    }
+    wfi_operation_resume(group, st ? NULL : operation);
+    return st;
+}
+
+/* As wfi_request_start; but *out stays NULL if the operation has ended already, with success. */
+static weft_status start_or_run(weft_group *group, const wfi_group_request *what, weft_future **out)
+{
+    wfi_operation quick;
+    if (!make_quick(group, what, &quick) || !wfi_operation_begin_quick(&quick))
+        return wfi_request_start(group, what, out);
+    if (!wfi_share_run(&quick))
+        return resume(group, what, out);
+    wfi_operation_end_quick(&quick);
+    if (what->output)
+        wfi_storage_wrote(wfi_tensor_storage(what->output));
+    return WEFT_OK;
+}
+
 /* The group may be closed during the wait: it is not touched once the operation has begun. */
 weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
 {
     weft_future *future = NULL;
-    weft_status st = wfi_group_may_wait(group, what->name);
+    weft_agent *agent = group ? group->agent : NULL;
+    if (!group || !wfi_agent_enter(agent))
+        return wfi_request_start(group, what, &future); /* which refuses it */
+    weft_status st = wfi_rpc_may_wait(agent, what->name, NULL);
     if (!st)
-        st = wfi_request_start(group, what, &future);
-    return st ? st : wfi_rpc_await(NULL, future, NULL, NULL);
+        st = start_or_run(group, what, &future);
+    wfi_agent_leave(agent);
+    return st || !future ? st : wfi_rpc_await(NULL, future, NULL, NULL);
 }

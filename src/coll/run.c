@@ -699,3 +699,17 @@ void wfi_run_begin(wfi_operation *operation)
     operation->busy--;
     advance(operation);
 }
+
+void wfi_run_resume(wfi_operation *operation)
+{
+    bool was_over = operation->group->over != NULL;
+    operation->begun = true;
+    operation->schedule.steps[0].begun = true;
+    operation->busy++; /* so that only `advance` below ends it */
+    wfi_share_resume(operation, shared);
+    operation->busy--;
+    if (was_over)
+        wfi_run_fail(operation);
+    else
+        advance(operation);
+}

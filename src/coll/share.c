@@ -18,6 +18,12 @@
  *
  * A large allreduce takes several turns, one for each piece that fits the slots.
  *
+ * QUICK. A thread that calls a barrier or an allreduce and waits for it runs all turns itself, without the lock
+ * (wfi_share_run), if no other operation of the group is in progress. It needs no schedule, no future and no timer. It
+ * spins, and then sleeps on the bell (shared/slots.h). The threads that watch the network see nothing of this. If the
+ * operation takes long, or the group is over, it becomes an ordinary one (wfi_share_resume), with the same number and
+ * in the same turn. While group->share.quick is set, that thread alone uses the fields of the turn.
+ *
  * The slot and the flags of a member that dies stay in the memory. If it had set its flag, the operation completes at
  * the others. Otherwise the operation fails. Operations by messages follow the same rule.
  *
@@ -26,6 +32,7 @@
 #include "coll/group.h"
 
 #define INLINE_BYTES 16384 /* worked on with the lock held: a few microseconds */
+#define LOOKS 16           /* at the flags, before the clock is read: about half a microsecond */
 
 static void run_queue(weft_group *group);
 
@@ -105,18 +112,17 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
  * Compares what those members have called for which this one waits. Returns the place of the first that has called a
  * different operation in this turn, or the number of places if there is none.
  */
-static size_t find_other(const wfi_operation *operation, wfi_slot_head *theirs)
+static size_t find_other(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    wfi_slot_head ours = head_of(operation);
+    wfi_slot_head head = head_of(operation);
+    uint64_t ours = wfi_slots_check(&head);
     wfi_slots_waited waits = wfi_slots_waits(&share->piece);
     size_t places = share->slots.members, i = waits == WFI_SLOTS_FOR_ROOT ? share->piece.root : 0;
     size_t end = waits == WFI_SLOTS_FOR_ALL ? places : waits == WFI_SLOTS_FOR_ROOT ? i + 1 : 0;
-    for (; i < end; i++) {
-        *theirs = wfi_slots_read_head(&share->slots, i, share->turn);
-        if (!is_same(&ours, theirs))
+    for (; i < end; i++)
+        if (wfi_slots_read_check(&share->slots, i, share->turn) != ours)
             return i;
-    }
     return places;
 }
 
@@ -129,15 +135,14 @@ static wfi_group_member *member_at(const weft_group *group, size_t place)
 static bool all_agree(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    wfi_slot_head head;
-    size_t other = find_other(operation, &head);
+    size_t other = find_other(operation);
     if (other == group->share.slots.members)
         return true;
+    wfi_slot_head head = wfi_slots_read_head(&group->share.slots, other, group->share.turn);
     wfi_signature theirs = signature_of(&head);
     int rank = member_at(group, other)->rank;
-    if (head.number == operation->number && theirs.kind < WFI_OPERATION_KINDS)
-        (void)wfi_operation_check(operation, group->share.who[other], &theirs);
-    else
+    bool is_known = head.number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
+    if (!is_known || wfi_operation_check(operation, group->share.who[other], &theirs))
         wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation",
                             (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank);
     return false;
@@ -175,12 +180,13 @@ static bool all_agreed_before(weft_group *group)
 static void wake(weft_group *group, size_t place)
 {
     wfi_peer *peer = member_at(group, place)->peer;
-    if (peer && !wfi_peer_wake(peer))
+    if (wfi_slots_is_at_door(&group->share.slots, place) && peer && !wfi_peer_wake(peer))
         wfi_say_share(group, group->share.who[place], WFI_SHARE_LOOK);
 }
 
 static void wake_others(weft_group *group)
 {
+    wfi_slots_ring(&group->share.slots);
     for (size_t i = 0; i < group->share.slots.members; i++)
         wake(group, i);
 }
@@ -211,13 +217,13 @@ static bool is_part_reached(wfi_share *share)
 
 static bool is_reached(wfi_share *share)
 {
-    wfi_slots_waited waits = wfi_slots_waits(&share->piece);
     if (share->part != WFI_PART_WHOLE)
         return is_part_reached(share);
     if (share->stage == WFI_SHARE_ROOM)
         return share->all_at + 1 >= share->turn || have_all(share, WFI_SLOTS_ARRIVED, share->turn - 1);
     if (share->stage == WFI_SHARE_REDUCED)
         return have_all(share, WFI_SLOTS_REDUCED, share->turn);
+    wfi_slots_waited waits = wfi_slots_waits(&share->piece);
     if (waits == WFI_SLOTS_FOR_ALL)
         return have_all(share, WFI_SLOTS_ARRIVED, share->turn);
     return waits == WFI_SLOTS_FOR_NONE ||
@@ -245,7 +251,9 @@ static bool wait_for(wfi_operation *operation, wfi_share_stage stage)
     wfi_share *share = &group->share;
     share->stage = stage;
     share->first_missing = 0;
-    if (is_reached(share))
+    bool reached = is_reached(share);
+    wfi_slots_set_door(&share->slots, !reached);
+    if (reached)
         return true;
     share->look.is_due = is_due;
     share->look.run = look_done;
@@ -299,13 +307,13 @@ static bool is_last_piece(const wfi_operation *operation)
     return operation->share.at + piece_of(operation) == operation->what.count;
 }
 
-static void begin_turn(wfi_operation *operation)
+static void begin_turn(wfi_operation *operation, wfi_part part)
 {
     wfi_share *share = &operation->group->share;
     operation->share.has_turn = true;
     share->stage = WFI_SHARE_ROOM;
     share->turn++;
-    share->part = operation->schedule.steps[operation->share.step].part;
+    share->part = part;
     share->piece = operation->what;
     share->piece.count = piece_of(operation);
     if (share->part == WFI_PART_WHOLE)
@@ -319,15 +327,19 @@ static void begin_turn(wfi_operation *operation)
 }
 
 /* This member's slot is free: copies the next piece of the data, and the operation's signature, into it. */
-static void arrive(const wfi_operation *operation)
+static void fill_slot(const wfi_operation *operation)
 {
     wfi_share *share = &operation->group->share;
     wfi_slots_work work = work_of(operation);
     share->all_at = share->turn - 1;
     share->head = head_of(operation);
-    wfi_slots_put(&work);
     wfi_slots_write_head(&share->slots, share->turn, &share->head);
-    set_flag(operation, WFI_SLOTS_ARRIVED);
+    wfi_slots_put(&work);
+}
+
+static wfi_part part_of(const wfi_operation *operation)
+{
+    return operation->schedule.steps[operation->share.step].part;
 }
 
 static void compute(const wfi_operation *operation)
@@ -415,7 +427,8 @@ static void go_on(wfi_operation *operation)
     if (operation->group->share.stage == WFI_SHARE_ROOM) {
         if (operation->group->share.part == WFI_PART_WHOLE && !all_agreed_before(operation->group))
             return; /* the group is over, which fails this operation */
-        arrive(operation);
+        fill_slot(operation);
+        set_flag(operation, WFI_SLOTS_ARRIVED);
         if (!wait_for(operation, WFI_SHARE_DATA))
             return;
     }
@@ -427,11 +440,11 @@ static void run_queue(weft_group *group)
 {
     wfi_share *share = &group->share;
     wfi_operation *first;
-    if (share->runs_queue)
+    if (share->runs_queue || share->quick)
         return;
     share->runs_queue = true;
     while (!group->over && (first = first_of(group)) && !first->share.has_turn && first->share.step != WFI_NO_STEP) {
-        begin_turn(first);
+        begin_turn(first, part_of(first));
         if (wait_for(first, WFI_SHARE_ROOM))
             go_on(first);
     }
@@ -452,11 +465,146 @@ void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
 {
     operation->share.step = step;
     if (operation->apart) {
-        begin_turn(operation);
+        begin_turn(operation, part_of(operation));
         wfi_share_finish(operation);
     } else {
         run_queue(operation->group);
     }
+}
+
+/* ---- Quick operations -------------------------------------------------------------------------------------------- */
+
+bool wfi_share_is_free(const weft_group *group)
+{
+    const wfi_share *share = &group->share;
+    return share->called + 1 >= WFI_SHARE_FROM && share->state == WFI_SHARE_YES && !share->quick &&
+           wfi_list_empty(&share->queue) && share->all_at == share->turn && share->agreed == share->turn;
+}
+
+/* Like set_flag, without the lock: takes it to wake members that sleep on their fabrics' descriptors. */
+static void set_flag_alone(weft_group *group, wfi_slots_flag flag)
+{
+    const wfi_share *share = &group->share;
+    size_t first = 0;
+    bool is_anyone_at_door = false;
+    wfi_slots_set(&share->slots, flag, share->turn);
+    if (!wfi_slots_have(&share->slots, flag, share->turn, &first))
+        return;
+    wfi_slots_ring(&share->slots);
+    for (size_t i = 0; i < share->slots.members; i++)
+        is_anyone_at_door = is_anyone_at_door || wfi_slots_is_at_door(&share->slots, i);
+    if (!is_anyone_at_door)
+        return;
+    wfi_net_lock(group->agent->net);
+    wake_others(group);
+    wfi_net_unlock(group->agent->net);
+}
+
+/* Sleeps on the bell until the stage is reached, the group is over, or until_ns. */
+static void doze(weft_group *group, uint64_t until_ns)
+{
+    wfi_share *share = &group->share;
+    wfi_progress *progress = &group->agent->net->progress;
+    wfi_aside_begin(progress);
+    for (uint64_t now = 0; now < until_ns;) {
+        uint32_t rung = wfi_slots_doze_begin(&share->slots);
+        bool is_over = is_reached(share) || atomic_load(&share->stop);
+        now = wfi_now(progress->clock);
+        if (!is_over && now < until_ns)
+            wfi_slots_doze(&share->slots, rung, until_ns - now);
+        wfi_slots_doze_end(&share->slots);
+        if (is_over)
+            break;
+    }
+    wfi_aside_end(progress);
+}
+
+static bool look_some(wfi_share *share)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        wfi_relax();
+        if (is_reached(share))
+            return true;
+    }
+    return false;
+}
+
+/* Waits for a stage without the lock. False: it takes long, or the group is over. */
+static bool look_for(wfi_operation *operation, wfi_share_stage stage)
+{
+    weft_group *group = operation->group;
+    wfi_share *share = &group->share;
+    wfi_progress *progress = &group->agent->net->progress;
+    share->stage = stage;
+    share->first_missing = 0;
+    if (is_reached(share))
+        return true;
+    if (progress->fibers)
+        return false; /* the others run only if this fiber yields */
+    if (look_some(share))
+        return true;
+    wfi_spinning spinning;
+    uint64_t now = wfi_now(progress->clock);
+    if (!operation->span.begun_ns)
+        operation->span.begun_ns = now; /* half a microsecond late */
+    wfi_spin_begin(&spinning);
+    do {
+        if (look_some(share)) {
+            wfi_spin_came(progress, WFI_OTHER, &spinning, now);
+            return true;
+        }
+        now = wfi_now(progress->clock);
+    } while (!atomic_load_explicit(&share->stop, memory_order_relaxed) &&
+             wfi_spin_goes_on(progress, WFI_OTHER, &spinning, now));
+    uint64_t until = wfi_deadline_after(operation->span.begun_ns, operation->share.doze_ms);
+    if (now < until)
+        doze(group, until);
+    return is_reached(share);
+}
+
+bool wfi_share_run(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    wfi_share *share = &group->share;
+    wfi_slots_set_door(&share->slots, false);
+    for (;;) {
+        begin_turn(operation, WFI_PART_WHOLE);
+        fill_slot(operation);
+        set_flag_alone(group, WFI_SLOTS_ARRIVED);
+        if (!look_for(operation, WFI_SHARE_DATA) || find_other(operation) < share->slots.members)
+            return false;
+        share->all_at = share->agreed = share->turn;
+        compute(operation);
+        if (wfi_slots_has_second(&share->piece)) {
+            set_flag_alone(group, WFI_SLOTS_REDUCED);
+            if (!look_for(operation, WFI_SHARE_REDUCED))
+                return false;
+            compute(operation);
+        }
+        if (is_last_piece(operation))
+            return true;
+        operation->share.at += piece_of(operation);
+    }
+}
+
+void wfi_share_ended(weft_group *group)
+{
+    group->share.quick = NULL;
+    run_queue(group);
+}
+
+void wfi_share_resume(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step))
+{
+    wfi_share *share = &operation->group->share;
+    operation->share.done = done;
+    operation->share.left = 1;
+    operation->share.step = 0;
+    operation->share.at = share->quick->share.at;
+    operation->share.has_turn = true;
+    wfi_list_push_front(&share->queue, &operation->share.link);
+    share->quick = NULL;
+    if (!operation->group->over && wait_for(operation, share->stage))
+        go_on(operation);
 }
 
 /* ---- When the group is over -------------------------------------------------------------------------------------- */
@@ -465,16 +613,14 @@ void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
 static bool has_of_root(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    wfi_slot_head theirs;
     return wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn) &&
-           find_other(operation, &theirs) == share->slots.members;
+           find_other(operation) == share->slots.members;
 }
 
 bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
-    wfi_slot_head theirs;
     size_t first = 0;
     if (!operation->share.has_turn || operation->share.step != step || !is_last_piece(operation))
         return false;
@@ -483,8 +629,7 @@ bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
     if (wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT)
         return has_of_root(operation);
     return share->stage == (last == WFI_SLOTS_REDUCED ? WFI_SHARE_REDUCED : WFI_SHARE_DATA) &&
-           wfi_slots_have(&share->slots, last, share->turn, &first) &&
-           find_other(operation, &theirs) == share->slots.members;
+           wfi_slots_have(&share->slots, last, share->turn, &first) && find_other(operation) == share->slots.members;
 }
 
 bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
@@ -493,9 +638,9 @@ bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
     if (!operation->is_undecided)
         return false;
     wfi_slot_head head;
-    uint64_t turn = share->turn + 1;
+    uint64_t turn = share->quick ? 0 : share->turn + 1;
     size_t root = operation->what.root;
-    bool has = share->slots.memory && wfi_list_empty(&share->queue) &&
+    bool has = share->slots.memory && !share->quick && wfi_list_empty(&share->queue) &&
                wfi_slots_waits(&operation->what) == WFI_SLOTS_FOR_ROOT &&
                wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, turn);
     if (has) {

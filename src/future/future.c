@@ -46,6 +46,11 @@ void wfi_future_own(weft_future *future)
     future->owned = true;
 }
 
+void wfi_future_has_spun(weft_future *future)
+{
+    future->has_spun = true;
+}
+
 weft_future *weft_future_ref(weft_future *future)
 {
     WFI_LIVE(future);

@@ -46,6 +46,8 @@ weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);
 /* Called before other code has the future: only the library may complete it; weft_future_complete and weft_future_fail
  * are refused. */
 void wfi_future_own(weft_future *future);
+/* The thread that creates the future has spun before, and will wait for it: the wait begins with a sleep. */
+void wfi_future_has_spun(weft_future *future);
 
 /* Like weft_future_wait and weft_future_wait_until, but not ended by weft_agent_wake: for weft's own waits. */
 weft_status wfi_future_wait(weft_future *future, int64_t timeout_ms);

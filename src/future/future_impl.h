@@ -53,6 +53,7 @@ struct weft_future {
     uint64_t cancel_id;
     bool cancel_asked;      /* the canceller was called. [lock] */
     bool owned;             /* only the library completes it; constant after others have it */
+    bool has_spun;          /* likewise: its creator, which waits for it, has spun before */
     weft_future *next_dead; /* see weft_future_unref */
 };
 

@@ -87,6 +87,7 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
         wfi_park(&waiting->parker, until);
         return WEFT_OK;
     }
+    waiting->parker.has_spun = future->has_spun;
     if (!is_woken(future, waiting) &&
         (!wfi_driver_suits(future->driver) || !future->driver->drive(future->driver, &waiting->parker, until)))
         status = WEFT_ERR_DEADLOCK;

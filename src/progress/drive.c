@@ -17,13 +17,15 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
     uint64_t now = deadline_ns == WFI_NEVER ? 0 : wfi_now(progress->clock);
     wfi_spinning spinning;
     wfi_spin_begin(&spinning);
+    if (parker->has_spun)
+        spinning.yields = 0; /* one round */
     while (!wfi_parker_is_unparked(parker) && now < deadline_ns &&
            !atomic_load_explicit(&progress->stop, memory_order_relaxed)) {
         size_t count = wfi_progress_round(progress, WFI_WAITER, NULL);
         now = progress->token.round_ns;
         if (wfi_spin_was_busy(progress, &spinning, count))
-            wfi_spin_came(progress, WFI_WAITER, &spinning);
-        else if (!wfi_spin_goes_on(progress, WFI_WAITER, &spinning))
+            wfi_spin_came(progress, WFI_WAITER, &spinning, now);
+        else if (!wfi_spin_goes_on(progress, WFI_WAITER, &spinning, now))
             return;
     }
 }
@@ -168,6 +170,28 @@ static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t dea
         if (wfi_now(progress->clock) < until && wfi_park(parker, until))
             return;
     }
+}
+
+/* ---- Without the token ----------------------------------------------------------------------------------------- */
+
+/* A worker of the executor must tell the executor that it blocks, and an agent without threads would be polled by none.
+ */
+bool wfi_may_sleep_aside(const wfi_progress *progress)
+{
+    return !progress->no_threads && !progress->fibers && !wfi_executor_current();
+}
+
+void wfi_aside_begin(wfi_progress *progress)
+{
+    atomic_fetch_add(&progress->token.parked, 1);
+    if (atomic_load(&progress->token.state) == WFI_TOKEN_FREE)
+        wfi_watcher_wake(progress);
+}
+
+void wfi_aside_end(wfi_progress *progress)
+{
+    atomic_fetch_sub(&progress->token.parked, 1);
+    wfi_spin_caught(progress, WFI_OTHER, wfi_now(progress->clock));
 }
 
 /* ---- The driver ------------------------------------------------------------------------------------------------ */

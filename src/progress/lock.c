@@ -88,24 +88,30 @@ bool wfi_progress_is_released(const wfi_progress *progress)
            atomic_load_explicit(&progress->releasing, memory_order_acquire) == 0;
 }
 
+/* Whether nothing has ended and nothing is deferred. */
+static bool has_nothing(const wfi_progress *progress)
+{
+    for (int kind = 0; kind < WFI_DONE_KINDS; kind++)
+        if (!wfi_list_empty(&progress->done[kind]))
+            return false;
+    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
+        if (!wfi_list_empty(&progress->deferred[kind]))
+            return false;
+    return true;
+}
+
 wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
 {
     wfi_list lists[WFI_DEFER_KINDS];
     wfi_task *mine = NULL;
-    if (progress->forked) { /* in a child of fork(2) nothing is called or run: all work belongs to the parent */
+    /* in a child of fork(2) nothing is called or run: all work belongs to the parent */
+    if (has_nothing(progress) || progress->forked) {
         progress->has_now = false;
         wfi_mutex_unlock(&progress->lock);
         return NULL;
     }
     wfi_progress_settle(progress);
     progress->has_now = false;
-    bool has_task = false;
-    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
-        has_task = has_task || !wfi_list_empty(&progress->deferred[kind]);
-    if (!has_task) {
-        wfi_mutex_unlock(&progress->lock);
-        return NULL;
-    }
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {
         wfi_list_init(&lists[kind]);
         wfi_list_splice(&lists[kind], &progress->deferred[kind]);

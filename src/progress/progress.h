@@ -137,9 +137,9 @@ typedef struct wfi_spin {
 
 #define WFI_YIELDS 3 /* measured with eight callers on two cores: as good as eight, and better than one */
 
-/* One spin. Its times are those of rounds (token.round_ns), because reading the clock costs as much as a poll. */
+/* One spin. In rounds its times are those of the rounds (token.round_ns): reading the clock costs as much as a poll. */
 typedef struct wfi_spinning {
-    uint64_t since_ns; /* of the first round without an event; 0: there was none */
+    uint64_t since_ns; /* of the first look without an event; 0: there was none */
     uint64_t look_ns;  /* when to check next whether others need the core */
     uint64_t round_ns; /* of the last round, if nothing but the next one follows it; otherwise 0 */
     int yields;        /* remaining yields of the core; WFI_YIELDS: it still spins */
@@ -162,15 +162,15 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     atomic_bool sleeper_taken;        /* a waiting thread uses WFI_SLEEPER_WAITER, of which there is one */
     int unpark_fd;                    /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
-    uint64_t usual_round; /* [token] duration of an empty round, in 1/4096 ns */
-    uint64_t round_ns;    /* [token] when the last round had polled the sources */
-    uint64_t spin_max_ns; /* (constant) 0 on one core */
-    long cores;           /* (constant) of the machine */
-    int load_fd;          /* (constant) /proc/loadavg, for the number of runnable threads; -1: it is not read */
-    uint64_t look_ns;     /* [token] without threads: when to read connection events again */
-    uint64_t yield_ns;    /* [token] no core is yielded before this time (spin.c) */
-    bool came;            /* [token] without threads: the last wait found events */
-    bool napped;          /* [token] the last sleep was to end early, because a source has no descriptor */
+    uint64_t usual_round;      /* [token] duration of an empty round, in 1/4096 ns */
+    uint64_t round_ns;         /* [token] when the last round had polled the sources */
+    uint64_t spin_max_ns;      /* (constant) 0 on one core */
+    long cores;                /* (constant) of the machine */
+    int load_fd;               /* (constant) /proc/loadavg, for the number of runnable threads; -1: it is not read */
+    uint64_t look_ns;          /* [token] without threads: when to read connection events again */
+    _Atomic uint64_t yield_ns; /* no core is yielded before this time (spin.c) */
+    bool came;                 /* [token] without threads: the last wait found events */
+    bool napped;               /* [token] the last sleep was to end early, because a source has no descriptor */
 } wfi_token;
 
 struct wfi_progress {
@@ -299,6 +299,13 @@ void wfi_progress_call_program(wfi_progress *progress);
 /* After wfi_progress_call_program, on an ordinary thread: wakes the threads that are waiting. */
 void wfi_progress_pass_call(wfi_progress *progress);
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
+/*
+ * Around a sleep of a thread that waits for other processes and not for the sources: while it sleeps, another thread
+ * polls them. Not without threads. wfi_may_sleep_aside: whether this thread may.
+ */
+bool wfi_may_sleep_aside(const wfi_progress *progress);
+void wfi_aside_begin(wfi_progress *progress);
+void wfi_aside_end(wfi_progress *progress);
 wfi_task *wfi_idle_lead(void *arg); /* the executor's idle hook */
 void wfi_idle_nudge(void *arg);
 
@@ -341,14 +348,24 @@ void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader 
  * it does not wake the event thread. */
 void wfi_progress_ready(void *progress);
 
+/* Between two looks at memory that another thread or process writes. */
+static inline void wfi_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
 void wfi_spin_init(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning);
-/* After a round without work. False: the caller should sleep. Otherwise it spins on. [token] */
-bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning);
-/* The round found work: the spin begins anew. [token] */
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning);
+/* After a look, at now_ns, that found nothing. False: the caller should sleep. Otherwise it spins on. */
+bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
+/* The look found work: the spin begins anew. */
+void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns);
-/* Yields the core, unless a recent yield took long. [token] */
+/* Yields the core, unless a recent yield took long. */
 bool wfi_spin_yield(wfi_progress *progress);
 /* Whether the last round, with `count` events, found work. [token] */
 bool wfi_spin_was_busy(wfi_progress *progress, wfi_spinning *spinning, size_t count);

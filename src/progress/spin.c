@@ -95,9 +95,8 @@ void wfi_spin_begin(wfi_spinning *spinning)
     *spinning = (wfi_spinning){.yields = WFI_YIELDS};
 }
 
-static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
+static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
-    uint64_t now_ns = progress->token.round_ns;
     if (!spinning->since_ns) {
         spinning->since_ns = now_ns;
         spinning->look_ns = now_ns + LOOK_EVERY_NS;
@@ -122,12 +121,12 @@ static void missed(wfi_progress *progress, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, now_ns, memory_order_relaxed);
 }
 
-bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
+bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
     if (spinning->yields == WFI_YIELDS) {
-        if (spins_yet(progress, role, spinning))
+        if (spins_yet(progress, role, spinning, now_ns))
             return true;
-        missed(progress, role, progress->token.round_ns);
+        missed(progress, role, now_ns);
     }
     spinning->round_ns = 0;
     return spinning->yields-- > 0 && wfi_spin_yield(progress);
@@ -148,21 +147,21 @@ void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns)
     atomic_store_explicit(&spin->slept_ns, 0, memory_order_relaxed);
 }
 
-void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning)
+void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns)
 {
     if (spinning->yields == WFI_YIELDS)
-        wfi_spin_caught(progress, role, progress->token.round_ns);
+        wfi_spin_caught(progress, role, now_ns);
     wfi_spin_begin(spinning);
 }
 
 bool wfi_spin_yield(wfi_progress *progress)
 {
     uint64_t before = wfi_now(progress->clock);
-    if (before < progress->token.yield_ns)
+    if (before < atomic_load_explicit(&progress->token.yield_ns, memory_order_relaxed))
         return false;
     sched_yield();
     uint64_t now = wfi_now(progress->clock);
     if (now - before > YIELD_LONG_NS)
-        progress->token.yield_ns = now + YIELD_PAUSE * (now - before);
+        atomic_store_explicit(&progress->token.yield_ns, now + YIELD_PAUSE * (now - before), memory_order_relaxed);
     return true;
 }

@@ -40,15 +40,6 @@
 static const int asleep_state[WFI_SLEEPERS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP,
                                                WFI_TOKEN_WAITER_ASLEEP};
 
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 static bool take_token_from(wfi_progress *progress, int state, wfi_role role)
 {
     if (!atomic_compare_exchange_strong(&progress->token.state, &state, WFI_TOKEN_AWAKE))
@@ -99,7 +90,7 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
     else
         atomic_store(&progress->token.leader_wants, true);
     while (!(got = wfi_token_take(progress, role)) && wfi_now(progress->clock) < until)
-        relax();
+        wfi_relax();
     if (waiter)
         atomic_fetch_sub(&progress->token.wanted, 1);
     else
@@ -202,11 +193,11 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
     while (!should_give_way(progress, role)) {
         bool busy = wfi_spin_was_busy(progress, &spinning, wfi_progress_round(progress, role, &mine));
         if (busy)
-            wfi_spin_came(progress, role, &spinning);
+            wfi_spin_came(progress, role, &spinning, progress->token.round_ns);
         if (mine)
             break;
-        if (busy || wfi_spin_goes_on(progress, role, &spinning)) {
-            relax();
+        if (busy || wfi_spin_goes_on(progress, role, &spinning, progress->token.round_ns)) {
+            wfi_relax();
             continue;
         }
         uint64_t asleep = wfi_now(progress->clock);

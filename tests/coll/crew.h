@@ -17,6 +17,8 @@ enum { CREW_MOST = 8 };
 int crew_work(const child_role *parts, size_t count);
 weft_agent *crew_open(int death_ms);
 weft_group *crew_group(weft_agent *agent, const char *name, const char *rules);
+/* The same; and from then on its small operations are in shared memory. */
+weft_group *crew_shared(weft_agent *agent, const char *name);
 /* The bytes that groups have mapped here, and where the last of it begins. `start` may be NULL. */
 size_t crew_memory(char **start);
 /*

@@ -26,22 +26,6 @@ static weft_agent *open_worker(void)
     return crew_open(DEATH_MS);
 }
 
-/* After this the group's small operations are in shared memory. A member that does not answer in about 1 s, on a busy machine, leaves
- * the group without: then another one is opened. */
-static weft_group *open_warm(weft_agent *agent, const char *name)
-{
-    for (;;) {
-        weft_group *group = crew_group(agent, name, NULL);
-        for (int i = 0; i < WARM; i++)
-            MUST_OK(weft_group_barrier(group, 40000));
-        if (coll_everywhere(group, crew_memory(NULL) > 0))
-            return group;
-        weft_group_close(group);
-        while (crew_memory(NULL) > 0) /* last messages may hold it for a moment */
-            usleep(1000);
-    }
-}
-
 /* Small numbers that differ by member and place: exact in every dtype as they are, and rounded where they are added. */
 static weft_tensor *filled(weft_dtype dtype, int64_t count, uint64_t seed, int who)
 {
@@ -171,7 +155,7 @@ static int run_results(void)
     /* the last two: of 2 MiB in pieces, for two members; more than that, by messages */
     static const int64_t counts[] = {0, 1, 7, 500, 511, 4096, 8192, 16384, 16385, 65536, 300001, 524289};
     weft_agent *agent = open_worker();
-    weft_group *shared = open_warm(agent, "shared"), *other = crew_group(agent, "other", by_messages);
+    weft_group *shared = crew_shared(agent, "shared"), *other = crew_group(agent, "other", by_messages);
     for (int dtype = 0; coll_is_dtype((weft_dtype)dtype); dtype++)
         for (int how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++)
             for (size_t i = 0; i < 5 && coll_can((weft_dtype)dtype, (weft_op)how); i++)
@@ -246,7 +230,7 @@ static int run_many(void)
 static int run_leaves(void)
 {
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(12000), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, 40000));
     MUST_OK(weft_group_barrier(group, 40000));
@@ -261,7 +245,7 @@ static int run_leaves(void)
 static int run_root_leaves(void)
 {
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     weft_tensor *x = filled(WEFT_DTYPE_INT32, 1000, 1, weft_group_index(group));
     weft_tensor *wanted = filled(WEFT_DTYPE_INT32, 1000, 1, 0);
     while (weft_group_index(group) != 0 && !weft_group_error(group))
@@ -282,7 +266,7 @@ static int run_ahead(void)
 {
     enum { COUNT = 300 };
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     size_t me = (size_t)weft_group_index(group), size = weft_group_size(group);
     weft_future *done[COUNT];
     weft_tensor *x[COUNT];
@@ -337,7 +321,7 @@ static int run_disagrees(void)
     for (int i = 0; i < 4; i++) {
         char name[32];
         snprintf(name, sizeof name, "all-%d", i);
-        weft_group *group = open_warm(agent, name);
+        weft_group *group = crew_shared(agent, name);
         crew_meet(agent);
         /* another count; another kind, which is shared too; one by messages; a cancelled one */
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(i == 0                ? 10 + (rank == 1)
@@ -375,7 +359,7 @@ static int run_roots_differ(void)
     for (int what = BROADCASTS; what < ROOTED; what++) {
         char name[32];
         snprintf(name, sizeof name, "roots-%d", what);
-        weft_group *group = open_warm(agent, name);
+        weft_group *group = crew_shared(agent, name);
         weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
         weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
         weft_status st = run_rooted(group, (rooted)what, part, whole, root);
@@ -395,7 +379,7 @@ static int run_roots_differ(void)
 static int run_cancels(void)
 {
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_future *future;
     crew_meet(agent);
@@ -447,7 +431,7 @@ static int run_death(int64_t count, int kind)
 {
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
-    weft_group *group = open_warm(agent, "all"), *less;
+    weft_group *group = crew_shared(agent, "all"), *less;
     weft_status st = WEFT_OK;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
     child_say('r');
@@ -495,7 +479,7 @@ static int run_dies_in_all(void)
 static int run_stops(void)
 {
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     child_say('r');
     double until = child_now_s() + 0.6;
     for (float go = 1; go > 0;) {
@@ -514,7 +498,7 @@ static int run_missing(void)
 {
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     if (rank == 1) {
         while (!weft_group_error(group))
             usleep(1000);
@@ -547,7 +531,7 @@ static void attack(weft_agent *agent, uint64_t seed)
 {
     char name[32];
     snprintf(name, sizeof name, "attack-%llu", (unsigned long long)seed);
-    weft_group *group = open_warm(agent, name);
+    weft_group *group = crew_shared(agent, name);
     char *memory = NULL;
     size_t bytes = crew_memory(&memory);
     int rank = weft_agent_rank(agent), ended = 0;
@@ -582,7 +566,7 @@ static int run_hostile(void)
 static int run_forks(void)
 {
     weft_agent *agent = open_worker();
-    weft_group *group = open_warm(agent, "all");
+    weft_group *group = crew_shared(agent, "all");
     child forked = child_fork("forked");
     if (!forked.pid) {
         weft_group_close(group);

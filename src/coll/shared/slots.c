@@ -1,14 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c - the layout of the memory: the members' flags, then for each member two slots, each with a head. */
+/*
+ * slots.c - the layout of the memory: the bell, the members' flags, then for each member two slots, each with a head.
+ */
 #include "coll/shared/slots.h"
 
 #include <assert.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define PAGE 4096
+#define PAIR 128 /* bytes: processors fetch lines in pairs */
+
+/* In one line of the cache. */
+typedef struct line {
+    _Alignas(64) _Atomic uint64_t turn; /* the flag ARRIVED */
+    _Atomic uint64_t check;             /* of the head */
+    uint8_t data[WFI_SLOTS_LINE_BYTES];
+} line;
+
+typedef struct padded_line {
+    _Alignas(PAIR) line line;
+} padded_line;
 
 typedef struct flags {
-    _Alignas(128) _Atomic uint64_t turns[WFI_SLOTS_FLAGS]; /* two lines: processors fetch lines in pairs */
+    padded_line arrived[2]; /* of odd and of even turns */
+    _Alignas(PAIR) _Atomic uint64_t reduced;
+    _Atomic uint32_t is_at_door; /* no bool: another member may write any bits */
 } flags;
 
 typedef struct slot {
@@ -16,11 +37,19 @@ typedef struct slot {
     _Alignas(64) uint8_t data[WFI_SLOT_BYTES];
 } slot;
 
-static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in this process would not help other processes");
+/* At the begin of the memory. The members' flags follow. */
+typedef struct bell {
+    _Alignas(PAIR) _Atomic uint32_t rung; /* a futex */
+    _Atomic uint32_t sleepers;
+} bell;
+
+static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+              "a lock in this process would not help other processes");
+static_assert(sizeof(line) == 64, "one line");
 
 static size_t slots_begin(size_t members)
 {
-    return (members * sizeof(flags) + PAGE - 1) / PAGE * PAGE;
+    return (sizeof(bell) + members * sizeof(flags) + PAGE - 1) / PAGE * PAGE;
 }
 
 size_t wfi_slots_bytes(size_t members)
@@ -37,12 +66,28 @@ static slot *slot_of(const wfi_slots *slots, size_t member, uint64_t turn)
 static flags *flags_of(const wfi_slots *slots, size_t member)
 {
     assert(member < slots->members);
-    return (flags *)(void *)slots->memory + member;
+    return (flags *)(void *)(slots->memory + sizeof(bell)) + member;
 }
 
-uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn)
+static line *line_of(const wfi_slots *slots, size_t member, uint64_t turn)
 {
-    return slot_of(slots, member, turn)->data;
+    return &flags_of(slots, member)->arrived[turn % 2].line;
+}
+
+uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn, size_t bytes)
+{
+    return bytes <= WFI_SLOTS_LINE_BYTES ? line_of(slots, member, turn)->data : slot_of(slots, member, turn)->data;
+}
+
+/* ---- Heads ------------------------------------------------------------------------------------------------------- */
+
+/* Different heads have the same check with a probability of 2^-64. */
+uint64_t wfi_slots_check(const wfi_slot_head *head)
+{
+    uint64_t mixed = head->number * UINT64_C(0x9e3779b97f4a7c15) ^ head->what;
+    mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93) ^ head->count;
+    mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return mixed ^ mixed >> 32;
 }
 
 void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_head *head)
@@ -51,6 +96,7 @@ void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_
     atomic_store_explicit(&mine->number, head->number, memory_order_relaxed);
     atomic_store_explicit(&mine->what, head->what, memory_order_relaxed);
     atomic_store_explicit(&mine->count, head->count, memory_order_relaxed);
+    atomic_store_explicit(&line_of(slots, slots->me, turn)->check, wfi_slots_check(head), memory_order_relaxed);
 }
 
 wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn)
@@ -61,15 +107,27 @@ wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_
                            .count = atomic_load_explicit(&theirs->count, memory_order_relaxed)};
 }
 
+uint64_t wfi_slots_read_check(const wfi_slots *slots, size_t member, uint64_t turn)
+{
+    return atomic_load_explicit(&line_of(slots, member, turn)->check, memory_order_relaxed);
+}
+
+/* ---- Flags ------------------------------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t *flag_of(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn)
+{
+    return flag == WFI_SLOTS_ARRIVED ? &line_of(slots, member, turn)->turn : &flags_of(slots, member)->reduced;
+}
+
 /* Sequentially consistent, as wfi_fabric_ops.wake demands: the peer arms its door, then reads the flag. */
 void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn)
 {
-    atomic_store(&flags_of(slots, slots->me)->turns[flag], turn);
+    atomic_store(flag_of(slots, slots->me, flag, turn), turn);
 }
 
 bool wfi_slots_has(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn)
 {
-    return atomic_load(&flags_of(slots, member)->turns[flag]) >= turn;
+    return atomic_load(flag_of(slots, member, flag, turn)) >= turn;
 }
 
 bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, size_t *first)
@@ -77,4 +135,49 @@ bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, 
     while (*first < slots->members && wfi_slots_has(slots, *first, flag, turn))
         ++*first;
     return *first == slots->members;
+}
+
+/* ---- Sleeping ---------------------------------------------------------------------------------------------------- */
+
+void wfi_slots_set_door(const wfi_slots *slots, bool is_there)
+{
+    _Atomic uint32_t *mine = &flags_of(slots, slots->me)->is_at_door;
+    if (atomic_load_explicit(mine, memory_order_relaxed) != (uint32_t)is_there)
+        atomic_store(mine, is_there);
+}
+
+bool wfi_slots_is_at_door(const wfi_slots *slots, size_t member)
+{
+    return atomic_load(&flags_of(slots, member)->is_at_door) != 0;
+}
+
+static bell *bell_of(const wfi_slots *slots)
+{
+    return (bell *)(void *)slots->memory;
+}
+
+uint32_t wfi_slots_doze_begin(const wfi_slots *slots)
+{
+    atomic_fetch_add(&bell_of(slots)->sleepers, 1);
+    return atomic_load(&bell_of(slots)->rung);
+}
+
+void wfi_slots_doze(const wfi_slots *slots, uint32_t rung, uint64_t ns)
+{
+    struct timespec left = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    (void)syscall(SYS_futex, &bell_of(slots)->rung, FUTEX_WAIT, rung, &left, NULL, 0); /* it also returns early */
+}
+
+void wfi_slots_doze_end(const wfi_slots *slots)
+{
+    atomic_fetch_sub(&bell_of(slots)->sleepers, 1);
+}
+
+void wfi_slots_ring(const wfi_slots *slots)
+{
+    bell *all = bell_of(slots);
+    if (!atomic_load(&all->sleepers))
+        return;
+    atomic_fetch_add(&all->rung, 1);
+    (void)syscall(SYS_futex, &all->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -11,6 +11,10 @@
  * computes one part in its output, copies it into its slot, and sets its flag REDUCED. When all have done that, each
  * member copies the parts of the others.
  *
+ * ONE LINE. The flag ARRIVED of a turn, a check of the operation and up to 48 bytes of data are one line of the cache.
+ * So a small operation moves one line from each member to each other one. There are two such lines for each member, for
+ * odd and for even turns, like the slots.
+ *
  * A member begins a turn only after it has ended the turn before. So when all members have arrived at turn N, all
  * members have finished reading the slots of turn N - 1, and turn N + 1 may write them. A member waits for that before
  * it writes. In an operation with a root not all members wait for each other (wfi_slots_waits): a broadcast ends at the
@@ -27,6 +31,12 @@
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
  * sizes and positions come from this member's own wfi_collective.
  *
+ * WAITING. A member that waits looks at the flags. It sleeps in one of two places: at its door, which is a sleep on the
+ * descriptors of its fabrics, or on the bell, a futex in this memory. First it writes here that it sleeps, then it
+ * looks at the flags once more. A member that has set a flag looks afterwards whether others sleep. All of this is
+ * sequentially consistent, so no wake-up is lost. If a member is killed while it sleeps on the bell, each turn of the
+ * others takes a system call more.
+ *
  * LOCKING: none. The flags are atomic. One thread at a time works for one member.
  */
 #ifndef WFI_SLOTS_H
@@ -39,7 +49,9 @@ typedef struct wfi_slots {
     size_t members, me;
 } wfi_slots;
 
-typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED, WFI_SLOTS_FLAGS } wfi_slots_flag;
+#define WFI_SLOTS_LINE_BYTES 48 /* the most data of a member that are in the line of its flag */
+
+typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED } wfi_slots_flag;
 
 /* Says which operation a member runs in a turn, so that the others can detect a different one. */
 typedef struct wfi_slot_head {
@@ -51,13 +63,29 @@ typedef struct wfi_slot_head {
 /* ---- slots.c ----------------------------------------------------------------------------------------------------- */
 
 size_t wfi_slots_bytes(size_t members); /* size of the memory of `members` members */
-uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn);
+/* Where a member's data of a turn are, of which it has `bytes`. */
+uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn, size_t bytes);
 void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_head *head);
 wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn);
+/* A check of the head. That of each member is in the line of its flag, so that only different heads have to be read. */
+uint64_t wfi_slots_check(const wfi_slot_head *head);
+uint64_t wfi_slots_read_check(const wfi_slots *slots, size_t member, uint64_t turn);
 void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn); /* this member's flag */
 bool wfi_slots_has(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn);
 /* Whether all members from *first on have set `flag` to `turn`. Sets *first to the first member that has not. */
 bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, size_t *first);
+/* Whether this member may sleep at its door. It then looks at the flags again. */
+void wfi_slots_set_door(const wfi_slots *slots, bool is_there);
+bool wfi_slots_is_at_door(const wfi_slots *slots, size_t member);
+/*
+ * A sleep on the bell. The member calls doze_begin and looks at the flags again. Then it calls doze with the value
+ * from doze_begin, which returns when the bell rings or `ns` are over. At the end it calls doze_end. wfi_slots_ring
+ * wakes all members that sleep so.
+ */
+uint32_t wfi_slots_doze_begin(const wfi_slots *slots);
+void wfi_slots_doze(const wfi_slots *slots, uint32_t rung, uint64_t ns);
+void wfi_slots_doze_end(const wfi_slots *slots);
+void wfi_slots_ring(const wfi_slots *slots);
 
 /* ---- work.c ------------------------------------------------------------------------------------------------------ */
 

@@ -42,6 +42,11 @@ size_t wfi_slots_work_bytes(const wfi_collective *what)
     return wfi_part_bytes(what) * (waits == WFI_SLOTS_FOR_ALL ? what->members : 1);
 }
 
+static uint8_t *data_at(const wfi_slots_work *work, size_t member)
+{
+    return wfi_slots_data(work->slots, member, work->turn, wfi_slot_need(work->what));
+}
+
 void wfi_slots_put(const wfi_slots_work *work)
 {
     const wfi_collective *what = work->what;
@@ -54,7 +59,7 @@ void wfi_slots_put(const wfi_slots_work *work)
     else if (what->kind == WFI_ALLGATHER && what->in_place)
         from = (const uint8_t *)work->output + what->me * bytes;
     if (bytes)
-        memcpy(wfi_slots_data(work->slots, what->me, work->turn), from, bytes);
+        memcpy(data_at(work, what->me), from, bytes);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
@@ -72,7 +77,7 @@ typedef struct block {
 
 static const uint8_t *data_of(const block *of, size_t member)
 {
-    return wfi_slots_data(of->work->slots, member, of->work->turn) + of->at;
+    return data_at(of->work, member) + of->at;
 }
 
 static void add(const block *of, uint8_t *to, const uint8_t *a, const uint8_t *b)
@@ -126,7 +131,7 @@ static void gather(const wfi_slots_work *work, size_t at)
 {
     size_t bytes = wfi_part_bytes(work->what);
     for (size_t i = 0; i < work->what->members; i++)
-        memcpy((uint8_t *)work->output + i * bytes, wfi_slots_data(work->slots, i, work->turn) + at, bytes);
+        memcpy((uint8_t *)work->output + i * bytes, data_at(work, i) + at, bytes);
 }
 
 static void gather_at_root(const wfi_slots_work *work)
@@ -134,7 +139,7 @@ static void gather_at_root(const wfi_slots_work *work)
     size_t bytes = wfi_part_bytes(work->what), me = work->what->me;
     for (size_t i = 0; i < work->what->members; i++)
         if (i != me)
-            memcpy((uint8_t *)work->output + i * bytes, wfi_slots_data(work->slots, i, work->turn), bytes);
+            memcpy((uint8_t *)work->output + i * bytes, data_at(work, i), bytes);
     if (!work->what->in_place)
         memcpy((uint8_t *)work->output + me * bytes, work->input, bytes);
 }
@@ -144,7 +149,7 @@ static void first_with_root(const wfi_slots_work *work)
     const wfi_collective *what = work->what;
     size_t bytes = wfi_part_bytes(what);
     bool is_root = what->me == what->root, scatters = what->kind == WFI_SCATTER;
-    const uint8_t *from = wfi_slots_data(work->slots, what->root, work->turn) + (scatters ? what->me * bytes : 0);
+    const uint8_t *from = data_at(work, what->root) + (scatters ? what->me * bytes : 0);
     if (what->kind == WFI_REDUCE && is_root)
         reduce(work, work->output, 0, bytes);
     else if (what->kind == WFI_GATHER && is_root)
@@ -166,7 +171,7 @@ void wfi_slots_first(const wfi_slots_work *work)
         if (wfi_slots_has_second(what)) {
             size_t begin = wfi_part_begin(what, what->members, me), end = wfi_part_begin(what, what->members, me + 1);
             reduce(work, (uint8_t *)work->output + begin, begin, end - begin);
-            memcpy(wfi_slots_data(work->slots, me, work->turn) + begin, (uint8_t *)work->output + begin, end - begin);
+            memcpy(data_at(work, me) + begin, (uint8_t *)work->output + begin, end - begin);
         } else {
             reduce(work, work->output, 0, bytes);
         }
@@ -192,6 +197,6 @@ void wfi_slots_second(const wfi_slots_work *work)
     for (size_t i = 0; i < what->members; i++) {
         size_t begin = wfi_part_begin(what, what->members, i), end = wfi_part_begin(what, what->members, i + 1);
         if (i != what->me && end > begin)
-            memcpy((uint8_t *)work->output + begin, wfi_slots_data(work->slots, i, work->turn) + begin, end - begin);
+            memcpy((uint8_t *)work->output + begin, data_at(work, i) + begin, end - begin);
     }
 }

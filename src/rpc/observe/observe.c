@@ -120,6 +120,11 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
 
 /* ---- For components above rpc ------------------------------------------------------------------------------------ */
 
+bool wfi_observe_has_trace(const weft_agent *agent)
+{
+    return agent->observer->trace != NULL;
+}
+
 void wfi_observe_span_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
 {
     wfi_call_observer *observer = agent->observer;
