@@ -160,7 +160,7 @@ typedef struct wfi_share { /* memory that the members of this host share */
      */
     struct wfi_operation *quick;
     atomic_bool stop;  /* (atomic) that thread must not wait longer: the group is over */
-    uint64_t usual_ns; /* duration of the last quick operation that was timed */
+    uint64_t usual_ns; /* duration of the last small quick operation that was timed */
 } wfi_share;
 
 typedef struct wfi_group_metrics wfi_group_metrics; /* observe.c */
@@ -568,7 +568,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 void wfi_operation_observe_begin(wfi_operation *operation);            /* not locked */
 void wfi_operation_count(const wfi_operation *operation, bool failed); /* it is over. [agent lock] */
 /*
- * A quick operation has succeeded. If it has no time at which it began, it counts as long as the last one that has.
+ * A quick operation has succeeded. A small one that was not timed counts as long as the last one that was.
  * [agent lock]
  */
 void wfi_operation_count_quick(const wfi_operation *operation);

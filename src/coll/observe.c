@@ -89,9 +89,10 @@ void wfi_operation_count_quick(const wfi_operation *operation)
 {
     wfi_share *share = &operation->group->share;
     uint64_t begun = operation->span.begun_ns;
-    if (begun)
-        share->usual_ns = wfi_net_now(operation->group->agent->net) - begun;
-    count(operation, false, share->usual_ns);
+    uint64_t ns = begun ? wfi_net_now(operation->group->agent->net) - begun : share->usual_ns;
+    if (wfi_part_bytes(&operation->what) <= WFI_SLOTS_LINE_BYTES)
+        share->usual_ns = ns;
+    count(operation, false, ns);
 }
 
 void wfi_group_metrics_free(wfi_groups *groups)

@@ -6,7 +6,7 @@
 #include "coll/group.h"
 
 #define QUICK_MS 10   /* a quick operation that takes longer becomes an ordinary one */
-#define TIMED_EVERY 8 /* among quick operations that do not have to wait: the share of those that are timed */
+#define TIMED_EVERY 8 /* small quick operations that do not have to wait: one of so many is timed */
 
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
 {
@@ -209,6 +209,16 @@ weft_status wfi_operation_start(wfi_operation *operation)
 
 /* ---- Quick operations -------------------------------------------------------------------------------------------- */
 
+/*
+ * Whether the time is read when it begins. Reading it takes a tenth of the time of a small operation. If that has to wait,
+ * its thread reads the clock then.
+ */
+static bool is_timed(const wfi_operation *operation)
+{
+    return wfi_part_bytes(&operation->what) > WFI_SLOTS_LINE_BYTES || operation->number % TIMED_EVERY == 0;
+}
+
+/* How long its thread may sleep on the bell; 0: it must not. */
 static int64_t doze_ms(const wfi_operation *operation)
 {
     const weft_agent *agent = operation->group->agent;
@@ -231,8 +241,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
         group->share.called++;
         group->share.quick = operation;
         operation->share.doze_ms = doze_ms(operation);
-        /* Reading the clock takes a tenth of the time of the operation. If it has to wait, look_for reads it. */
-        operation->span.begun_ns = operation->number % TIMED_EVERY ? 0 : wfi_net_now(agent->net);
+        operation->span.begun_ns = is_timed(operation) ? wfi_net_now(agent->net) : 0;
         atomic_store_explicit(&group->share.stop, false, memory_order_relaxed);
         wfi_groups_of(agent)->under_way++;
         wfi_group_ref(group);

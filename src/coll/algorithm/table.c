@@ -81,13 +81,14 @@ static const wfi_rule with_levels_and_memory[] = {
 
 /*
  * For groups on one host whose members may share memory. Allreduce: measured over host, 256 KiB to 4 MiB:
- * perf/results/2026-11-27-host-groups.md. A rule with shared memory holds where the data fit it.
+ * perf/results/2026-11-30-quick-groups.md. A rule with shared memory holds where the data fit it.
  */
 static const wfi_rule with_memory[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[SHARED]},
     {WFI_ALLREDUCE, 2, 2 << 20, &algorithms[SHARED]},
-    {WFI_ALLREDUCE, ANY, 256 << 10, &algorithms[SHARED]},
+    {WFI_ALLREDUCE, ANY, 512 << 10, &algorithms[SHARED]},
     {WFI_ALLREDUCE, 4, 4 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, 16, 1 << 20, &algorithms[SHARED]},
     {WFI_ALLREDUCE, 16, 4 << 20, &algorithms[TREE]},
     {WFI_REDUCE, ANY, ANY, &algorithms[SHARED]},
     {WFI_BROADCAST, ANY, ANY, &algorithms[SHARED]},

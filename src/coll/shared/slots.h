@@ -105,6 +105,7 @@ typedef struct wfi_slots_work {
     uint64_t turn;
     weft_dtype dtype;
     weft_op how;
+    bool streams;      /* stores into the slot bypass the cache */
     const void *input; /* ignored for an allreduce and a broadcast, which read `output` */
     void *output;
 } wfi_slots_work;

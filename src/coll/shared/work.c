@@ -5,12 +5,17 @@
 #include "tensor/combine.h"
 
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /*
  * If the members of an allreduce have more bytes than this together, it has two steps. Then each byte is read twice
- * instead of once by each member, but the members wait for each other once more.
+ * instead of once by each member, but the members wait for each other once more. For two members both ways move as many
+ * bytes, so that one step is faster, unless the sum takes longer than a copy (PLAIN_BYTES).
  */
 #define ONE_STEP_BYTES ((size_t)16 << 10)
+#define PLAIN_BYTES 4 /* of an element: smaller ones are converted before they are added */
 
 wfi_slots_waited wfi_slots_waits(const wfi_collective *what)
 {
@@ -29,7 +34,8 @@ wfi_slots_waited wfi_slots_waits(const wfi_collective *what)
 
 bool wfi_slots_has_second(const wfi_collective *what)
 {
-    return what->kind == WFI_ALLREDUCE && wfi_part_bytes(what) * what->members > ONE_STEP_BYTES;
+    return what->kind == WFI_ALLREDUCE && wfi_part_bytes(what) * what->members > ONE_STEP_BYTES &&
+           (what->members > 2 || what->element < PLAIN_BYTES);
 }
 
 size_t wfi_slots_work_bytes(const wfi_collective *what)
@@ -40,6 +46,33 @@ size_t wfi_slots_work_bytes(const wfi_collective *what)
     if (waits == WFI_SLOTS_FOR_NONE && what->kind != WFI_SCATTER)
         return 0; /* its part is done when its data are in its slot */
     return wfi_part_bytes(what) * (waits == WFI_SLOTS_FOR_ALL ? what->members : 1);
+}
+
+/*
+ * Copies into this member's slot. A usual store first fetches the line from the cache of the member that has read it
+ * last. With `streams` the stores bypass all caches.
+ */
+static void copy_to_slot(const wfi_slots_work *work, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+#ifdef __SSE2__
+    size_t head = -(uintptr_t)to % 64, whole = bytes > head ? (bytes - head) / 64 * 64 : 0;
+    if (work->streams && whole) {
+        memcpy(to, from, head);
+        for (size_t at = head; at < head + whole; at += 64) {
+            const __m128i *source = (const void *)(from + at);
+            __m128i *line = (void *)(to + at), a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
+                    c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+            _mm_stream_si128(line, a);
+            _mm_stream_si128(line + 1, b);
+            _mm_stream_si128(line + 2, c);
+            _mm_stream_si128(line + 3, d);
+        }
+        _mm_sfence(); /* before the flag */
+        memcpy(to + head + whole, from + head + whole, bytes - head - whole);
+        return;
+    }
+#endif
+    memcpy(to, from, bytes);
 }
 
 static uint8_t *data_at(const wfi_slots_work *work, size_t member)
@@ -53,13 +86,21 @@ void wfi_slots_put(const wfi_slots_work *work)
     const uint8_t *from = work->input;
     size_t bytes = wfi_slot_need(what);
     if (wfi_slots_waits(what) == WFI_SLOTS_FOR_ROOT || (what->kind == WFI_GATHER && what->me == what->root))
-        return; /* its data are not read by others */
+        return;                       /* its data are not read by others */
+    if (wfi_slots_has_second(what)) { /* the others do not need the part that this member sums */
+        size_t begin = wfi_part_begin(what, what->members, what->me);
+        size_t end = wfi_part_begin(what, what->members, what->me + 1);
+        uint8_t *to = data_at(work, what->me);
+        copy_to_slot(work, to, work->output, begin);
+        copy_to_slot(work, to + end, (const uint8_t *)work->output + end, bytes - end);
+        return;
+    }
     if (what->kind == WFI_ALLREDUCE || what->kind == WFI_BROADCAST)
         from = work->output;
     else if (what->kind == WFI_ALLGATHER && what->in_place)
         from = (const uint8_t *)work->output + what->me * bytes;
     if (bytes)
-        memcpy(data_at(work, what->me), from, bytes);
+        copy_to_slot(work, data_at(work, what->me), from, bytes);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
@@ -75,8 +116,11 @@ typedef struct block {
     uint8_t *rooms;  /* LEVELS_MAX blocks for partial sums */
 } block;
 
+/* In an allreduce this member's own data are in its output. Its slot may not have them. */
 static const uint8_t *data_of(const block *of, size_t member)
 {
+    if (of->work->what->kind == WFI_ALLREDUCE && member == of->work->what->me)
+        return (const uint8_t *)of->work->output + of->at;
     return data_at(of->work, member) + of->at;
 }
 
@@ -104,10 +148,10 @@ static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint
     return to;
 }
 
-/* to = the sum over all members of the `size` bytes at `at` in their slots. */
-static void reduce(const wfi_slots_work *work, uint8_t *to, size_t at, size_t size)
+/* to = the sum over all members of the `size` bytes at `at` in their slots. The same in `copy`, if it is not NULL. */
+static void reduce(const wfi_slots_work *work, uint8_t *to, uint8_t *copy, size_t at, size_t size)
 {
-    _Alignas(64) uint8_t rooms[LEVELS_MAX * BLOCK_BYTES];
+    _Alignas(64) uint8_t rooms[LEVELS_MAX * BLOCK_BYTES], sum[BLOCK_BYTES];
     const wfi_collective *what = work->what;
     unsigned level = 0;
     while ((size_t)2 << level <= what->members)
@@ -119,10 +163,16 @@ static void reduce(const wfi_slots_work *work, uint8_t *to, size_t at, size_t si
                     .size = piece,
                     .extra = what->members - ((size_t)1 << level),
                     .rooms = rooms};
-        (void)sum_of(&of, 0, level, to + done);
+        /* With more than two members, partial sums are written before this member's own data are read. */
+        uint8_t *block_sum = what->members > 2 ? sum : to + done;
+        (void)sum_of(&of, 0, level, block_sum);
+        if (what->divides)
+            wfi_combine_divide(work->dtype, block_sum, piece / what->element, what->members);
+        if (block_sum != to + done)
+            memcpy(to + done, block_sum, piece);
+        if (copy)
+            copy_to_slot(work, copy + done, block_sum, piece);
     }
-    if (what->divides)
-        wfi_combine_divide(work->dtype, to, size / what->element, what->members);
 }
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
@@ -151,7 +201,7 @@ static void first_with_root(const wfi_slots_work *work)
     bool is_root = what->me == what->root, scatters = what->kind == WFI_SCATTER;
     const uint8_t *from = data_at(work, what->root) + (scatters ? what->me * bytes : 0);
     if (what->kind == WFI_REDUCE && is_root)
-        reduce(work, work->output, 0, bytes);
+        reduce(work, work->output, NULL, 0, bytes);
     else if (what->kind == WFI_GATHER && is_root)
         gather_at_root(work);
     else if ((scatters || what->kind == WFI_BROADCAST) && !is_root)
@@ -170,17 +220,16 @@ void wfi_slots_first(const wfi_slots_work *work)
     case WFI_ALLREDUCE:
         if (wfi_slots_has_second(what)) {
             size_t begin = wfi_part_begin(what, what->members, me), end = wfi_part_begin(what, what->members, me + 1);
-            reduce(work, (uint8_t *)work->output + begin, begin, end - begin);
-            memcpy(data_at(work, me) + begin, (uint8_t *)work->output + begin, end - begin);
+            reduce(work, (uint8_t *)work->output + begin, data_at(work, me) + begin, begin, end - begin);
         } else {
-            reduce(work, work->output, 0, bytes);
+            reduce(work, work->output, NULL, 0, bytes);
         }
         break;
     case WFI_ALLGATHER:
         gather(work, 0);
         break;
     case WFI_REDUCE_SCATTER:
-        reduce(work, work->output, me * bytes, bytes);
+        reduce(work, work->output, NULL, me * bytes, bytes);
         break;
     case WFI_ALL_TO_ALL:
         gather(work, me * bytes);
