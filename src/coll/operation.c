@@ -6,7 +6,7 @@
 #include "coll/group.h"
 
 #define QUICK_MS 10   /* a quick operation that takes longer becomes an ordinary one */
-#define TIMED_EVERY 8 /* small quick operations that do not have to wait: one of so many is timed */
+#define TIMED_EVERY 8 /* the clock is read for each eighth of the small operations that do not wait */
 
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
 {
@@ -210,8 +210,8 @@ weft_status wfi_operation_start(wfi_operation *operation)
 /* ---- Quick operations -------------------------------------------------------------------------------------------- */
 
 /*
- * Whether the time is read when it begins. Reading it takes a tenth of the time of a small operation. If that has to wait,
- * its thread reads the clock then.
+ * Whether the clock is read when it begins. That takes a tenth of the time of a small operation. If it has to wait, its
+ * thread reads the clock then.
  */
 static bool is_timed(const wfi_operation *operation)
 {

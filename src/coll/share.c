@@ -32,8 +32,9 @@
 #include "coll/group.h"
 
 /*
- * With two members and more data than this, the tensor and the slots do not fit a second-level cache of 1 MiB. Measured
- * for 1 MiB: 0.7 of the time if the cores have a cache in common, 0.25 if they have none. With more members it is slower.
+ * With two members and more data than this, the tensor and the slots do not fit a second-level cache of 1 MiB. Stores
+ * that bypass the cache then take 0.25 to 0.7 of the time (perf/results/2026-11-30-quick-groups.md). With more members
+ * they take longer.
  */
 #define STREAM_BYTES ((size_t)768 << 10)
 #define INLINE_BYTES 16384 /* worked on with the lock held: a few microseconds */
