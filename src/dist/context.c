@@ -36,6 +36,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
     context->graph = graph;
     context->holders = holders;
     context->has_pairs = has_pairs;
+    wfi_mutex_init(&context->sums);
     wfi_mutex_init(&context->lock);
     wfi_list_init(&context->passes);
     wfi_list_init(&context->link);
@@ -78,6 +79,7 @@ void wfi_context_unref(weft_context *context)
     weft_hooks_unref(context->hooks);
     weft_future_unref(context->ended);
     wfi_mutex_fini(&context->lock);
+    wfi_mutex_fini(&context->sums);
     wfi_agent_unref(context->agent);
     free(context->holders);
     free(context->has_pairs);
@@ -258,18 +260,145 @@ weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor
     return wfi_gradient_join(sum, &share);
 }
 
-/* The sum over all passes that ended well, with references. */
-static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
+void wfi_context_mark_final(weft_context *context, int root, uint64_t number)
 {
-    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link)
+        if (pass->root == root && pass->number <= number && pass->ended_well)
+            pass->is_final = true;
+}
+
+void wfi_context_mark_own_final(weft_context *context)
+{
+    int me = wfi_agent_rank(context->agent);
+    uint64_t number = 0;
+    WFI_FOR_LIST (const wfi_pass_record, pass, &context->passes, link)
+        if (pass->root == me && pass->number == number + 1 && pass->ended_well)
+            number++;
+    wfi_context_mark_final(context, me, number);
+}
+
+uint64_t wfi_context_last_final(const weft_context *context, int root)
+{
+    uint64_t number = 0;
+    WFI_FOR_LIST (const wfi_pass_record, pass, (wfi_list *)&context->passes, link)
+        if (pass->root == root && pass->is_final)
+            number = pass->number;
+    return number;
+}
+
+/* Adds the gradients `from` to those of `into`. Those that were added stay in `from`, to be dropped. False: no memory;
+ * then only the rest stays. */
+static bool join(wfi_map *into, wfi_map *from)
+{
+    size_t cursor = 0, added = 0;
+    uint64_t leaf;
+    weft_gradient *more, *sum;
     weft_status st = WEFT_OK;
+    while (!st && (more = wfi_map_next(from, &cursor, &leaf))) {
+        sum = wfi_map_get(into, leaf);
+        weft_gradient share = {weft_tensor_ref(more->values), weft_tensor_ref(more->rows)};
+        st = sum ? wfi_gradient_join(sum, &share) : wfi_map_put(into, leaf, more);
+        wfi_gradient_clear(&share);
+        if (!st && !sum)
+            wfi_map_take(from, leaf);
+        added += !st && sum;
+    }
+    for (cursor = 0; st && added > 0; added--) {
+        more = wfi_map_next(from, &cursor, &leaf);
+        wfi_gradient_clear(more);
+        free(wfi_map_take(from, leaf));
+    }
+    return !st;
+}
+
+static wfi_map take_gradients(wfi_pass_record *pass)
+{
+    wfi_map taken = pass->gradients;
+    wfi_map_init(&pass->gradients);
+    return taken;
+}
+
+/* Gives them back to the pass, unless it was undone meanwhile. With the lock. */
+static void put_back(wfi_pass_record *pass, wfi_map *gradients)
+{
+    if (!pass->is_final)
+        return;
+    pass->gradients = *gradients;
+    wfi_map_init(gradients);
+}
+
+/* Adds the gradients of one pass to those of its root's first final one. False: there is no such pass, or no memory.
+ * With `sums`, but without the lock while it adds. `left`: gradients to drop. */
+static bool join_next(weft_context *context, wfi_map left[2])
+{
+    wfi_pass_record *first = NULL, *next = NULL;
+    wfi_mutex_lock(&context->lock);
     WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
-        if (pass->ended_well && !st)
-            st = wfi_pass_add_gradient(pass, leaf, out);
+        if (!pass->is_final || next)
+            continue;
+        if (!first || first->root != pass->root)
+            first = pass;
+        else if (pass->gradients.count)
+            next = pass;
+    }
+    bool joined = next != NULL;
+    if (next) {
+        left[0] = take_gradients(first);
+        left[1] = take_gradients(next);
+        wfi_mutex_unlock(&context->lock);
+        joined = join(&left[0], &left[1]);
+        wfi_mutex_lock(&context->lock);
+        put_back(first, &left[0]);
+        if (!joined)
+            put_back(next, &left[1]);
     }
     wfi_mutex_unlock(&context->lock);
-    if (st)
+    return joined;
+}
+
+void wfi_context_join_final(weft_context *context)
+{
+    wfi_map left[2]; /* dropped without a lock: that may run code of the user */
+    bool more = true;
+    while (more) {
+        wfi_map_init(&left[0]);
+        wfi_map_init(&left[1]);
+        wfi_mutex_lock(&context->sums);
+        more = join_next(context, left);
+        wfi_mutex_unlock(&context->sums);
+        wfi_gradients_clear(&left[0]);
+        wfi_gradients_clear(&left[1]);
+    }
+}
+
+/*
+ * The sum over all passes that ended well, with references: those of each root are added first, so the bits do not
+ * depend on which passes wfi_context_join_final has added.
+ */
+static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
+{
+    weft_status st = WEFT_OK;
+    weft_gradient of_root = {0};
+    int root = -1;
+    wfi_mutex_lock(&context->sums);
+    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+        if (!pass->ended_well || st)
+            continue;
+        if (pass->root != root)
+            st = wfi_gradient_join(out, &of_root);
+        root = pass->root;
+        if (!st)
+            st = wfi_pass_add_gradient(pass, leaf, &of_root);
+    }
+    wfi_mutex_unlock(&context->lock);
+    wfi_mutex_unlock(&context->sums);
+    if (!st)
+        st = wfi_gradient_join(out, &of_root);
+    if (st) {
+        wfi_gradient_clear(&of_root);
         wfi_gradient_clear(out);
+    }
     return st;
 }
 

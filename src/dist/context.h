@@ -8,7 +8,9 @@
  * number.
  *
  * LOCKS. `lock` guards all that changes: sends, recvs, passes, gradients, `over`. It may be taken while the agent's
- * lock is held, and no other. Contexts are in the agent's table (contexts.h) under the agent's lock.
+ * lock is held, and no other except `sums`. A thread that reads gradients, or adds up those of final passes, holds
+ * `sums`, which it takes before `lock` and without the agent's lock: sums of large gradients delay only such threads.
+ * Contexts are in the agent's table (contexts.h) under the agent's lock.
  * LIFETIME. Reference-counted: by the table, until the context is over; by its user, each of its tapes, links
  * (link.c) and passes.
  */
@@ -45,7 +47,8 @@ typedef struct wfi_pass_record {
     int root;
     uint64_t number;   /* given by the root, for each context separately */
     bool ended_well;   /* on this worker; elsewhere it may still fail */
-    wfi_map gradients; /* leaf's tensor id -> weft_gradient, if it has ended well */
+    bool is_final;     /* it and all earlier passes of its root have ended well everywhere */
+    wfi_map gradients; /* leaf's tensor id -> weft_gradient, if it has ended well; see wfi_context_join_final */
     weft_error *error; /* why it failed; referenced */
     void (*unref)(struct wfi_pass_record *record);
 } wfi_pass_record;
@@ -58,6 +61,7 @@ struct weft_context {
     uint32_t incarnation; /* of this worker */
     wfi_graph *graph;
 
+    wfi_mutex sums;
     wfi_mutex lock;
     bool over;
     uint32_t tapes;    /* number of tapes that weft_context_tape has opened here */
@@ -107,5 +111,14 @@ weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, in
 /* Makes a recorded tensor over the storage of `tensor`, which was received as the pair's recv. NULL: no memory. */
 weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, weft_tensor *tensor);
 void wfi_gradients_clear(wfi_map *gradients); /* drops all, and ends the map */
+/* The passes of `root` up to *number* are final: those here that have ended well are marked. With the lock. */
+void wfi_context_mark_final(weft_context *context, int root, uint64_t number);
+/* This worker's own passes are final as soon as they, and those before, have ended well. With the lock. */
+void wfi_context_mark_own_final(weft_context *context);
+/* The number of the last pass of `root` that is known here to be final; 0: none. With the lock. */
+uint64_t wfi_context_last_final(const weft_context *context, int root);
+/* Adds the gradients of the final passes of each root to those of the first one, so that a context holds one set for
+ * any number of final passes. Without memory some stay, until the next call. Not locked. */
+void wfi_context_join_final(weft_context *context);
 
 #endif

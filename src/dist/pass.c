@@ -31,6 +31,7 @@ wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
     pass->flags = flags;
     pass->peers = peers;
     pass->task.run = run_task;
+    pass->task.urgency = WFI_URGENT; /* a pass releases what its forward pass holds, so it goes first */
     pass->engine = (wfi_pass){.retain = flags & WFI_PASS_RETAINS,
                               .ordered = !(flags & WFI_PASS_UNORDERED),
                               .give = give_sum,
@@ -395,6 +396,8 @@ static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
     weft_error *failure = weft_error_ref(pass->record.error);
     weft_status status = weft_error_code(failure);
     pass->record.ended_well = !failure;
+    if (pass->future)
+        wfi_context_mark_own_final(context);
     if (failure && !pass->hooks) /* otherwise hooks may still write to them, and they are freed with the pass */
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
@@ -474,6 +477,15 @@ static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *wor
     return st;
 }
 
+/* By a message of the pass, or by "weft:final" before. */
+static void learn_final(const wfi_dist_pass *pass, uint64_t number)
+{
+    wfi_mutex_lock(&pass->context->lock);
+    wfi_context_mark_final(pass->context, pass->record.root, number);
+    wfi_mutex_unlock(&pass->context->lock);
+    wfi_context_join_final(pass->context);
+}
+
 static void take_call(wfi_dist_pass *pass, weft_call *call)
 {
     wfi_pass_words words;
@@ -495,6 +507,7 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         return;
     }
     wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
+    learn_final(pass, words.final);
     if (words.number_count)
         wfi_pass_hold(pass, call, words.gradients);
     if (!pass->parent && !pass->future)
@@ -636,6 +649,24 @@ static void answer_left(wfi_dist_pass *pass)
     }
 }
 
+/*
+ * The pass of this root is over. If others of its passes run, it tells the workers which are final: until they know,
+ * they hold a set of gradients for each pass. Otherwise the next pass tells them.
+ */
+static void make_final(wfi_dist_pass *pass, weft_context *context)
+{
+    int me = wfi_agent_rank(pass->agent);
+    bool more = false;
+    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (const wfi_pass_record, other, &context->passes, link)
+        more = more || (other->root == me && !other->ended_well && !other->error);
+    uint64_t number = more && pass->record.is_final ? wfi_context_last_final(context, me) : 0;
+    wfi_mutex_unlock(&context->lock);
+    if (number)
+        wfi_pass_tell_final(pass, number, -1);
+    wfi_context_join_final(context);
+}
+
 void wfi_dist_pass_run(wfi_dist_pass *pass)
 {
     weft_context *context = wfi_context_ref(pass->context); /* the end of the pass drops its own reference */
@@ -668,6 +699,8 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
         }
     }
     answer_left(pass);
+    if (pass->future)
+        make_final(pass, context);
     wfi_context_unref(context);
 }
 

@@ -317,7 +317,7 @@ static weft_status end_here(weft_context *context, int root, uint64_t number, co
     }
     *out = pass ? wfi_dist_pass_ref(pass) : NULL;
     *told = pass && (pass->record.ended_well || pass->record.error);
-    if (pass && !wfi_pass_undo(&pass->record, error) && !pass->record.error)
+    if (pass && !wfi_pass_undo(context, &pass->record, error) && !pass->record.error)
         pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and can no longer end well */
     return WEFT_OK;
 }
@@ -365,6 +365,37 @@ static weft_status run_abort_call(weft_call *call, void *user)
     weft_status st = fail_here(agent, &id, root, number, call->from, true, error);
     weft_error_unref(error);
     return st;
+}
+
+/* Marks the passes of a root as final, and tells the workers that may not know. Their gradients are added up later, by
+ * a thread that runs a pass. */
+static weft_status run_final_call(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size;
+    wfi_pass_head head;
+    weft_agent *agent = call->agent;
+    wfi_dist_pass *pass = NULL;
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    if (!wfi_pass_read_head(agent, bytes, size, &head) || head.root == wfi_agent_rank(agent))
+        return WEFT_ERR_PROTOCOL;
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, &head.id);
+    if (context) {
+        wfi_mutex_lock(&context->lock);
+        if (context->has_pairs[call->from] && head.number > wfi_context_last_final(context, head.root)) {
+            wfi_context_mark_final(context, head.root, head.number);
+            pass = find_pass(context, head.root, head.number);
+            if (pass)
+                wfi_dist_pass_ref(pass);
+        }
+        wfi_mutex_unlock(&context->lock);
+    }
+    wfi_net_unlock(agent->net);
+    if (pass)
+        wfi_pass_tell_final(pass, head.number, call->from);
+    wfi_dist_pass_unref(pass);
+    return WEFT_OK;
 }
 
 /* ---- What is known of failures, along with other words ----------------------------------------------------------- */
@@ -416,12 +447,18 @@ weft_status wfi_passes_register(weft_agent *agent)
                                                           WEFT_TYPE_BYTES, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
                                                 .gives = {WEFT_TYPE_BOOL},
                                                 .run = run_pass_call,
-                                                .flags = WFI_RESERVED};
+                                                .flags = WFI_RESERVED | WEFT_FUNCTION_URGENT};
     static const weft_function abort_function = {
         .name = "weft:abort",
         .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_STRING},
         .run = run_abort_call,
         .flags = WEFT_FUNCTION_URGENT | WFI_LET_IN};
+    static const weft_function final_function = {.name = WFI_FINAL_FUNCTION,
+                                                 .takes = {WEFT_TYPE_BYTES},
+                                                 .run = run_final_call,
+                                                 .flags = WFI_AT_ONCE | WFI_LET_IN};
     weft_status st = wfi_function_register(agent, &pass_function, NULL);
+    if (!st)
+        st = wfi_function_register(agent, &final_function, NULL);
     return st ? st : wfi_function_register(agent, &abort_function, NULL);
 }

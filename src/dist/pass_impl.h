@@ -15,13 +15,15 @@
 #include <endian.h>
 
 #define WFI_PASS_FUNCTION "weft:pass"
+#define WFI_FINAL_FUNCTION "weft:final"
 
 enum {
     WFI_PASS_ASKS = 1,
     WFI_PASS_STATES = 2,
     WFI_PASS_RETAINS = 4,
     WFI_PASS_UNORDERED = 8,
-    WFI_PASS_FLAGS = 15, /* all of them */
+    WFI_PASS_FINAL = 16, /* wfi_pass_head.final follows */
+    WFI_PASS_FLAGS = 31, /* all of them */
 };
 
 typedef enum wfi_recv_state {
@@ -161,10 +163,11 @@ void wfi_pass_step(wfi_dist_pass *pass); /* it has ended well here: its optimize
 /* Waits for the operations that hooks have started, as it waits for its own calls. */
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /*
- * Drops the sums of a pass that ended well here but failed elsewhere. False: it had not ended well. With the
- * context's lock.
+ * Drops the sums of a pass that ended well here but failed elsewhere. If it is final, its root has died: then the sums
+ * of all final passes of the root, which are added up, are dropped. False: it had not ended well. With the context's
+ * lock.
  */
-bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
+bool wfi_pass_undo(weft_context *context, wfi_pass_record *record, const weft_error *error);
 /*
  * Moves the charge of the `gradients` that the call carried from the call to the pass. The call keeps the charge of
  * its other data until it is answered. Not locked.
@@ -243,6 +246,11 @@ weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all peers that must get a
 void wfi_pass_wait_for_calls(
     wfi_dist_pass *pass); /* for the waiting thread: waits for its calls, and runs the pass with their answers */
 /*
+ * Tells each worker that exchanged messages with this one in the pass, except that rank, that the passes of its root up
+ * to *number* are final. If the message is lost, the next one of a pass says so too. Not locked.
+ */
+void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except);
+/*
  * Tells each worker that exchanged messages with this one in the pass, once, that the pass failed. If memory is
  * exhausted, here or there, tries again later. Not locked.
  */
@@ -251,13 +259,14 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
 typedef struct wfi_pass_head {
     weft_context_id id;
     int root;
-    uint64_t number;
+    uint64_t number, final; /* final: of the root's last pass that is known to be final (context.h); 0: none */
     uint8_t flags;
 } wfi_pass_head;
 bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size, wfi_pass_head *out);
 /* The content of a "weft:pass" call. Borrowed from the call. */
 typedef struct wfi_pass_words {
     unsigned flags;
+    uint64_t final;
     const void *step_names;
     size_t step_size;
     const uint64_t *statement, *nones, *numbers; /* numbers of this worker's sends; wfi_pass_number reads one */

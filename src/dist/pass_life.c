@@ -370,14 +370,23 @@ void wfi_pass_follow_hooks(wfi_dist_pass *pass)
     wfi_pass_await_hooks(&pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
 }
 
-bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
+static void undo(wfi_pass_record *record, const weft_error *error)
 {
-    if (!record->ended_well)
-        return false;
     wfi_gradients_clear(&record->gradients);
     wfi_pass_observe_undone(wfi_container_of(record, wfi_dist_pass, record));
     record->ended_well = false;
+    record->is_final = false;
     record->error = weft_error_ref((weft_error *)error);
+}
+
+bool wfi_pass_undo(weft_context *context, wfi_pass_record *record, const weft_error *error)
+{
+    if (!record->ended_well)
+        return false;
+    WFI_FOR_LIST (wfi_pass_record, other, &context->passes, link)
+        if (record->is_final && other != record && other->root == record->root && other->is_final)
+            undo(other, error);
+    undo(record, error);
     return true;
 }
 
@@ -521,7 +530,7 @@ void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, cons
     WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
         weft_error *error = wfi_error_create(&detail, "rank %d (%s) %s: %s", rank, name_of(context, rank), what, text);
         if (pass->record.root == rank)
-            wfi_pass_undo(&pass->record, error); /* it is not known any longer whether it ended well */
+            wfi_pass_undo(context, &pass->record, error); /* it is not known any longer whether it ended well */
         wfi_pass_post_failure(pass, WFI_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);

@@ -2,11 +2,15 @@
 /*
  * pass_wire.c - the messages between workers in a pass: calls of weft's own functions.
  *
- *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8),
+ *   weft:pass   bytes (a head),
  *               bytes (statement), bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step;
  *               64 KiB at most), tensors (gradients). Lists are of u64, numbers of the callee's sends.
  *               Gives bool: all was answered
- *   weft:abort  the first of these bytes, i64 (a status), i64 (the rank that failed, or -1), string
+ *   weft:final  bytes (a head, with the number of the root's last final pass)
+ *   weft:abort  bytes (a head), i64 (a status), i64 (the rank that failed, or -1), string
+ *
+ * A head: the context's rank u32, incarnation u32 and number u64; root u32; number of the pass u64; flags u8. With
+ * WFI_PASS_FINAL the number u64 of the root's last final pass follows.
  */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -17,17 +21,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_BYTES (3 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + 1)
+#define HEAD_BYTES (3 * sizeof(uint32_t) + 3 * sizeof(uint64_t) + 1)
 
-static void write_head(const wfi_dist_pass *pass, unsigned flags, wfi_writer *writer)
+static void write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flags, uint64_t final, wfi_writer *writer)
 {
     const weft_context_id *id = &pass->context_id;
     wfi_write_u32(writer, id->rank);
     wfi_write_u32(writer, id->incarnation);
     wfi_write_u64(writer, id->number);
     wfi_write_u32(writer, (uint32_t)pass->record.root);
-    wfi_write_u64(writer, pass->record.number);
-    wfi_write_u8(writer, (uint8_t)flags);
+    wfi_write_u64(writer, number);
+    wfi_write_u8(writer, (uint8_t)(flags | (final ? WFI_PASS_FINAL : 0)));
+    if (final)
+        wfi_write_u64(writer, final);
 }
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
@@ -144,7 +150,7 @@ static weft_status follow_call(wfi_dist_pass *pass, weft_future *call, wfi_pass_
         return WEFT_ERR_MEMORY;
     }
     *answer = (answer_arg){wfi_dist_pass_ref(pass), event};
-    return weft_future_add_done_callback(call, answered, answer, free_answer);
+    return wfi_future_add_ending_callback(call, answered, answer, free_answer);
 }
 
 void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
@@ -200,6 +206,14 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     return WEFT_OK;
 }
 
+static uint64_t last_final(const wfi_dist_pass *pass)
+{
+    wfi_mutex_lock(&pass->context->lock);
+    uint64_t number = wfi_context_last_final(pass->context, pass->record.root);
+    wfi_mutex_unlock(&pass->context->lock);
+    return number;
+}
+
 static weft_status write_to(wfi_dist_pass *pass, int rank)
 {
     wfi_pass_peer *peer = &pass->peers[rank];
@@ -210,7 +224,7 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     wfi_writer head;
     words out = {0};
     wfi_writer_init(&head, room, sizeof room);
-    write_head(pass, flags, &head);
+    write_head(pass, pass->record.number, flags, last_final(pass), &head);
     wfi_writer_init_growing(&out.statement);
     wfi_writer_init_growing(&out.nones);
     wfi_writer_init_growing(&out.numbers);
@@ -251,6 +265,29 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
             st = write_to(pass, rank);
     }
     return st;
+}
+
+void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except)
+{
+    uint8_t room[HEAD_BYTES];
+    wfi_writer head;
+    wfi_writer_init(&head, room, sizeof room);
+    write_head(pass, number, 0, 0, &head);
+    const wfi_reserved_call call = {.function = WFI_FINAL_FUNCTION,
+                                    .arguments = WEFT_VALUES(weft_of_bytes(room, head.size))};
+    for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
+        wfi_mutex_lock(&pass->lock);
+        bool takes_part = pass->peers[rank].wrote || pass->peers[rank].heard;
+        wfi_mutex_unlock(&pass->lock);
+        if (!takes_part || rank == except)
+            continue;
+        weft_future *future = NULL;
+        weft_error *unsent = NULL;
+        weft_worker to = {rank, pass->peers[rank].incarnation};
+        (void)!wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
+        weft_future_unref(future);
+        weft_error_unref(unsent);
+    }
 }
 
 /* ---- Failing ----------------------------------------------------------------------------------------------------- */
@@ -334,7 +371,7 @@ static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error 
         return WEFT_ERR_MEMORY;
     *abort = (abort_arg){wfi_dist_pass_ref(pass), rank};
     wfi_writer_init(&head, room, sizeof room);
-    write_head(pass, 0, &head);
+    write_head(pass, pass->record.number, 0, 0, &head);
     const wfi_reserved_call call = {
         .function = "weft:abort",
         .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
@@ -382,8 +419,10 @@ bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size,
     uint32_t rank = wfi_read_u32(&head), world = (uint32_t)agent->options.values.world_size;
     out->number = wfi_read_u64(&head);
     out->flags = wfi_read_u8(&head);
+    out->final = out->flags & WFI_PASS_FINAL ? wfi_read_u64(&head) : 0;
     out->root = (int)rank;
-    return !head.failed && !wfi_reader_left(&head) && rank < world && out->id.rank < world;
+    bool earlier = !out->final || out->final < out->number;
+    return !head.failed && !wfi_reader_left(&head) && rank < world && out->id.rank < world && earlier;
 }
 
 bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number)
@@ -402,6 +441,7 @@ bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *
     if (flags & ~WFI_PASS_FLAGS)
         return false;
     out->flags = flags;
+    out->final = head.final;
     out->step_names = weft_call_bytes(call, 4, &out->step_size);
     out->gradients = weft_call_tensors(call, 5);
     return read_numbers(call, 1, &out->statement, &out->statement_count) &&

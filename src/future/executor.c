@@ -187,7 +187,7 @@ static wfi_task *head_of(wfi_executor *executor, wfi_urgency urgency)
 
 wfi_task *wfi_executor_take(wfi_executor *executor)
 {
-    static const wfi_urgency by_rank[] = {WFI_URGENT, WFI_NORMAL, WFI_LAZY};
+    static const wfi_urgency by_rank[] = {WFI_ENDING, WFI_URGENT, WFI_NORMAL, WFI_LAZY};
     wfi_task *next = NULL;
     wfi_assert_held(&executor->lock);
     if (!atomic_load_explicit(&executor->queued, memory_order_relaxed))

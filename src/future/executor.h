@@ -8,7 +8,8 @@
  *   2. fibers: each task runs on a fiber of the simulation;
  *   3. manual: tasks run when the owner calls wfi_executor_run_some.
  * Tasks of the same urgency start in the order in which they were submitted. Urgent tasks start before others and lazy
- * ones after them. But every WFI_OLDEST_EVERYth task that starts is the oldest of all, so that none waits forever.
+ * ones after them. Tasks that end something, and so release memory (WFI_ENDING), start before urgent ones. But every
+ * WFI_OLDEST_EVERYth task that starts is the oldest of all, so that none waits forever.
  *
  * An idle worker calls the idle hook, in which it polls the network. The hook returns when it has a task for this
  * worker, or when `nudge` of wfi_executor_set_idle was called.
@@ -29,7 +30,7 @@
 
 typedef struct wfi_executor wfi_executor;
 
-typedef enum wfi_urgency { WFI_NORMAL, WFI_URGENT, WFI_LAZY, WFI_URGENCIES } wfi_urgency;
+typedef enum wfi_urgency { WFI_NORMAL, WFI_URGENT, WFI_LAZY, WFI_ENDING, WFI_URGENCIES } wfi_urgency;
 #define WFI_OLDEST_EVERY 16
 
 /* One piece of work, embedded in its object. The executor does not use it after it has called `run`. */

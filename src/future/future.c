@@ -292,7 +292,7 @@ weft_drop_fn wfi_future_payload_kind(const weft_future *future)
 
 void wfi_future_add_callback(weft_future *future, wfi_callback *one)
 {
-    one->task = (wfi_task){.run = run_callback};
+    one->task = (wfi_task){.run = run_callback, .urgency = one->urgency};
     wfi_mutex_lock(&future->lock);
     if (weft_future_done(future))
         submit_callback(future, one);
@@ -326,9 +326,9 @@ static void call_done_callback(wfi_callback *base, weft_future *future)
     forget_done_callback(base);
 }
 
-weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+static weft_status add_done_callback(weft_future *future, wfi_urgency urgency, weft_done_fn fn, void *arg,
+                                     weft_drop_fn drop)
 {
-    WFI_LIVE(future);
     if (future == NULL || fn == NULL) {
         drop_arg(arg, drop);
         return wfi_refuse_null("weft_future_add_done_callback", future == NULL ? "the future" : "fn");
@@ -338,12 +338,25 @@ weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, 
         drop_arg(arg, drop);
         return WEFT_ERR_MEMORY;
     }
-    *one = (done_callback){
-        .base = {.call = call_done_callback, .forget = forget_done_callback}, .fn = fn, .arg = arg, .drop = drop};
+    *one = (done_callback){.base = {.urgency = urgency, .call = call_done_callback, .forget = forget_done_callback},
+                           .fn = fn,
+                           .arg = arg,
+                           .drop = drop};
     (void)weft_future_ref(future); /* the callback may run at once, and drop the caller's reference */
     wfi_future_add_callback(future, &one->base);
     weft_future_unref(future);
     return WEFT_OK;
+}
+
+weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+{
+    WFI_LIVE(future);
+    return add_done_callback(future, WFI_NORMAL, fn, arg, drop);
+}
+
+weft_status wfi_future_add_ending_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
+{
+    return add_done_callback(future, WFI_ENDING, fn, arg, drop);
 }
 
 void wfi_future_observe(weft_future *future, wfi_observer *observer)

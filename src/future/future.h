@@ -60,6 +60,8 @@ weft_status wfi_future_complete(weft_future *future, void *payload, weft_drop_fn
 weft_status wfi_future_fail(weft_future *future, const weft_error *error);
 /* weft_future_then, whose child the library owns: `fn` completes it by the two above. */
 weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
+/* weft_future_add_done_callback, for a callback that ends something: it is WFI_ENDING. */
+weft_status wfi_future_add_ending_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop);
 
 /*
  * Weft's own continuation. The thread that completes the future calls it once, after it has released the future's lock

@@ -31,7 +31,8 @@ typedef struct wfi_waiter {
  * or it was removed.
  */
 typedef struct wfi_callback {
-    wfi_task task;       /* its link is in the future's callbacks first, then the executor's */
+    wfi_task task; /* its link is in the future's callbacks first, then the executor's */
+    wfi_urgency urgency;
     weft_future *future; /* a reference, while it is being called */
     void (*call)(struct wfi_callback *callback, weft_future *future);
     void (*forget)(struct wfi_callback *callback); /* the future is freed before it is complete */

@@ -70,6 +70,19 @@ static head head_of(weft_context_id id, uint32_t root, uint64_t number, uint8_t 
     return h;
 }
 
+static weft_status say_final(weft_agent *agent, int to, head h)
+{
+    weft_values *results = NULL;
+    weft_error *error = NULL;
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, h.size)),
+                                   &(weft_rpc_options){.error = &error}, &results);
+    if (st == WEFT_ERR_REMOTE)
+        st = weft_error_remote_code(error);
+    weft_error_unref(error);
+    weft_values_unref(results);
+    return st;
+}
+
 /* The status of a call of "weft:pass", the callee's own where it refused. */
 static weft_status say_all(weft_agent *agent, int to, head h, weft_args lists)
 {
@@ -127,13 +140,19 @@ static void forge(weft_agent *agent)
     weft_tensor *items[] = {fits, fits};
     weft_tensors none = {NULL, 0};
     head good = head_of(context_id, 0, 1, 2), cut = good, nowhere = head_of(context_id, 999, 1, 0), longer = good;
+    head final = head_of(context_id, 0, 1, 2 | 16); /* itself is final already */
     cut.size -= 3;
     put(&longer, 1, 1);
+    put(&final, 1, 8);
     weft_context_id foreign = {.rank = 77, .incarnation = 1, .number = 1},
                     unknown = {.rank = 1, .incarnation = 9, .number = 5};
     for (int to = 0; to < 2; to++) {
         MUST(say(agent, to, cut, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
         MUST(say(agent, to, longer, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        MUST(say(agent, to, final, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        MUST(say_final(agent, to, cut) == WEFT_ERR_PROTOCOL);
+        MUST(say_final(agent, to, head_of(context_id, (uint32_t)to, 1, 0)) == WEFT_ERR_PROTOCOL); /* its own */
+        MUST(say_final(agent, to, head_of(unknown, 2, 1, 0)) == WEFT_OK);                         /* nothing is there */
         MUST(say(agent, to, nowhere, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
         MUST(say(agent, to, good, numbers, 0, none, 5) == WEFT_ERR_PROTOCOL);
         MUST(say(agent, to, good, numbers, 2, (weft_tensors){items, 1}, 0) == WEFT_ERR_PROTOCOL); /* two for one */

@@ -10,6 +10,7 @@
  *   2 weft:close     size u8; the bytes
  *   3 weft:joined    number u8, size u8; the bytes
  *   4 weft:backward  sizes u8 of two lists; the lists
+ *   5 weft:final     size u8; the bytes
  */
 #include "fuzz/inside.h"
 
@@ -113,7 +114,7 @@ static void say_all(weft_agent *agent)
     if (weft_rpc_sync(agent, weft_to_rank(0), "handle", WEFT_NO_VALUES, NULL, &values) == WEFT_OK)
         must(weft_values_get_rref(values, 0, &handle) == WEFT_OK);
     for (int i = 0; i < RECORDS_MAX && run.at < run.size; i++) {
-        uint8_t what = next() % 5;
+        uint8_t what = next() % 6;
         if (what == 0) {
             say_pass(agent);
         } else if (what == 1) {
@@ -126,6 +127,8 @@ static void say_all(weft_agent *agent)
         } else if (what == 3) {
             int64_t number = next();
             say(agent, "weft:joined", WEFT_VALUES(weft_of_i64(number), next_list(next())));
+        } else if (what == 5) {
+            say(agent, "weft:final", WEFT_VALUES(next_list(next())));
         } else if (handle) {
             say_backward(agent, handle);
         }

@@ -242,10 +242,10 @@ static void references_of_others(arena *a, unsigned n)
 
 static void weft_functions(arena *a, unsigned n)
 {
-    static const char *const names[] = {
-        "weft:fetch",     "weft:made",     "weft:pass",       "weft:close",   "weft:joined",
-        "weft:abort",     "weft:recorded", "weft:backward",   "weft:forward", "weft:step",
-        "weft:optimizer", "weft:norm",     "weft:parameters", "weft:",        ""};
+    static const char *const names[] = {"weft:fetch",      "weft:made",  "weft:pass",      "weft:close",
+                                        "weft:joined",     "weft:abort", "weft:recorded",  "weft:backward",
+                                        "weft:forward",    "weft:step",  "weft:optimizer", "weft:norm",
+                                        "weft:parameters", "weft:final", "weft:",          ""};
     static const char *const text[] = {"", "group", "%s%n", "\xff\xfe"};
     wfi_writer meta;
     letter one;
