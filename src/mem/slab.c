@@ -2,12 +2,20 @@
 /*
  * slab.c - recycled mappings: a new mapping for each large message would cost more than copying the message.
  *
- * How much idle memory is kept: as much as the program recently had in use at once, because the next iteration will
- * need it again, and a little more, for sizes that change. "Recently" means the last one to two windows of requests, so
- * a single peak is forgotten. If a size must be mapped again soon after it was returned to the system, that was too
- * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). Each kind of memory and each
- * device has an account of its own, so that traffic in one does not empty another. WEFT_SLAB_KEEP_MB sets a fixed
- * bound for each.
+ * How much is kept: slabs in use and idle slabs together are as much as the program recently had in use at once
+ * (`peak`), because the next iteration will need that again. A little more is kept for sizes that change.
+ *
+ * A loop comes back to its peak once in each iteration. The pool measures how many requests, and bytes, are between two
+ * such moments (`step`). If twice as many pass and the peak does not come back, the program does something else. The
+ * peak is then forgotten, and the most that was in use meanwhile takes its place. If a forgotten peak comes back, the
+ * step is doubled.
+ *
+ * If a size must be mapped again soon after it was returned to the system, too little was kept. Its bytes are then
+ * added to the bound, up to a quarter of the peak (`regretted`). If such a size is requested when the bound is reached,
+ * an idle slab of up to four times the size serves the request: a new mapping would replace slabs that are needed soon.
+ *
+ * Each kind of memory and each device has an account of its own, so that traffic in one does not empty another.
+ * WEFT_SLAB_KEEP_MB sets a fixed bound for each.
  *
  * Idle host memory is at most a quarter of this process's share of the machine and its control group (topo/share.h),
  * and so is idle page-locked memory, which has an account of its own. In each account, slabs in use and idle slabs
@@ -34,21 +42,33 @@
 #define STEP_BITS 4
 #define STEPS (1u << STEP_BITS) /* classes for each doubling */
 #define CLASS_COUNT ((size_t)(56 - 12) * STEPS)
-#define WINDOW_REQUESTS 2048
+#define WINDOW_REQUESTS 2048 /* what is this long ago is not recent */
+#define REQUESTS_MAX ((uint64_t)2 * WINDOW_REQUESTS)
+#define STEP_MAX (UINT64_C(1) << 60)
 #define KEEP_BYTES_MIN ((size_t)16 << 20)
+#define CLASSES_LARGER (2 * STEPS) /* a slab that serves a smaller request has at most four times the size */
 
 /*
  * LOCK. `lock` guards everything in the pool and the links of idle slabs. A slab in use belongs to its taker. Mapping
  * and unmapping, which are slow, are done without the lock, on slabs that are in no list.
  */
+typedef struct moment {
+    uint64_t requests, taken; /* number of requests until then, and their bytes */
+} moment;
+
 typedef struct account {
     wfi_list ages; /* idle slabs, oldest first */
     wfi_slab_stats stats;
     size_t bytes_mapped;
-    size_t window_peak, last_window_peak; /* of bytes_live */
-    unsigned window, window_requests;     /* the number of this window, from 1 (0: not used yet); its requests so far */
-    unsigned given_back[CLASS_COUNT];     /* the window in which a slab of this class was last unmapped; 0: none */
-    size_t regretted;                     /* bytes mapped again soon after they were unmapped; decays */
+    moment now;
+    size_t asked;                     /* the bytes asked for that are in use; of larger slabs a part */
+    size_t peak, later_peak;          /* the most `asked` recently; since it was last near the peak */
+    moment near;                      /* when `asked` was last near the peak */
+    size_t forgotten;                 /* the peak that was forgotten last, if not come back to; 0: none */
+    moment step;                      /* from one moment near the peak to the next; decays. 0: not known yet */
+    unsigned window;                  /* the number of this window of requests, from 1; 0: not used yet */
+    unsigned given_back[CLASS_COUNT]; /* the window in which a slab of this class was last unmapped; 0: none */
+    size_t regretted;                 /* bytes mapped again soon after they were unmapped; decays */
 } account;
 
 static struct slab_pool {
@@ -132,10 +152,9 @@ static size_t keep_bound(const account *a, size_t more)
     wfi_assert_held(&pool.lock);
     if (pool.keep_mb >= 0)
         return (size_t)pool.keep_mb << 20;
-    size_t recent = a->window_peak > a->last_window_peak ? a->window_peak : a->last_window_peak;
-    size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = a->stats.bytes_live + more;
-    size_t regretted = a->regretted < recent / 4 ? a->regretted : recent / 4;
-    return within_share(a, more, (recent > live ? recent - live : 0) + spare + regretted);
+    size_t spare = a->peak / 16 > KEEP_BYTES_MIN ? a->peak / 16 : KEEP_BYTES_MIN, live = a->stats.bytes_live + more;
+    size_t regretted = a->regretted < a->peak / 4 ? a->regretted : a->peak / 4;
+    return within_share(a, more, (a->peak > live ? a->peak - live : 0) + spare + regretted);
 }
 
 static void idle_remove(wfi_slab *slab)
@@ -167,11 +186,16 @@ static void doom_excess(account *a, size_t more, wfi_list *doomed)
         a->given_back[wfi_container_of(link, wfi_slab, by_age)->size_class] = a->window;
 }
 
+static bool was_given_back(const account *a, unsigned size_class)
+{
+    unsigned window = a->given_back[size_class];
+    return window > 0 && a->window - window <= 1;
+}
+
 static void note_regret(account *a, const wfi_slab *slab)
 {
     wfi_assert_held(&pool.lock);
-    unsigned window = a->given_back[slab->size_class];
-    if (window == 0 || a->window - window > 1)
+    if (!was_given_back(a, slab->size_class))
         return;
     a->regretted += slab->size;
     a->given_back[slab->size_class] = 0;
@@ -187,33 +211,80 @@ static void unmap_all(wfi_list *doomed)
     }
 }
 
-static void count_live(account *a, size_t size)
+static bool is_near(size_t asked, size_t peak)
 {
-    wfi_assert_held(&pool.lock);
-    a->stats.bytes_live += size;
-    if (a->stats.bytes_live > a->window_peak)
-        a->window_peak = a->stats.bytes_live;
-    if (++a->window_requests < WINDOW_REQUESTS)
-        return;
-    a->window_requests = 0;
-    a->window++;
-    a->regretted -= a->regretted / 8;
-    a->last_window_peak = a->window_peak;
-    a->window_peak = a->stats.bytes_live;
+    return asked >= peak - peak / 16;
 }
 
-/* The most recently used slab that fits; of device memory, if possible one that no other stream uses. */
-static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
+static uint64_t grown(uint64_t step)
+{
+    return step < STEP_MAX ? 2 * step : step;
+}
+
+static uint64_t adapted(uint64_t step, uint64_t found)
+{
+    return found > step ? found : step - (step - found) / 16;
+}
+
+/* `asked` is near the peak. Moments that follow each other closely are one. */
+static void come_back(account *a)
+{
+    moment since = {a->now.requests - a->near.requests, a->now.taken - a->near.taken};
+    if (a->forgotten > 0 && is_near(a->asked, a->forgotten)) { /* it was forgotten too early */
+        a->forgotten = 0;
+        a->step.requests = grown(a->step.requests);
+        a->step.taken = grown(a->step.taken > a->peak ? a->step.taken : a->peak);
+    } else if (since.requests > 1 && since.taken > a->peak / 4) {
+        a->step.requests = adapted(a->step.requests, since.requests);
+        a->step.taken = adapted(a->step.taken, since.taken);
+    }
+    a->near = a->now;
+    a->later_peak = 0;
+}
+
+/* Whether the program has not come back to the peak for two steps. A step takes at least the bytes of the peak. */
+static bool is_long_ago(const account *a)
+{
+    uint64_t requests = a->now.requests - a->near.requests, taken = a->now.taken - a->near.taken;
+    uint64_t least = a->step.taken > a->peak ? a->step.taken : a->peak;
+    return taken > 2 * least || requests > REQUESTS_MAX || (a->step.requests > 0 && requests > 2 * a->step.requests);
+}
+
+static void forget_peak(account *a)
+{
+    a->forgotten = a->peak;
+    a->peak = a->later_peak;
+    a->near = a->now;
+    a->later_peak = 0;
+}
+
+static void count_live(account *a, wfi_slab *slab, size_t asked)
+{
+    wfi_assert_held(&pool.lock);
+    slab->asked = asked;
+    a->stats.bytes_live += slab->size;
+    a->asked += asked;
+    a->now.taken += asked;
+    if (++a->now.requests % WINDOW_REQUESTS == 0) {
+        a->window++;
+        a->regretted -= a->regretted / 8;
+    }
+    if (a->asked > a->peak)
+        a->peak = a->asked;
+    if (a->asked > a->later_peak)
+        a->later_peak = a->asked;
+    if (is_near(a->asked, a->peak))
+        come_back(a);
+    else if (is_long_ago(a))
+        forget_peak(a);
+}
+
+/* The most recently used slab of the class; of device memory, if possible one that no other stream uses. */
+static wfi_slab *find_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
 {
     wfi_slab *found = NULL;
     bool ready = false; /* `found` needs no wait */
-    account *a = account_of(kind, device);
-    wfi_mutex_lock(&pool.lock);
-    if (a->window == 0) { /* now and not with the pool: most accounts are never used, and their pages stay untouched */
-        wfi_list_init(&a->ages);
-        a->window = 1;
-    }
-    wfi_list *head = &pool.classes[size_class];
+    const wfi_list *head = &pool.classes[size_class];
     for (wfi_list *link = head->next; link != head && !ready; link = link->next) {
         wfi_slab *slab = wfi_container_of(link, wfi_slab, by_class);
         bool fits = slab->kind == kind && slab->device == device;
@@ -221,10 +292,33 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
         if (ready || (fits && found == NULL))
             found = slab;
     }
+    return found;
+}
+
+/* Whether a slab of this class was unmapped recently, and a new one would only take the place of others. */
+static bool is_crowded(account *a, unsigned size_class)
+{
+    return was_given_back(a, size_class) && a->stats.bytes_idle > keep_bound(a, wfi_slab_class_bytes(size_class));
+}
+
+static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
+{
+    account *a = account_of(kind, device);
+    wfi_mutex_lock(&pool.lock);
+    if (a->window == 0) { /* now and not with the pool: most accounts are never used, and their pages stay untouched */
+        wfi_list_init(&a->ages);
+        a->window = 1;
+    }
+    wfi_slab *found = find_idle(kind, device, size_class, stream);
+    if (found == NULL && is_crowded(a, size_class)) {
+        a->given_back[size_class] = a->window;
+        for (unsigned i = 1; i <= CLASSES_LARGER && size_class + i < CLASS_COUNT && found == NULL; i++)
+            found = find_idle(kind, device, size_class + i, stream);
+    }
     if (found != NULL) {
         idle_remove(found);
         a->stats.reused++;
-        count_live(a, found->size);
+        count_live(a, found, wfi_slab_class_bytes(size_class));
     }
     wfi_mutex_unlock(&pool.lock);
     return found;
@@ -286,7 +380,7 @@ static weft_status map_fresh(wfi_slab *slab)
     if (a->bytes_mapped > a->stats.bytes_peak)
         a->stats.bytes_peak = a->bytes_mapped;
     a->stats.mapped++;
-    count_live(a, slab->size);
+    count_live(a, slab, slab->size);
     wfi_mutex_unlock(&pool.lock);
     return WEFT_OK;
 }
@@ -330,6 +424,7 @@ void wfi_slab_give(wfi_slab *slab)
     wfi_mutex_lock(&pool.lock);
     pool.share = share;
     a->stats.bytes_live -= slab->size;
+    a->asked -= slab->asked;
     a->stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
     wfi_list_push_back(&a->ages, &slab->by_age);

@@ -17,6 +17,7 @@ typedef struct wfi_slab {
     int device;
     unsigned size_class;
     size_t size;
+    size_t asked; /* in use: the size of the class that was asked for; at most `size` */
     void *data;
     uint64_t uses; /* of device memory: the streams whose work may still use it; see storage.h */
     wfi_reg_anchor anchor;
