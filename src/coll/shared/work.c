@@ -71,6 +71,8 @@ static void copy_to_slot(const wfi_slots_work *work, uint8_t *to, const uint8_t 
         memcpy(to + head + whole, from + head + whole, bytes - head - whole);
         return;
     }
+#else
+    (void)work;
 #endif
     memcpy(to, from, bytes);
 }
