@@ -7,8 +7,8 @@
  *
  * A loop comes back to its peak once in each iteration. The pool measures how many requests, and bytes, are between two
  * such moments (`step`). If twice as many pass and the peak does not come back, the program does something else. The
- * peak is then forgotten, and the most that was in use meanwhile takes its place. If a forgotten peak comes back, the
- * step is doubled.
+ * peak is then forgotten, and the most that was in use meanwhile takes its place. If a forgotten peak comes back soon,
+ * the step is at least doubled.
  *
  * If a size must be mapped again soon after it was returned to the system, too little was kept. Its bytes are then
  * added to the bound, up to a quarter of the peak (`regretted`). If such a size is requested when the bound is reached,
@@ -65,6 +65,7 @@ typedef struct account {
     size_t peak, later_peak;          /* the most `asked` recently; since it was last near the peak */
     moment near;                      /* when `asked` was last near the peak */
     size_t forgotten;                 /* the peak that was forgotten last, if not come back to; 0: none */
+    moment near_forgotten;            /* `near` of the first peak that was forgotten since */
     moment step;                      /* from one moment near the peak to the next; decays. 0: not known yet */
     unsigned window;                  /* the number of this window of requests, from 1; 0: not used yet */
     unsigned given_back[CLASS_COUNT]; /* the window in which a slab of this class was last unmapped; 0: none */
@@ -216,42 +217,54 @@ static bool is_near(size_t asked, size_t peak)
     return asked >= peak - peak / 16;
 }
 
-static uint64_t grown(uint64_t step)
-{
-    return step < STEP_MAX ? 2 * step : step;
-}
-
+/* A shorter interval makes the step shorter by a quarter of the interval, so short ones within a step change little. */
 static uint64_t adapted(uint64_t step, uint64_t found)
 {
-    return found > step ? found : step - (step - found) / 16;
+    return found >= step ? found : step - found / 4;
+}
+
+/* The step was too short: `found` is how long the peak stayed away. */
+static uint64_t grown(uint64_t step, uint64_t found)
+{
+    uint64_t twice = step < STEP_MAX ? 2 * step : step;
+    return found > twice ? found : twice;
+}
+
+static moment since(const account *a, moment then)
+{
+    return (moment){a->now.requests - then.requests, a->now.taken - then.taken};
 }
 
 /* `asked` is near the peak. Moments that follow each other closely are one. */
 static void come_back(account *a)
 {
-    moment since = {a->now.requests - a->near.requests, a->now.taken - a->near.taken};
-    if (a->forgotten > 0 && is_near(a->asked, a->forgotten)) { /* it was forgotten too early */
+    moment found = since(a, a->near);
+    if (a->forgotten > 0 && is_near(a->asked, a->forgotten)) { /* it was forgotten too early, unless long ago */
+        found = since(a, a->near_forgotten);
+        if (found.requests <= REQUESTS_MAX)
+            a->step = (moment){grown(a->step.requests, found.requests), grown(a->step.taken, found.taken)};
         a->forgotten = 0;
-        a->step.requests = grown(a->step.requests);
-        a->step.taken = grown(a->step.taken > a->peak ? a->step.taken : a->peak);
-    } else if (since.requests > 1 && since.taken > a->peak / 4) {
-        a->step.requests = adapted(a->step.requests, since.requests);
-        a->step.taken = adapted(a->step.taken, since.taken);
+    } else if (found.requests > 1 && found.taken > a->peak / 4) {
+        a->step = (moment){adapted(a->step.requests, found.requests), adapted(a->step.taken, found.taken)};
     }
     a->near = a->now;
     a->later_peak = 0;
 }
 
-/* Whether the program has not come back to the peak for two steps. A step takes at least the bytes of the peak. */
+/* Whether the program has not come back to the peak for two steps. Before one is known: for four times its bytes. */
 static bool is_long_ago(const account *a)
 {
-    uint64_t requests = a->now.requests - a->near.requests, taken = a->now.taken - a->near.taken;
-    uint64_t least = a->step.taken > a->peak ? a->step.taken : a->peak;
-    return taken > 2 * least || requests > REQUESTS_MAX || (a->step.requests > 0 && requests > 2 * a->step.requests);
+    moment found = since(a, a->near), step = a->step;
+    bool is_known = step.requests > 0;
+    uint64_t taken = !is_known ? 2 * (uint64_t)a->peak : step.taken > a->peak ? step.taken : a->peak;
+    uint64_t requests = is_known && step.requests < REQUESTS_MAX / 2 ? step.requests : REQUESTS_MAX / 2;
+    return found.taken > 2 * taken || found.requests > 2 * requests;
 }
 
 static void forget_peak(account *a)
 {
+    if (a->forgotten == 0)
+        a->near_forgotten = a->near;
     a->forgotten = a->peak;
     a->peak = a->later_peak;
     a->near = a->now;

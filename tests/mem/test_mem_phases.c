@@ -29,12 +29,14 @@ typedef struct loop {
 } loop;
 
 static size_t most; /* bytes in use at once, in this step */
+static uint64_t requests;
 
 static wfi_storage *take(size_t size)
 {
     wfi_storage *storage = NULL;
     assert_int_equal(wfi_storage_create(WFI_MEMORY_HOST, 0, size, &storage), WEFT_OK);
     size_t live = stats_now().bytes_live;
+    requests++;
     most = live > most ? live : most;
     return storage;
 }
@@ -107,16 +109,19 @@ static void sizes_of_a_former_loop_go_back(void **state)
     }
 }
 
+/* What was kept for sizes that came back is given up slowly, so a mapping in 500 requests may follow. */
 static void a_loop_that_goes_on_maps_nothing(void **state)
 {
     for (size_t i = 0; i < LOOPS; i++) {
         wfi_slab_trim(0);
         run(&loops[i], 20);
-        uint64_t before = stats_now().mapped;
+        uint64_t before = stats_now().mapped, allowed = requests;
         run(&loops[i], 20);
-        if (stats_now().mapped != before)
-            print_error("loop %zu: %zu mappings\n", i, (size_t)(stats_now().mapped - before));
-        assert_int_equal(stats_now().mapped, before);
+        uint64_t mapped = stats_now().mapped - before;
+        allowed = (requests - allowed) / 500;
+        if (mapped > allowed)
+            print_error("loop %zu: %zu mappings\n", i, (size_t)mapped);
+        assert_true(mapped <= allowed);
     }
 }
 
@@ -187,6 +192,14 @@ static bool fill(slot *s, size_t size, uint64_t tag)
     return true;
 }
 
+/* Requests enough for the pool to forget what the tests before have used. */
+static void let_time_pass(void)
+{
+    for (int i = 0; i < 5000; i++)
+        wfi_storage_unref(take(MIB));
+    wfi_slab_trim(0);
+}
+
 static void random_sizes_fit_a_model(void **state)
 {
     domain d = {0, 0};
@@ -194,7 +207,7 @@ static void random_sizes_fit_a_model(void **state)
     slot slots[SLOTS] = {{NULL, 0}};
     uint64_t random = 7;
     size_t asked = 0, peak = 0;
-    wfi_slab_trim(0);
+    let_time_pass();
     size_t others = stats_now().bytes_live;
     assert_int_equal(wfi_reg_cache_create(&ops, &d, 16, &cache), WEFT_OK);
     for (int turn = 0; turn < 12000; turn++) {
@@ -258,5 +271,6 @@ static void threads_share_what_is_left_over(void **state)
     assert_int_equal(stats_now().bytes_live, before);
 }
 
-UNIT_MAIN(random_sizes_fit_a_model, threads_share_what_is_left_over, a_loop_that_goes_on_maps_nothing,
-          sizes_of_a_former_loop_go_back)
+/* Threads come last: what they leave in the pool differs from run to run. */
+UNIT_MAIN(a_loop_that_goes_on_maps_nothing, sizes_of_a_former_loop_go_back, random_sizes_fit_a_model,
+          threads_share_what_is_left_over)
