@@ -28,8 +28,8 @@ size_t wfi_map_most_bytes(size_t count); /* the largest size of a table into whi
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value); /* WEFT_ERR_EXISTS, WEFT_ERR_MEMORY */
 void *wfi_map_get(const wfi_map *map, uint64_t key);              /* NULL if absent */
 void *wfi_map_take(wfi_map *map, uint64_t key);                   /* removes; NULL if absent */
-/* Returns the entries in an unspecified but deterministic order: start with *cursor = 0; NULL at the end. The map must
- * not change meanwhile. `key` may be NULL. */
+/* Returns the entries in an unspecified but deterministic order: start with *cursor = 0; NULL at the end. Meanwhile
+ * entries may be taken, and none may be put. `key` may be NULL. */
 void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key);
 
 /* The number of slots that a lookup of `key` visits. Exposed for tests. */

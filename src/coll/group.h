@@ -264,6 +264,7 @@ typedef struct wfi_operation {
         bool has_turn;    /* the step has its turn */
         bool computes;    /* `task` is queued or runs */
         wfi_task task;
+        bool waited;     /* of a quick one: it did not find all flags at once */
         int64_t doze_ms; /* of a quick one: it becomes an ordinary one after this time; 0: after the spin */
     } share;
     bool begun, failing;

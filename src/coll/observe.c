@@ -90,7 +90,7 @@ void wfi_operation_count_quick(const wfi_operation *operation)
     wfi_share *share = &operation->group->share;
     uint64_t begun = operation->span.begun_ns;
     uint64_t ns = begun ? wfi_net_now(operation->group->agent->net) - begun : share->usual_ns;
-    if (wfi_part_bytes(&operation->what) <= WFI_SLOTS_LINE_BYTES)
+    if (begun && !operation->share.waited && wfi_part_bytes(&operation->what) <= WFI_SLOTS_LINE_BYTES)
         share->usual_ns = ns;
     count(operation, false, ns);
 }

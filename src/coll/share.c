@@ -566,6 +566,7 @@ static bool look_for(wfi_operation *operation, wfi_share_stage stage)
     uint64_t now = wfi_now(progress->clock);
     if (!operation->span.begun_ns)
         operation->span.begun_ns = now; /* half a microsecond late */
+    operation->share.waited = true;
     wfi_spin_begin(&spinning);
     if (is_crowded)
         spinning.yields = WFI_YIELDS - 1;
@@ -641,10 +642,10 @@ static bool has_of_root(const wfi_operation *operation)
 bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
 {
     const wfi_share *share = &operation->group->share;
-    wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     size_t first = 0;
     if (!operation->share.has_turn || operation->share.step != step || !is_last_piece(operation))
-        return false;
+        return false; /* without the turn, a quick operation may be writing `piece` */
+    wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     if (operation->share.computes && last == WFI_SLOTS_ARRIVED)
         return true;
     if (wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT)

@@ -363,7 +363,8 @@ void wfi_context_join_final(weft_context *context)
     while (more) {
         wfi_map_init(&left[0]);
         wfi_map_init(&left[1]);
-        wfi_mutex_lock(&context->sums);
+        if (!wfi_mutex_trylock(&context->sums))
+            return; /* the thread that holds it adds them up, or reads gradients; the next pass tries again */
         more = join_next(context, left);
         wfi_mutex_unlock(&context->sums);
         wfi_gradients_clear(&left[0]);

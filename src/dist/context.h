@@ -7,9 +7,9 @@
  * node at its target. In each context an origin numbers its sends from 1; a pair is named by its origin and that
  * number.
  *
- * LOCKS. `lock` guards all that changes: sends, recvs, passes, gradients, `over`. It may be taken while the agent's
- * lock is held, and no other except `sums`. A thread that reads gradients, or adds up those of final passes, holds
- * `sums`, which it takes before `lock` and without the agent's lock: sums of large gradients delay only such threads.
+ * LOCKS. `lock` guards all that changes: sends, recvs, passes, gradients, `over`. A thread that takes `lock` holds no
+ * other lock except the agent's or `sums`. A thread that reads gradients, or adds up those of final passes, holds
+ * `sums`, which it takes before `lock` and without the agent's lock. It adds those of final passes without `lock`.
  * Contexts are in the agent's table (contexts.h) under the agent's lock.
  * LIFETIME. Reference-counted: by the table, until the context is over; by its user, each of its tapes, links
  * (link.c) and passes.

@@ -477,15 +477,6 @@ static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *wor
     return st;
 }
 
-/* By a message of the pass, or by "weft:final" before. */
-static void learn_final(const wfi_dist_pass *pass, uint64_t number)
-{
-    wfi_mutex_lock(&pass->context->lock);
-    wfi_context_mark_final(pass->context, pass->record.root, number);
-    wfi_mutex_unlock(&pass->context->lock);
-    wfi_context_join_final(pass->context);
-}
-
 static void take_call(wfi_dist_pass *pass, weft_call *call)
 {
     wfi_pass_words words;
@@ -507,7 +498,11 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         return;
     }
     wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
-    learn_final(pass, words.final);
+    if (words.final) {
+        wfi_mutex_lock(&pass->context->lock);
+        wfi_context_mark_final(pass->context, pass->record.root, words.final);
+        wfi_mutex_unlock(&pass->context->lock);
+    }
     if (words.number_count)
         wfi_pass_hold(pass, call, words.gradients);
     if (!pass->parent && !pass->future)
@@ -664,7 +659,6 @@ static void make_final(wfi_dist_pass *pass, weft_context *context)
     wfi_mutex_unlock(&context->lock);
     if (number)
         wfi_pass_tell_final(pass, number, -1);
-    wfi_context_join_final(context);
 }
 
 void wfi_dist_pass_run(wfi_dist_pass *pass)
@@ -701,6 +695,7 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
     answer_left(pass);
     if (pass->future)
         make_final(pass, context);
+    wfi_context_join_final(context); /* those that this worker began, and those of which it was told */
     wfi_context_unref(context);
 }
 

@@ -367,8 +367,8 @@ static weft_status run_abort_call(weft_call *call, void *user)
     return st;
 }
 
-/* Marks the passes of a root as final, and tells the workers that may not know. Their gradients are added up later, by
- * a thread that runs a pass. */
+/* Marks the passes of a root as final. If the pass of that number was not final here, tells the workers that may not
+ * know: so each worker tells them once. The gradients are added up later, by a thread that runs a pass. */
 static weft_status run_final_call(weft_call *call, void *user)
 {
     (void)user;
@@ -383,11 +383,11 @@ static weft_status run_final_call(weft_call *call, void *user)
     weft_context *context = wfi_contexts_find(agent, &head.id);
     if (context) {
         wfi_mutex_lock(&context->lock);
-        if (context->has_pairs[call->from] && head.number > wfi_context_last_final(context, head.root)) {
-            wfi_context_mark_final(context, head.root, head.number);
+        if (context->has_pairs[call->from]) {
             pass = find_pass(context, head.root, head.number);
-            if (pass)
-                wfi_dist_pass_ref(pass);
+            bool is_new = pass && pass->record.ended_well && !pass->record.is_final;
+            pass = is_new ? wfi_dist_pass_ref(pass) : NULL;
+            wfi_context_mark_final(context, head.root, head.number);
         }
         wfi_mutex_unlock(&context->lock);
     }

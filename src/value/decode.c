@@ -204,7 +204,7 @@ static weft_tensor *decode_tensor(decoding *d)
         measure_tensor(d, &type, nbytes, encoding);
         return NULL;
     }
-    if (d->options->only_inline && encoding != WFI_ENCODING_INLINE && encoding != WFI_ENCODING_EAGER) {
+    if (d->options->only_in_message && encoding != WFI_ENCODING_INLINE && encoding != WFI_ENCODING_EAGER) {
         d->status = WEFT_ERR_AGAIN;
         return NULL;
     }

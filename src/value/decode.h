@@ -37,10 +37,10 @@ typedef struct wfi_decode_options {
      * status, and with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
-    bool checks_places;  /* whether the memory of a place can be written */
-    size_t landed_count; /* number of landing places that this side offered; a PUSH beyond is a protocol error */
-    bool only_inline;    /* WEFT_ERR_AGAIN if a tensor is not in `meta` or `tail` */
-    bool takes_linked;   /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
+    bool checks_places;   /* whether the memory of a place can be written */
+    size_t landed_count;  /* number of landing places that this side offered; a PUSH beyond is a protocol error */
+    bool only_in_message; /* WEFT_ERR_AGAIN if a tensor is not in `meta` or `tail` */
+    bool takes_linked;    /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
@@ -66,7 +66,7 @@ typedef struct wfi_decoded {
 /*
  * Decodes `meta`, taking the bytes of EAGER tensors from `tail`. On failure nothing is held.
  * WEFT_ERR_PROTOCOL (malformed), WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a place does not fit), WEFT_ERR_MEMORY,
- * WEFT_ERR_AGAIN (only_inline).
+ * WEFT_ERR_AGAIN (only_in_message).
  */
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);

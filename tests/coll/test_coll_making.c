@@ -603,7 +603,7 @@ static void shrinks_late(stage *s, int actor)
     stage_await_flag(s, 1, 3);
     weft_error *error = NULL;
     if (actor < 2) {
-        MUST_BE(weft_group_shrink(group, 300, &less, &error), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_shrink(group, 3000, &less, &error), WEFT_ERR_TIMEOUT); /* both call it within that time */
         MUST(strstr(weft_error_message(error), "rank 2 (has not called weft_group_shrink"));
         weft_error_unref(error);
         atomic_fetch_add(&s->flags[2], 1);

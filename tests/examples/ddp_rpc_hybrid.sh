@@ -27,7 +27,7 @@ dies() { # dies SIGNAL RANK - all others end, and the master says who is gone, i
   victim=$(pid_of "$2")
   kill "-$1" "$victim"
   ends_within 300000 1 "$job" "${workers[@]}"
-  says "master: .*\(worker\|rank\) $2 is dead" || fail "expected the master to name it"
+  says "master: .*\(worker\|rank\) $2\( ([^)]*)\)\? is dead" || fail "expected the master to name it"
 }
 losses_of() { # losses_of TRAINER FILE - one a line
   sed -n 's/^losses of epoch [0-9]*: //p' "$2" | cut -d ' ' -f $(($1 + 1))
@@ -87,7 +87,7 @@ case_trainer_killed_synchronous() {
   start --trainers 2 --synchronous
   kill -KILL "$(pid_of 2)"
   ends_within 300000 1 "$job" "${workers[@]}"
-  says 'master: .*\(worker\|rank\) 2 is dead' || fail "expected the master to name it"
+  says 'master: .*\(worker\|rank\) 2\( ([^)]*)\)\? is dead' || fail "expected the master to name it"
 }
 case_trainer_stopped() { WEFT_DEATH_MS=3000 dies STOP 4; }
 case_server_killed() { dies KILL 1; }

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 11
+#define VERSION 12
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 

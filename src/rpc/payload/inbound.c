@@ -390,8 +390,8 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
         fail_pull(inbound, st, "metadata");
 }
 
-/* Whether the values may be made before the budget is asked: they take little more than the message, unless a tensor is
- * elsewhere. */
+/* Whether the values may be made before the budget is asked, unless a tensor is not in the message: so few bytes make
+ * at most half a megabyte. */
 static bool may_decode_first(const wfi_inbound *inbound, size_t meta_size)
 {
     return inbound->charge && meta_size <= SMALL_META && !inbound->admit && !inbound->user_places &&
@@ -409,9 +409,9 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
     size_t meta_size;
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size), *tail = body->data + body->at;
     if (!body->failed && may_decode_first(inbound, meta_size)) {
-        inbound->options.only_inline = true;
+        inbound->options.only_in_message = true;
         decode_values(inbound, meta, meta_size, tail, wfi_reader_left(body));
-        inbound->options.only_inline = false;
+        inbound->options.only_in_message = false;
         if (!inbound->decoding)
             inbound->decoding = admit_bytes(inbound, inbound->decoded.bytes);
         if (inbound->decoding != WEFT_ERR_AGAIN) {

@@ -64,7 +64,8 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
     return call->function->land(call->from, index, dtype, shape, call->function->user);
 }
 
-static_assert(sizeof(weft_call) <= WFI_CACHED_BYTES && sizeof(wfi_inbound) <= WFI_CACHED_BYTES, "each call makes both");
+static_assert(sizeof(weft_call) <= WFI_CACHED_BYTES && sizeof(wfi_inbound) <= WFI_CACHED_BYTES,
+              "wfi_calloc is slower for larger blocks");
 
 weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
 {
