@@ -20,11 +20,24 @@ weft_status wfi_operation_make_scratch(wfi_operation *operation)
 /* measured part that is sent in long messages: each saves a read and two messages */
 #define IN_MESSAGES_BYTES (128u << 10)
 
-size_t wfi_chunk_for(size_t bytes)
+/*
+ * Operations whose members pass on what they receive. Between hosts, a member's share of the part is sent in several
+ * pieces, so that the next member gets the first one while the others are on their way. A share of more than
+ * WFI_GROUP_CHUNK is several pieces anyway. Smaller pieces cost more than they save at 10 Gbit/s.
+ */
+static const bool relays[WFI_OPERATION_KINDS] = {
+    [WFI_ALLREDUCE] = true, [WFI_REDUCE] = true,         [WFI_BROADCAST] = true,
+    [WFI_ALLGATHER] = true, [WFI_REDUCE_SCATTER] = true,
+};
+#define RELAYED_CHUNK (128u << 10)
+
+size_t wfi_chunk_for(const wfi_collective *what, size_t bytes)
 {
     size_t chunk = bytes / STEPS_MOST / 64 * 64;
     if (bytes <= IN_MESSAGES_BYTES)
         return WFI_GROUP_LONG;
+    if (what->spans_hosts && relays[what->kind] && bytes > WFI_GROUP_CHUNK && bytes / what->members <= WFI_GROUP_CHUNK)
+        return chunk > RELAYED_CHUNK ? chunk : RELAYED_CHUNK;
     return chunk > WFI_GROUP_CHUNK ? chunk : WFI_GROUP_CHUNK;
 }
 

@@ -179,7 +179,8 @@ struct weft_group {
     wfi_group_member *members; /* (constant) */
     wfi_map places;            /* (constant) member by rank + 1 */
     size_t *hosts;             /* (constant) by member: the first one of its host */
-    bool has_levels;           /* (constant) there are several hosts, and one with several members */
+    bool spans_hosts;          /* (constant) there are several hosts */
+    bool has_levels;           /* (constant) and one of them has several members */
     bool hosts_may_share;      /* (constant) the members of each host can get memory; the same on all members */
     wfi_share share;
     wfi_rules rules;             /* constant once the group is used; so is the carrier */
@@ -453,7 +454,8 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
 
 weft_status wfi_operation_build(wfi_operation *operation);        /* its schedule. WEFT_ERR_MEMORY */
 weft_status wfi_operation_make_scratch(wfi_operation *operation); /* as much as its schedule uses */
-size_t wfi_chunk_for(size_t bytes);                               /* the most bytes of one step of a part of `bytes` */
+/* The most bytes of one step of a part of `bytes`. */
+size_t wfi_chunk_for(const wfi_collective *what, size_t bytes);
 
 /* ---- share.c: operations in shared memory. All [agent lock] ------------------------------------------------------ */
 

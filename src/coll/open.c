@@ -114,6 +114,7 @@ static weft_status find_hosts(weft_group *group)
         group->hosts[i] = first;
         hosts += first == i;
     }
+    group->spans_hosts = hosts > 1;
     group->has_levels = hosts > 1 && hosts < group->size;
     return WEFT_OK;
 }

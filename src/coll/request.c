@@ -269,6 +269,7 @@ static void set_collective(wfi_operation *operation, wfi_operation_kind kind)
                                        .chunk = WFI_GROUP_CHUNK,
                                        .element = 1,
                                        .hosts = group->hosts,
+                                       .spans_hosts = group->spans_hosts,
                                        .has_levels = group->has_levels,
                                        .hosts_may_share = group->hosts_may_share,
                                        .uses_memory = group->share.may};
@@ -319,7 +320,7 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     operation->what.count = count;
     operation->what.element = weft_dtype_size(dtype);
     operation->what.divides = what->reduces && what->how == WEFT_OP_AVG;
-    operation->what.chunk = wfi_chunk_for(wfi_part_bytes(&operation->what));
+    operation->what.chunk = wfi_chunk_for(&operation->what, wfi_part_bytes(&operation->what));
     st = take_memory(operation, what);
     operation->what.in_place = is_in_place(operation);
     if (!st)

@@ -86,7 +86,9 @@ void weft_group_print_algorithms(const weft_group *group, FILE *to)
     if (!group || !to || copy_rules(group, &rules))
         return;
     wfi_quiet_begin(&quiet);
-    wfi_rules_print(&rules, group->hosts_may_share, group->has_levels, to);
+    wfi_collective like = {
+        .spans_hosts = group->spans_hosts, .has_levels = group->has_levels, .hosts_may_share = group->hosts_may_share};
+    wfi_rules_print(&rules, &like, to);
     wfi_quiet_end(&quiet);
     wfi_rules_fini(&rules);
 }

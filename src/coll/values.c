@@ -225,7 +225,7 @@ static weft_status add_blocks(wfi_operation *operation)
         return st;
     operation->memory[WFI_INPUT].storage = wfi_storage_ref(all->mine);
     operation->memory[WFI_INPUT].data = wfi_storage_data(all->mine);
-    operation->what.chunk = wfi_chunk_for(all->begins[all->members]);
+    operation->what.chunk = wfi_chunk_for(&operation->what, all->begins[all->members]);
     wfi_pieces_copy(&operation->what, schedule, wfi_at(WFI_SCRATCH, 0), wfi_at(WFI_INPUT, 0), all->begins[1]);
     wfi_bruck_rounds(&operation->what, schedule, all->begins);
     wfi_schedule_built(schedule);

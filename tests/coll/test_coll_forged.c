@@ -12,7 +12,7 @@
 
 /* An allreduce of two members goes in three messages, of slots 0 to 2. */
 #define DOUBLING "recursive_doubling"
-enum { ELEMENTS = 9000, FIRST_BYTES = WFI_GROUP_LONG, LIMIT_MS = 20000, LONG_BYTES = 1 << 20 };
+enum { ELEMENTS = 9000, FIRST_BYTES = WFI_GROUP_LONG, LIMIT_MS = 20000, LONG_BYTES = WFI_GROUP_CHUNK };
 
 static wfi_data first_part(void)
 {
@@ -128,7 +128,7 @@ static void reads_nothing(weft_agent *agent)
     wfi_data part = first_part();
     part.signature.count = LONG_BYTES / 8;
     part.rides = false;
-    part.size = LONG_BYTES / 2;
+    part.size = LONG_BYTES; /* one piece */
     hear_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, "a transfer from rank 1");
 }

@@ -49,7 +49,8 @@ typedef struct wfi_collective {
     size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
     const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
     const size_t *who;   /* by place: the member there, if places are not members. Likewise borrowed */
-    bool has_levels;     /* there are several hosts, and at least one with several members */
+    bool spans_hosts;    /* there are several hosts */
+    bool has_levels;     /* and at least one of them has several members */
     /* The members of each host may come to share memory, and one host has several. The same on all members */
     bool hosts_may_share;
     /* The members of this host use the memory that they share. It may differ between the hosts of a group */
@@ -143,7 +144,7 @@ void wfi_rules_fini(wfi_rules *rules);
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Prints the rules, then those of the table that apply to a group with these properties (wfi_collective). */
-void wfi_rules_print(const wfi_rules *rules, bool hosts_may_share, bool has_levels, FILE *to);
+/* Prints the rules, then those of the table that apply to a group with the properties of that operation. */
+void wfi_rules_print(const wfi_rules *rules, const wfi_collective *like, FILE *to);
 
 #endif

@@ -100,6 +100,21 @@ static const wfi_rule with_memory[] = {
 };
 
 /*
+ * For groups with several hosts. A network is slower than a processor, so each byte should cross it as rarely as
+ * possible, even if that takes more rounds. Measured with 1 and 10 Gbit/s: perf/results/2026-11-30-hosts.md.
+ */
+static const wfi_rule between_hosts[] = {
+    {WFI_ALLREDUCE, 2, 1 << 20, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, 4, 8192, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, ANY, 2048, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, ANY, 256 << 10, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, 2, 4 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, 4, ANY, &algorithms[RING]},
+    {WFI_ALLREDUCE, ANY, 4 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[RING]},
+};
+
+/*
  * Allreduce: measured on two cores over tcp; the results of the rules are in
  * perf/results/2026-11-25-2cpu-x86_64-allreduce.md. To compare two algorithms, measure each with WEFT_ALGORITHMS and
  * weft-perf --only collectives --json, then with --compare. The last rule of each operation always holds.
@@ -150,6 +165,8 @@ wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *coll
         chosen = find(with_levels_and_memory, COUNT(with_levels_and_memory), collective);
     if (!chosen && collective->has_levels)
         chosen = find(with_levels, COUNT(with_levels), collective);
+    if (!chosen && collective->spans_hosts)
+        chosen = find(between_hosts, COUNT(between_hosts), collective);
     if (!chosen)
         chosen = find(measured, COUNT(measured), collective);
     *which = (uint8_t)(chosen - algorithms);
@@ -173,15 +190,17 @@ static void print(const wfi_rule *rules, size_t count, FILE *to)
     }
 }
 
-void wfi_rules_print(const wfi_rules *rules, bool hosts_may_share, bool has_levels, FILE *to)
+void wfi_rules_print(const wfi_rules *rules, const wfi_collective *like, FILE *to)
 {
     print(rules->items, rules->count, to);
-    if (hosts_may_share && !has_levels)
+    if (like->hosts_may_share && !like->has_levels)
         print(with_memory, COUNT(with_memory), to);
-    if (hosts_may_share && has_levels)
+    if (like->hosts_may_share && like->has_levels)
         print(with_levels_and_memory, COUNT(with_levels_and_memory), to);
-    else if (has_levels)
+    else if (like->has_levels)
         print(with_levels, COUNT(with_levels), to);
+    if (like->spans_hosts)
+        print(between_hosts, COUNT(between_hosts), to);
     print(measured, COUNT(measured), to);
 }
 
