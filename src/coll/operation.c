@@ -233,7 +233,8 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
     wfi_net_lock(agent->net);
-    bool may = !group->over && group->open && !group->carrier && !wfi_agent_usable(agent) &&
+    /* Not while the agent closes: quick operations in a loop leave no moment without one, for which the close waits. */
+    bool may = !group->over && group->open && !group->carrier && !wfi_agent_usable(agent) && !agent->closing &&
                wfi_list_empty(&group->operations) && wfi_share_is_free(group) &&
                wfi_rules_choose(&group->rules, &operation->what, &operation->algorithm) == wfi_build_shared;
     if (may) {

@@ -19,7 +19,7 @@ static struct openmp {
 /* OpenBLAS keeps one number for the process. The first who uses it sets ours, the last puts back the host's. */
 static struct openblas {
     pthread_once_t once;
-    bool loaded;
+    bool begun, loaded;
     wfi_openblas functions;
     pthread_mutex_t lock; /* guards what follows */
     int users;
@@ -63,11 +63,18 @@ static void load_openblas(void)
                   {"openblas_get_corename", (void **)&f->corename},
                   {"openblas_get_num_threads", (void **)&f->threads},
                   {"openblas_set_num_threads", (void **)&f->set_threads}};
+    if (openblas.begun) { /* a child of fork(): there the library, which another thread was loading, is not complete */
+        wfi_log(WEFT_LOG_ERROR, "matrix products: this process was forked while OpenBLAS was loaded: let the parent "
+                                "compute a product before it forks");
+        return;
+    }
+    openblas.begun = true;
     void *library = dlopen(OPENBLAS, RTLD_NOW | RTLD_LOCAL);
-    openblas.loaded = library != NULL;
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && openblas.loaded; i++)
-        openblas.loaded = (*wanted[i].place = dlsym(library, wanted[i].name)) != NULL;
-    if (!openblas.loaded)
+    bool has_all = library != NULL;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && has_all; i++)
+        has_all = (*wanted[i].place = dlsym(library, wanted[i].name)) != NULL;
+    openblas.loaded = has_all;
+    if (!has_all)
         wfi_log(WEFT_LOG_ERROR, "matrix products: OpenBLAS cannot be loaded: %s: install it (Debian: libopenblas0)",
                 dlerror());
 }
