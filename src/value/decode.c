@@ -15,6 +15,7 @@ typedef struct decoding {
     wfi_decoded *out;
     wfi_reader *meta, *tail;
     const wfi_decode_options *options; /* NULL: nothing is made, it is only measured */
+    uint64_t bytes;                    /* measured */
     wfi_tensor_types *types;           /* when measuring: NULL, not needed */
     size_t tensor_count;
     weft_status status;
@@ -38,8 +39,7 @@ static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *
 
 static void count_bytes(decoding *d, uint64_t bytes)
 {
-    uint64_t *sum = &d->out->bytes;
-    *sum = bytes > UINT64_MAX - *sum ? UINT64_MAX : *sum + bytes;
+    d->bytes = bytes > UINT64_MAX - d->bytes ? UINT64_MAX : d->bytes + bytes;
 }
 
 /* Skips what stands in the metadata for the contents of a tensor. */
@@ -60,6 +60,8 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     if (d->types)
         d->types->count++;
     d->tensor_count++;
+    count_bytes(d, nbytes);
+    count_bytes(d, TENSOR_OVERHEAD);
     skip_contents(d->meta, encoding, nbytes);
 }
 
@@ -198,14 +200,8 @@ static weft_tensor *decode_tensor(decoding *d)
         fail(d, WEFT_ERR_PROTOCOL, "truncated tensor %zu", d->tensor_count);
         return NULL;
     }
-    count_bytes(d, nbytes);
-    count_bytes(d, TENSOR_OVERHEAD);
     if (!d->options) {
         measure_tensor(d, &type, nbytes, encoding);
-        return NULL;
-    }
-    if (d->options->only_in_message && encoding != WFI_ENCODING_INLINE && encoding != WFI_ENCODING_EAGER) {
-        d->status = WEFT_ERR_AGAIN;
         return NULL;
     }
     weft_tensor *place = place_for(d, type.dtype, type.shape);
@@ -260,9 +256,10 @@ static void decode_bytes(decoding *d, weft_type type, weft_value *value)
         fail(d, WEFT_ERR_PROTOCOL, "truncated %s", weft_type_name(type));
         return;
     }
-    count_bytes(d, size);
-    if (!d->options)
+    if (!d->options) {
+        count_bytes(d, size);
         return;
+    }
     weft_value borrowed = {.type = type, .as.bytes = {bytes ? bytes : (const uint8_t *)"", size}};
     if (wfi_value_own(&borrowed, value))
         fail(d, WEFT_ERR_MEMORY, "no memory for %zu bytes", size);
@@ -273,9 +270,10 @@ static void decode_rref(decoding *d, weft_value *value)
 {
     wfi_decoded *out = d->out;
     wfi_rref_name name = wfi_read_rref_name(d->meta);
-    count_bytes(d, RREF_OVERHEAD);
-    if (!d->options)
+    if (!d->options) {
+        count_bytes(d, RREF_OVERHEAD);
         return;
+    }
     wfi_decoded_rref *rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof *rrefs);
     if (!rrefs) {
         fail(d, WEFT_ERR_MEMORY, "no memory for references");
@@ -332,8 +330,8 @@ static void decode_list(decoding *d, weft_value *value, int depth)
     uint32_t count = count_of_list(d, depth);
     if (d->status)
         return;
-    count_bytes(d, count * sizeof(weft_value));
     if (!d->options) { /* measuring, one value takes the place of all */
+        count_bytes(d, count * sizeof(weft_value));
         for (weft_value one; count && !d->status; count--)
             decode_value(d, &one, depth);
         return;
@@ -358,7 +356,6 @@ weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail,
     uint32_t count = count_of_list(&d, 0);
     if (!d.status && !(decoded->values = wfi_values_make(count)))
         fail(&d, WEFT_ERR_MEMORY, "no memory for %u values", count);
-    count_bytes(&d, count * sizeof(weft_value));
     weft_value *items = (weft_value *)weft_values_args(decoded->values).items; /* nobody else has them yet */
     for (uint32_t i = 0; i < count && !d.status; i++)
         decode_value(&d, &items[i], 0);
@@ -371,15 +368,16 @@ weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail,
     return d.status;
 }
 
-weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, wfi_tensor_types *types)
+weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
+                               wfi_tensor_types *types)
 {
     wfi_reader reader;
     decoding d = {.out = decoded, .meta = &reader, .types = types, .status = WEFT_OK};
     if (types)
         types->count = 0;
     wfi_reader_init(&reader, meta, size);
-    decoded->bytes = 0;
     decode_list(&d, NULL, 0);
+    *bytes = d.bytes;
     return d.status;
 }
 

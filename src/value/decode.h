@@ -37,10 +37,9 @@ typedef struct wfi_decode_options {
      * status, and with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
-    bool checks_places;   /* whether the memory of a place can be written */
-    size_t landed_count;  /* number of landing places that this side offered; a PUSH beyond is a protocol error */
-    bool only_in_message; /* WEFT_ERR_AGAIN if a tensor is not in `meta` or `tail` */
-    bool takes_linked;    /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
+    bool checks_places;  /* whether the memory of a place can be written */
+    size_t landed_count; /* number of landing places that this side offered; a PUSH beyond is a protocol error */
+    bool takes_linked;   /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
@@ -59,24 +58,23 @@ typedef struct wfi_decoded {
     size_t linked_count, linked_capacity;
     uint64_t landed_bytes; /* pushed by the peer into landing places: net has not counted them */
     uint64_t copied_bytes; /* see wfi_copied */
-    uint64_t bytes;        /* about the memory of all values; see wfi_decode_measure */
     char problem[160];     /* what was wrong, for the error's message */
 } wfi_decoded;
 
 /*
  * Decodes `meta`, taking the bytes of EAGER tensors from `tail`. On failure nothing is held.
- * WEFT_ERR_PROTOCOL (malformed), WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a place does not fit), WEFT_ERR_MEMORY,
- * WEFT_ERR_AGAIN (only_in_message).
+ * WEFT_ERR_PROTOCOL (malformed), WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a place does not fit), WEFT_ERR_MEMORY.
  */
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);
 
 /*
- * Sets decoded->bytes to about the memory that the values in `meta` would take, and *types (may be NULL) to their
- * tensors. Reads the metadata like wfi_decode, but creates nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE:
- * `decoded->problem` says why.
+ * Sets *bytes to about the memory that the values in `meta` would take, and *types (may be NULL) to their tensors.
+ * Reads the metadata like wfi_decode, but creates nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE: `decoded->problem`
+ * says why.
  */
-weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, wfi_tensor_types *types);
+weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
+                               wfi_tensor_types *types);
 
 /*
  * Metadata read without creating values, so that they can be checked before memory is allocated. A value is bytes, or a

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_META 2048        /* bytes */
 #define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
 #define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
 #define SENTENCE 140           /* bytes: "value 1.2: tensor 3 could not be pulled: " */
@@ -207,12 +206,13 @@ static weft_status admit_measured(wfi_inbound *inbound, const uint8_t *meta, siz
 static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
     const wfi_decode_options *options = &inbound->options;
+    uint64_t bytes;
     wfi_tensor_types types;
     if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, options->expect ? &types : NULL);
+    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
     if (!st)
-        st = admit_measured(inbound, meta, size, inbound->decoded.bytes);
+        st = admit_measured(inbound, meta, size, bytes);
     if (!st && options->expect)
         options->expect(options->place_arg, &types);
     return st;
@@ -258,13 +258,14 @@ static void after_decoding(wfi_inbound *inbound)
 /* Like admit_values, but called without the agent lock. */
 static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
+    uint64_t bytes;
     if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, NULL);
+    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
     if (st)
         return st;
     wfi_net_lock(inbound->agent->net);
-    st = admit_measured(inbound, meta, size, inbound->decoded.bytes);
+    st = admit_measured(inbound, meta, size, bytes);
     wfi_net_unlock(inbound->agent->net);
     return st;
 }
@@ -390,14 +391,6 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
         fail_pull(inbound, st, "metadata");
 }
 
-/* Whether the values may be made before the budget is asked, unless a tensor is not in the message: so few bytes make
- * at most half a megabyte. */
-static bool may_decode_first(const wfi_inbound *inbound, size_t meta_size)
-{
-    return inbound->charge && meta_size <= SMALL_META && !inbound->admit && !inbound->user_places &&
-           !inbound->options.place;
-}
-
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
 {
     wfi_assert_held(wfi_net_mutex(inbound->agent->net));
@@ -407,18 +400,7 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
         return;
     }
     size_t meta_size;
-    const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size), *tail = body->data + body->at;
-    if (!body->failed && may_decode_first(inbound, meta_size)) {
-        inbound->options.only_in_message = true;
-        decode_values(inbound, meta, meta_size, tail, wfi_reader_left(body));
-        inbound->options.only_in_message = false;
-        if (!inbound->decoding)
-            inbound->decoding = admit_bytes(inbound, inbound->decoded.bytes);
-        if (inbound->decoding != WEFT_ERR_AGAIN) {
-            after_decoding(inbound);
-            return;
-        }
-    }
+    const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
     weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
     if (st) {
         fail_inbound(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
@@ -429,7 +411,7 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
             memcpy(wfi_storage_data(inbound->meta), meta, meta_size);
         decode_now(inbound);
     } else {
-        decode_values(inbound, meta, meta_size, tail, wfi_reader_left(body));
+        decode_values(inbound, meta, meta_size, body->data + body->at, wfi_reader_left(body));
         after_decoding(inbound);
     }
 }

@@ -138,7 +138,7 @@ typedef struct wfi_inbound {
     size_t landing_count;
     uint64_t landed_bytes; /* pushed by the peer into places of this worker */
     union {
-        char problem[344];
+        char problem[352];
         struct {
             uint8_t header[48], meta[WFI_META_ROOM];
         } room; /* bytes of a message of the owner's; copy `problem` first */
