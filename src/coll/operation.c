@@ -241,6 +241,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
         operation->number = group->begun = ++group->given;
         group->share.called++;
         group->share.quick = operation;
+        operation->share.waited = false;
         operation->share.doze_ms = doze_ms(operation);
         operation->span.begun_ns = is_timed(operation) ? wfi_net_now(agent->net) : 0;
         atomic_store_explicit(&group->share.stop, false, memory_order_relaxed);
