@@ -118,7 +118,8 @@ void wfi_context_mark_own_final(weft_context *context);
 /* The number of the last pass of `root` that is known here to be final; 0: none. With the lock. */
 uint64_t wfi_context_last_final(const weft_context *context, int root);
 /* Adds the gradients of the final passes of each root to those of the first one, so that a context holds one set for
- * any number of final passes. Without memory some stay, until the next call. Not locked. */
+ * any number of final passes. Some stay until the next call if there is no memory, or if another thread reads gradients
+ * or adds them up. Not locked. */
 void wfi_context_join_final(weft_context *context);
 
 #endif

@@ -8,7 +8,8 @@
  * A loop comes back to its peak once in each iteration. The pool measures how many requests, and bytes, are between two
  * such moments (`step`). If twice as many pass and the peak does not come back, the program does something else. The
  * peak is then forgotten, and the most that was in use meanwhile takes its place. If a forgotten peak comes back soon,
- * the step is at least doubled.
+ * the step is at least doubled. Slabs above the bound are unmapped when a slab is given back or a new one is mapped: a
+ * program that does neither keeps its idle slabs.
  *
  * If a size must be mapped again soon after it was returned to the system, too little was kept. Its bytes are then
  * added to the bound, up to a quarter of the peak (`regretted`). If such a size is requested when the bound is reached,
