@@ -86,7 +86,18 @@ static weft_status serve_lead(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* () -> how many calls of "weft:final" this worker has served */
+static weft_status serve_finals(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_metrics served;
+    MUST_OK(weft_metrics_read(weft_call_agent(call), WEFT_METRIC_SERVED, -1, "weft:final", &served));
+    weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)served.count)));
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "finals", .gives = {WEFT_TYPE_I64}, .run = serve_finals},
     {.name = "weigh",
      .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64, WEFT_TYPE_I64},
      .gives = {WEFT_TYPE_TENSOR},
@@ -220,21 +231,36 @@ static void a_pass_among_others_fails(weft_agent *agent, void *arg)
 }
 WORLD_TEST(a_pass_among_others_fails, 5, 1, SUMS)
 
+typedef struct head {
+    uint8_t bytes[3 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + 1];
+} head;
+
+/* What names a pass to other workers (dist/pass_wire.c). */
+static head head_of(weft_context_id id, uint32_t root, uint64_t number)
+{
+    const uint32_t ints[] = {id.rank, id.incarnation};
+    head h = {{0}};
+    memcpy(h.bytes, ints, sizeof ints);
+    memcpy(h.bytes + 8, &id.number, sizeof id.number);
+    memcpy(h.bytes + 16, &root, sizeof root);
+    memcpy(h.bytes + 20, &number, sizeof number);
+    return h;
+}
+
+static void say(weft_agent *agent, const char *function, weft_args args)
+{
+    weft_values *nothing;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), function, args, NULL, &nothing));
+    weft_values_unref(nothing);
+}
+
 /* Tells rank 1 that pass `number` of rank 2 has failed. */
 static void say_that_it_failed(weft_agent *agent, weft_context_id id, uint64_t number)
 {
-    const uint32_t ints[] = {id.rank, id.incarnation}, root = 2;
-    uint8_t head[3 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + 1] = {0};
-    memcpy(head, ints, sizeof ints);
-    memcpy(head + 8, &id.number, sizeof id.number);
-    memcpy(head + 16, &root, sizeof root);
-    memcpy(head + 20, &number, sizeof number);
-    weft_values *nothing;
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:abort",
-                          WEFT_VALUES(weft_of_bytes(head, sizeof head), weft_of_i64(WEFT_ERR_PEER_DEAD), weft_of_i64(2),
-                                      weft_of_string("rank 2 is dead")),
-                          NULL, &nothing));
-    weft_values_unref(nothing);
+    head h = head_of(id, 2, number);
+    say(agent, "weft:abort",
+        WEFT_VALUES(weft_of_bytes(h.bytes, sizeof h.bytes), weft_of_i64(WEFT_ERR_PEER_DEAD), weft_of_i64(2),
+                    weft_of_string("rank 2 is dead")));
 }
 
 /* The sums of each root are added up first. If a root that did not open the context dies, the sums of all its passes are
@@ -269,5 +295,30 @@ static void the_root_of_some_passes_dies(weft_agent *agent, void *arg)
 }
 WORLD_TEST(the_root_of_some_passes_dies, 5, 1, SUMS, .close_may_fail = true)
 
-UNIT_MAIN(test_passes_in_turn_hold_one_set, test_passes_at_once_hold_those_that_run, test_a_pass_among_others_fails,
-          test_the_root_of_some_passes_dies)
+/* The only pass of a root ends, so nobody is told that it is final. Then rank 1 is told ten times, and tells rank 2 once:
+ * rank 1's later call to rank 2 comes after what it told. */
+static void a_final_pass_is_told_on_once(weft_agent *agent, void *arg)
+{
+    weft_context *c;
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    MUST_OK(weft_context_open(agent, &c));
+    end_pass(begin_pass(c, agent, 1, NULL, 0, 1, NULL), WEFT_OK);
+    head h = head_of(weft_context_get_id(c), 0, 1);
+    for (int i = 0; i < 10; i++)
+        say(agent, "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, sizeof h.bytes)));
+    end_pass(begin_pass(c, agent, 1, NULL, 1, 1, NULL), WEFT_OK);
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *results = call_on(t, agent, 2, "finals", WEFT_NO_VALUES);
+    int64_t served = -1;
+    MUST_OK(weft_values_get_i64(results, 0, &served));
+    MUST(served == 1);
+    weft_values_unref(results);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+}
+WORLD_TEST(a_final_pass_is_told_on_once, 5, 1, SUMS)
+
+UNIT_MAIN(test_a_final_pass_is_told_on_once, test_passes_in_turn_hold_one_set, test_passes_at_once_hold_those_that_run,
+          test_a_pass_among_others_fails, test_the_root_of_some_passes_dies)
