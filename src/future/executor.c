@@ -254,6 +254,8 @@ void wfi_executor_call_worker(wfi_executor *executor)
     wfi_assert_held(&executor->lock);
     if (executor->options.manual || executor->forked || !wfi_executor_may_take(executor))
         return;
+    if (executor->watched && executor->active > 0)
+        return;
     if (!wfi_list_empty(&executor->followers)) {
         wfi_list *link = wfi_list_pop_front(&executor->followers);
         executor->active++; /* at once, so that the next caller does not rely on this worker */
@@ -263,6 +265,14 @@ void wfi_executor_call_worker(wfi_executor *executor)
     } else if (executor->total < executor->total_limit) {
         start_worker(executor);
     }
+}
+
+static void queue(wfi_executor *executor, wfi_task *task)
+{
+    wfi_assert_held(&executor->lock);
+    task->order = ++executor->submitted;
+    wfi_list_push_back(&executor->queues[task->urgency], &task->link);
+    atomic_fetch_add(&executor->queued, 1);
 }
 
 void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
@@ -275,10 +285,19 @@ void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
         wfi_executor_submit(wfi_executor_process(), task);
         return;
     }
-    task->order = ++executor->submitted;
-    wfi_list_push_back(&executor->queues[task->urgency], &task->link);
-    atomic_fetch_add(&executor->queued, 1);
+    queue(executor, task);
     wfi_executor_call_worker(executor);
+    wfi_mutex_unlock(&executor->lock);
+}
+
+void wfi_executor_submit_led(wfi_executor *executor, wfi_list *tasks)
+{
+    if (executor->forked)
+        return;
+    wfi_mutex_lock(&executor->lock);
+    assert(executor->leader);
+    while (!wfi_list_empty(tasks))
+        queue(executor, wfi_container_of(wfi_list_pop_front(tasks), wfi_task, link));
     wfi_mutex_unlock(&executor->lock);
 }
 

@@ -86,6 +86,8 @@ void wfi_executor_call_visitors(wfi_executor *executor); /* unparks all: they ch
 wfi_executor *wfi_executor_process(void);
 
 void wfi_executor_submit(wfi_executor *executor, wfi_task *task); /* any thread; never fails, never runs it inline */
+/* Queues tasks for the leader, which has to leave the hook now with another task. Only in the hook. */
+void wfi_executor_submit_led(wfi_executor *executor, wfi_list *tasks);
 
 /*
  * The hook polls the network, and returns a task that this worker runs at once, or NULL. It is set before any submit.

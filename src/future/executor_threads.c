@@ -10,6 +10,9 @@
 #include <string.h>
 
 #define SURPLUS_IDLE_NS (1000ull * 1000 * 1000)
+#define WATCH_NS 50000
+#define WATCH_IDLE 8   /* looks without a task until a watcher sleeps */
+#define WATCH_BRIEF 16 /* tasks that are taken in WATCH_NS if they are brief */
 
 /* Whether the executor is ending and no more tasks can be submitted; then it stays true. [lock] */
 static bool is_over(wfi_executor *executor)
@@ -58,28 +61,47 @@ static bool is_surplus(const wfi_executor *executor)
     return executor->total > executor->worker_limit && !atomic_load(&executor->ending);
 }
 
+/* Whether a watcher that has looked goes on. `taken`: the tasks that were taken before. [lock] */
+static bool watches_on(const wfi_executor *executor, uint64_t taken, unsigned *idle)
+{
+    bool is_idle = executor->taken == taken && !atomic_load(&executor->queued);
+    *idle = is_idle ? *idle + 1 : 0;
+    return *idle < WATCH_IDLE;
+}
+
 /*
- * Sleeps as a follower until called; returns with the worker counted as not active. False: it was not called for
- * SURPLUS_IDLE_NS, and there are more workers than may run, which an earlier burst of waits has made. [lock], released
- * while it sleeps
+ * Sleeps as a follower until called; returns with the worker counted as not active. If no other follower watches, it
+ * watches first, and may return by itself to take a task (WATCHING). False: it was not called for SURPLUS_IDLE_NS, and
+ * there are more workers than may run, which an earlier burst of waits has made. [lock], released while it sleeps
  */
 static bool follow(wfi_executor *executor, wfi_worker *worker)
 {
-    uint64_t until = is_surplus(executor) ? wfi_now(&wfi_clock_real) + SURPLUS_IDLE_NS : WFI_NEVER;
+    bool watches = !executor->watched && !atomic_load(&executor->ending), called = true;
+    unsigned idle = 0;
+    executor->watched |= watches;
     wfi_list_push_front(&executor->followers, &worker->parker.link);
     while (!wfi_list_empty(&worker->parker.link)) {
+        uint64_t taken = executor->taken, until = WFI_NEVER;
+        if (watches || is_surplus(executor))
+            until = wfi_now(&wfi_clock_real) + (watches ? WATCH_NS : SURPLUS_IDLE_NS);
         wfi_mutex_unlock(&executor->lock);
-        bool called = wfi_park(&worker->parker, until);
+        bool woken = wfi_park(&worker->parker, until);
         wfi_mutex_lock(&executor->lock);
-        if (called || wfi_list_empty(&worker->parker.link))
+        if (woken || wfi_list_empty(&worker->parker.link))
             continue;
-        if (is_surplus(executor)) {
+        if (watches && wfi_executor_may_take(executor) && executor->taken < taken + WATCH_BRIEF) {
+            called = false;
+            wfi_list_remove(&worker->parker.link);
+        } else if (watches && !watches_on(executor, taken, &idle)) {
+            executor->watched = watches = false;
+        } else if (!watches && is_surplus(executor)) {
             wfi_list_remove(&worker->parker.link);
             return false;
         }
-        until = WFI_NEVER;
     }
-    executor->active--; /* the caller had counted it */
+    if (watches)
+        executor->watched = false;
+    executor->active -= called; /* the caller had counted it */
     return true;
 }
 

@@ -131,8 +131,11 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
         task->run(task);
         end_inline(progress);
     }
-    if (role == WFI_LEADER && !wfi_list_empty(&lists[WFI_DEFER_WORKER]))
+    if (role == WFI_LEADER && !wfi_list_empty(&lists[WFI_DEFER_WORKER])) {
         mine = next_task(&lists[WFI_DEFER_WORKER]);
+        if (!wfi_list_empty(&lists[WFI_DEFER_WORKER]))
+            wfi_executor_submit_led(progress->executor, &lists[WFI_DEFER_WORKER]);
+    }
     while (!wfi_list_empty(&lists[WFI_DEFER_WORKER]))
         wfi_executor_submit(progress->executor, next_task(&lists[WFI_DEFER_WORKER]));
     return mine;

@@ -189,6 +189,7 @@ typedef struct network {
     wfi_parker *leader;
     atomic_bool nudged;
     atomic_int inside, most_inside, polled;
+    bool gives_all; /* the leader brings back all messages, not one */
 } network;
 
 static wfi_task *network_idle(void *arg)
@@ -208,6 +209,8 @@ static wfi_task *network_idle(void *arg)
         wfi_mutex_lock(&net->lock);
     }
     net->leader = NULL;
+    if (net->gives_all && link != NULL && !wfi_list_empty(&net->messages))
+        wfi_executor_submit_led(net->executor, &net->messages);
     wfi_mutex_unlock(&net->lock);
     atomic_fetch_sub(&net->inside, 1);
     return link != NULL ? wfi_container_of(link, wfi_task, link) : NULL;
@@ -272,6 +275,64 @@ static void a_nudged_leader_runs_a_submitted_task(void **state)
     wfi_executor_destroy(net.executor);
     assert_int_equal(count, 200);
     wfi_mutex_fini(&net.lock);
+}
+
+/* A task that ends when `number` tasks run at once. It does not tell the executor that it waits. */
+static void run_together(wfi_task *task)
+{
+    job *self = wfi_container_of(task, job, task);
+    atomic_fetch_add(self->count, 1);
+    while (atomic_load(self->count) < self->number)
+        sched_yield();
+    wfi_unpark(self->wake);
+}
+
+/* While tasks are brief, one worker runs them. The others come nevertheless if the next ones need each other. */
+static void workers_come_after_brief_tasks(bool by_leader)
+{
+    enum { WORKERS = 3, BRIEF = 64, ROUNDS = 300 };
+    network net = {.executor = open_executor(WORKERS), .gives_all = true};
+    wfi_mutex_init(&net.lock);
+    wfi_list_init(&net.messages);
+    if (by_leader)
+        wfi_executor_set_idle(net.executor, network_idle, &net, network_nudge);
+    for (int round = 0; round < ROUNDS; round++) {
+        atomic_int count = 0, together = 0;
+        wfi_parker mine[WORKERS];
+        job jobs[BRIEF + WORKERS];
+        wfi_mutex_lock(&net.lock);
+        for (int i = 0; i < BRIEF + WORKERS; i++) {
+            jobs[i] = (job){.task.run = run_job, .count = &count};
+            if (i >= BRIEF) {
+                wfi_parker_init(&mine[i - BRIEF]);
+                jobs[i] =
+                    (job){.task.run = run_together, .count = &together, .number = WORKERS, .wake = &mine[i - BRIEF]};
+            }
+            if (by_leader && round > 0) /* there is a leader */
+                wfi_list_push_back(&net.messages, &jobs[i].task.link);
+            else
+                wfi_executor_submit(net.executor, &jobs[i].task);
+        }
+        if (net.leader != NULL)
+            wfi_unpark(net.leader);
+        wfi_mutex_unlock(&net.lock);
+        for (int i = 0; i < WORKERS; i++)
+            wfi_park(&mine[i], WFI_NEVER);
+        while (atomic_load(&count) < BRIEF)
+            sched_yield();
+    }
+    wfi_executor_destroy(net.executor);
+    wfi_mutex_fini(&net.lock);
+}
+
+static void workers_come_after_brief_submitted_tasks(void **state)
+{
+    workers_come_after_brief_tasks(false);
+}
+
+static void workers_come_after_brief_messages(void **state)
+{
+    workers_come_after_brief_tasks(true);
 }
 
 /* ---- Manual and fibers ---- */
@@ -439,6 +500,6 @@ static void a_leader_lets_urgent_tasks_ahead(void **state)
 UNIT_MAIN(destroy_runs_what_is_queued, one_worker_keeps_the_order, unused_and_bad_executors,
           nested_waits_finish_with_one_worker, threads_of_a_burst_go_when_it_is_over, destroy_while_tasks_still_submit,
           a_late_task_goes_to_the_process, leaders_and_followers_run_everything, a_nudged_leader_runs_a_submitted_task,
-          the_manual_form_runs_when_told, the_fiber_form_nests_and_is_drained_from_outside,
-          urgent_tasks_go_ahead_on_a_thread, urgent_tasks_go_ahead_by_hand_and_on_fibers,
-          a_leader_lets_urgent_tasks_ahead)
+          workers_come_after_brief_submitted_tasks, workers_come_after_brief_messages, the_manual_form_runs_when_told,
+          the_fiber_form_nests_and_is_drained_from_outside, urgent_tasks_go_ahead_on_a_thread,
+          urgent_tasks_go_ahead_by_hand_and_on_fibers, a_leader_lets_urgent_tasks_ahead)
