@@ -84,7 +84,7 @@ struct wfi_executor {
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
-    bool watched; /* a follower watches */
+    bool watched;           /* a follower watches */
     atomic_bool has_worker; /* there is a thread; then there always is one until the end */
     int trouble;            /* errno value if the last thread could not be started; logged when it changes */
     wfi_worker *retired;    /* a thread that has ended, or is about to end, and is not joined yet */
