@@ -16,15 +16,15 @@
  * EARLY. Messages for an operation that has not begun here wait in the group; messages for a group that is not open
  * here, in a record (early.c). Both count against the agent's memory budget.
  *
- * SHARED MEMORY. If the fabric of the members passes descriptors (host), the members of each host get memory that they
- * share (sharing.c). If all members are on one host, an operation whose data fit the slots of that memory is then one
- * step (WFI_STEP_SHARE), for which no message is sent (share.c). If there are several hosts, an operation in two levels
- * (algorithm/levels.c) has two such steps. All members of a host must decide alike for each operation. Only operations
- * in which all members wait for all are counted, because a root may call the others before another member has opened
- * the group. The first WFI_SHARE_FROM - 1 that are counted are done by messages. Later ones wait for the verdict of the
- * host's first member, the LEADER. An operation with a root is shared if it comes after the verdict. Until then an
- * operation is undecided: its schedule may be built anew, for messages. The messages between hosts are the same in both
- * cases, so each host decides for itself.
+ * SHARED MEMORY. If the fabric of the members passes descriptors (host), the members of each host get memory that
+ * they share (sharing.c). If all members are on one host, an operation whose data fit the slots of that memory is
+ * then one step (WFI_STEP_SHARE), for which no message is sent (share.c). If there are several hosts, an operation
+ * in two levels (algorithm/levels.c) has one such step, or two without a root. All members of a host must decide
+ * alike for each operation. Only operations in which all members wait for all are counted: a root may call the
+ * others before another member has opened the group. The first WFI_SHARE_FROM - 1 that are counted are done by
+ * messages. Later ones wait for the verdict of the host's first member, the LEADER. An operation with a root is
+ * shared if it comes after the verdict. Until then an operation is undecided: its schedule may be built anew, for
+ * messages. The messages between hosts are the same in both cases, so each host decides for itself.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
@@ -140,10 +140,11 @@ typedef struct wfi_share { /* memory that the members of this host share */
     size_t *who;        /* (constant) the members of this host: who[i] has place i in the slots. who[0] is the leader */
     uint64_t called;    /* number of operations so far that are counted */
     uint64_t turn;      /* number of turns that were begun: see slots.h */
-    uint64_t all_at;    /* the last turn at which all members are known to have arrived */
+    uint64_t all_at;    /* the last turn after which this member is known to be free to write its slot: slots.h */
     uint64_t agreed;    /* the last turn in which all members are known to have called the same operation */
     wfi_slot_head head; /* what this member called in its last turn */
     wfi_part part;      /* of the first operation in this turn */
+    bool is_second;     /* this is the second turn of a barrier or an allreduce in two levels */
     wfi_collective piece; /* what it does in this turn. Its members are places: those of this host */
     wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
     wfi_look look;        /* checks the flags for which the first one waits; what it reads does not change meanwhile */
@@ -290,6 +291,13 @@ typedef struct wfi_operation {
     void *own;               /* data of the operation's creator; `free_own` frees it at the end, without the lock */
     void (*free_own)(void *own);
 } wfi_operation;
+
+/* NULL: the operation does not have that memory here. */
+static inline uint8_t *wfi_operation_address(const wfi_operation *operation, wfi_place place)
+{
+    uint8_t *data = operation->memory[place.buffer].data;
+    return data ? data + place.offset : NULL;
+}
 
 typedef struct wfi_groups {     /* an agent's data about groups */
     wfi_group_metrics *metrics; /* of each name of a group, newest first */
@@ -443,7 +451,10 @@ typedef struct wfi_progress_report {
     uint64_t number;
     /* number of operations called there; with WFI_STATE_DESTROYED: the first generation that is not closed */
     uint64_t called;
-    /* of that operation, if it is in progress there; otherwise its kind is WFI_OPERATION_KINDS */
+    /*
+     * of that operation, if it is in progress there, or was the last one in shared memory; otherwise its kind is
+     * WFI_OPERATION_KINDS
+     */
     wfi_signature signature;
 } wfi_progress_report;
 /* Answers a query about a group, which need not be open here. */
@@ -490,6 +501,8 @@ bool wfi_share_has_early(wfi_operation *operation, uint64_t number);
 void wfi_share_finish(wfi_operation *operation);
 void wfi_share_drop(wfi_operation *operation); /* it fails */
 void wfi_share_end(weft_group *group);         /* the group is over or closed */
+/* Sets *out if that operation is the last one that this member did in memory. It may have ended. */
+void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *out);
 /* Whether it waits for that member. */
 bool wfi_share_waits(const wfi_operation *operation, size_t member);
 

@@ -196,6 +196,8 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
     if (operation && !operation->is_undecided)
         report.signature = wfi_operation_signature(operation);
+    else if (member && !operation && report.space == WFI_TOGETHER)
+        wfi_share_recall(group, report.number, &report.signature);
     if (member)
         report.called = called_here(group, member, report.space, sends);
     else if (report.state == WFI_STATE_DESTROYED)

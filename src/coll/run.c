@@ -45,12 +45,6 @@ static weft_agent *agent_of(const wfi_operation *operation)
     return operation->group->agent;
 }
 
-static uint8_t *address(const wfi_operation *operation, wfi_place place)
-{
-    uint8_t *data = operation->memory[place.buffer].data;
-    return data ? data + place.offset : NULL;
-}
-
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
 void wfi_operation_free(wfi_operation *operation)
@@ -213,8 +207,8 @@ void wfi_run_fail(wfi_operation *operation)
 
 static void compute(const wfi_operation *operation, const wfi_step *step)
 {
-    void *to = address(operation, step->to);
-    const void *a = address(operation, step->a), *b = address(operation, step->b);
+    void *to = wfi_operation_address(operation, step->to);
+    const void *a = wfi_operation_address(operation, step->a), *b = wfi_operation_address(operation, step->b);
     size_t count = step->size / operation->what.element;
     if (step->kind == WFI_STEP_COMBINE)
         wfi_combine(operation->dtype, operation->how, to, a, b, count);
@@ -437,7 +431,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
                      .token = id,
                      .rides = may_ride(operation, to, step->size),
                      .size = step->size,
-                     .bytes = address(operation, step->a)};
+                     .bytes = wfi_operation_address(operation, step->a)};
     if (data.rides) {
         wfi_say_data(group, to, &data);
         step_done(operation, id);
@@ -523,7 +517,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
         moved->operation = operation;
         moved->step = id;
         moved->data = *data;
-        moved->segment = (wfi_segment){.local = address(operation, step->to),
+        moved->segment = (wfi_segment){.local = wfi_operation_address(operation, step->to),
                                        .storage = operation->memory[step->to.buffer].storage,
                                        .size = data->size,
                                        .remote = data->remote};
@@ -549,7 +543,7 @@ static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *da
         return;
     }
     if (data->size)
-        memcpy(address(operation, step->to), data->bytes, data->size);
+        memcpy(wfi_operation_address(operation, step->to), data->bytes, data->size);
     step_done(operation, id);
 }
 

@@ -3,8 +3,9 @@
  * share.c - operations in memory that the members of a host share (shared/slots.h).
  *
  * If all members are on one host, such an operation is one step of its schedule (WFI_PART_WHOLE). In a group over
- * several hosts it has two: all members give their data to the leader of the host, and later the leader gives them the
- * result. Between the two, the leader exchanges messages with other hosts.
+ * several hosts, all members give their data to the leader of the host (reduce, gather), or the leader gives data to
+ * them (broadcast, scatter). A barrier or an allreduce has both steps. The leader exchanges messages with other hosts
+ * after the first and before the second.
  *
  * The operations of a group take their turns in the order of their numbers, on all members alike. So an operation
  * enters the queue when it begins, and leaves it after its last step in memory. A step of the first operation waits
@@ -13,8 +14,8 @@
  *
  * A member sets its own flag, then reads the others. If all are set, it is the last member of the turn, and it wakes
  * the others, because they may sleep. The root of a broadcast or a scatter wakes the others too. No other member wakes
- * anyone, because everyone who waits still needs another flag. With several hosts, the last member to give its data
- * wakes the leader, and the leader wakes the others when it gives them the result.
+ * anyone, because everyone who waits still needs another flag. In a barrier or an allreduce over several hosts, the
+ * last member to give its data wakes only the leader, and the leader wakes the others when it gives them the result.
  *
  * A large allreduce takes several turns, one for each piece that fits the slots.
  *
@@ -109,6 +110,12 @@ static wfi_signature signature_of(const wfi_slot_head *head)
                            .count = head->count};
 }
 
+void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *out)
+{
+    if (!group->share.quick && group->share.head.number == number)
+        *out = signature_of(&group->share.head);
+}
+
 static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
 {
     return a->number == b->number && a->what == b->what && a->count == b->count;
@@ -197,6 +204,13 @@ static void wake_others(weft_group *group)
         wake(group, i);
 }
 
+/* Whether it is a barrier or an allreduce in two levels. */
+static bool has_two_turns(const wfi_operation *operation)
+{
+    wfi_operation_kind kind = operation->what.kind;
+    return operation->group->share.part != WFI_PART_WHOLE && (kind == WFI_BARRIER || kind == WFI_ALLREDUCE);
+}
+
 static wfi_operation *first_of(const weft_group *group)
 {
     return wfi_list_empty(&group->share.queue) ? NULL
@@ -209,23 +223,10 @@ static bool have_all(wfi_share *share, wfi_slots_flag flag, uint64_t turn)
     return wfi_slots_have(&share->slots, flag, turn, &share->first_missing);
 }
 
-/*
- * A step of an operation in two levels. The slots of a turn are free when it begins: slots.h, TWO LEVELS. A member that
- * takes the result waits for it before it sets its own flag.
- */
-static bool is_part_reached(wfi_share *share)
-{
-    if (share->stage == WFI_SHARE_ROOM)
-        return share->part != WFI_PART_TAKE ||
-               wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn);
-    return share->part != WFI_PART_COLLECT || have_all(share, WFI_SLOTS_ARRIVED, share->turn);
-}
-
+/* In a second turn, a member waits for the leader before it sets its own flag: slots.h, TWO LEVELS. */
 static bool is_reached(wfi_share *share)
 {
-    if (share->part != WFI_PART_WHOLE)
-        return is_part_reached(share);
-    if (share->stage == WFI_SHARE_ROOM)
+    if (share->stage == WFI_SHARE_ROOM && !share->is_second)
         return share->all_at + 1 >= share->turn || have_all(share, WFI_SLOTS_ARRIVED, share->turn - 1);
     if (share->stage == WFI_SHARE_REDUCED)
         return have_all(share, WFI_SLOTS_REDUCED, share->turn);
@@ -279,27 +280,43 @@ static void set_flag(const wfi_operation *operation, wfi_slots_flag flag)
         share->all_at = share->turn;
     bool gives = (share->piece.kind == WFI_BROADCAST || share->piece.kind == WFI_SCATTER) &&
                  share->piece.me == share->piece.root;
-    if (share->part == WFI_PART_GIVE && is_last)
+    if (is_last && share->part == WFI_PART_GIVE && has_two_turns(operation))
         wake(group, share->piece.root);
-    else if (gives || (is_last && share->part == WFI_PART_WHOLE))
+    else if (gives || (is_last && !has_two_turns(operation)))
         wake_others(group);
 }
 
 /* ---- Working ----------------------------------------------------------------------------------------------------- */
 
+static const wfi_step *step_of(const wfi_operation *operation)
+{
+    return &operation->schedule.steps[operation->share.step];
+}
+
 static wfi_slots_work work_of(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    uint8_t *input = operation->memory[WFI_INPUT].data, *output = operation->memory[WFI_OUTPUT].data;
-    bool is_whole = share->part == WFI_PART_WHOLE; /* otherwise the data are all of the output */
+    bool is_whole = share->part == WFI_PART_WHOLE; /* a quick operation has no steps */
+    uint8_t *input = wfi_operation_address(operation, is_whole ? wfi_at(WFI_INPUT, 0) : step_of(operation)->a);
+    uint8_t *output = wfi_operation_address(operation, is_whole ? wfi_at(WFI_OUTPUT, 0) : step_of(operation)->to);
     return (wfi_slots_work){.slots = &share->slots,
                             .what = &share->piece,
                             .turn = share->turn,
                             .dtype = operation->dtype,
                             .how = operation->how,
                             .streams = share->slots.members == 2 && wfi_part_bytes(&operation->what) > STREAM_BYTES,
-                            .input = is_whole ? input : output,
+                            .input = input,
                             .output = output ? output + operation->share.at * operation->what.element : NULL};
+}
+
+/* The place on this host of the root, or of the leader of the host if the root is on another one. */
+static size_t place_of_root(const wfi_operation *operation)
+{
+    const wfi_share *share = &operation->group->share;
+    size_t place = 0, leader = wfi_leader_of(&operation->what, share->who[0]);
+    while (share->who[place] != leader)
+        place++;
+    return place;
 }
 
 /* The elements of the operation's next piece. Only an allreduce has several. */
@@ -323,14 +340,16 @@ static void begin_turn(wfi_operation *operation, wfi_part part)
     share->part = part;
     share->piece = operation->what;
     share->piece.count = piece_of(operation);
+    share->is_second = has_two_turns(operation) && (part == WFI_PART_SPREAD || part == WFI_PART_TAKE);
     if (share->part == WFI_PART_WHOLE)
         return;
-    bool is_up = share->part == WFI_PART_GIVE || share->part == WFI_PART_COLLECT;
-    share->piece.kind = is_up ? WFI_REDUCE : WFI_BROADCAST;
+    if (has_two_turns(operation))
+        share->piece.kind = share->is_second ? WFI_BROADCAST : WFI_REDUCE;
     share->piece.members = share->slots.members;
     share->piece.me = share->slots.me;
-    share->piece.root = 0;
+    share->piece.root = place_of_root(operation);
     share->piece.divides = false; /* the leaders divide */
+    share->piece.in_place = operation->what.in_place && step_of(operation)->to.buffer == WFI_OUTPUT;
 }
 
 /* This member's slot is free: copies the next piece of the data, and the operation's signature, into it. */
@@ -342,11 +361,6 @@ static void fill_slot(const wfi_operation *operation)
     share->head = head_of(operation);
     wfi_slots_write_head(&share->slots, share->turn, &share->head);
     wfi_slots_put(&work);
-}
-
-static wfi_part part_of(const wfi_operation *operation)
-{
-    return operation->schedule.steps[operation->share.step].part;
 }
 
 static void compute(const wfi_operation *operation)
@@ -415,7 +429,8 @@ static void proceed(wfi_operation *operation)
     wfi_share *share = &operation->group->share;
     if (share->stage == WFI_SHARE_DATA && !all_agree(operation))
         return; /* all_agree has ended the group, which fails this operation */
-    if (share->stage == WFI_SHARE_DATA && wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ALL)
+    bool all_came = wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ALL || share->is_second;
+    if (share->stage == WFI_SHARE_DATA && all_came)
         share->all_at = share->agreed = share->turn;
     if (wfi_slots_work_bytes(&share->piece) <= INLINE_BYTES) {
         compute(operation);
@@ -432,7 +447,7 @@ static void proceed(wfi_operation *operation)
 static void go_on(wfi_operation *operation)
 {
     if (operation->group->share.stage == WFI_SHARE_ROOM) {
-        if (operation->group->share.part == WFI_PART_WHOLE && !all_agreed_before(operation->group))
+        if (!operation->group->share.is_second && !all_agreed_before(operation->group))
             return; /* the group is over, which fails this operation */
         fill_slot(operation);
         set_flag(operation, WFI_SLOTS_ARRIVED);
@@ -451,7 +466,7 @@ static void run_queue(weft_group *group)
         return;
     share->runs_queue = true;
     while (!group->over && (first = first_of(group)) && !first->share.has_turn && first->share.step != WFI_NO_STEP) {
-        begin_turn(first, part_of(first));
+        begin_turn(first, step_of(first)->part);
         if (wait_for(first, WFI_SHARE_ROOM))
             go_on(first);
     }
@@ -472,7 +487,7 @@ void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
 {
     operation->share.step = step;
     if (operation->apart) {
-        begin_turn(operation, part_of(operation));
+        begin_turn(operation, step_of(operation)->part);
         wfi_share_finish(operation);
     } else {
         run_queue(operation->group);
@@ -661,7 +676,7 @@ bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
         return false;
     wfi_slot_head head;
     uint64_t turn = share->quick ? 0 : share->turn + 1;
-    size_t root = operation->what.root;
+    size_t root = place_of_root(operation);
     bool has = share->slots.memory && !share->quick && wfi_list_empty(&share->queue) &&
                wfi_slots_waits(&operation->what) == WFI_SLOTS_FOR_ROOT &&
                wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, turn);
@@ -709,7 +724,7 @@ bool wfi_share_waits(const wfi_operation *operation, size_t member)
     if (place == share->slots.members)
         return false;
     bool needs_root = wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT;
-    if (share->stage == WFI_SHARE_ROOM && share->part == WFI_PART_WHOLE)
+    if (share->stage == WFI_SHARE_ROOM && !share->is_second)
         return !wfi_slots_has(&share->slots, place, WFI_SLOTS_ARRIVED, share->turn - 1);
     wfi_slots_flag flag = share->stage == WFI_SHARE_REDUCED ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     return (!needs_root || place == share->piece.root) && !wfi_slots_has(&share->slots, place, flag, share->turn);

@@ -63,9 +63,21 @@ static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most
     weft_tensor *x = filled(count, (double)me + 1), *y = NULL;
     double sum = (double)(size * (size + 1) / 2);
     weft_status st;
-    switch (chance % 6) {
+    switch (chance % 8) {
     case 0:
         st = weft_group_barrier(group, WEFT_FOREVER);
+        break;
+    case 4:
+        y = me == root ? filled(count * (int64_t)size, -1) : NULL;
+        st = weft_group_gather(group, x, y, root, WEFT_FOREVER);
+        for (size_t k = 0; !st && y && k < size && count; k++)
+            MUST(((double *)weft_tensor_data(y))[(int64_t)k * count] == (double)k + 1);
+        break;
+    case 5:
+        y = me == root ? filled(count * (int64_t)size, (double)me + 1) : NULL;
+        st = weft_group_scatter(group, y, x, root, WEFT_FOREVER);
+        if (!st)
+            check_all(x, (double)root + 1);
         break;
     case 1:
         st = weft_group_broadcast(group, x, root, WEFT_FOREVER);

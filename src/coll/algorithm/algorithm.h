@@ -73,10 +73,9 @@ void wfi_build_ring(const wfi_collective *collective,
                     wfi_schedule *schedule); /* allreduce, allgather, reduce_scatter */
 void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
 void wfi_build_two_level(const wfi_collective *collective,
-                         wfi_schedule *schedule); /* barrier, allreduce, reduce, broadcast */
-void wfi_build_two_trees(const wfi_collective *collective, wfi_schedule *schedule); /* those of reduce and broadcast */
-void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);     /* reduce, broadcast */
-void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule);    /* all */
+                         wfi_schedule *schedule); /* barrier, allreduce, reduce, broadcast, gather, scatter */
+void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);  /* reduce, broadcast */
+void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule); /* all */
 void wfi_build_direct(const wfi_collective *collective,
                       wfi_schedule *schedule); /* allgather, reduce_scatter, gather, scatter, all_to_all */
 
@@ -118,6 +117,26 @@ void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, 
 /* Whether the operation can be done in such memory: an allreduce in pieces, others if their data fit. shared.c */
 bool wfi_slot_suits(const wfi_collective *collective);
 size_t wfi_slot_need(const wfi_collective *collective); /* bytes of one member's data of the operation */
+
+/* ---- Two levels: levels.c ---------------------------------------------------------------------------------------- */
+
+/* The members of this host, its leader first, and the leaders of all hosts, the root first. */
+typedef struct wfi_levels {
+    size_t here_count, my_place;
+    size_t host_count, my_host;
+    size_t *here, *leaders;
+    bool shares; /* the members of this host do their part of the operation in memory */
+} wfi_levels;
+
+/* The member that leads the host of `member`: the root, or the first one there. */
+static inline size_t wfi_leader_of(const wfi_collective *collective, size_t member)
+{
+    size_t host = collective->hosts[member];
+    return collective->hosts[collective->root] == host ? collective->root : host;
+}
+
+/* Reduce and broadcast: tree.c */
+void wfi_build_two_trees(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule);
 
 /* ---- The table: table.c ------------------------------------------------------------------------------------------ */
 

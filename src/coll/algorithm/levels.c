@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * levels.c - barrier and allreduce in two levels. The first member of each host is its leader.
+ * levels.c - operations in two levels. One member of each host is its leader: the root on its host, the first member on
+ * each other one, and on every host if there is no root.
  *
- *   1. Each leader collects from the members of its host: it adds their data to its own.
+ *   1. Each leader collects from the members of its host: it adds their data to its own (barrier, allreduce, reduce),
+ *      or puts their parts side by side (gather).
  *   2. The leaders run an algorithm for one level among themselves: each byte crosses to a host once, however many
- *      members the host has.
- *   3. Each leader gives the result to the members of its host.
+ *      members the host has. In a gather or scatter each leader and the root exchange one message for the whole host.
+ *   3. Each leader gives the result (barrier, allreduce, broadcast), or to each member its part of it (scatter), to the
+ *      members of its host.
  *
  * Steps 1 and 3 use the memory that the members of the host share, if they have such memory and the data fit it.
  * Otherwise they are messages, of which large ones are read directly from the memory of the other member. The messages
- * between leaders are the same in both cases, so hosts need not agree about it.
+ * between leaders are the same in both cases, so hosts need not agree about it. tree.c has reduce and broadcast.
  *
- * ORDER OF SUMS. On a host, the members are added in the pairs of recursive doubling (doubling.c), in memory and by
- * messages. Between hosts, the algorithm determines the order. All leaders have the same bits, and the other members
- * copy them. The numbers of members and hosts, and the size, determine the order. It does not depend on whether a host
- * uses memory.
+ * ORDER OF SUMS of an allreduce. On a host, the members are added in the pairs of recursive doubling (doubling.c), in
+ * memory and by messages. Between hosts, the algorithm determines the order. All leaders have the same bits, and the
+ * other members copy them. The numbers of members and hosts, and the size, determine the order. It does not depend on
+ * whether a host uses memory. In a reduce it does, because by messages the members of a host are added in a tree.
  */
 #include "coll/algorithm/algorithm.h"
 
@@ -26,13 +29,6 @@
 #define DOUBLING_BYTES 16384       /* between more than two hosts: more than this is not sent whole in each round */
 #define RABENSEIFNER_BYTES 4194304 /* likewise: more than this takes a ring, as in table.c */
 
-/* The members of this host, and the leaders. */
-typedef struct levels {
-    size_t here_count, my_place; /* the leader has place 0 */
-    size_t host_count, my_host;
-    size_t *here, *leaders;
-} levels;
-
 /* A member's relatives in the tree of its host, as places there. */
 typedef struct family {
     bool has_parent;
@@ -41,27 +37,34 @@ typedef struct family {
     size_t child_count;
 } family;
 
-static void list(const wfi_collective *collective, levels *out)
+static void list(const wfi_collective *collective, wfi_levels *out)
 {
     const size_t *host = collective->hosts;
-    size_t mine = host[collective->me];
+    size_t mine = host[collective->me], root = collective->root, leader = wfi_leader_of(collective, collective->me);
+    out->here[out->here_count++] = leader;
+    out->leaders[out->host_count++] = root;
     for (size_t i = 0; i < collective->members; i++) {
-        if (i == collective->me)
+        if (i == collective->me && i != leader)
             out->my_place = out->here_count;
-        if (host[i] == mine)
+        if (host[i] == mine && i != leader)
             out->here[out->here_count++] = i;
-        if (i == mine)
+        if (i == mine && i != host[root])
             out->my_host = out->host_count;
-        if (host[i] == i)
+        if (host[i] == i && i != host[root])
             out->leaders[out->host_count++] = i;
     }
+    wfi_collective here = *collective;
+    here.members = out->here_count;
+    /* Without levels, the memory is used by whole operations only (coll/share.c). */
+    out->shares =
+        collective->has_levels && collective->uses_memory && here.members > 1 && wfi_slot_need(&here) <= WFI_SLOT_BYTES;
 }
 
 /*
  * A binomial tree, whose sums are those of recursive doubling: of the first 2 * extra members, each two count as one,
  * so that a power of two is left.
  */
-static family family_of(const levels *of)
+static family family_of(const wfi_levels *of)
 {
     family found = {0};
     size_t power = 1, place = of->my_place;
@@ -136,13 +139,12 @@ static void join_leaders(const wfi_collective *collective, wfi_schedule *schedul
         wfi_build_ring(collective, schedule);
 }
 
-static void build(const wfi_collective *collective, wfi_schedule *schedule, const levels *of)
+static void build(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
 {
     family around = family_of(of);
     bool leads = of->my_place == 0;
-    /* Without levels, the memory is used by whole operations only (coll/share.c). */
-    bool uses_memory = collective->has_levels && collective->uses_memory && of->here_count > 1 &&
-                       wfi_part_bytes(collective) <= WFI_SLOT_BYTES;
+    size_t bytes = bytes_of(collective);
+    wfi_place data = data_of(collective);
     wfi_collective here = *collective, leaders = *collective;
     here.members = of->here_count;
     here.me = of->my_place;
@@ -150,31 +152,155 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     leaders.members = of->host_count;
     leaders.me = of->my_host;
     leaders.who = of->leaders;
-    if (uses_memory)
-        wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, data_of(collective),
-                           bytes_of(collective));
+    if (of->shares)
+        wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, data, bytes, data, leads ? bytes : 0);
     else
         collect(&here, schedule, &around);
     if (leads)
         join_leaders(&leaders, schedule);
-    if (uses_memory)
-        wfi_schedule_share(schedule, leads ? WFI_PART_SPREAD : WFI_PART_TAKE, data_of(collective),
-                           bytes_of(collective));
+    if (of->shares)
+        wfi_schedule_share(schedule, leads ? WFI_PART_SPREAD : WFI_PART_TAKE, data, leads ? bytes : 0, data,
+                           leads ? 0 : bytes);
     else
         spread(&here, schedule, &around);
 }
 
-void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
+/* ---- Gather and scatter ------------------------------------------------------------------------------------------ */
+
+/* Consecutive members of a host. The parts of such members are side by side at the root. */
+typedef struct run {
+    size_t first, count;
+    size_t place; /* of the first one, among the members of the host */
+} run;
+
+/* Finds the next run of that host. The first one follows a run of zeros. */
+static bool next_run(const wfi_collective *collective, size_t host, run *at)
 {
-    if (collective->kind != WFI_BARRIER && collective->kind != WFI_ALLREDUCE) {
-        wfi_build_two_trees(collective, schedule);
+    const size_t *hosts = collective->hosts;
+    size_t first = at->first + at->count;
+    while (first < collective->members && hosts[first] != host)
+        first++;
+    *at = (run){.first = first, .place = at->place + at->count};
+    while (first + at->count < collective->members && hosts[first + at->count] == host)
+        at->count++;
+    return at->count > 0;
+}
+
+/* The parts of a host's members, by place: where they are at its leader while they are collected or spread. */
+static wfi_place parts_of(const wfi_collective *collective, const wfi_levels *of, wfi_buffer all, wfi_buffer own)
+{
+    run first = {0};
+    (void)next_run(collective, collective->hosts[collective->me], &first);
+    if (collective->me == collective->root && first.count == of->here_count)
+        return wfi_at(all, first.first * wfi_part_bytes(collective));
+    if (collective->me != collective->root && of->here_count == 1)
+        return wfi_at(own, 0);
+    return wfi_at(WFI_SCRATCH, 0);
+}
+
+/* At a leader: `parts` = what the members of its host give. */
+static void gather_here(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of, wfi_place parts)
+{
+    size_t bytes = wfi_part_bytes(collective), me = collective->me, place = 0;
+    wfi_place own = wfi_at(WFI_INPUT, 0);
+    if (of->shares) {
+        wfi_schedule_share(schedule, WFI_PART_COLLECT, own, bytes, parts, of->here_count * bytes);
         return;
     }
-    levels of = {.here = wfi_calloc(collective->members, sizeof *of.here),
-                 .leaders = wfi_calloc(collective->members, sizeof *of.leaders)};
+    for (size_t i = 0; i < collective->members; i++) {
+        if (collective->hosts[i] != collective->hosts[me])
+            continue;
+        wfi_place to = wfi_beyond(parts, place++ * bytes);
+        if (i != me)
+            wfi_pieces_recv(collective, schedule, i, to, bytes);
+        else if (to.buffer != WFI_INPUT && !(to.buffer == WFI_OUTPUT && collective->in_place))
+            wfi_pieces_copy(collective, schedule, to, own, bytes);
+    }
+}
+
+static void gather(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
+{
+    size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
+    size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
+    wfi_place in = wfi_at(WFI_INPUT, 0), parts = parts_of(collective, of, WFI_OUTPUT, WFI_INPUT);
+    if (me != leader && of->shares)
+        wfi_schedule_share(schedule, WFI_PART_GIVE, in, bytes, in, 0);
+    else if (me != leader)
+        wfi_pieces_send(collective, schedule, leader, in, bytes);
+    if (me != leader)
+        return;
+    gather_here(collective, schedule, of, parts);
+    for (run at = {0}; next_run(collective, host, &at);) {
+        wfi_place from = wfi_beyond(parts, at.place * bytes);
+        if (me != root)
+            wfi_pieces_send(collective, schedule, root, from, at.count * bytes);
+        else if (parts.buffer == WFI_SCRATCH)
+            wfi_pieces_copy(collective, schedule, wfi_at(WFI_OUTPUT, at.first * bytes), from, at.count * bytes);
+    }
+    for (size_t other = 0; me == root && other < collective->members; other++)
+        for (run at = {0}; collective->hosts[other] == other && other != host && next_run(collective, other, &at);)
+            wfi_pieces_recv(collective, schedule, other, wfi_at(WFI_OUTPUT, at.first * bytes), at.count * bytes);
+}
+
+/* At a leader: each member of its host gets its part. */
+static void scatter_here(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of,
+                         wfi_place parts)
+{
+    size_t bytes = wfi_part_bytes(collective), me = collective->me, place = 0;
+    wfi_place own = wfi_at(WFI_OUTPUT, 0);
+    if (of->shares) {
+        wfi_schedule_share(schedule, WFI_PART_SPREAD, parts, of->here_count * bytes, own, bytes);
+        return;
+    }
+    for (size_t i = 0; i < collective->members; i++) {
+        if (collective->hosts[i] != collective->hosts[me])
+            continue;
+        wfi_place from = wfi_beyond(parts, place++ * bytes);
+        if (i != me)
+            wfi_pieces_send(collective, schedule, i, from, bytes);
+        else if (from.buffer != WFI_OUTPUT && !collective->in_place)
+            wfi_pieces_copy(collective, schedule, own, from, bytes);
+    }
+}
+
+static void scatter(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
+{
+    size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
+    size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
+    wfi_place out = wfi_at(WFI_OUTPUT, 0), parts = parts_of(collective, of, WFI_INPUT, WFI_OUTPUT);
+    if (me != leader && of->shares)
+        wfi_schedule_share(schedule, WFI_PART_TAKE, out, 0, out, bytes);
+    else if (me != leader)
+        wfi_pieces_recv(collective, schedule, leader, out, bytes);
+    if (me != leader)
+        return;
+    for (size_t other = 0; me == root && other < collective->members; other++)
+        for (run at = {0}; collective->hosts[other] == other && other != host && next_run(collective, other, &at);)
+            wfi_pieces_send(collective, schedule, other, wfi_at(WFI_INPUT, at.first * bytes), at.count * bytes);
+    for (run at = {0}; next_run(collective, host, &at);) {
+        wfi_place to = wfi_beyond(parts, at.place * bytes);
+        if (me != root)
+            wfi_pieces_recv(collective, schedule, root, to, at.count * bytes);
+        else if (parts.buffer == WFI_SCRATCH)
+            wfi_pieces_copy(collective, schedule, to, wfi_at(WFI_INPUT, at.first * bytes), at.count * bytes);
+    }
+    scatter_here(collective, schedule, of, parts);
+}
+
+void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    wfi_levels of = {.here = wfi_calloc(collective->members, sizeof *of.here),
+                     .leaders = wfi_calloc(collective->members, sizeof *of.leaders)};
     if (of.here && of.leaders) {
         list(collective, &of);
-        build(collective, schedule, &of);
+        if (collective->kind == WFI_GATHER)
+            gather(collective, schedule, &of);
+        else if (collective->kind == WFI_SCATTER)
+            scatter(collective, schedule, &of);
+        else if (collective->kind == WFI_REDUCE || collective->kind == WFI_BROADCAST)
+            wfi_build_two_trees(collective, &of, schedule);
+        else
+            build(collective, schedule, &of);
     }
     schedule->failed |= !of.here || !of.leaders;
     free(of.here);

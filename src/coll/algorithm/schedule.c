@@ -69,12 +69,14 @@ static void wait_for(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earli
 
 /*
  * Records that `step` uses that memory. A write waits for every use, and later steps wait for it instead of the uses
- * that it covers; a read waits for writes. Empty uses overlap nothing.
+ * that it covers; a read waits for writes.
  */
 static void use(wfi_schedule *schedule, wfi_step_id step, wfi_place place, size_t size, bool writes)
 {
     wfi_uses *uses = &schedule->uses[place.buffer];
     size_t begin = place.offset, end = place.offset + size, kept = 0;
+    if (!size)
+        return;
     for (size_t i = 0; i < uses->count; i++) {
         wfi_use *before = &uses->items[i];
         bool meets = before->begin < end && begin < before->end;
@@ -93,6 +95,13 @@ static void use(wfi_schedule *schedule, wfi_step_id step, wfi_place place, size_
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
+static void write_to(wfi_schedule *schedule, wfi_step_id step, wfi_place to, size_t size)
+{
+    use(schedule, step, to, size, true);
+    if (to.buffer == WFI_SCRATCH && to.offset + size > schedule->scratch)
+        schedule->scratch = to.offset + size;
+}
+
 static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
 {
     schedule->failed = schedule->failed || !make_room((void **)&schedule->steps, schedule->step_count,
@@ -102,17 +111,12 @@ static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
     wfi_step_id id = (wfi_step_id)schedule->step_count++;
     step.edges = step.next = step.ready = WFI_NO_STEP;
     schedule->steps[id] = step;
-    bool gives = step.kind == WFI_STEP_SHARE && (step.part == WFI_PART_GIVE || step.part == WFI_PART_SPREAD);
-    bool is_whole = step.kind == WFI_STEP_CARRY || (step.kind == WFI_STEP_SHARE && step.part == WFI_PART_WHOLE);
-    bool writes = step.kind != WFI_STEP_SEND && !is_whole && !gives;
-    if (step.kind == WFI_STEP_SEND || step.kind == WFI_STEP_COMBINE || step.kind == WFI_STEP_COPY || gives)
+    if (step.kind == WFI_STEP_SEND || step.kind == WFI_STEP_COMBINE || step.kind == WFI_STEP_COPY)
         use(schedule, id, step.a, step.size, false);
     if (step.kind == WFI_STEP_COMBINE)
         use(schedule, id, step.b, step.size, false);
-    if (writes)
-        use(schedule, id, step.to, step.size, true);
-    if (writes && step.to.buffer == WFI_SCRATCH && step.to.offset + step.size > schedule->scratch)
-        schedule->scratch = step.to.offset + step.size;
+    if (step.kind != WFI_STEP_SEND)
+        write_to(schedule, id, step.to, step.size);
     return id;
 }
 
@@ -160,8 +164,12 @@ void wfi_schedule_carry(wfi_schedule *schedule)
     add(schedule, (wfi_step){.kind = WFI_STEP_CARRY});
 }
 
-void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place place, size_t size)
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place a, size_t reads, wfi_place to, size_t writes)
 {
-    add(schedule, (wfi_step){.kind = WFI_STEP_SHARE, .part = part, .to = place, .a = place, .size = size});
+    wfi_step_id id = add(schedule, (wfi_step){.kind = WFI_STEP_SHARE, .part = part, .to = to, .a = a});
     schedule->shares++;
+    if (id == WFI_NO_STEP)
+        return;
+    use(schedule, id, a, reads, false);
+    write_to(schedule, id, to, writes);
 }

@@ -31,12 +31,15 @@ typedef enum wfi_step_kind {
     WFI_STEP_SHARE,   /* `part` of the operation is done in memory that the members of a host share (coll/share.c) */
 } wfi_step_kind;
 
-/* The part of an operation that a WFI_STEP_SHARE does. The leader of a host is its first member. */
+/*
+ * The part of an operation that a WFI_STEP_SHARE does. The root leads its host, and the first member leads each other
+ * one.
+ */
 typedef enum wfi_part {
     WFI_PART_WHOLE,   /* all of it; all members are on one host */
     WFI_PART_GIVE,    /* this member gives `a` to its leader */
-    WFI_PART_COLLECT, /* the leader: to = the sum of what all members of the host give, itself included */
-    WFI_PART_SPREAD,  /* the leader gives `a` to the others */
+    WFI_PART_COLLECT, /* the leader: to = the sum of what all members of the host give, or in a gather all of that */
+    WFI_PART_SPREAD,  /* the leader gives `a` to the others; in a scatter a part of it to each, its own part in `to` */
     WFI_PART_TAKE,    /* this member gets that: in `to` */
 } wfi_part;
 
@@ -107,7 +110,8 @@ void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi
 void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size);
 void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size);
 void wfi_schedule_carry(wfi_schedule *schedule);
-void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place place, size_t size);
+/* `reads`: bytes of `a`; `writes`: bytes of `to`. Either may be 0. */
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place a, size_t reads, wfi_place to, size_t writes);
 
 static inline wfi_place wfi_at(wfi_buffer buffer, size_t offset)
 {

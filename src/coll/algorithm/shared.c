@@ -17,5 +17,5 @@ bool wfi_slot_suits(const wfi_collective *collective)
 void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule)
 {
     (void)collective;
-    wfi_schedule_share(schedule, WFI_PART_WHOLE, wfi_at(WFI_OUTPUT, 0), 0);
+    wfi_schedule_share(schedule, WFI_PART_WHOLE, wfi_at(WFI_INPUT, 0), 0, wfi_at(WFI_OUTPUT, 0), 0);
 }

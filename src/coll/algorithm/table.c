@@ -46,7 +46,8 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
                 BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) |
                     BIT(WFI_ALL_TO_ALL)},
     [TWO_LEVEL] = {"two_level", wfi_build_two_level,
-                   BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+                   BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST) | BIT(WFI_GATHER) |
+                       BIT(WFI_SCATTER)},
     [SHARED] = {"shared", wfi_build_shared,
                 BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST) | BIT(WFI_ALLGATHER) |
                     BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) | BIT(WFI_ALL_TO_ALL)},
@@ -70,13 +71,16 @@ static const wfi_rule with_levels[] = {
 
 /*
  * The same, if the members of each host may share memory: small operations too cross to each host once. Measured:
- * perf/results/2026-11-28-two-levels.md.
+ * perf/results/2026-11-28-two-levels.md. Gather and scatter: perf/results/2026-11-30-roots-between-hosts.md. Larger
+ * parts gain nothing. A leader has the parts of all its members in one slot in a scatter, but not in a gather.
  */
 static const wfi_rule with_levels_and_memory[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_ALLREDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_REDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_GATHER, ANY, WFI_SLOT_BYTES, &algorithms[TWO_LEVEL]},
+    {WFI_SCATTER, ANY, WFI_SLOT_BYTES / 4, &algorithms[TWO_LEVEL]},
 };
 
 /*

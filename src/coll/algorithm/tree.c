@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree.c - from one member to all, and from all to one: over a binomial tree, which has few rounds, or along a chain,
- * which passes each byte once; both in chunks, so that all levels work at once. In two levels, a tree joins the members
- * of each host. Another tree, or a chain, joins one member of each host, so that every byte crosses to a host once.
- * levels.c has the two levels of operations without a root.
+ * which passes each byte once; both in chunks, so that all levels work at once. In two levels (levels.c), a tree or the
+ * memory of the host joins the members of each host. Another tree, or a chain, joins the leaders, so that every byte
+ * crosses to a host once.
  *
  * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
  * 19(1), 2005 (trees); T. Kielmann and others, "MagPIe: MPI's Collective Communication Operations for Clustered Wide
  * Area Systems", PPoPP 1999 (two levels).
  */
 #include "coll/algorithm/algorithm.h"
-
-#include "base/alloc.h"
-
-#include <stdlib.h>
 
 #define LEVELS_MAX 64
 
@@ -69,14 +65,13 @@ static void spread(const wfi_collective *collective, wfi_schedule *schedule, con
 }
 
 /*
- * The sum of `from` and of all data below; at the root it ends in the output. Each child's data has its own room in
+ * The sum of `sum` and of all data below; at the root it ends in the output. Each child's data has its own room in
  * scratch, where the sum then grows.
  */
-static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_buffer from,
+static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_place sum,
                     size_t at, size_t size)
 {
     size_t bytes = wfi_part_bytes(collective);
-    wfi_place sum = wfi_at(from, at);
     for (size_t i = 0; i < around->child_count; i++) {
         wfi_place room = wfi_at(WFI_SCRATCH, i * bytes + at);
         bool last = i + 1 == around->child_count && !around->has_parent;
@@ -90,13 +85,14 @@ static void collect(const wfi_collective *collective, wfi_schedule *schedule, co
         wfi_pieces_divide(collective, schedule, wfi_at(WFI_OUTPUT, at), size);
 }
 
-static void build(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around)
+/* `data`: what this member adds to a sum. */
+static void build(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_place data)
 {
     size_t bytes = wfi_part_bytes(collective);
     for (size_t at = 0; at < bytes; at += collective->chunk) {
         size_t size = bytes - at < collective->chunk ? bytes - at : collective->chunk;
         if (collective->kind != WFI_BROADCAST)
-            collect(collective, schedule, around, collective->kind == WFI_REDUCE ? WFI_INPUT : WFI_OUTPUT, at, size);
+            collect(collective, schedule, around, wfi_beyond(data, at), at, size);
         if (collective->kind != WFI_REDUCE)
             spread(collective, schedule, around, at, size);
     }
@@ -113,7 +109,7 @@ static void build_flat(const wfi_collective *collective, wfi_schedule *schedule,
     relatives around = {0};
     line all = {.count = collective->members, .root = root_of(collective)};
     add(&all, (collective->me + all.count - all.root) % all.count, &around);
-    build(collective, schedule, &around);
+    build(collective, schedule, &around, wfi_at(collective->kind == WFI_REDUCE ? WFI_INPUT : WFI_OUTPUT, 0));
 }
 
 void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule)
@@ -131,48 +127,40 @@ void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 #define CHAIN_BYTES                                                                                                    \
     65536 /* longer parts use a chain of hosts: from this size on rounds cost less than bytes, as in table.c */
 
-/* Lists those of this member's host, its leader first, and the leaders of all hosts, the root first: it leads its host,
- * and the first of each other one leads that. */
-static void list_levels(const wfi_collective *collective, size_t root, line *here, size_t *locals, line *hosts,
-                        size_t *leaders)
+static void add_leaders(const wfi_collective *collective, const wfi_levels *levels, relatives *out)
 {
-    const size_t *host = collective->hosts;
-    size_t my_host = host[collective->me], leader = host[root] == my_host ? root : my_host;
-    locals[here->count++] = leader;
-    leaders[hosts->count++] = root;
-    for (size_t i = 0; i < collective->members; i++) {
-        if (host[i] == my_host && i != leader)
-            locals[here->count++] = i;
-        if (host[i] == i && i != host[root])
-            leaders[hosts->count++] = i;
-    }
-    here->who = locals;
-    hosts->who = leaders;
+    line hosts = {.count = levels->host_count, .who = levels->leaders};
+    if (levels->my_place == 0)
+        (wfi_part_bytes(collective) > CHAIN_BYTES ? add_chain : add_tree)(&hosts, levels->my_host, out);
 }
 
-static size_t place_in(const line *of, size_t member)
+/* The sum of a host, which its leader collects in memory, is beyond the rooms that `collect` uses. */
+static void build_with_memory(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule)
 {
-    size_t place = 0;
-    while (place < of->count && of->who[place] != member)
-        place++;
-    return place; /* equal to count: it is not in the line */
+    bool leads = levels->my_place == 0, reduces = collective->kind == WFI_REDUCE;
+    size_t bytes = wfi_part_bytes(collective);
+    wfi_place in = wfi_at(WFI_INPUT, 0), out = wfi_at(WFI_OUTPUT, 0);
+    relatives around = {0};
+    add_leaders(collective, levels, &around);
+    wfi_place sum = wfi_at(WFI_SCRATCH, around.child_count * bytes);
+    if (reduces)
+        wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, in, bytes, sum, leads ? bytes : 0);
+    if (leads)
+        build(collective, schedule, &around, reduces ? sum : out);
+    if (!reduces)
+        wfi_schedule_share(schedule, leads ? WFI_PART_SPREAD : WFI_PART_TAKE, out, leads ? bytes : 0, out,
+                           leads ? 0 : bytes);
 }
 
-void wfi_build_two_trees(const wfi_collective *collective, wfi_schedule *schedule)
+void wfi_build_two_trees(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule)
 {
     relatives around = {0};
-    line here = {0}, hosts = {0};
-    size_t *locals = wfi_calloc(collective->members, sizeof *locals);
-    size_t *leaders = wfi_calloc(collective->members, sizeof *leaders);
-    if (locals && leaders) {
-        list_levels(collective, collective->root, &here, locals, &hosts, leaders);
-        size_t place = place_in(&hosts, collective->me);
-        add_tree(&here, place_in(&here, collective->me), &around);
-        if (place < hosts.count)
-            (wfi_part_bytes(collective) > CHAIN_BYTES ? add_chain : add_tree)(&hosts, place, &around);
-        build(collective, schedule, &around);
+    line here = {.count = levels->here_count, .who = levels->here};
+    if (levels->shares) {
+        build_with_memory(collective, levels, schedule);
+        return;
     }
-    schedule->failed |= !locals || !leaders;
-    free(locals);
-    free(leaders);
+    add_tree(&here, levels->my_place, &around);
+    add_leaders(collective, levels, &around);
+    build(collective, schedule, &around, wfi_at(collective->kind == WFI_REDUCE ? WFI_INPUT : WFI_OUTPUT, 0));
 }

@@ -20,12 +20,16 @@
  * it writes. In an operation with a root not all members wait for each other (wfi_slots_waits): a broadcast ends at the
  * root when its data are in its slot. So the root may be one turn ahead of the slowest member.
  *
- * TWO LEVELS. If the group has several hosts, each operation takes two turns. In the first one all members give their
- * data to member 0, the leader. In the second one the leader gives the result to the others. Then no member has to wait
- * before it writes its slot. A member that has the result of turn N knows that the leader has read all slots of turn
- * N - 1. The leader writes its slot of turn N when all have arrived at turn N - 1, so they have read its slot of turn
- * N - 2. For the same reasons the heads are compared in the turn itself only: the leader compares those of all, and
- * each member that of the leader.
+ * TWO LEVELS. If the group has several hosts, an operation with a root takes one turn, as above: a reduce or a gather
+ * to the leader of the host, a broadcast or a scatter from it. The root leads its host, and member 0 each other one. So
+ * the leader may change from one operation to the next.
+ *
+ * A barrier or an allreduce takes two turns. In the first one all members give their data to member 0. In the second
+ * one member 0 gives the result to the others. They wait for its flag before they set their own, so each sleeps once.
+ * Its flag of turn N says that all have arrived at turn N - 1. If turn N is such a second turn, no member waits before
+ * it writes its slot of turn N + 1. Only member 0 has read slots in turn N - 1, and it has arrived at turn N. The heads
+ * of both turns need not be compared again. Member 0 has compared those of all in the first turn, and each member that
+ * of member 0 in the second.
  *
  * TRUST. Other members can write anything into this memory at any time. Wrong data give a wrong result, a wrong head
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
