@@ -233,12 +233,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  * Call the function before the first operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
  * OPERATION, ALGORITHM:
- *     barrier                      dissemination, two_level, shared
- *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level, shared
- *     reduce, broadcast            tree, chain, two_level, shared
- *     allgather                    direct, bruck, ring, shared
- *     reduce_scatter               direct, ring, shared
- *     gather, scatter, all_to_all  direct, shared
+ *     barrier          dissemination, two_level, shared
+ *     allreduce        recursive_doubling, rabenseifner, ring, tree, two_level, shared
+ *     allgather        direct, bruck, ring, shared
+ *     reduce_scatter   direct, ring, shared
+ *     all_to_all       direct, shared
+ *
+ * With a root:
+ *     reduce, broadcast   tree, chain, two_level, shared
+ *     gather, scatter     direct, two_level, shared
  *
  * weft_group_print_algorithms prints the whole table of this group as such rules, one per line.
  *

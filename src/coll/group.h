@@ -503,6 +503,11 @@ void wfi_share_drop(wfi_operation *operation); /* it fails */
 void wfi_share_end(weft_group *group);         /* the group is over or closed */
 /* Sets *out if that operation is the last one that this member did in memory. It may have ended. */
 void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *out);
+/*
+ * Compares an operation that waits for messages with what other members of this host do in memory meanwhile. Ends the
+ * group if they have called another one.
+ */
+void wfi_share_compare(const wfi_operation *operation);
 /* Whether it waits for that member. */
 bool wfi_share_waits(const wfi_operation *operation, size_t member);
 

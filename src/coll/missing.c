@@ -10,7 +10,8 @@
  * Members that called different operations (for example with another root) could wait for each other forever if there
  * is no time limit. So a member checks its oldest collective operation from time to time. If it is the same operation
  * as at the last check, the member asks the members from which it still has to receive. Each answer has the signature
- * of their operation, which must be the same (hear.c). A member that has closed the group has forgotten its
+ * of their operation, which must be the same (hear.c). It also compares what members of its host do in shared memory
+ * meanwhile. A member that has closed the group has forgotten its
  * operations. So it is blamed only when the answers of the others have shown no difference.
  */
 #include "coll/group.h"
@@ -190,6 +191,7 @@ static void look(wfi_timer *timer)
         group->looked_at = operation->id;
         group->look_pause_ms = LOOK_MS;
     } else {
+        wfi_share_compare(operation);
         ask_those_waited_for(group, operation);
         group->look_pause_ms = group->look_pause_ms < LOOK_MOST_MS / 2 ? 2 * group->look_pause_ms : LOOK_MOST_MS;
     }

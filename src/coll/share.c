@@ -144,6 +144,18 @@ static wfi_group_member *member_at(const weft_group *group, size_t place)
     return &group->members[group->share.who[place]];
 }
 
+/* The member at that place has called another operation, as its head says: ends the group. */
+static void disagree(const wfi_operation *operation, size_t place, const wfi_slot_head *head)
+{
+    weft_group *group = operation->group;
+    wfi_signature theirs = signature_of(head);
+    int rank = member_at(group, place)->rank;
+    bool is_known = head->number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
+    if (!is_known || wfi_operation_check(operation, group->share.who[place], &theirs))
+        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation",
+                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank);
+}
+
 /* Ends the group and returns false if a member called another operation. */
 static bool all_agree(const wfi_operation *operation)
 {
@@ -152,12 +164,7 @@ static bool all_agree(const wfi_operation *operation)
     if (other == group->share.slots.members)
         return true;
     wfi_slot_head head = wfi_slots_read_head(&group->share.slots, other, group->share.turn);
-    wfi_signature theirs = signature_of(&head);
-    int rank = member_at(group, other)->rank;
-    bool is_known = head.number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
-    if (!is_known || wfi_operation_check(operation, group->share.who[other], &theirs))
-        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation",
-                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank);
+    disagree(operation, other, &head);
     return false;
 }
 
@@ -215,6 +222,22 @@ static wfi_operation *first_of(const weft_group *group)
 {
     return wfi_list_empty(&group->share.queue) ? NULL
                                                : wfi_container_of(group->share.queue.next, wfi_operation, share.link);
+}
+
+void wfi_share_compare(const wfi_operation *operation)
+{
+    const wfi_share *share = &operation->group->share;
+    bool is_next = operation == first_of(operation->group) && !operation->share.has_turn;
+    if (share->state != WFI_SHARE_YES || share->quick)
+        return;
+    wfi_slot_head ours = head_of(operation);
+    for (size_t i = 0; i < share->slots.members && !operation->group->over; i++) {
+        if (!wfi_slots_has(&share->slots, i, WFI_SLOTS_ARRIVED, share->turn + 1))
+            continue;
+        wfi_slot_head head = wfi_slots_read_head(&share->slots, i, share->turn + 1);
+        if (!is_same(&ours, &head) && (is_next || head.number == ours.number))
+            disagree(operation, i, &head);
+    }
 }
 
 /* Whether all members have set that flag to that turn. */

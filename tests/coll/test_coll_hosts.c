@@ -171,23 +171,73 @@ static int run_leaves(void)
     return 0;
 }
 
+/* A gather to that root, then a scatter and a reduce. */
+static void with_root(weft_group *group, int64_t count, size_t root)
+{
+    size_t size = weft_group_size(group), me = (size_t)weft_group_index(group);
+    bool at_root = me == root;
+    weft_tensor *part = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, (double)me + 1);
+    weft_tensor *all = at_root ? coll_empty(WEFT_DTYPE_FLOAT32, count * (int64_t)size) : NULL;
+    MUST_OK(weft_group_gather(group, part, all, root, 40000));
+    for (int64_t i = 0; at_root && i < weft_tensor_numel(all); i++)
+        MUST(((float *)weft_tensor_data(all))[i] == (float)(i / count + 1));
+    weft_tensor_fill(part, -1);
+    MUST_OK(weft_group_scatter(group, all, part, root, 40000));
+    for (int64_t i = 0; i < count; i++)
+        MUST(((float *)weft_tensor_data(part))[i] == (float)me + 1);
+    MUST_OK(weft_group_reduce(group, part, WEFT_OP_SUM, root, 40000));
+    for (int64_t i = 0; i < count; i++)
+        MUST(((float *)weft_tensor_data(part))[i] == (float)(at_root ? size * (size + 1) / 2 : me + 1));
+    weft_tensor_unref(part);
+    weft_tensor_unref(all);
+}
+
+static int run_roots(void)
+{
+    static const int64_t counts[] = {1, 1000, 4096, 4097, 16384, 16385, 262144};
+    weft_agent *agent = open_worker();
+    weft_group *groups[] = {open_warm(agent, "warm"), crew_group(agent, "cold", NULL)};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t root = 0; root < weft_group_size(groups[0]); root++)
+            for (int k = 0; k < 2; k++)
+                with_root(groups[k], counts[i], root);
+    for (int k = 0; k < 2; k++) {
+        MUST_OK(weft_group_barrier(groups[k], 40000));
+        weft_group_close(groups[k]);
+    }
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
 /* ---- Failures -------------------------------------------------------------------------------------------------------- */
+
+/* The kind, the root and the tensor follow from the round. */
+static weft_status operate(weft_group *group, int round, weft_tensor *x)
+{
+    size_t size = weft_group_size(group), me = (size_t)weft_group_index(group), root = (size_t)round / 5 % size;
+    weft_tensor *all = coll_empty(WEFT_DTYPE_FLOAT32, weft_tensor_numel(x) * (int64_t)size);
+    weft_status st = round % 5 == 0   ? weft_group_barrier(group, WEFT_FOREVER)
+                     : round % 5 == 1 ? weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER)
+                     : round % 5 == 2 ? weft_group_gather(group, x, me == root ? all : NULL, root, WEFT_FOREVER)
+                     : round % 5 == 3 ? weft_group_broadcast(group, x, root, WEFT_FOREVER)
+                                      : weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
+    for (int64_t i = 0; i < weft_tensor_numel(x) && !st; i++)
+        MUST(((float *)weft_tensor_data(x))[i] == (float)(round % 5 == 4 || (round % 5 == 1 && me == root) ? size : 1));
+    weft_tensor_unref(all);
+    return st;
+}
 
 /* Operations until one fails; the parent kills a worker meanwhile. Then those who live go on. */
 static int run_dies(void)
 {
-    static const int64_t counts[] = {0, 1, 3000, 16384, 60000};
+    static const int64_t counts[] = {1, 3000, 16384, 60000};
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all"), *less;
     weft_status st = WEFT_OK;
     child_say('r');
     for (int round = 0; !st; round++) {
-        int64_t count = counts[round % 5];
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, 1);
-        st =
-            count ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER) : weft_group_barrier(group, WEFT_FOREVER);
-        for (int64_t i = 0; i < count && !st; i++)
-            MUST(((float *)weft_tensor_data(x))[i] == (float)weft_group_size(group));
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(counts[round % 4]), WEFT_DTYPE_FLOAT32, 1);
+        st = operate(group, round, x);
         weft_tensor_unref(x);
     }
     MUST_BE(st, WEFT_ERR_PEER_DEAD);
@@ -278,8 +328,8 @@ static int run_disagrees(void)
 /* ---- A worker that plays several parts ----------------------------------------------------------------------------------- */
 
 static const child_role roles[] = {
-    {"results", run_results}, {"many", run_many},       {"leaves", run_leaves},       {"dies", run_dies},
-    {"stops", run_stops},     {"missing", run_missing}, {"disagrees", run_disagrees},
+    {"results", run_results}, {"many", run_many},   {"leaves", run_leaves},   {"dies", run_dies},
+    {"roots", run_roots},     {"stops", run_stops}, {"missing", run_missing}, {"disagrees", run_disagrees},
 };
 
 /* Each worker moves to its host first. */
@@ -295,6 +345,12 @@ static void test_results(void **state)
 {
     for (int count = 3; count <= MEMBERS; count += 3)
         crew_play(count, "results");
+}
+
+static void test_roots(void **state)
+{
+    for (int count = 4; count <= MEMBERS; count++) /* 2 + 2; 2 + 3; 2 + 3 + 1 */
+        crew_play(count, "roots");
 }
 
 static void test_many_at_once(void **state)
@@ -356,13 +412,10 @@ int main(int argc, char **argv)
     setenv("WEFT_FABRIC", "host,tcp", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_leave_after_barrier),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_results),      cmocka_unit_test(test_roots),
+        cmocka_unit_test(test_many_at_once), cmocka_unit_test(test_leave_after_barrier),
+        cmocka_unit_test(test_death),        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_missing),      cmocka_unit_test(test_disagreement),
     };
     return cmocka_run_group_tests(tests, NULL, crew_dismiss);
 }
