@@ -127,68 +127,68 @@ static weft_status keep_gradient(void *arg, uint64_t leaf, weft_gradient *sum)
 }
 
 /* The pass is over, and no hook writes to the sums after it. */
-static void keep_hooked(keeper *k, wfi_pass *pass)
+static void keep_hooked(keeper *k, wfi_engine *engine)
 {
     for (size_t i = 0; i < k->hooked.count; i++) {
         hooked_sum *later = k->hooked.items[i];
         weft_status status = WEFT_OK;
-        if (pass->error == NULL)
+        if (engine->error == NULL)
             status = wfi_tape_add_gradient(k->tape, later->leaf, &later->sum);
         else
             wfi_gradient_clear(&later->sum);
         if (status != WEFT_OK)
-            wfi_pass_fail(pass, status, "backward: %s", weft_status_text(status));
+            wfi_engine_fail(engine, status, "backward: %s", weft_status_text(status));
         free(later);
     }
     free(k->hooked.items);
 }
 
-static weft_tensor *ones_for(wfi_pass *pass, const weft_tensor *output)
+static weft_tensor *ones_for(wfi_engine *engine, const weft_tensor *output)
 {
     if (output->numel != 1) {
-        wfi_pass_fail(pass, WEFT_ERR_SHAPE,
-                      "backward: a gradient can be implied only for an output of one element; this one has %lld",
-                      (long long)output->numel);
+        wfi_engine_fail(engine, WEFT_ERR_SHAPE,
+                        "backward: a gradient can be implied only for an output of one element; this one has %lld",
+                        (long long)output->numel);
         return NULL;
     }
     weft_tensor *one = wfi_tensor_full_like(output, output->shape, output->dtype, 1);
     if (one == NULL)
-        wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
+        wfi_engine_fail(engine, WEFT_ERR_MEMORY, "backward: out of memory");
     return one;
 }
 
 /* The initial gradient, contiguous, with a reference. */
-static weft_tensor *start_gradient(wfi_pass *pass, const weft_tensor *output, weft_tensor *gradient)
+static weft_tensor *start_gradient(wfi_engine *engine, const weft_tensor *output, weft_tensor *gradient)
 {
     if (gradient == NULL)
-        return ones_for(pass, output);
+        return ones_for(engine, output);
     if (gradient->dtype != output->dtype || !weft_tensor_same_shape(output, gradient)) {
-        wfi_pass_fail(pass, gradient->dtype != output->dtype ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE,
-                      "backward: the gradient is not of its output's shape and dtype");
+        wfi_engine_fail(engine, gradient->dtype != output->dtype ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE,
+                        "backward: the gradient is not of its output's shape and dtype");
         return NULL;
     }
     weft_tensor *contiguous = weft_tensor_contiguous(gradient);
     if (contiguous == NULL)
-        wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
+        wfi_engine_fail(engine, WEFT_ERR_MEMORY, "backward: out of memory");
     return contiguous;
 }
 
-static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, weft_tensor *gradient)
+static void start(wfi_engine *engine, weft_tape *tape, const weft_tensor *output, weft_tensor *gradient)
 {
     if (output == NULL) {
-        wfi_pass_fail(pass, WEFT_ERR_INVALID, "backward: the output is NULL");
+        wfi_engine_fail(engine, WEFT_ERR_INVALID, "backward: the output is NULL");
         return;
     }
     wfi_node *node = wfi_tape_node_of(tape, output);
     if (node == NULL) {
-        wfi_pass_fail(
-            pass, WEFT_ERR_INVALID,
+        wfi_engine_fail(
+            engine, WEFT_ERR_INVALID,
             "backward: the output depends on nothing that wants a gradient, or was not recorded on this tape");
         return;
     }
-    weft_tensor *first = start_gradient(pass, output, gradient);
+    weft_tensor *first = start_gradient(engine, output, gradient);
     if (first != NULL)
-        wfi_pass_root(pass, node, node->leaf != 0 ? 0 : output->grad_result, first);
+        wfi_engine_root(engine, node, node->leaf != 0 ? 0 : output->grad_result, first);
 }
 
 /* Whether a pass can begin: the tape has not failed, and these arguments do not make it fail. */
@@ -216,25 +216,25 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
     WFI_LIVE(tape);
     if (!may_begin(tape, outputs, gradients)) {
         if (tape != NULL)
-            wfi_pass_decline(tape->hooks, tape->error);
+            wfi_engine_decline(tape->hooks, tape->error);
         return;
     }
     wfi_tape_commit(tape);
     keeper k = {.tape = tape};
-    wfi_pass pass = {.retain = options != NULL && options->retain,
-                     .hooks = tape->hooks,
-                     .stream = tape->stream,
-                     .give = keep_gradient,
-                     .arg = &k};
+    wfi_engine engine = {.retain = options != NULL && options->retain,
+                         .hooks = tape->hooks,
+                         .stream = tape->stream,
+                         .give = keep_gradient,
+                         .arg = &k};
     weft_stream *before = wfi_stream_set(tape->stream);
-    for (size_t i = 0; i < outputs.count && pass.error == NULL; i++)
-        start(&pass, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
+    for (size_t i = 0; i < outputs.count && engine.error == NULL; i++)
+        start(&engine, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
     (void)wfi_stream_set(before);
-    wfi_pass_run(&pass);
-    keep_hooked(&k, &pass);
-    if (pass.error != NULL && wfi_tape_ready(tape))
-        tape->error = weft_error_ref(pass.error);
-    wfi_pass_end(&pass);
+    wfi_engine_run(&engine);
+    keep_hooked(&k, &engine);
+    if (engine.error != NULL && wfi_tape_ready(tape))
+        tape->error = weft_error_ref(engine.error);
+    wfi_engine_end(&engine);
 }
 
 void weft_backward(weft_tape *tape, weft_tensor *loss)

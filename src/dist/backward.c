@@ -59,7 +59,7 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
                                                             : "depends on nothing that wants a gradient");
         weft_tensor *gradient = gradient_of_root(root, i, gradients.count ? gradients.items[i] : NULL, &error);
         if (gradient)
-            wfi_pass_root(&pass->engine, root->grad_node, root->grad_result, gradient);
+            wfi_engine_root(&pass->engine, root->grad_node, root->grad_result, gradient);
     }
     return error;
 }
@@ -271,7 +271,7 @@ static void tell_hooks(const weft_tape *tape)
         hooks = weft_hooks_ref(context->hooks);
         wfi_mutex_unlock(&context->lock);
     }
-    wfi_pass_decline(hooks, tape->error);
+    wfi_engine_decline(hooks, tape->error);
     weft_hooks_unref(hooks);
 }
 

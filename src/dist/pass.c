@@ -32,11 +32,11 @@ wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
     pass->peers = peers;
     pass->task.run = run_task;
     pass->task.urgency = WFI_URGENT; /* a pass releases what its forward pass holds, so it goes first */
-    pass->engine = (wfi_pass){.retain = flags & WFI_PASS_RETAINS,
-                              .ordered = !(flags & WFI_PASS_UNORDERED),
-                              .give = give_sum,
-                              .end = take_end,
-                              .arg = pass};
+    pass->engine = (wfi_engine){.retain = flags & WFI_PASS_RETAINS,
+                                .ordered = !(flags & WFI_PASS_UNORDERED),
+                                .give = give_sum,
+                                .end = take_end,
+                                .arg = pass};
     wfi_mutex_init(&pass->lock);
     wfi_list_init(&pass->record.link);
     wfi_list_init(&pass->unheard);
@@ -51,7 +51,7 @@ void wfi_dist_pass_discard(wfi_dist_pass *pass)
 {
     if (!pass)
         return;
-    wfi_pass_fail(&pass->engine, WEFT_ERR_CANCELLED, "it never ran");
+    wfi_engine_fail(&pass->engine, WEFT_ERR_CANCELLED, "it never ran");
     drop_work(pass);
     if (pass->context)
         weft_error_unref(end_pass(pass, NULL));
@@ -127,7 +127,7 @@ static weft_status lock_counted(wfi_dist_pass *pass)
     for (;;) {
         weft_status st = pass->is_of_others ? wfi_pass_count_work(pass, problem, sizeof problem) : WEFT_OK;
         if (st) {
-            wfi_pass_fail(&pass->engine, st, "backward: %s", problem);
+            wfi_engine_fail(&pass->engine, st, "backward: %s", problem);
             return st;
         }
         wfi_mutex_lock(&pass->context->lock);
@@ -217,7 +217,7 @@ static void await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *fir
             continue;
         peer->owed++;
         pass->awaited++;
-        wfi_pass_await(&pass->engine, send->send.node);
+        wfi_engine_await(&pass->engine, send->send.node);
     }
 }
 
@@ -257,9 +257,9 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
         return st;
     sort_by_peer(pass);
     await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
-    wfi_pass_begin(&pass->engine);
+    wfi_engine_begin(&pass->engine);
     for (size_t i = 0; i < pass->recv_count; i++)
-        if (!wfi_pass_meets(&pass->engine, pass->recvs[i].pair.node))
+        if (!wfi_engine_meets(&pass->engine, pass->recvs[i].pair.node))
             pass->recvs[i].state = WFI_RECV_ANSWERED;
     wfi_pass_trim_work(pass);
     return WEFT_OK;
@@ -272,7 +272,7 @@ static void answer_send(wfi_dist_pass *pass, wfi_pass_send *send, weft_tensor *g
     send->answered = true;
     pass->peers[send->send.to].owed--;
     pass->awaited--;
-    wfi_pass_answer(&pass->engine, send->send.node, weft_tensor_ref(gradient));
+    wfi_engine_answer(&pass->engine, send->send.node, weft_tensor_ref(gradient));
 }
 
 /* The send of that number, if it went to `rank` and is not answered. */
@@ -339,8 +339,8 @@ static void drop_work(wfi_dist_pass *pass)
     wfi_map_fini(&pass->recv_of);
     wfi_map_init(&pass->recv_of);
     weft_hooks_unref(pass->engine.hooks);
-    wfi_pass_end(&pass->engine);
-    pass->engine = (wfi_pass){0};
+    wfi_engine_end(&pass->engine);
+    pass->engine = (wfi_engine){0};
     for (size_t i = 0; i < pass->futures.count; i++)
         weft_future_unref(pass->futures.items[i]);
     free(pass->futures.items);
@@ -443,7 +443,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* drops its sums */
-    wfi_pass_end_hooks(&pass->engine);
+    wfi_engine_end_hooks(&pass->engine);
     wfi_pass_follow_hooks(pass);
     drop_work(pass);
     weft_error_unref(end_pass(pass, here));
@@ -514,7 +514,7 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
     if (!st)
         take_words(pass, from, &words);
     else
-        wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+        wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
 }
 
 /* The failure of a call to `rank`: it refused the call, or was not reached. */
@@ -598,22 +598,22 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     if (!failure && !st && !pass->begun && !pass->engine.error)
         return false; /* all messages that came were refused */
     if (!failure && !st) {
-        wfi_pass_work(&pass->engine);
+        wfi_engine_work(&pass->engine);
         if (!pass->engine.error && is_to_end(pass))
             return false; /* no worker needs a message from this one now, and none may wait for one */
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
-            wfi_pass_end_hooks(&pass->engine);
+            wfi_engine_end_hooks(&pass->engine);
             wfi_pass_follow_hooks(pass);
         }
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
-            wfi_pass_give_absent(&pass->engine);
+            wfi_engine_give_absent(&pass->engine);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_pass_step(pass);
     }
     if (st)
-        wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+        wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
     if (!failure && pass->engine.error)
         failure = wfi_pass_named(pass);
     if (failure) {

@@ -104,7 +104,7 @@ struct wfi_dist_pass {
 
     /* Used by the thread that runs the pass. */
     bool begun, told; /* told: another worker reported why it fails */
-    wfi_pass engine;
+    wfi_engine engine;
     wfi_pass_send *sends; /* number n is sends[n - 1] */
     size_t send_count;
     uint64_t looks; /* counts the checks that mark sends, so that a check recognizes its own marks */

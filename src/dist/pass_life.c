@@ -115,8 +115,8 @@ void wfi_pass_step(wfi_dist_pass *pass)
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
     if (st)
-        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s",
-                      error ? weft_error_message(error) : weft_status_text(st));
+        wfi_engine_fail(&pass->engine, st, "the step that the pass takes along: %s",
+                        error ? weft_error_message(error) : weft_status_text(st));
     weft_error_unref(error);
 }
 
@@ -167,7 +167,7 @@ static size_t bytes_of_snapshot(size_t sends, size_t recvs)
 static size_t bytes_of_work(const weft_context *context)
 {
     return bytes_of_snapshot(context->send_count, context->recv_count) +
-           wfi_pass_most_bytes(wfi_graph_slots(context->graph));
+           wfi_engine_most_bytes(wfi_graph_slots(context->graph));
 }
 
 weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room)
@@ -205,7 +205,7 @@ bool wfi_pass_work_grew(const wfi_dist_pass *pass)
 
 void wfi_pass_trim_work(wfi_dist_pass *pass)
 {
-    size_t bytes = bytes_of_snapshot(pass->send_count, pass->recv_count) + wfi_pass_bytes(&pass->engine);
+    size_t bytes = bytes_of_snapshot(pass->send_count, pass->recv_count) + wfi_engine_bytes(&pass->engine);
     if (bytes >= pass->work_bytes)
         return;
     wfi_net_lock(pass->agent->net);
@@ -367,7 +367,8 @@ void wfi_pass_follow_hooks(wfi_dist_pass *pass)
     }
     pass->engine.waits = waits;
     pass->engine.waits.count = left;
-    wfi_pass_await_hooks(&pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
+    wfi_engine_await_hooks(
+        &pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
 }
 
 static void undo(wfi_pass_record *record, const weft_error *error)

@@ -85,16 +85,16 @@ static void *run_passes(void *arg)
     uintptr_t wrong = 0;
     for (int i = 0; i < (s->retain ? ROUNDS : 1); i++) {
         weft_gradient sum = {0};
-        wfi_pass pass = {.retain = s->retain, .give = keep, .arg = &sum};
-        wfi_pass_root(&pass, s->loss->grad_node, 0, weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1));
-        wfi_pass_run(&pass);
-        if (pass.error != NULL) {
+        wfi_engine engine = {.retain = s->retain, .give = keep, .arg = &sum};
+        wfi_engine_root(&engine, s->loss->grad_node, 0, weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1));
+        wfi_engine_run(&engine);
+        if (engine.error != NULL) {
             s->spent++;
-            wrong += s->retain || weft_error_code(pass.error) != WEFT_ERR_STATE;
+            wrong += s->retain || weft_error_code(engine.error) != WEFT_ERR_STATE;
         } else {
             wrong += sum.values == NULL || first(sum.values) != s->wanted;
         }
-        wfi_pass_end(&pass);
+        wfi_engine_end(&engine);
         wfi_gradient_clear(&sum);
     }
     return (void *)wrong;
