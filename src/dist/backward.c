@@ -1,13 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c - starts a backward pass at its root. */
+/*
+ * backward.c - starts a backward pass at its root: on this worker, or on the worker of a handle by these functions.
+ *
+ *   weft:backward  handle of the root; bytes (context: rank u32, incarnation u32, number u64; flags u8);
+ *                  bytes (names of optimizers that step); tensors (gradients of the roots, or none)
+ *   weft:recorded  handle. Gives the value, fetched as part of a context
+ */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
+#include "rpc/refs/refs.h"
 #include "tensor/copy.h"
+#include "value/walk.h"
+
+#include <weft/rref.h>
 
 #include <stdlib.h>
+
+#define ROOT_HEAD_BYTES (2 * sizeof(uint32_t) + sizeof(uint64_t) + 1)
+
+static const weft_pass_options defaults;
+
+/* The names of the optimizers that step at the end of a pass, as they travel: see wfi_pass_step_fn. Borrowed. */
+typedef struct step_names {
+    const void *bytes;
+    size_t size;
+} step_names;
 
 static weft_error *refuse(weft_status code, const char *format, ...) WEFT_PRINTF(2, 3);
 static weft_error *refuse(weft_status code, const char *format, ...)
@@ -98,17 +118,6 @@ static const wfi_canceller canceller = {.hold = hold_pass, .cancel = cancel_pass
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-/* Adds it to the context's list, with the next number. */
-static weft_status enlist(weft_context *context, wfi_dist_pass *pass)
-{
-    wfi_mutex_lock(&context->lock);
-    weft_status st = context->over ? WEFT_ERR_STATE : WEFT_OK;
-    if (!st)
-        wfi_dist_pass_enlist(pass, wfi_agent_rank(context->agent), ++context->last_pass);
-    wfi_mutex_unlock(&context->lock);
-    return st;
-}
-
 static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
 {
     weft_agent *agent = pass->agent;
@@ -123,10 +132,31 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
     return st;
 }
 
+/*
+ * Writes the names of the parts of `optimizer`. WEFT_ERR_INVALID: it belongs to another agent; or the failure of
+ * worker *owner.
+ */
+static weft_status write_parts(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names,
+                               int *owner)
+{
+    *owner = -1;
+    if (optimizer->agent != agent)
+        return WEFT_ERR_INVALID;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        wfi_rref_name name;
+        weft_status st = wfi_rref_pass(optimizer->parts[i], &name);
+        *owner = weft_rref_owner(optimizer->parts[i]);
+        if (st)
+            return st;
+        wfi_write_rref_name(names, &name);
+    }
+    return names->failed ? WEFT_ERR_MEMORY : WEFT_OK;
+}
+
 static weft_error *write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names)
 {
     int owner = -1;
-    weft_status st = optimizer ? wfi_pass_write_optimizer(agent, optimizer, names, &owner) : WEFT_OK;
+    weft_status st = optimizer ? write_parts(agent, optimizer, names, &owner) : WEFT_OK;
     if (!st)
         return NULL;
     wfi_error_detail detail = {.code = st, .function = "dist_backward", .worker = owner};
@@ -137,7 +167,7 @@ static weft_error *write_optimizer(const weft_agent *agent, const weft_dist_opti
 
 /* Makes a pass whose first round has not run, with `running` set; NULL: *error. */
 static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
-                                 const weft_pass_options *options, wfi_pass_names steps, weft_error **error)
+                                 const weft_pass_options *options, step_names steps, weft_error **error)
 {
     weft_agent *agent = context->agent;
     unsigned flags = (options->retain ? WFI_PASS_RETAINS : 0) | (options->unordered ? WFI_PASS_UNORDERED : 0);
@@ -159,8 +189,13 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
     wfi_future_set_canceller(pass->future, &canceller, pass, 0);
     *error = add_roots(pass, roots, options->gradients);
     weft_status st = *error ? WEFT_OK : wfi_pass_copy_step_names(pass, steps.bytes, steps.size);
-    if (!*error && !st)
-        st = enlist(context, pass);
+    if (!*error && !st) {
+        wfi_mutex_lock(&context->lock);
+        st = context->over ? WEFT_ERR_STATE : WEFT_OK;
+        if (!st)
+            wfi_dist_pass_enlist(pass, wfi_agent_rank(agent), ++context->last_pass);
+        wfi_mutex_unlock(&context->lock);
+    }
     if (!*error && !st)
         st = set_timer(pass, options->timeout_ms);
     if (st)
@@ -171,10 +206,12 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
     return NULL;
 }
 
-static const weft_pass_options defaults;
-
-weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
-                                  wfi_pass_names steps, const weft_call *within, weft_error **error)
+/*
+ * Starts a pass here, as weft_context_backward does, for the served call `within` or NULL. The optimizers of `steps`
+ * step; options->step is ignored. Returns its future; NULL: *error.
+ */
+static weft_future *start_pass(weft_context *context, weft_tensors roots, const weft_pass_options *options,
+                               step_names steps, const weft_call *within, weft_error **error)
 {
     weft_agent *agent = context->agent;
     wfi_dist_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
@@ -204,29 +241,13 @@ weft_status weft_context_backward(weft_context *context, weft_tensors roots, con
     wfi_writer_init_growing(&names);
     weft_error *error = write_optimizer(agent, how->step, &names);
     if (!error)
-        *out = wfi_context_backward(context, roots, how, (wfi_pass_names){names.data, names.size}, NULL, &error);
+        *out = start_pass(context, roots, how, (step_names){names.data, names.size}, NULL, &error);
     wfi_writer_fini(&names);
     weft_status st = weft_error_code(error);
     if (st)
         wfi_rpc_give_error(agent, NULL, error);
     wfi_agent_leave(agent);
     return st;
-}
-
-/* The context of a tape; NULL: the tape fails. */
-static weft_context *context_of(weft_tape *tape)
-{
-    weft_context *context = wfi_tape_owner(tape);
-    if (!context)
-        weft_tape_fail(tape, WEFT_ERR_STATE,
-                       "dist_backward: the tape records into no distributed context: use weft_backward");
-    return context;
-}
-
-static void keep_error(weft_tape *tape, const weft_error *error)
-{
-    if (error && !tape->error)
-        tape->error = weft_error_ref((weft_error *)error);
 }
 
 /* Runs the pass to its end. False: none was started, and the tape has failed. */
@@ -242,7 +263,7 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
         error = write_optimizer(agent, how->step, &names);
     wfi_dist_pass *pass = error ? NULL
                                 : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, how,
-                                             (wfi_pass_names){names.data, names.size}, &error);
+                                             (step_names){names.data, names.size}, &error);
     wfi_writer_fini(&names);
     bool begun = pass != NULL;
     if (begun) {
@@ -256,7 +277,8 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
         weft_future_unref(future);
         wfi_dist_pass_unref(pass);
     }
-    keep_error(tape, error);
+    if (error && !tape->error)
+        tape->error = weft_error_ref(error);
     weft_error_unref(error);
     return begun;
 }
@@ -280,8 +302,11 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
     WFI_LIVE(tape, loss);
     if (!tape)
         return;
-    weft_context *context = wfi_tape_ready(tape) ? context_of(tape) : NULL;
+    weft_context *context = wfi_tape_ready(tape) ? wfi_tape_owner(tape) : NULL;
     bool begun = false;
+    if (wfi_tape_ready(tape) && !context)
+        weft_tape_fail(tape, WEFT_ERR_STATE,
+                       "dist_backward: the tape records into no distributed context: use weft_backward");
     if (context && wfi_agent_enter(context->agent)) {
         begun = run_pass(tape, context, loss, options ? options : &defaults);
         wfi_agent_leave(context->agent);
@@ -290,4 +315,148 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
     }
     if (!begun)
         tell_hooks(tape);
+}
+
+/* ---- A root on another worker ------------------------------------------------------------------------------------ */
+
+static void answer(weft_future *future, void *arg)
+{
+    weft_call *call = arg;
+    if (weft_future_error(future))
+        weft_call_fail_with(call, weft_future_error(future));
+    weft_call_finish(call, WEFT_OK);
+}
+
+static void cancel(weft_future *cancellation, void *arg)
+{
+    if (weft_future_error(cancellation))
+        (void)!weft_future_cancel(arg); /* it may have ended already */
+}
+
+static void unref_future(void *arg)
+{
+    weft_future_unref(arg);
+}
+
+/* The call is deferred, and answered when the pass ends; the pass ends if the answer is not wanted any longer. */
+static void follow(weft_call *call, weft_future *pass)
+{
+    weft_future *cancellation = weft_call_cancellation(call);
+    weft_status st = cancellation
+                         ? weft_future_add_done_callback(cancellation, cancel, weft_future_ref(pass), unref_future)
+                         : WEFT_ERR_MEMORY;
+    weft_future_unref(cancellation);
+    weft_call *kept = weft_call_defer_keeping(call);
+    if (!st)
+        st = weft_future_add_done_callback(pass, answer, kept, NULL);
+    if (st) {
+        (void)!weft_future_cancel(pass);
+        weft_call_finish(kept, st);
+    }
+}
+
+static weft_status run_backward(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size, step_size;
+    wfi_reader head;
+    weft_value value;
+    const void *bytes = weft_call_bytes(call, 1, &size), *steps = weft_call_bytes(call, 2, &step_size);
+    wfi_reader_init(&head, bytes, size);
+    weft_context_id id = {.rank = wfi_read_u32(&head), .incarnation = wfi_read_u32(&head)};
+    id.number = wfi_read_u64(&head);
+    uint8_t flags = wfi_read_u8(&head);
+    if (head.failed || wfi_reader_left(&head))
+        return WEFT_ERR_PROTOCOL;
+    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
+    if (st)
+        return st;
+    weft_tensors roots = wfi_tensors_in(&value);
+    weft_context *context = wfi_contexts_find_ref(call->agent, &id);
+    if (!roots.count || !context) {
+        wfi_context_unref(context);
+        weft_call_fail(call, WEFT_ERR_INVALID,
+                       roots.count ? "this worker has nothing of the context" : "the root is no tensor");
+        return WEFT_ERR_INVALID;
+    }
+    weft_error *error = NULL;
+    weft_future *pass = start_pass(context, roots,
+                                   &(weft_pass_options){.gradients = weft_call_tensors(call, 3),
+                                                        .retain = flags & WFI_PASS_RETAINS,
+                                                        .unordered = flags & WFI_PASS_UNORDERED,
+                                                        .timeout_ms = WEFT_FOREVER},
+                                   (step_names){steps, step_size}, call, &error);
+    wfi_context_unref(context);
+    if (pass) {
+        follow(call, pass);
+        weft_future_unref(pass);
+        return WEFT_DEFERRED;
+    }
+    st = weft_error_code(error);
+    weft_call_fail_with(call, error);
+    weft_error_unref(error);
+    return st;
+}
+
+static weft_status run_fetch(weft_call *call, void *user)
+{
+    (void)user;
+    weft_value value;
+    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
+    if (!st)
+        weft_call_give(call, (weft_args){&value, 1});
+    return st;
+}
+
+weft_status wfi_remote_roots_register(weft_agent *agent)
+{
+    static const weft_function functions[] = {
+        {.name = "weft:backward",
+         .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
+         .run = run_backward},
+        {.name = "weft:recorded", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_REST}, .run = run_fetch},
+    };
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)
+        st = wfi_function_register(agent, &functions[i], NULL);
+    return st;
+}
+
+weft_status weft_rref_backward(weft_rref *root, weft_context *context, const weft_pass_options *options,
+                               weft_future **out)
+{
+    WFI_LIVE(root, context);
+    const weft_pass_options *how = options ? options : &defaults;
+    if (!root || !context || !out)
+        return wfi_refuse_null("weft_rref_backward", !root ? "the root" : context ? "out" : "the context");
+    uint8_t room[ROOT_HEAD_BYTES];
+    wfi_writer head, names;
+    wfi_writer_init(&head, room, sizeof room);
+    wfi_write_u32(&head, context->id.rank);
+    wfi_write_u32(&head, context->id.incarnation);
+    wfi_write_u64(&head, context->id.number);
+    wfi_write_u8(&head, (uint8_t)((how->retain ? WFI_PASS_RETAINS : 0) | (how->unordered ? WFI_PASS_UNORDERED : 0)));
+    wfi_writer_init_growing(&names);
+    int owner;
+    weft_status st = how->step ? write_parts(context->agent, how->step, &names, &owner) : WEFT_OK;
+    weft_error *error = NULL;
+    const wfi_reserved_call call = {.function = "weft:backward",
+                                    .arguments = WEFT_VALUES(weft_of_bytes(room, head.size),
+                                                             weft_of_bytes(names.data, names.size),
+                                                             weft_of_tensors(how->gradients)),
+                                    .timeout_ms = how->timeout_ms};
+    if (!st)
+        st = wfi_rref_start_reserved(root, &call, out, &error);
+    if (error)
+        wfi_rpc_give_error(context->agent, NULL, error);
+    wfi_writer_fini(&names);
+    return st;
+}
+
+weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options, weft_future **out)
+{
+    WFI_LIVE(rref);
+    if (!rref || !out)
+        return wfi_refuse_null("weft_rref_fetch", rref ? "out" : "the handle");
+    return weft_rref_rpc_async(rref, "weft:recorded", WEFT_NO_VALUES, options, out);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contexts.c - opens and closes contexts, and ends them when workers or the agent end. */
+/* contexts.c - the contexts of an agent: their table, opening and closing, and the agent's component. */
+
 #include "dist/contexts.h"
 
 #include "base/alloc.h"
-#include "dist/pass.h"
+#include "base/text/json_writer.h"
+#include "dist/pass_impl.h"
 #include "rpc/client/client.h"
 #include "rpc/server/server.h"
 
@@ -47,18 +49,6 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     return st;
 }
 
-/* Tells all holders now. Not locked. */
-static void tell_now(weft_agent *agent, const weft_context *context)
-{
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        wfi_net_lock(agent->net);
-        bool holds = context->holders[rank] == WFI_HOLDER_YES;
-        wfi_net_unlock(agent->net);
-        if (holds)
-            wfi_contexts_tell(agent, rank, 0);
-    }
-}
-
 void weft_context_close(weft_context *context, weft_future **out)
 {
     WFI_LIVE(context);
@@ -80,8 +70,13 @@ void weft_context_close(weft_context *context, weft_future **out)
         if (!out)
             wfi_contexts_look_again(all);
         wfi_net_unlock(agent->net);
-        if (out && ours)
-            tell_now(agent, context);
+        for (int rank = 0; out && ours && rank < agent->options.values.world_size; rank++) { /* without the delay */
+            wfi_net_lock(agent->net);
+            bool holds = context->holders[rank] == WFI_HOLDER_YES;
+            wfi_net_unlock(agent->net);
+            if (holds)
+                wfi_contexts_tell(agent, rank, 0);
+        }
         wfi_agent_leave(agent);
     } else if (out) {
         *out = weft_future_when_all(NULL, 0);
@@ -105,10 +100,132 @@ size_t weft_agent_contexts(weft_agent *agent, size_t *passes)
     return count;
 }
 
-/* ---- The end of the agent ---------------------------------------------------------------------------------------- */
+/* ---- The end of workers, and of the agent ------------------------------------------------------------------------ */
 
-weft_status wfi_contexts_open(weft_agent *agent)
+/* Ends all contexts that end with a worker, or with this agent. */
+static void end_all(wfi_contexts *all, int rank, weft_status why, const char *text)
 {
+    weft_context *found;
+    do {
+        size_t cursor = 0;
+        found = wfi_map_next(&all->table, &cursor, NULL);
+        while (rank >= 0 && found && (int)found->id.rank != rank)
+            found = found->next_same ? found->next_same : wfi_map_next(&all->table, &cursor, NULL);
+        if (found)
+            wfi_contexts_end(all, found, why, text);
+    } while (found);
+}
+
+static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    int rank = wfi_peer_rank(peer);
+    size_t cursor = 0;
+    end_all(all, rank, why, text);
+    for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
+        for (; context; context = context->next_same) {
+            wfi_passes_peer_gone(context, rank, why, text);
+            wfi_contexts_report_again(context);
+        }
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        wfi_contexts_lose_names(context);
+        context->holders[rank] = WFI_HOLDER_NONE;
+    }
+    wfi_contexts_forget_told(all);
+}
+
+static void fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    end_all(wfi_contexts_of(agent), -1, why, text);
+    wfi_contexts_give_up(wfi_contexts_of(agent), why, text);
+}
+
+static bool are_busy(weft_agent *agent)
+{
+    return wfi_contexts_of(agent)->passes > 0;
+}
+
+static void name_awaited(weft_agent *agent, wfi_awaits *out)
+{
+    if (are_busy(agent))
+        wfi_awaits_add(out, "backward passes of distributed contexts: %zu", (size_t)wfi_contexts_of(agent)->passes);
+}
+
+static size_t count_leaks(weft_agent *agent)
+{
+    size_t leaks = 0;
+    wfi_net_lock(agent->net);
+    WFI_FOR_LIST (weft_context, context, &wfi_contexts_of(agent)->ours, link)
+        leaks += !context->over;
+    wfi_net_unlock(agent->net);
+    if (leaks)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%zu distributed contexts were not closed (weft_context_close)", leaks);
+    return leaks;
+}
+
+static void close_contexts(weft_agent *agent)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    if (!all)
+        return;
+    wfi_passes_forget_unheard(all);
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->ours));)
+        wfi_context_unref(wfi_container_of(link, weft_context, link));
+    wfi_map_fini(&all->table);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        wfi_map_fini(&all->openers[rank].closed);
+    free(all->openers);
+    wfi_dist_counts_fini(&all->counts);
+    free(all);
+    agent->state[WFI_STATE_CONTEXTS] = NULL;
+}
+
+/* ---- weft_debug_dump --------------------------------------------------------------------------------------------- */
+
+static void put_pass(wfi_json *j, const wfi_pass_record *pass)
+{
+    wfi_json_open(j, NULL, '{');
+    wfi_json_put_number(j, "root", (uint64_t)pass->root);
+    wfi_json_put_number(j, "number", pass->number);
+    wfi_json_put_text(j, "state", pass->error ? "failed" : pass->ended_well ? "done here" : "running");
+    if (pass->error)
+        wfi_json_put_text(j, "error", weft_error_message(pass->error));
+    wfi_json_close(j, '}');
+}
+
+static void put_context(wfi_json *j, weft_context *context)
+{
+    wfi_json_open(j, NULL, '{');
+    wfi_json_put_number(j, "opener", context->id.rank);
+    wfi_json_put_number(j, "number", context->id.number);
+    wfi_mutex_lock(&context->lock);
+    wfi_json_put_bool(j, "over", context->over);
+    wfi_json_put_number(j, "sends", context->send_count);
+    wfi_json_put_number(j, "receives", context->recv_count);
+    wfi_json_open(j, "passes", '[');
+    WFI_FOR_LIST (const wfi_pass_record, pass, &context->passes, link)
+        put_pass(j, pass);
+    wfi_json_close(j, ']');
+    wfi_mutex_unlock(&context->lock);
+    wfi_json_close(j, '}');
+}
+
+static void dump(weft_agent *agent, wfi_json *j)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    size_t cursor = 0;
+    wfi_json_open(j, "contexts", '[');
+    for (weft_context *first; (first = wfi_map_next(&all->table, &cursor, NULL));)
+        for (weft_context *context = first; context; context = context->next_same)
+            put_context(j, context);
+    wfi_json_close(j, ']');
+}
+
+/* ---- The component ----------------------------------------------------------------------------------------------- */
+
+static weft_status open_contexts(weft_agent *agent, weft_error **error)
+{
+    (void)error;
     wfi_contexts *all = wfi_calloc(1, sizeof *all);
     wfi_opener *openers = all ? wfi_calloc((size_t)agent->options.values.world_size, sizeof *openers) : NULL;
     if (!openers) {
@@ -128,83 +245,21 @@ weft_status wfi_contexts_open(weft_agent *agent)
         wfi_map_init_keyed(&openers[rank].closed, &agent->hash_key);
     agent->state[WFI_STATE_CONTEXTS] = all;
     weft_status st = wfi_function_register(agent, &wfi_close_function, NULL);
-    return st ? st : wfi_function_register(agent, &wfi_joined_function, NULL);
+    if (!st)
+        st = wfi_function_register(agent, &wfi_joined_function, NULL);
+    if (!st)
+        st = wfi_passes_register(agent);
+    return st ? st : wfi_remote_roots_register(agent);
 }
 
-/* Ends all contexts that end with a worker, or with this agent. */
-static void end_all(wfi_contexts *all, int rank, weft_status why, const char *text)
-{
-    weft_context *found;
-    do {
-        size_t cursor = 0;
-        found = wfi_map_next(&all->table, &cursor, NULL);
-        while (rank >= 0 && found && (int)found->id.rank != rank)
-            found = found->next_same ? found->next_same : wfi_map_next(&all->table, &cursor, NULL);
-        if (found)
-            wfi_contexts_end(all, found, why, text);
-    } while (found);
-}
-
-void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
-{
-    wfi_contexts *all = wfi_contexts_of(agent);
-    int rank = wfi_peer_rank(peer);
-    size_t cursor = 0;
-    end_all(all, rank, why, text);
-    for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
-        for (; context; context = context->next_same) {
-            wfi_passes_peer_gone(context, rank, why, text);
-            wfi_contexts_report_again(context);
-        }
-    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
-        wfi_contexts_lose_names(context);
-        context->holders[rank] = WFI_HOLDER_NONE;
-    }
-    wfi_contexts_forget_told(all);
-}
-
-void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text)
-{
-    end_all(wfi_contexts_of(agent), -1, why, text);
-    wfi_contexts_give_up(wfi_contexts_of(agent), why, text);
-}
-
-bool wfi_contexts_are_busy(weft_agent *agent)
-{
-    return wfi_contexts_of(agent)->passes > 0;
-}
-
-void wfi_contexts_await(weft_agent *agent, wfi_awaits *out)
-{
-    if (wfi_contexts_are_busy(agent))
-        wfi_awaits_add(out, "backward passes of distributed contexts: %zu", (size_t)wfi_contexts_of(agent)->passes);
-}
-
-size_t wfi_contexts_leaks(weft_agent *agent)
-{
-    size_t leaks = 0;
-    wfi_net_lock(agent->net);
-    WFI_FOR_LIST (weft_context, context, &wfi_contexts_of(agent)->ours, link)
-        leaks += !context->over;
-    wfi_net_unlock(agent->net);
-    if (leaks)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%zu distributed contexts were not closed (weft_context_close)", leaks);
-    return leaks;
-}
-
-void wfi_contexts_close(weft_agent *agent)
-{
-    wfi_contexts *all = wfi_contexts_of(agent);
-    if (!all)
-        return;
-    wfi_passes_forget_unheard(all);
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->ours));)
-        wfi_context_unref(wfi_container_of(link, weft_context, link));
-    wfi_map_fini(&all->table);
-    for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        wfi_map_fini(&all->openers[rank].closed);
-    free(all->openers);
-    wfi_dist_counts_fini(&all->counts);
-    free(all);
-    agent->state[WFI_STATE_CONTEXTS] = NULL;
-}
+const wfi_component wfi_dist_component = {
+    .open = open_contexts,
+    .peer_gone = peer_gone,
+    .busy = are_busy,
+    .awaits = name_awaited,
+    .dump = dump,
+    .metrics = wfi_contexts_write_metrics,
+    .leaks = count_leaks,
+    .fail = fail_all,
+    .close = close_contexts,
+};

@@ -75,7 +75,7 @@ void wfi_contexts_report(weft_context *context);
 /* On the opener: a holder is reported when the context is over. */
 void wfi_contexts_late_holder(weft_context *context, int rank);
 
-/* table.c and ends.c, for contexts.c. */
+/* release.c, and for it */
 weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context);
 void wfi_contexts_take(wfi_contexts *all, weft_context *context); /* out of the table */
 void wfi_context_unref_later(
@@ -105,17 +105,8 @@ void wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also);
 void wfi_contexts_give_up(wfi_contexts *all, weft_status why, const char *text);
 extern const weft_function wfi_close_function, wfi_joined_function;
 
-/* For the component: component.c. */
-weft_status wfi_contexts_open(weft_agent *agent);
-void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
-void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text);
-bool wfi_contexts_are_busy(weft_agent *agent);
-void wfi_contexts_await(weft_agent *agent, wfi_awaits *out);
-size_t wfi_contexts_leaks(weft_agent *agent); /* not locked */
-void wfi_contexts_close(weft_agent *agent);   /* not locked */
-void wfi_contexts_dump(weft_agent *agent, struct wfi_json *j);
-
+/* contexts.c; link.c */
 extern const wfi_component wfi_dist_component;
-extern const wfi_links wfi_dist_links; /* link.c */
+extern const wfi_links wfi_dist_links;
 
 #endif

@@ -1,15 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - a call under a context: what its messages say about the context, and what it records (rpc/payload/link.h).
+ * link.c - a call under a context: what its messages say about the context, what it records (rpc/payload/link.h), and
+ * the tape of its handler.
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "dist/contexts.h"
-#include "dist/link.h"
 #include "dist/pass.h"
+#include "rpc/batch/batch.h"
+#include "rpc/payload/link.h"
 #include "value/value.h"
 
+#include <weft/rpc.h>
+#include <weft/tape.h>
+
 #include <stdlib.h>
+
+#define WFI_LINK_HOLDERS 32 /* named in one reply */
+
+/* The caller's side of all attempts of one call: its context and its path. */
+struct wfi_link_source {
+    _Atomic uint32_t refs;
+    weft_context *context; /* referenced */
+    wfi_tape_path *path;   /* of the call; referenced */
+};
+
+struct wfi_link {
+    wfi_link_source *source; /* referenced */
+    weft_context *context;   /* always source->context; not referenced by itself */
+    bool calls;              /* the caller's side of a call to another worker */
+    bool heard;              /* the callee, which takes part, has answered */
+    bool served;             /* the callee's side, counted in context->served */
+    int peer;
+    uint64_t floor;      /* of this worker, as the call carried it; 0: the call carried another's */
+    uint64_t first_send; /* number of the first tensor that this side sent */
+    uint64_t theirs;     /* number of the first tensor that the other side sent */
+};
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
 
@@ -293,3 +319,61 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
                                   .receive = receive,
                                   .free = free_link,
                                   .admit = wfi_pass_admit};
+
+/* ---- The handler's tape ------------------------------------------------------------------------------------------ */
+
+/*
+ * The tape of a served call, or of a batch of calls. It is opened at first use and kept in a slot of the call; when the
+ * call or batch is finished, its error is read and it is closed. Its seed follows from the call's or batch's identity.
+ * It is here because src/rpc must not depend on tapes. The tape of a call under a distributed context records into the
+ * context.
+ */
+
+static weft_error *tape_error(void *value)
+{
+    const weft_error *error = weft_tape_error(value);
+    return error ? weft_error_ref(error) : NULL;
+}
+
+static void commit_tape(void *value)
+{
+    wfi_tape_commit(value);
+}
+
+static void close_tape(void *value)
+{
+    weft_tape_close(value);
+}
+
+static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *link)
+{
+    if (!slot->value) {
+        const weft_tape_options how = {.seed = seed};
+        weft_tape *tape = link ? wfi_context_tape_at(link->context, &how, link->source->path) : weft_tape_open(&how);
+        if (!tape)
+            return NULL; /* operators on it return NULL; then giving the results fails */
+        *slot = (wfi_call_slot){.value = tape, .error = tape_error, .publish = commit_tape, .drop = close_tape};
+    }
+    return slot->value;
+}
+
+weft_tape *weft_call_tape(weft_call *call)
+{
+    WFI_LIVE(call);
+    if (!call)
+        return NULL;
+    uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
+    return open_in(&call->slot, wfi_hash_bytes(key, sizeof key), call->link);
+}
+
+weft_tape *weft_batch_tape(weft_batch *batch)
+{
+    WFI_LIVE(batch);
+    return batch ? open_in(&batch->slot, batch->seed, NULL) : NULL;
+}
+
+weft_context *weft_call_context(weft_call *call)
+{
+    WFI_LIVE(call);
+    return call && call->link ? call->link->context : NULL;
+}

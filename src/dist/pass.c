@@ -331,6 +331,108 @@ static void answer_rest(wfi_dist_pass *pass, int rank)
             answer_send(pass, send, NULL);
 }
 
+/* ---- Hooks and optimizers ---------------------------------------------------------------------------------------- */
+
+/* An operation that a hook started; it may write to sums that the pass holds, and to the leaf, which the hooks hold. */
+typedef struct hook_wait {
+    wfi_dist_pass *pass; /* referenced */
+    weft_hooks *hooks;   /* referenced */
+} hook_wait;
+
+static void hook_complete(weft_future *future, void *arg)
+{
+    const hook_wait *wait = arg;
+    weft_agent *agent = wait->pass->agent;
+    const weft_error *why = weft_future_error(future);
+    int worker = why && weft_error_worker(why) >= 0 ? weft_error_worker(why) : wfi_agent_rank(agent);
+    wfi_error_detail detail = {.code = weft_error_code(why), .function = "backward", .worker = worker};
+    if (!wfi_agent_enter(agent))
+        return;
+    wfi_pass_post_failure(wait->pass, WFI_EVENT_HOOK, 0,
+                          why ? wfi_error_create(&detail, "on rank %d (%s): what a hook had begun failed: %s",
+                                                 wfi_agent_rank(agent), agent->options.name, weft_error_message(why))
+                              : NULL,
+                          WFI_RUN_LATER);
+    wfi_agent_leave(agent);
+}
+
+static void free_hook_wait(void *arg)
+{
+    hook_wait *wait = arg;
+    weft_hooks_unref(wait->hooks);
+    wfi_dist_pass_unref(wait->pass);
+    free(wait);
+}
+
+static bool follow_hook(wfi_dist_pass *pass, weft_future *future)
+{
+    hook_wait *wait = weft_future_done(future) ? NULL : wfi_calloc(1, sizeof *wait);
+    if (!wait)
+        return false;
+    *wait = (hook_wait){wfi_dist_pass_ref(pass), weft_hooks_ref(pass->engine.hooks)};
+    pass->calls++;
+    pass->hooks++;
+    if (weft_future_add_done_callback(future, hook_complete, wait, free_hook_wait) == WEFT_OK)
+        return true;
+    pass->calls--;
+    pass->hooks--;
+    return false;
+}
+
+static void follow_hooks(wfi_dist_pass *pass)
+{
+    wfi_pointers waits = pass->engine.waits;
+    size_t left = 0;
+    for (size_t i = 0; i < waits.count; i++) {
+        weft_future *future = waits.items[i];
+        if (follow_hook(pass, future))
+            weft_future_unref(future);
+        else
+            waits.items[left++] = future;
+    }
+    pass->engine.waits = waits;
+    pass->engine.waits.count = left;
+    wfi_engine_await_hooks(
+        &pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
+}
+
+static wfi_pass_step_fn *step_parts; /* set before an agent is opened */
+
+void wfi_pass_register_step(wfi_pass_step_fn *step)
+{
+    step_parts = step;
+}
+
+weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names, size_t size)
+{
+    if (!size)
+        return WEFT_OK;
+    pass->step_names = wfi_calloc(size, 1);
+    if (!pass->step_names)
+        return WEFT_ERR_MEMORY;
+    memcpy(pass->step_names, names, size);
+    pass->step_size = size;
+    return WEFT_OK;
+}
+
+static void step_optimizers(wfi_dist_pass *pass)
+{
+    if (!pass->step_names)
+        return;
+    size_t stepped = 0;
+    weft_error *error = NULL;
+    uint64_t began_ns = wfi_pass_observe_now(pass);
+    weft_status st = step_parts
+                         ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, &error)
+                         : WEFT_ERR_UNSUPPORTED;
+    if (stepped)
+        wfi_pass_observe_steps(pass, stepped, began_ns);
+    if (st)
+        wfi_engine_fail(&pass->engine, st, "the step that the pass takes along: %s",
+                        error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
+}
+
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 static void drop_work(wfi_dist_pass *pass)
@@ -444,7 +546,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* drops its sums */
     wfi_engine_end_hooks(&pass->engine);
-    wfi_pass_follow_hooks(pass);
+    follow_hooks(pass);
     drop_work(pass);
     weft_error_unref(end_pass(pass, here));
     weft_error_unref(here);
@@ -462,7 +564,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_error_unref(error);
 }
 
-/* ---- Events ------------------------------------------------------------------------------------------------------ */
+/* ---- Processing events ------------------------------------------------------------------------------------------- */
 
 /* Joins by the message of `from`. *fault: the message is invalid, and the pass has not begun. */
 static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *words, weft_error **fault)
@@ -605,12 +707,12 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
             wfi_engine_end_hooks(&pass->engine);
-            wfi_pass_follow_hooks(pass);
+            follow_hooks(pass);
         }
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_engine_give_absent(&pass->engine);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
-            wfi_pass_step(pass);
+            step_optimizers(pass);
     }
     if (st)
         wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));

@@ -28,40 +28,7 @@ static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
     return pass;
 }
 
-/* A reason as text; empty: none. */
-typedef struct reason {
-    char text[WFI_ERROR_MESSAGE_MAX];
-} reason;
-
-/*
- * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
- * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
- */
-static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
-                                weft_status *st, reason *why)
-{
-    wfi_mutex_lock(&context->lock);
-    wfi_dist_pass *pass = find_pass(context, root, number);
-    bool ours = root == wfi_agent_rank(context->agent),
-         apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
-    *st = !pass && context->over ? WEFT_ERR_CANCELLED
-          : !pass && ours        ? WEFT_ERR_INVALID
-                                 : WEFT_OK; /* this worker knows its own passes */
-    if (apart) {
-        pass = NULL;
-    } else if (!pass && !*st) {
-        *st = wfi_pass_may_work(context, why->text, sizeof why->text);
-        pass = *st ? NULL : create_for_others(context, flags);
-        if (pass)
-            wfi_dist_pass_enlist(pass, root, number);
-        else if (!*st)
-            *st = WEFT_ERR_MEMORY;
-    } else if (pass) {
-        wfi_dist_pass_ref(pass);
-    }
-    wfi_mutex_unlock(&context->lock);
-    return pass;
-}
+/* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
 
 static bool was_closed(const weft_agent *agent, const weft_context_id *id)
 {
@@ -71,8 +38,6 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
     return opener->incarnation == id->incarnation &&
            (id->number < opener->floor || wfi_map_get(&opener->closed, id->number));
 }
-
-/* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
 
 enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
 #define WORDS_BYTES ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
@@ -256,6 +221,41 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
+/* A reason as text; empty: none. */
+typedef struct reason {
+    char text[WFI_ERROR_MESSAGE_MAX];
+} reason;
+
+/*
+ * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
+ * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
+ */
+static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
+                                weft_status *st, reason *why)
+{
+    wfi_mutex_lock(&context->lock);
+    wfi_dist_pass *pass = find_pass(context, root, number);
+    bool ours = root == wfi_agent_rank(context->agent),
+         apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
+    *st = !pass && context->over ? WEFT_ERR_CANCELLED
+          : !pass && ours        ? WEFT_ERR_INVALID
+                                 : WEFT_OK; /* this worker knows its own passes */
+    if (apart) {
+        pass = NULL;
+    } else if (!pass && !*st) {
+        *st = wfi_pass_may_work(context, why->text, sizeof why->text);
+        pass = *st ? NULL : create_for_others(context, flags);
+        if (pass)
+            wfi_dist_pass_enlist(pass, root, number);
+        else if (!*st)
+            *st = WEFT_ERR_MEMORY;
+    } else if (pass) {
+        wfi_dist_pass_ref(pass);
+    }
+    wfi_mutex_unlock(&context->lock);
+    return pass;
+}
+
 static weft_status run_pass_call(weft_call *call, void *user)
 {
     (void)user;
@@ -295,6 +295,39 @@ static weft_status run_pass_call(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
+/* Marks the passes of a root as final. If the pass of that number was not final here, tells the workers that may not
+ * know: so each worker tells them once. The gradients are added up later, by a thread that runs a pass. */
+static weft_status run_final_call(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size;
+    wfi_pass_head head;
+    weft_agent *agent = call->agent;
+    wfi_dist_pass *pass = NULL;
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    if (!wfi_pass_read_head(agent, bytes, size, &head) || head.root == wfi_agent_rank(agent))
+        return WEFT_ERR_PROTOCOL;
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, &head.id);
+    if (context) {
+        wfi_mutex_lock(&context->lock);
+        if (context->has_pairs[call->from]) {
+            pass = find_pass(context, head.root, head.number);
+            bool is_new = pass && pass->record.ended_well && !pass->record.is_final;
+            pass = is_new ? wfi_dist_pass_ref(pass) : NULL;
+            wfi_context_mark_final(context, head.root, head.number);
+        }
+        wfi_mutex_unlock(&context->lock);
+    }
+    wfi_net_unlock(agent->net);
+    if (pass)
+        wfi_pass_tell_final(pass, head.number, call->from);
+    wfi_dist_pass_unref(pass);
+    return WEFT_OK;
+}
+
+/* ---- Failures elsewhere ------------------------------------------------------------------------------------------ */
+
 /*
  * A pass failed elsewhere. *out: the error to tell others, with a reference; *told: the pass has ended here, and so
  * have its sums. If it did not begin here, it never will. WEFT_ERR_MEMORY: this cannot be recorded. With the
@@ -310,7 +343,11 @@ static weft_status end_here(weft_context *context, int root, uint64_t number, co
         if (!pass)
             return WEFT_ERR_MEMORY;
         wfi_dist_pass_enlist(pass, root, number);
-        wfi_dist_pass_stillborn(pass, error);
+        pass->record.error = weft_error_ref((weft_error *)error);
+        pass->over = true;
+        pass->context = NULL;
+        atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
+        wfi_context_unref(context);
         *told = true;
         *out = pass;
         return WEFT_OK;
@@ -367,38 +404,10 @@ static weft_status run_abort_call(weft_call *call, void *user)
     return st;
 }
 
-/* Marks the passes of a root as final. If the pass of that number was not final here, tells the workers that may not
- * know: so each worker tells them once. The gradients are added up later, by a thread that runs a pass. */
-static weft_status run_final_call(weft_call *call, void *user)
-{
-    (void)user;
-    size_t size;
-    wfi_pass_head head;
-    weft_agent *agent = call->agent;
-    wfi_dist_pass *pass = NULL;
-    const void *bytes = weft_call_bytes(call, 0, &size);
-    if (!wfi_pass_read_head(agent, bytes, size, &head) || head.root == wfi_agent_rank(agent))
-        return WEFT_ERR_PROTOCOL;
-    wfi_net_lock(agent->net);
-    weft_context *context = wfi_contexts_find(agent, &head.id);
-    if (context) {
-        wfi_mutex_lock(&context->lock);
-        if (context->has_pairs[call->from]) {
-            pass = find_pass(context, head.root, head.number);
-            bool is_new = pass && pass->record.ended_well && !pass->record.is_final;
-            pass = is_new ? wfi_dist_pass_ref(pass) : NULL;
-            wfi_context_mark_final(context, head.root, head.number);
-        }
-        wfi_mutex_unlock(&context->lock);
-    }
-    wfi_net_unlock(agent->net);
-    if (pass)
-        wfi_pass_tell_final(pass, head.number, call->from);
-    wfi_dist_pass_unref(pass);
-    return WEFT_OK;
-}
-
-/* ---- What is known of failures, along with other words ----------------------------------------------------------- */
+static const weft_function abort_function = {.name = "weft:abort",
+                                             .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_STRING},
+                                             .run = run_abort_call,
+                                             .flags = WEFT_FUNCTION_URGENT | WFI_LET_IN};
 
 void wfi_passes_write_failed(weft_context *context, wfi_writer *out)
 {
@@ -448,11 +457,6 @@ weft_status wfi_passes_register(weft_agent *agent)
                                                 .gives = {WEFT_TYPE_BOOL},
                                                 .run = run_pass_call,
                                                 .flags = WFI_RESERVED | WEFT_FUNCTION_URGENT};
-    static const weft_function abort_function = {
-        .name = "weft:abort",
-        .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_STRING},
-        .run = run_abort_call,
-        .flags = WEFT_FUNCTION_URGENT | WFI_LET_IN};
     static const weft_function final_function = {.name = WFI_FINAL_FUNCTION,
                                                  .takes = {WEFT_TYPE_BYTES},
                                                  .run = run_final_call,

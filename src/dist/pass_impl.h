@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_impl.h - the internals of a pass, shared by pass.c (events, nodes), pass_wire.c (messages) and backward.c (the
- * root).
+ * pass_impl.h - the internals of a pass. Below pass.c, which has what the thread that runs a pass does, are the life of
+ * a pass and the delivery of events (pass_events.c), pass_budget.c, pass_messages.c and pass_failure.c. Above it are
+ * backward.c and the functions that other workers call (pass_calls.c).
  */
 #ifndef WFI_DIST_PASS_IMPL_H
 #define WFI_DIST_PASS_IMPL_H
@@ -142,32 +143,38 @@ struct wfi_dist_pass {
     size_t work_bytes;
 };
 
-/* pass_life.c */
+/* pass_events.c */
 wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass);
 void wfi_dist_pass_unref(wfi_dist_pass *pass); /* not locked */
 /* Adds it to its context's list, which references it. With the context's lock. */
 void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
-/* For a pass that had failed before it began here. With the context's lock. */
-void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
+#define WFI_PASS_WHO_MAX 160
+/* "rank 2 (worker2)". Not locked. */
+const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX]);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
-weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names,
-                                     size_t size); /* copies them. WEFT_ERR_MEMORY */
 /*
- * Writes the names of the parts of `optimizer`. WEFT_ERR_INVALID: it belongs to another agent; or the failure of
- * worker *owner.
+ * Which thread runs a pass that no thread runs: the caller, which is a worker thread that holds no lock; or later a
+ * worker thread.
  */
-weft_status wfi_pass_write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names,
-                                     int *owner);
-void wfi_pass_step(wfi_dist_pass *pass); /* it has ended well here: its optimizers step, if it has any */
-/* Waits for the operations that hooks have started, as it waits for its own calls. */
-void wfi_pass_follow_hooks(wfi_dist_pass *pass);
+typedef enum wfi_pass_runner {
+    WFI_RUN_HERE,
+    WFI_RUN_WAITER, /* the caller is the thread that waits for the root's pass */
+    WFI_RUN_LATER,  /* the caller is any thread, not locked */
+    WFI_RUN_LOCKED, /* the caller has the agent's lock */
+} wfi_pass_runner;
 /*
- * Drops the sums of a pass that ended well here but failed elsewhere. If it is final, its root has died: then the sums
- * of all final passes of the root, which are added up, are dropped. False: it had not ended well. With the context's
- * lock.
+ * Adds an event, which it takes over, and makes sure that a thread runs the pass. If the pass is over, the event's
+ * `call` is answered.
  */
-bool wfi_pass_undo(weft_context *context, wfi_pass_record *record, const weft_error *error);
+void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner);
+void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error,
+                           wfi_pass_runner runner); /* takes over the error */
+void wfi_pass_answer_late(wfi_dist_pass *pass,
+                          wfi_pass_event *event); /* of a pass that is over; takes the event over */
+void wfi_pass_free_event(wfi_pass_event *event);
+
+/* pass_budget.c */
 /*
  * Moves the charge of the `gradients` that the call carried from the call to the pass. The call keeps the charge of
  * its other data until it is answered. Not locked.
@@ -186,76 +193,22 @@ weft_status wfi_pass_count_work(wfi_dist_pass *pass, char *problem, size_t room)
 bool wfi_pass_work_grew(const wfi_dist_pass *pass);
 void wfi_pass_trim_work(wfi_dist_pass *pass); /* It has begun: counts what it did allocate. Not locked */
 void wfi_pass_end_work(wfi_dist_pass *pass);  /* it is freed. Not locked */
-void wfi_pass_free_event(wfi_pass_event *event);
-void wfi_pass_answer_late(wfi_dist_pass *pass,
-                          wfi_pass_event *event); /* of a pass that is over; takes over the event */
-/*
- * Which thread runs a pass that no thread runs: the caller, which is a worker thread that holds no lock; or later a
- * worker thread.
- */
-typedef enum wfi_pass_runner {
-    WFI_RUN_HERE,
-    WFI_RUN_WAITER, /* the caller is the thread that waits for the root's pass */
-    WFI_RUN_LATER,  /* the caller is any thread, not locked */
-    WFI_RUN_LOCKED, /* the caller has the agent's lock */
-} wfi_pass_runner;
-/*
- * Adds an event, which it takes over, and makes sure that a thread runs the pass. If the pass is over, the event's
- * `call` is answered.
- */
-void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner);
-void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error,
-                           wfi_pass_runner runner); /* takes over the error */
-#define WFI_PASS_WHO_MAX 160
-/* "rank 2 (worker2)". Not locked. */
-const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX]);
-/*
- * The error with this worker's name, the operator after which the pass stopped here, and the workers that it waits
- * for. For the thread that runs the pass; takes over the error.
- */
-weft_error *wfi_pass_located(const wfi_dist_pass *pass, weft_error *error);
-/* The engine's error with this worker's name; this worker is at fault unless another one caused it. A new reference. */
-weft_error *wfi_pass_named(const wfi_dist_pass *pass);
-/* Like wfi_pass_located, for an error from elsewhere: without the workers that it waits for. A new reference. */
-weft_error *wfi_pass_told(const wfi_dist_pass *pass, const weft_error *error);
 
-/* pass.c */
-wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags); /* one reference; NULL: no memory */
-void wfi_dist_pass_discard(
-    wfi_dist_pass *pass); /* For a pass that never ran; drops the reference. Not locked. NULL does nothing */
-/* Processes all events. For one thread at a time, which set `running` and then `waiter_runs`. */
-void wfi_dist_pass_run(wfi_dist_pass *pass);
-
-/* backward.c */
-typedef struct wfi_pass_names {
-    const void *bytes;
-    size_t size;
-} wfi_pass_names;
-/*
- * Starts a pass here, as weft_context_backward does, for the served call `within` or NULL. The optimizers of `steps`
- * step; options->step is ignored. Returns its future; NULL: *error.
- */
-weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
-                                  wfi_pass_names steps, const weft_call *within, weft_error **error);
-
-/* remote_root.c */
-weft_status wfi_remote_roots_register(weft_agent *agent);
-
-/* pass_wire.c */
+/* pass_messages.c: written */
 weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all peers that must get a message */
-void wfi_pass_wait_for_calls(
-    wfi_dist_pass *pass); /* for the waiting thread: waits for its calls, and runs the pass with their answers */
+/* For the thread that waits for the root's pass: waits for its calls, and runs the pass with their answers. */
+void wfi_pass_wait_for_calls(wfi_dist_pass *pass);
 /*
  * Tells each worker that exchanged messages with this one in the pass, except that rank, that the passes of its root up
  * to *number* are final. If the message is lost, the next one of a pass says so too. Not locked.
  */
 void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except);
-/*
- * Tells each worker that exchanged messages with this one in the pass, once, that the pass failed. If memory is
- * exhausted, here or there, tries again later. Not locked.
- */
-void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
-/* The beginning of calls of "weft:pass" and "weft:abort". */
+#define WFI_PASS_HEAD_BYTES (3 * sizeof(uint32_t) + 3 * sizeof(uint64_t) + 1)
+void wfi_pass_write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flags, uint64_t final,
+                         wfi_writer *writer);
+
+/* pass_messages.c: read */
+/* The beginning of calls of "weft:pass", "weft:final" and "weft:abort". */
 typedef struct wfi_pass_head {
     weft_context_id id;
     int root;
@@ -278,5 +231,37 @@ static inline uint64_t wfi_pass_number(const uint64_t *numbers, size_t i)
     return le64toh(numbers[i]);
 }
 bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number);
+
+/* pass_failure.c */
+/*
+ * Drops the sums of a pass that ended well here but failed elsewhere. If it is final, its root has died: then the sums
+ * of all final passes of the root, which are added up, are dropped. False: it had not ended well. With the context's
+ * lock.
+ */
+bool wfi_pass_undo(weft_context *context, wfi_pass_record *record, const weft_error *error);
+/*
+ * Tells each worker that exchanged messages with this one in the pass, once, that the pass failed. If memory is
+ * exhausted, here or there, tries again later. Not locked.
+ */
+void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
+/*
+ * The error with this worker's name, the operator after which the pass stopped here, and the workers that it waits
+ * for. For the thread that runs the pass; takes over the error.
+ */
+weft_error *wfi_pass_located(const wfi_dist_pass *pass, weft_error *error);
+/* The engine's error with this worker's name; this worker is at fault unless another one caused it. A new reference. */
+weft_error *wfi_pass_named(const wfi_dist_pass *pass);
+/* Like wfi_pass_located, for an error from elsewhere: without the workers that it waits for. A new reference. */
+weft_error *wfi_pass_told(const wfi_dist_pass *pass, const weft_error *error);
+
+/* pass.c */
+wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags); /* one reference; NULL: no memory */
+void wfi_dist_pass_discard(wfi_dist_pass *pass); /* for a pass that never ran; drops the reference. Not locked */
+weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names, size_t size); /* WEFT_ERR_MEMORY */
+/* Processes all events. For one thread at a time, which set `running` and then `waiter_runs`. */
+void wfi_dist_pass_run(wfi_dist_pass *pass);
+
+/* backward.c */
+weft_status wfi_remote_roots_register(weft_agent *agent); /* weft's own functions for a root on another worker */
 
 #endif

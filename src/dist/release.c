@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ends.c - how a context ends: here, and at all its holders. */
+/* release.c - how a context ends: here, and at all its holders. */
 #include "base/alloc.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_wire.c - the messages between workers in a pass: calls of weft's own functions.
+ * pass_messages.c - the messages of a pass, written and read: calls of weft's own functions.
  *
  *   weft:pass   bytes (a head),
  *               bytes (statement), bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step;
@@ -21,9 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_BYTES (3 * sizeof(uint32_t) + 3 * sizeof(uint64_t) + 1)
-
-static void write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flags, uint64_t final, wfi_writer *writer)
+void wfi_pass_write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flags, uint64_t final, wfi_writer *writer)
 {
     const weft_context_id *id = &pass->context_id;
     wfi_write_u32(writer, id->rank);
@@ -35,8 +33,6 @@ static void write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flag
     if (final)
         wfi_write_u64(writer, final);
 }
-
-/* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
 /* The contents of the next message to one peer. */
 typedef struct words {
@@ -220,11 +216,11 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     bool states = !peer->stated;
     unsigned flags = (peer->owed ? WFI_PASS_ASKS : 0) | (states ? WFI_PASS_STATES : 0) |
                      (pass->flags & (WFI_PASS_RETAINS | WFI_PASS_UNORDERED));
-    uint8_t room[HEAD_BYTES];
+    uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
     words out = {0};
     wfi_writer_init(&head, room, sizeof room);
-    write_head(pass, pass->record.number, flags, last_final(pass), &head);
+    wfi_pass_write_head(pass, pass->record.number, flags, last_final(pass), &head);
     wfi_writer_init_growing(&out.statement);
     wfi_writer_init_growing(&out.nones);
     wfi_writer_init_growing(&out.numbers);
@@ -269,10 +265,10 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
 
 void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except)
 {
-    uint8_t room[HEAD_BYTES];
+    uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
     wfi_writer_init(&head, room, sizeof room);
-    write_head(pass, number, 0, 0, &head);
+    wfi_pass_write_head(pass, number, 0, 0, &head);
     const wfi_reserved_call call = {.function = WFI_FINAL_FUNCTION,
                                     .arguments = WEFT_VALUES(weft_of_bytes(room, head.size))};
     for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
@@ -287,115 +283,6 @@ void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except)
         (void)!wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
         weft_future_unref(future);
         weft_error_unref(unsent);
-    }
-}
-
-/* ---- Failing ----------------------------------------------------------------------------------------------------- */
-
-#define ABORT_AGAIN_MS 20
-
-/* Schedules telling `rank` that the pass failed, because memory is exhausted now. Not locked. */
-static void abort_later(wfi_dist_pass *pass, int rank)
-{
-    weft_agent *agent = pass->agent;
-    wfi_mutex_lock(&pass->lock);
-    pass->peers[rank].wrote = true;
-    wfi_mutex_unlock(&pass->lock);
-    if (!wfi_agent_enter_locked(agent))
-        return;
-    wfi_contexts *all = wfi_contexts_of(agent);
-    if (wfi_list_empty(&pass->unheard) && !agent->stopped)
-        wfi_list_push_back(&all->unheard, &wfi_dist_pass_ref(pass)->unheard);
-    /* If there is no memory for the timer, the next call of this function sets it. */
-    (void)!wfi_net_timer_set(agent->net, &all->aborting, wfi_deadline(wfi_net_clock(agent->net), ABORT_AGAIN_MS));
-    wfi_agent_leave_locked(agent);
-}
-
-static void run_abort_again(wfi_task *task)
-{
-    wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, abort_task);
-    if (pass->record.error && wfi_agent_enter(pass->agent)) {
-        wfi_pass_abort(pass, pass->record.error);
-        wfi_agent_leave(pass->agent);
-    }
-    wfi_dist_pass_unref(pass);
-}
-
-void wfi_passes_abort_again(wfi_timer *timer)
-{
-    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, aborting);
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));) {
-        wfi_dist_pass *pass = wfi_container_of(link, wfi_dist_pass, unheard);
-        pass->abort_task.run = run_abort_again;
-        wfi_net_defer(all->agent->net, &pass->abort_task, WFI_DEFER_WORKER); /* takes over the list's reference */
-    }
-}
-
-void wfi_passes_forget_unheard(wfi_contexts *all)
-{
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));)
-        wfi_dist_pass_unref(wfi_container_of(link, wfi_dist_pass, unheard));
-}
-
-typedef struct abort_arg {
-    wfi_dist_pass *pass; /* referenced */
-    int rank;
-} abort_arg;
-
-static void abort_answered(weft_future *future, void *arg)
-{
-    const abort_arg *abort = arg;
-    const weft_error *error = weft_future_error(future);
-    weft_status code = weft_error_code(error), there = weft_error_remote_code(error);
-    if (code == WEFT_ERR_BUSY || code == WEFT_ERR_MEMORY || (code == WEFT_ERR_REMOTE && there == WEFT_ERR_MEMORY))
-        abort_later(abort->pass, abort->rank);
-}
-
-static void free_abort(void *arg)
-{
-    abort_arg *abort = arg;
-    wfi_dist_pass_unref(abort->pass);
-    free(abort);
-}
-
-/* Starts a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: the caller has to try again. */
-static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error *error)
-{
-    uint8_t room[HEAD_BYTES];
-    wfi_writer head;
-    weft_future *future = NULL;
-    weft_error *unsent = NULL;
-    weft_worker to = {rank, pass->peers[rank].incarnation};
-    abort_arg *abort = wfi_calloc(1, sizeof *abort);
-    if (!abort)
-        return WEFT_ERR_MEMORY;
-    *abort = (abort_arg){wfi_dist_pass_ref(pass), rank};
-    wfi_writer_init(&head, room, sizeof room);
-    write_head(pass, pass->record.number, 0, 0, &head);
-    const wfi_reserved_call call = {
-        .function = "weft:abort",
-        .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
-                                 weft_of_i64(weft_error_worker(error)), weft_of_string(weft_error_message(error)))};
-    weft_status st = wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
-    if (st)
-        free_abort(abort);
-    else
-        st = weft_future_add_done_callback(future, abort_answered, abort, free_abort);
-    weft_future_unref(future); /* the call continues */
-    weft_error_unref(unsent);
-    return st;
-}
-
-void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
-{
-    for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
-        /* the thread that ran the pass may do this just now, and so may an abort from elsewhere */
-        wfi_mutex_lock(&pass->lock);
-        bool knows = pass->peers[rank].wrote || pass->peers[rank].heard;
-        pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
-        wfi_mutex_unlock(&pass->lock);
-        if (knows && tell_failure(pass, rank, error) == WEFT_ERR_MEMORY)
-            abort_later(pass, rank); /* a worker that has ended need not be told */
     }
 }
 

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_budget.c - the memory of a pass in the agent's budget: the gradients that it received, and its own lists. */
+#include "dist/pass_impl.h"
+#include "rpc/refs/refs.h"
+
+void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call, weft_tensors gradients)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < gradients.count; i++)
+        bytes += sizeof *gradients.items[i] + weft_tensor_nbytes(gradients.items[i]);
+    wfi_net_lock(pass->agent->net);
+    pass->held_bytes += wfi_budget_take_over(&call->charge, bytes);
+    wfi_net_unlock(pass->agent->net);
+}
+
+void wfi_pass_let_go(wfi_dist_pass *pass)
+{
+    if (!wfi_agent_enter_locked(pass->agent))
+        return;
+    wfi_budget_release_reserved(pass->agent, pass->held_bytes);
+    pass->held_bytes = 0;
+    wfi_agent_leave_locked(pass->agent);
+}
+
+/* The snapshot of `sends` and `recvs` tensors. */
+static size_t bytes_of_snapshot(size_t sends, size_t recvs)
+{
+    return (sends + 1) * sizeof(wfi_pass_send) + (recvs + 1) * sizeof(wfi_pass_recv) + wfi_map_most_bytes(recvs);
+}
+
+/* The most memory that a pass over the context allocates for itself. With the context's lock. */
+static size_t bytes_of_work(const weft_context *context)
+{
+    return bytes_of_snapshot(context->send_count, context->recv_count) +
+           wfi_engine_most_bytes(wfi_graph_slots(context->graph));
+}
+
+weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room)
+{
+    size_t bytes = bytes_of_work(context);
+    weft_status st = wfi_budget_admit_work(context->agent, bytes, !context->working_passes, problem, room);
+    if (!st)
+        wfi_budget_release_work(context->agent, bytes);
+    return st;
+}
+
+weft_status wfi_pass_count_work(wfi_dist_pass *pass, char *problem, size_t room)
+{
+    weft_context *context = pass->context;
+    weft_status st = WEFT_OK;
+    wfi_net_lock(pass->agent->net);
+    wfi_mutex_lock(&context->lock);
+    size_t bytes = bytes_of_work(context), before = pass->work_bytes;
+    bool alone = context->working_passes == (before ? 1 : 0);
+    if (bytes > before)
+        st = wfi_budget_admit_work(pass->agent, bytes - before, alone, problem, room);
+    if (!st && bytes > before) {
+        context->working_passes += !before;
+        pass->work_bytes = bytes;
+    }
+    wfi_mutex_unlock(&context->lock);
+    wfi_net_unlock(pass->agent->net);
+    return st;
+}
+
+bool wfi_pass_work_grew(const wfi_dist_pass *pass)
+{
+    return bytes_of_work(pass->context) > pass->work_bytes;
+}
+
+void wfi_pass_trim_work(wfi_dist_pass *pass)
+{
+    size_t bytes = bytes_of_snapshot(pass->send_count, pass->recv_count) + wfi_engine_bytes(&pass->engine);
+    if (bytes >= pass->work_bytes)
+        return;
+    wfi_net_lock(pass->agent->net);
+    wfi_budget_release_work(pass->agent, pass->work_bytes - bytes);
+    pass->work_bytes = bytes;
+    wfi_net_unlock(pass->agent->net);
+}
+
+void wfi_pass_end_work(wfi_dist_pass *pass)
+{
+    if (!pass->work_bytes || !wfi_agent_enter_locked(pass->agent)) /* only the thread that runs the pass changes it */
+        return;
+    wfi_budget_release_work(pass->agent, pass->work_bytes);
+    pass->context->working_passes--;
+    pass->work_bytes = 0;
+    wfi_agent_leave_locked(pass->agent);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_events.c - the life of a pass, and the delivery of events to the thread that runs it. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "dist/pass_impl.h"
+
+#include <stdlib.h>
+
+wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass)
+{
+    atomic_fetch_add_explicit(&pass->refs, 1, memory_order_relaxed);
+    return pass;
+}
+
+void wfi_dist_pass_unref(wfi_dist_pass *pass)
+{
+    if (!pass || atomic_fetch_sub_explicit(&pass->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (pass->counted_bytes && wfi_agent_enter_locked(pass->agent)) {
+        wfi_budget_keep_item(pass->agent, -(int64_t)pass->counted_bytes);
+        wfi_agent_leave_locked(pass->agent);
+    }
+    wfi_gradients_clear(&pass->record.gradients);
+    weft_error_unref(pass->record.error);
+    weft_future_unref(pass->future);
+    free(pass->peers);
+    free(pass->step_names);
+    wfi_mutex_fini(&pass->lock);
+    wfi_agent_unref(pass->agent);
+    free(pass);
+}
+
+static void unref_record(wfi_pass_record *record)
+{
+    wfi_dist_pass_unref(wfi_container_of(record, wfi_dist_pass, record));
+}
+
+void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
+{
+    pass->record.root = root;
+    pass->record.number = number;
+    pass->record.unref = unref_record;
+    wfi_list *next = &pass->context->passes; /* the first pass after this one: gradients are added up in this order */
+    WFI_FOR_LIST (const wfi_pass_record, other, &pass->context->passes, link) {
+        if (other->root > root || (other->root == root && other->number > number)) {
+            next = (wfi_list *)&other->link;
+            break;
+        }
+    }
+    wfi_list_push_back(next, &wfi_dist_pass_ref(pass)->record.link);
+}
+
+const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX])
+{
+    const char *name = weft_agent_name(pass->agent, rank);
+    snprintf(out, WFI_PASS_WHO_MAX, "rank %d (%s)", rank, name ? name : "unknown");
+    return out;
+}
+
+/* ---- Answering calls --------------------------------------------------------------------------------------------- */
+
+/* Takes over the error. */
+void wfi_pass_refuse(weft_call *call, weft_error *error)
+{
+    call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
+    weft_error_unref(error);
+    weft_call_finish(call, WEFT_OK);
+}
+
+void wfi_pass_answer_call(weft_call *call, bool all_answered)
+{
+    weft_call_give(call, WEFT_VALUES(weft_of_bool(all_answered)));
+    weft_call_finish(call, WEFT_OK);
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+void wfi_pass_free_event(wfi_pass_event *event)
+{
+    weft_error_unref(event->error);
+    if (!event->is_spare)
+        free(event);
+}
+
+/*
+ * If memory is out, returns the spare event, which ends the pass. NULL: the spare event is in use, so the pass ends
+ * already. Without memory an event that might not end the pass is replaced: then the pass ends with WEFT_ERR_MEMORY.
+ */
+static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **error)
+{
+    wfi_mutex_lock(&pass->lock);
+    bool used = pass->spare.is_spare;
+    pass->spare.is_spare = true;
+    wfi_mutex_unlock(&pass->lock);
+    if (used)
+        return NULL;
+    if (*kind != WFI_EVENT_END && *kind != WFI_EVENT_FAIL) {
+        wfi_error_detail detail = {
+            .code = WEFT_ERR_MEMORY, .function = "backward", .worker = wfi_agent_rank(pass->agent)};
+        weft_error_unref(*error);
+        *error = wfi_error_create(&detail, "out of memory");
+        *kind = WFI_EVENT_END;
+    }
+    return &pass->spare;
+}
+
+/* A call has arrived at a pass that is over. */
+void wfi_pass_answer_late(wfi_dist_pass *pass, wfi_pass_event *event)
+{
+    if (event->call && pass->record.error)
+        wfi_pass_refuse(event->call, weft_error_ref(pass->record.error));
+    else if (event->call)
+        wfi_pass_answer_call(event->call, true);
+    wfi_pass_free_event(event);
+}
+
+void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner)
+{
+    weft_agent *agent = pass->agent;
+    wfi_mutex_lock(&pass->lock);
+    bool over = pass->over, start = !over && !pass->running;
+    if (!over)
+        wfi_list_push_back(&pass->events, &event->link);
+    pass->running = pass->running || start;
+    wfi_mutex_unlock(&pass->lock);
+    if (over)
+        wfi_pass_answer_late(pass, event);
+    if (!start)
+        return;
+    pass->waiter_runs = runner == WFI_RUN_WAITER;
+    wfi_dist_pass_ref(pass); /* the task's */
+    if (runner == WFI_RUN_WAITER || runner == WFI_RUN_HERE) {
+        pass->task.run(&pass->task);
+        return;
+    }
+    if (runner == WFI_RUN_LATER)
+        wfi_net_lock(agent->net);
+    wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER);
+    if (runner == WFI_RUN_LATER)
+        wfi_net_unlock(agent->net);
+}
+
+void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error, wfi_pass_runner runner)
+{
+    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    if (!event)
+        event = make_spare(pass, &kind, &error);
+    if (!event) {
+        weft_error_unref(error);
+        return;
+    }
+    event->kind = kind;
+    event->rank = rank;
+    event->error = error;
+    wfi_pass_post(pass, event, runner);
+}
