@@ -2,6 +2,9 @@
 /*
  * ends.pml - a model of how a distributed context ends everywhere, for spin. tools/long.d/models runs it.
  *
+ * The code is src/dist/release.c. Its names for YES, TELLING and TOLD are WFI_HOLDER_PRESENT, NOTIFYING (elsewhere than at the
+ * opener: REPORTED) and RELEASED; the floor is its `oldest_open`.
+ *
  * ONE CONTEXT, WORKERS workers, of which 0 opened it. Whoever has a part calls others under it, up to CALLS times in all, one call
  * from a to b at a time. Answers name those whom the callee has called and of whom it has not said so; what no answer will carry goes to the
  * opener in JOINED. The opener closes it at some moment: then it tells each holder that it knows of, by CLOSE or by a call of something

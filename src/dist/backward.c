@@ -41,7 +41,7 @@ static weft_error *refuse(weft_status code, const char *format, ...)
 }
 
 /* The initial gradient of a root: one reference, contiguous. NULL: *error says why. */
-static weft_tensor *gradient_of_root(const weft_tensor *root, size_t index, weft_tensor *given, weft_error **error)
+static weft_tensor *initial_gradient(const weft_tensor *root, size_t index, weft_tensor *given, weft_error **error)
 {
     if (!given && root->numel != 1) {
         *error = refuse(WEFT_ERR_SHAPE, "root %zu has %lld elements, not one: give its gradient", index,
@@ -59,7 +59,7 @@ static weft_tensor *gradient_of_root(const weft_tensor *root, size_t index, weft
     return gradient;
 }
 
-static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tensors gradients)
+static weft_error *add_roots(wfi_pass *pass, weft_tensors roots, weft_tensors gradients)
 {
     weft_error *error = NULL;
     if (!roots.count)
@@ -77,7 +77,7 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
                           root->grad_node                   ? "was under another one, or on a local tape"
                           : weft_tensor_requires_grad(root) ? "is a leaf, not what was computed from one"
                                                             : "depends on nothing that wants a gradient");
-        weft_tensor *gradient = gradient_of_root(root, i, gradients.count ? gradients.items[i] : NULL, &error);
+        weft_tensor *gradient = initial_gradient(root, i, gradients.count ? gradients.items[i] : NULL, &error);
         if (gradient)
             wfi_engine_root(&pass->engine, root->grad_node, root->grad_result, gradient);
     }
@@ -88,7 +88,7 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
 
 static void time_is_up(wfi_timer *timer)
 {
-    wfi_dist_pass *pass = wfi_container_of(timer, wfi_dist_pass, timer);
+    wfi_pass *pass = wfi_container_of(timer, wfi_pass, timer);
     wfi_pass_post_failure(
         pass, WFI_EVENT_END, 0,
         refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit, %lld ms", (long long)pass->limit_ms),
@@ -97,12 +97,12 @@ static void time_is_up(wfi_timer *timer)
 
 static void hold_pass(void *owner)
 {
-    wfi_dist_pass_ref(owner);
+    wfi_pass_ref(owner);
 }
 
 static void cancel_pass(void *owner, uint64_t id)
 {
-    wfi_dist_pass *pass = owner;
+    wfi_pass *pass = owner;
     (void)id;
     if (wfi_agent_enter(pass->agent)) {
         wfi_error_detail detail = {
@@ -111,14 +111,14 @@ static void cancel_pass(void *owner, uint64_t id)
                               WFI_RUN_LATER);
         wfi_agent_leave(pass->agent);
     }
-    wfi_dist_pass_unref(pass);
+    wfi_pass_unref(pass);
 }
 
 static const wfi_canceller canceller = {.hold = hold_pass, .cancel = cancel_pass};
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
+static weft_status set_timer(wfi_pass *pass, int64_t timeout_ms)
 {
     weft_agent *agent = pass->agent;
     wfi_net_lock(agent->net);
@@ -166,8 +166,8 @@ static weft_error *write_optimizer(const weft_agent *agent, const weft_dist_opti
 }
 
 /* Makes a pass whose first round has not run, with `running` set; NULL: *error. */
-static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
-                                 const weft_pass_options *options, step_names steps, weft_error **error)
+static wfi_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
+                            const weft_pass_options *options, step_names steps, weft_error **error)
 {
     weft_agent *agent = context->agent;
     unsigned flags = (options->retain ? WFI_PASS_RETAINS : 0) | (options->unordered ? WFI_PASS_UNORDERED : 0);
@@ -176,12 +176,12 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
             refuse(WEFT_ERR_INVALID, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)options->timeout_ms);
         return NULL;
     }
-    wfi_dist_pass *pass = wfi_dist_pass_create(context, flags);
+    wfi_pass *pass = wfi_pass_create(context, flags);
     if (pass)
         pass->future = wfi_agent_future(agent);
     if (!pass || !pass->future) {
         *error = refuse(WEFT_ERR_MEMORY, "out of memory");
-        wfi_dist_pass_discard(pass);
+        wfi_pass_discard(pass);
         return NULL;
     }
     pass->engine.hooks = weft_hooks_ref(hooks);
@@ -193,7 +193,7 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
         wfi_mutex_lock(&context->lock);
         st = context->over ? WEFT_ERR_STATE : WEFT_OK;
         if (!st)
-            wfi_dist_pass_enlist(pass, wfi_agent_rank(agent), ++context->last_pass);
+            wfi_pass_enlist(pass, wfi_agent_rank(agent), ++context->last_pass);
         wfi_mutex_unlock(&context->lock);
     }
     if (!*error && !st)
@@ -202,7 +202,7 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
         *error = refuse(st, "%s", st == WEFT_ERR_STATE ? "the context is over" : weft_status_text(st));
     if (!*error)
         return pass;
-    wfi_dist_pass_discard(pass);
+    wfi_pass_discard(pass);
     return NULL;
 }
 
@@ -214,10 +214,10 @@ static weft_future *start_pass(weft_context *context, weft_tensors roots, const 
                                step_names steps, const weft_call *within, weft_error **error)
 {
     weft_agent *agent = context->agent;
-    wfi_dist_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
+    wfi_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
     if (!pass)
         return NULL;
-    pass->is_of_others = within != NULL;
+    pass->for_peer = within != NULL;
     if (within)
         wfi_pass_observe_within(pass, within);
     weft_future *future = weft_future_ref(pass->future);
@@ -261,21 +261,21 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
     wfi_tape_commit(tape);
     if (!may)
         error = write_optimizer(agent, how->step, &names);
-    wfi_dist_pass *pass = error ? NULL
-                                : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, how,
-                                             (step_names){names.data, names.size}, &error);
+    wfi_pass *pass = error ? NULL
+                           : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, how,
+                                        (step_names){names.data, names.size}, &error);
     wfi_writer_fini(&names);
     bool begun = pass != NULL;
     if (begun) {
         weft_future *future = weft_future_ref(pass->future);
         pass->waiter_runs = true;
-        wfi_dist_pass_run(pass);
+        wfi_pass_run(pass);
         wfi_pass_wait_for_calls(pass);
         weft_status st = wfi_future_wait(future, WEFT_FOREVER);
         if (st)
             error = weft_error_ref((weft_error *)weft_future_error(future));
         weft_future_unref(future);
-        wfi_dist_pass_unref(pass);
+        wfi_pass_unref(pass);
     }
     if (error && !tape->error)
         tape->error = weft_error_ref(error);
@@ -283,8 +283,8 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
     return begun;
 }
 
-/* No pass was started: the hooks that it would have had, the tape's or the context's, are told why. */
-static void tell_hooks(const weft_tape *tape)
+/* No pass was started: ends the hooks that it would have had, the tape's or the context's, with the reason. */
+static void decline_hooks(const weft_tape *tape)
 {
     weft_context *context = wfi_tape_owner(tape);
     weft_hooks *hooks = weft_hooks_ref(tape->hooks);
@@ -314,7 +314,7 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
         weft_tape_fail(tape, WEFT_ERR_CLOSED, "dist_backward: this worker closed its agent");
     }
     if (!begun)
-        tell_hooks(tape);
+        decline_hooks(tape);
 }
 
 /* ---- A root on another worker ------------------------------------------------------------------------------------ */

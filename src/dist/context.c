@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context.c - a context's graph: sends, recvs, and the gradients of its passes. */
+/* context.c - a context: its graph, sends, recvs and gradients; and the agent's table of contexts. */
 #include "dist/context.h"
 
 #include "autograd/tape.h"
@@ -73,7 +73,7 @@ void wfi_context_unref(weft_context *context)
     free(context->sends);
     free(context->recvs);
     for (wfi_list *link; (link = wfi_list_pop_front(&context->passes));) {
-        wfi_pass_record *pass = wfi_container_of(link, wfi_pass_record, link);
+        wfi_pass_result *pass = wfi_container_of(link, wfi_pass_result, link);
         pass->unref(pass);
     }
     weft_hooks_unref(context->hooks);
@@ -156,7 +156,7 @@ bool wfi_context_links(const weft_context *context, const weft_tensor *tensor)
            (!tensor->grad_node && weft_tensor_requires_grad(tensor) && wfi_dtype_is_float(tensor->dtype));
 }
 
-/* The gradient that the pair's recv found goes to the tensor that was sent. */
+/* A send node passes the gradient, which came from the recv of its pair, to the tensor that was sent. */
 static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     (void)node;
@@ -167,6 +167,7 @@ static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_ten
 static const wfi_node_type send_type = {.name = "send", .backward = send_backward};
 static const wfi_node_type recv_type = {.name = "recv", .is_end = true};
 
+/* The node of a send, with a reference. `path`: the place of its call in the order of sums. NULL: no memory. */
 static wfi_node *make_send(weft_context *context, wfi_tape_path *path, weft_tensor *tensor)
 {
     wfi_node_list made = {0};
@@ -183,7 +184,7 @@ static wfi_node *make_send(weft_context *context, wfi_tape_path *path, weft_tens
     return node;
 }
 
-/* With the lock. */
+/* Adds one send. With the lock. */
 static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
                             weft_tensor *tensor)
 {
@@ -212,18 +213,6 @@ weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, in
     return st;
 }
 
-static wfi_node *make_recv(weft_context *context, weft_tensor *tensor)
-{
-    wfi_node_list made = {0};
-    wfi_node *node = wfi_graph_new_node(context->graph, &made, &recv_type, (wfi_node_counts){0, 1, 0, 0});
-    if (!node)
-        return NULL;
-    wfi_node_set_result(node, 0, tensor);
-    wfi_node_ref(node);
-    wfi_graph_commit(context->graph, &made, true);
-    return node;
-}
-
 weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, weft_tensor *tensor)
 {
     weft_tensor *view = NULL;
@@ -231,12 +220,16 @@ weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, w
         return NULL;
     wfi_mutex_lock(&context->lock);
     wfi_recv *recvs = wfi_grow(context->recvs, context->recv_count, &context->recv_capacity, sizeof *recvs);
+    wfi_node_list made = {0};
     wfi_node *node = NULL;
     if (recvs) {
         context->recvs = recvs;
-        node = make_recv(context, view);
+        node = wfi_graph_new_node(context->graph, &made, &recv_type, (wfi_node_counts){0, 1, 0, 0});
     }
     if (node) {
+        wfi_node_set_result(node, 0, view);
+        wfi_node_ref(node);
+        wfi_graph_commit(context->graph, &made, true);
         recvs[context->recv_count] = *pair;
         recvs[context->recv_count++].node = node;
         context->has_pairs[pair->from] = true;
@@ -251,7 +244,7 @@ weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, w
 
 /* ---- Gradients --------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor *leaf, weft_gradient *sum)
+weft_status wfi_pass_add_gradient(const wfi_pass_result *pass, const weft_tensor *leaf, weft_gradient *sum)
 {
     const weft_gradient *found = wfi_map_get(&pass->gradients, leaf->id);
     if (!found)
@@ -262,7 +255,7 @@ weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor
 
 void wfi_context_mark_final(weft_context *context, int root, uint64_t number)
 {
-    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link)
+    WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link)
         if (pass->root == root && pass->number <= number && pass->ended_well)
             pass->is_final = true;
 }
@@ -271,7 +264,7 @@ void wfi_context_mark_own_final(weft_context *context)
 {
     int me = wfi_agent_rank(context->agent);
     uint64_t number = 0;
-    WFI_FOR_LIST (const wfi_pass_record, pass, &context->passes, link)
+    WFI_FOR_LIST (const wfi_pass_result, pass, &context->passes, link)
         if (pass->root == me && pass->number == number + 1 && pass->ended_well)
             number++;
     wfi_context_mark_final(context, me, number);
@@ -280,15 +273,17 @@ void wfi_context_mark_own_final(weft_context *context)
 uint64_t wfi_context_last_final(const weft_context *context, int root)
 {
     uint64_t number = 0;
-    WFI_FOR_LIST (const wfi_pass_record, pass, (wfi_list *)&context->passes, link)
+    WFI_FOR_LIST (const wfi_pass_result, pass, (wfi_list *)&context->passes, link)
         if (pass->root == root && pass->is_final)
             number = pass->number;
     return number;
 }
 
-/* Adds the gradients `from` to those of `into`. Those that were added stay in `from`, to be dropped. False: no memory;
- * then only the rest stays. */
-static bool join(wfi_map *into, wfi_map *from)
+/*
+ * Adds the gradients `from` to those of `into`. Those that were added stay in `from`, to be dropped. False: no memory;
+ * then `from` has only those that were not added.
+ */
+static bool add_up(wfi_map *into, wfi_map *from)
 {
     size_t cursor = 0, added = 0;
     uint64_t leaf;
@@ -311,15 +306,15 @@ static bool join(wfi_map *into, wfi_map *from)
     return !st;
 }
 
-static wfi_map take_gradients(wfi_pass_record *pass)
+static wfi_map move_gradients(wfi_pass_result *pass)
 {
     wfi_map taken = pass->gradients;
     wfi_map_init(&pass->gradients);
     return taken;
 }
 
-/* Gives them back to the pass, unless it was undone meanwhile. With the lock. */
-static void put_back(wfi_pass_record *pass, wfi_map *gradients)
+/* Gives the gradients back to the pass, unless it was undone meanwhile. With the lock. */
+static void put_back(wfi_pass_result *pass, wfi_map *gradients)
 {
     if (!pass->is_final)
         return;
@@ -327,13 +322,15 @@ static void put_back(wfi_pass_record *pass, wfi_map *gradients)
     wfi_map_init(gradients);
 }
 
-/* Adds the gradients of one pass to those of its root's first final one. False: there is no such pass, or no memory.
- * With `sums`, but without the lock while it adds. `left`: gradients to drop. */
-static bool join_next(weft_context *context, wfi_map left[2])
+/*
+ * Adds the gradients of one final pass to those of the first final pass of the same root. False: there is no such pass,
+ * or no memory. With `sums`, but without the lock while it adds. `left`: gradients to drop.
+ */
+static bool sum_next(weft_context *context, wfi_map left[2])
 {
-    wfi_pass_record *first = NULL, *next = NULL;
+    wfi_pass_result *first = NULL, *next = NULL;
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+    WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link) {
         if (!pass->is_final || next)
             continue;
         if (!first || first->root != pass->root)
@@ -343,10 +340,10 @@ static bool join_next(weft_context *context, wfi_map left[2])
     }
     bool joined = next != NULL;
     if (next) {
-        left[0] = take_gradients(first);
-        left[1] = take_gradients(next);
+        left[0] = move_gradients(first);
+        left[1] = move_gradients(next);
         wfi_mutex_unlock(&context->lock);
-        joined = join(&left[0], &left[1]);
+        joined = add_up(&left[0], &left[1]);
         wfi_mutex_lock(&context->lock);
         put_back(first, &left[0]);
         if (!joined)
@@ -356,7 +353,7 @@ static bool join_next(weft_context *context, wfi_map left[2])
     return joined;
 }
 
-void wfi_context_join_final(weft_context *context)
+void wfi_context_sum_final(weft_context *context)
 {
     wfi_map left[2]; /* dropped without a lock: that may run code of the user */
     bool more = true;
@@ -364,8 +361,8 @@ void wfi_context_join_final(weft_context *context)
         wfi_map_init(&left[0]);
         wfi_map_init(&left[1]);
         if (!wfi_mutex_trylock(&context->sums))
-            return; /* the thread that holds it adds them up, or reads gradients; the next pass tries again */
-        more = join_next(context, left);
+            return; /* another thread adds them up, or reads gradients; the next pass tries again */
+        more = sum_next(context, left);
         wfi_mutex_unlock(&context->sums);
         wfi_gradients_clear(&left[0]);
         wfi_gradients_clear(&left[1]);
@@ -374,7 +371,7 @@ void wfi_context_join_final(weft_context *context)
 
 /*
  * The sum over all passes that ended well, with references: those of each root are added first, so the bits do not
- * depend on which passes wfi_context_join_final has added.
+ * depend on which passes wfi_context_sum_final has added.
  */
 static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
 {
@@ -383,7 +380,7 @@ static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, w
     int root = -1;
     wfi_mutex_lock(&context->sums);
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+    WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link) {
         if (!pass->ended_well || st)
             continue;
         if (pass->root != root)
@@ -498,7 +495,7 @@ void wfi_context_unref_later(weft_context *context)
     wfi_net_defer(context->agent->net, &later->task, WFI_DEFER_RELEASE);
 }
 
-void wfi_contexts_take(wfi_contexts *all, weft_context *context)
+void wfi_contexts_remove(wfi_contexts *all, weft_context *context)
 {
     uint64_t key = key_of(all->agent, &context->id);
     weft_context *first = wfi_map_take(&all->table, key), **at = &first;
@@ -511,7 +508,7 @@ void wfi_contexts_take(wfi_contexts *all, weft_context *context)
     all->count--;
 }
 
-weft_status wfi_contexts_join(weft_agent *agent, const weft_context_id *id, weft_context **out)
+weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id *id, weft_context **out)
 {
     wfi_contexts *all = wfi_contexts_of(agent);
     const wfi_opener *opener = &all->openers[id->rank];
@@ -522,7 +519,7 @@ weft_status wfi_contexts_join(weft_agent *agent, const weft_context_id *id, weft
     if ((int)id->rank == wfi_agent_rank(agent) || !wfi_agent_knows_alive(agent, (int)id->rank) ||
         member->incarnation > id->incarnation || opener->incarnation > id->incarnation ||
         (opener->incarnation == id->incarnation &&
-         (id->number < opener->floor || wfi_map_get(&opener->closed, id->number))))
+         (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number))))
         return WEFT_ERR_STATE;
     weft_context *context = wfi_context_create(agent, *id);
     if (!context)

@@ -3,9 +3,9 @@
  * context.h - one worker's part of a distributed context: a graph, the tensors that were sent to and received from
  * others, the backward passes over them, and their gradients.
  *
- * A pair is one recorded tensor that was transferred: a send, which is a node at its origin, and a recv, which is a
- * node at its target. In each context an origin numbers its sends from 1; a pair is named by its origin and that
- * number.
+ * A tensor that was recorded under the context and travels with a call makes a pair of nodes: a *send* at its origin,
+ * and a *recv* at its target. They are PyTorch's SendRpcBackward and RecvRpcBackward. In each context an origin numbers
+ * its sends from 1; the origin and that number name the pair.
  *
  * LOCKS. `lock` guards all that changes: sends, recvs, passes, gradients, `over`. A thread that takes `lock` holds no
  * other lock except the agent's or `sums`. A thread that reads gradients, or adds up those of final passes, holds
@@ -25,12 +25,14 @@
 
 #include <weft/context.h>
 
+/* A tensor that this worker sent. A backward pass gets its gradient from worker `to`. */
 typedef struct wfi_send {
     wfi_node *node; /* referenced; its one input is the tensor that was sent */
     int to;
     uint32_t incarnation;
 } wfi_send;
 
+/* A tensor that this worker received. A backward pass sends its gradient to worker `from`. */
 typedef struct wfi_recv {
     wfi_node *node; /* referenced */
     int from;
@@ -39,19 +41,19 @@ typedef struct wfi_recv {
 } wfi_recv;
 
 /*
- * The context's record of a pass, part of wfi_dist_pass: late messages of the pass are answered from it. With the
- * context's lock.
+ * The outcome of a backward pass on this worker; a part of wfi_pass. A context keeps the results of all its passes,
+ * because late messages of a pass are answered from them. With the context's lock.
  */
-typedef struct wfi_pass_record {
+typedef struct wfi_pass_result {
     wfi_list link;
     int root;
     uint64_t number;   /* given by the root, for each context separately */
     bool ended_well;   /* on this worker; elsewhere it may still fail */
     bool is_final;     /* it and all earlier passes of its root have ended well everywhere */
-    wfi_map gradients; /* leaf's tensor id -> weft_gradient, if it has ended well; see wfi_context_join_final */
+    wfi_map gradients; /* leaf's tensor id -> weft_gradient, if it has ended well; see wfi_context_sum_final */
     weft_error *error; /* why it failed; referenced */
-    void (*unref)(struct wfi_pass_record *record);
-} wfi_pass_record;
+    void (*unref)(struct wfi_pass_result *result);
+} wfi_pass_result;
 
 struct weft_context {
     wfi_handle handle;
@@ -71,22 +73,21 @@ struct weft_context {
     uint64_t send_bytes; /* about the size of all sends' gradients in one pass */
     wfi_recv *recvs;
     size_t recv_count, recv_capacity;
-    bool *has_pairs;    /* by rank: whether a tensor was transferred between it and this worker */
-    wfi_list passes;    /* wfi_pass_record, by root and number; each referenced */
-    uint64_t last_pass; /* of the passes whose root is here */
+    bool *has_pairs;    /* by rank: a recorded tensor has travelled between that worker and this one */
+    wfi_list passes;    /* wfi_pass_result, by root and number; each referenced */
+    uint64_t last_pass; /* number of the last pass whose root is here */
 
-    /* [agent lock] contexts.c */
-    struct weft_context *next_same; /* in the table, of the same hash */
-    /* opened by this worker: in the list of contexts that are open, or over with workers that do not know it */
-    wfi_list link;
-    uint8_t *holders;      /* by rank: enum wfi_holder */
-    size_t working_passes; /* passes of others that count their working memory */
-    size_t served;         /* calls of others that are not answered yet: their answers name the holders */
-    bool reports;          /* a call that tells the opener the holders is in progress */
-    bool quiet;            /* no call came since the asking timer checked it */
-    uint64_t untold;       /* if not the opener: number of holders that the opener does not know */
-    bool lost;             /* if the opener: a worker has ended, so some holder may never be named */
-    weft_future *ended;    /* of weft_context_close, while a holder has not released it; referenced. NULL: none */
+    /* [agent lock] contexts.h: */
+    struct weft_context *next_same; /* in the table, with the same hash */
+    wfi_list link;                  /* if this worker opened it: wfi_contexts.opened */
+    uint8_t *holders;               /* by rank: enum wfi_holder */
+    size_t working_passes;          /* number of passes of other workers that count their memory (pass_budget.c) */
+    size_t served;        /* number of served calls under it that are not answered: their replies name holders */
+    bool reports;         /* a call of "weft:joined" is in progress */
+    bool idle;            /* no call has arrived since query_timer checked it */
+    uint64_t unreported;  /* elsewhere than at the opener: number of holders in state PRESENT */
+    bool holders_unknown; /* at the opener: some holder may never be named, because a worker has ended */
+    weft_future *ended;   /* the future of weft_context_close, until all holders have released it; referenced */
 };
 
 /* One reference; NULL: no memory. [agent lock], unless this worker opens it */
@@ -120,6 +121,6 @@ uint64_t wfi_context_last_final(const weft_context *context, int root);
 /* Adds the gradients of the final passes of each root to those of the first one, so that a context holds one set for
  * any number of final passes. Some stay until the next call if there is no memory, or if another thread reads gradients
  * or adds them up. Not locked. */
-void wfi_context_join_final(weft_context *context);
+void wfi_context_sum_final(weft_context *context);
 
 #endif

@@ -38,7 +38,7 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     }
     if (!st) {
         all->last_number++;
-        wfi_list_push_back(&all->ours, &context->link);
+        wfi_list_push_back(&all->opened, &context->link);
         wfi_context_ref(context); /* the reference of the list, until all holders know that it is over */
         *out = wfi_context_ref(context);
     }
@@ -62,20 +62,20 @@ void weft_context_close(weft_context *context, weft_future **out)
         wfi_contexts *all = wfi_contexts_of(agent);
         if (!context->over && ours)
             wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
-        if (out && ours && !wfi_list_empty(&context->link)) /* a holder still has to be told of the end */
-            *out = wfi_contexts_end_of(context);
+        if (out && ours && !wfi_list_empty(&context->link)) /* some holder has not released it */
+            *out = wfi_contexts_end_future(context);
         else if (out)
             *out = weft_future_when_all(NULL, 0);
-        wfi_contexts_forget_told(all);
+        wfi_contexts_drop_released(all);
         if (!out)
-            wfi_contexts_look_again(all);
+            wfi_contexts_notify_soon(all);
         wfi_net_unlock(agent->net);
         for (int rank = 0; out && ours && rank < agent->options.values.world_size; rank++) { /* without the delay */
             wfi_net_lock(agent->net);
-            bool holds = context->holders[rank] == WFI_HOLDER_YES;
+            bool holds = context->holders[rank] == WFI_HOLDER_PRESENT;
             wfi_net_unlock(agent->net);
             if (holds)
-                wfi_contexts_tell(agent, rank, 0);
+                wfi_contexts_send_close(agent, rank, 0);
         }
         wfi_agent_leave(agent);
     } else if (out) {
@@ -127,17 +127,17 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
             wfi_passes_peer_gone(context, rank, why, text);
             wfi_contexts_report_again(context);
         }
-    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
-        wfi_contexts_lose_names(context);
+    WFI_FOR_LIST (weft_context, context, &all->opened, link) {
+        wfi_contexts_holders_unknown(context);
         context->holders[rank] = WFI_HOLDER_NONE;
     }
-    wfi_contexts_forget_told(all);
+    wfi_contexts_drop_released(all);
 }
 
 static void fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     end_all(wfi_contexts_of(agent), -1, why, text);
-    wfi_contexts_give_up(wfi_contexts_of(agent), why, text);
+    wfi_contexts_fail_ends(wfi_contexts_of(agent), why, text);
 }
 
 static bool are_busy(weft_agent *agent)
@@ -155,7 +155,7 @@ static size_t count_leaks(weft_agent *agent)
 {
     size_t leaks = 0;
     wfi_net_lock(agent->net);
-    WFI_FOR_LIST (weft_context, context, &wfi_contexts_of(agent)->ours, link)
+    WFI_FOR_LIST (weft_context, context, &wfi_contexts_of(agent)->opened, link)
         leaks += !context->over;
     wfi_net_unlock(agent->net);
     if (leaks)
@@ -168,8 +168,8 @@ static void close_contexts(weft_agent *agent)
     wfi_contexts *all = wfi_contexts_of(agent);
     if (!all)
         return;
-    wfi_passes_forget_unheard(all);
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->ours));)
+    wfi_passes_drop_unnotified(all);
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->opened));)
         wfi_context_unref(wfi_container_of(link, weft_context, link));
     wfi_map_fini(&all->table);
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
@@ -182,7 +182,7 @@ static void close_contexts(weft_agent *agent)
 
 /* ---- weft_debug_dump --------------------------------------------------------------------------------------------- */
 
-static void put_pass(wfi_json *j, const wfi_pass_record *pass)
+static void put_pass(wfi_json *j, const wfi_pass_result *pass)
 {
     wfi_json_open(j, NULL, '{');
     wfi_json_put_number(j, "root", (uint64_t)pass->root);
@@ -203,7 +203,7 @@ static void put_context(wfi_json *j, weft_context *context)
     wfi_json_put_number(j, "sends", context->send_count);
     wfi_json_put_number(j, "receives", context->recv_count);
     wfi_json_open(j, "passes", '[');
-    WFI_FOR_LIST (const wfi_pass_record, pass, &context->passes, link)
+    WFI_FOR_LIST (const wfi_pass_result, pass, &context->passes, link)
         put_pass(j, pass);
     wfi_json_close(j, ']');
     wfi_mutex_unlock(&context->lock);
@@ -234,13 +234,13 @@ static weft_status open_contexts(weft_agent *agent, weft_error **error)
     }
     all->agent = agent;
     all->openers = openers;
-    all->timer.fire = wfi_contexts_tell_all;
-    all->asking.fire = wfi_contexts_ask_openers;
-    all->aborting.fire = wfi_passes_abort_again;
-    wfi_list_init(&all->unheard);
+    all->notify_timer.fire = wfi_contexts_notify_holders;
+    all->query_timer.fire = wfi_contexts_query_openers;
+    all->abort_timer.fire = wfi_passes_abort_again;
+    wfi_list_init(&all->unnotified);
     wfi_dist_counts_init(&all->counts);
     wfi_map_init(&all->table);
-    wfi_list_init(&all->ours);
+    wfi_list_init(&all->opened);
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
         wfi_map_init_keyed(&openers[rank].closed, &agent->hash_key);
     agent->state[WFI_STATE_CONTEXTS] = all;

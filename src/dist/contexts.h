@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contexts.h - the contexts of an agent: which workers hold a part of each, and how each ends at all of them.
+ * contexts.h - the contexts of an agent: which workers hold a part of each, and how all of them release it.
  *
- * The opener of a context learns its holders from replies: each reply names the workers that its sender has called. A
- * holder that no reply will name is reported to the opener by a call ("weft:joined"), also where calls are not served
- * any longer. When a worker dies, each holder reports itself. When a context is closed, its holders are told. Each
- * call carries the opener's floor, the lowest number of an open context: all contexts below it are over. So in a loop
- * the next call tells its callee at no cost; a holder that is not told within 2 ms gets a call of its own
- * ("weft:close"). If a future waits for the end, the floor does not pass the context: each holder is told by
- * "weft:close", and its answer names the workers that it has called, which are told too. The future completes when
- * all named workers have answered. If a worker dies, the workers that it had called are unknown: then every worker is
- * told.
- * News of a holder can be lost with the answer of a call that nobody waits for. So a holder that has seen no call
- * under the context for 10 to 20 s reports itself to the opener, which answers whether the context is over.
- * docs/models/ends.pml is a model of this.
+ * A worker opens a context (the *opener*). A worker that a call under the context reaches becomes a *holder*: it has a
+ * part of the context, and may call further workers. PyTorch's distributed autograd has the same roles, and sends
+ * CLEANUP_AUTOGRAD_CONTEXT_REQ along the calls; here the opener knows all holders, and notifies each of them.
+ *
+ * The opener learns its holders from replies: each reply names up to 32 workers that its sender has called under the
+ * context. A holder reports the others by a call to the opener ("weft:joined"). If a worker dies, its reports may be
+ * lost, so each holder then reports itself. A holder that has served no call under the context for 10 to 20 s reports
+ * itself too, because the reply that named it may be lost. The opener answers whether the context is over.
+ *
+ * When the opener closes the context, it notifies the holders. Each of its calls carries the lowest number of a
+ * context that it still has open (`oldest_open`): all its contexts with lower numbers are over. So in a training
+ * loop the next call notifies its callee at no cost. A holder that is not notified in this way within 2 ms gets a
+ * call ("weft:close").
+ *
+ * If a future waits for the end (weft_context_close), `oldest_open` does not pass the context. Each holder is
+ * notified by "weft:close". It answers with the workers that it has called, and the opener notifies these too. The
+ * future completes when all of them have answered. If a worker has died, the workers that it had called are
+ * unknown: then every worker of the job is notified.
+ *
+ * docs/models/ends.pml is a model of this, release.c the code.
  *
  * LOCK. The agent's, for everything here unless stated otherwise.
  */
@@ -24,34 +32,36 @@
 #include "dist/observe.h"
 #include "rpc/payload/link.h"
 
+/* Another worker's part in a context, as far as this worker knows it: weft_context.holders. */
 enum wfi_holder {
     WFI_HOLDER_NONE,
-    WFI_HOLDER_YES,     /* it holds a part; if the context is closed, it is not known to have been told */
-    WFI_HOLDER_TELLING, /* a call that tells it is in progress */
-    WFI_HOLDER_TOLD,    /* only at the opener: it has released a context that is over */
+    WFI_HOLDER_PRESENT, /* it has a part. At the opener: it has to be notified of the end. Elsewhere: to be reported */
+    WFI_HOLDER_NOTIFYING, /* at the opener: a call that notifies it is in progress */
+    WFI_HOLDER_RELEASED,  /* at the opener: it has released its part of a context that is over */
+    WFI_HOLDER_REPORTED,  /* elsewhere: it has a part, and a message to the opener names it */
 };
 
-/* The contexts of one worker, as others know them. */
+/* Which contexts of one opener are over, as far as this worker knows. */
 typedef struct wfi_opener {
     uint32_t incarnation;
-    uint64_t floor; /* all contexts below are over */
-    wfi_map closed; /* numbers from the floor on that are over; the values are not used */
+    uint64_t oldest_open; /* all its contexts with lower numbers are over */
+    wfi_map closed;       /* numbers from there on that are over; the values are not used */
 } wfi_opener;
 
 typedef struct wfi_contexts {
     weft_agent *agent;
     wfi_map table;         /* hash of the id -> weft_context, linked by next_same; each referenced */
     size_t count;          /* in the table */
-    _Atomic size_t passes; /* that run here. Any thread */
-    wfi_list ours; /* contexts that this worker opened, by number: open, or closed with holders that do not know it */
+    _Atomic size_t passes; /* number of passes that run here. Any thread */
+    wfi_list opened;       /* contexts of this worker by number: open, or closed with holders to notify; referenced */
     uint64_t last_number;
     wfi_opener *openers;    /* by rank */
     wfi_dist_counts counts; /* with its own lock */
-    wfi_timer timer;        /* tells the holders that no call has told */
-    wfi_list unheard;       /* wfi_dist_pass.unheard: passes whose failure some worker does not know; each referenced */
-    wfi_timer aborting;     /* tells these workers again */
-    wfi_timer asking;       /* timer: queries the openers of idle contexts */
-    bool asks;              /* `asking` is set */
+    wfi_timer notify_timer; /* notifies the holders that no call has notified */
+    wfi_timer query_timer;  /* queries the openers of idle contexts */
+    bool query_timer_set;
+    wfi_list unnotified;   /* wfi_pass.unnotified: passes whose failure some worker does not know; each referenced */
+    wfi_timer abort_timer; /* notifies these workers again */
 } wfi_contexts;
 
 static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
@@ -59,53 +69,61 @@ static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
     return agent->state[WFI_STATE_CONTEXTS];
 }
 
+/* ---- context.c: the table ---- */
+
 weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id);     /* borrowed; NULL: no part here */
 weft_context *wfi_contexts_find_ref(weft_agent *agent, const weft_context_id *id); /* not locked; with a reference */
-/* The first of these finds the context, or makes it. WEFT_ERR_STATE: it is over; WEFT_ERR_MEMORY. */
-weft_status wfi_contexts_join(weft_agent *agent, const weft_context_id *id, weft_context **out);
-/* A worker's message about its contexts: those below `floor` are over. */
-void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t floor);
-uint64_t wfi_contexts_our_floor(const weft_agent *agent);
-/* A call to `rank` leaves with this worker's floor; it was answered, or it failed. */
-void wfi_contexts_telling(weft_agent *agent, int rank, uint64_t floor);
-void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard);
+/* Borrowed. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY. */
+weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id *id, weft_context **out);
+weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context); /* takes over a reference. WEFT_ERR_MEMORY */
+void wfi_contexts_remove(wfi_contexts *all, weft_context *context);     /* gives that reference back */
+/* Drops a reference when the lock is released. Without memory for that the context is kept forever. */
+void wfi_context_unref_later(weft_context *context);
 
-/* On a worker that did not open it: tells the opener which workers this one has called, if no answer will do so. */
+/* ---- release.c: for the messages of calls (link.c) ---- */
+
+/* A message of an opener has arrived: its contexts with numbers below `oldest_open` are over. They end here. */
+void wfi_contexts_end_older(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t oldest_open);
+/* The lowest number of a context that this worker has open, or whose end a future waits for. */
+uint64_t wfi_contexts_oldest_open(const weft_agent *agent);
+/* A call to `rank` leaves with this worker's `oldest_open`. */
+void wfi_contexts_notifying(weft_agent *agent, int rank, uint64_t oldest_open);
+/* That call has ended; `received`: it was answered. Otherwise the worker is notified again. */
+void wfi_contexts_notified(weft_agent *agent, int rank, uint64_t oldest_open, bool received);
+/* On a worker that did not open it: reports to the opener the workers that this one has called, if no reply will. */
 void wfi_contexts_report(weft_context *context);
-/* On the opener: a holder is reported when the context is over. */
+/* On the opener: a reply names a holder of a context that is over. */
 void wfi_contexts_late_holder(weft_context *context, int rank);
+void wfi_contexts_query_later(wfi_contexts *all); /* a context of another worker is in use here */
 
-/* release.c, and for it */
-weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context);
-void wfi_contexts_take(wfi_contexts *all, weft_context *context); /* out of the table */
-void wfi_context_unref_later(
-    weft_context *context); /* when the lock is released. Without memory for that it is kept forever */
-/* Takes it out of the table: its passes end, and calls that name it fail. */
+/* ---- release.c: for contexts.c ---- */
+
+/* Takes a context out of the table: its passes end, and calls that name it fail. */
 void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text);
-void wfi_contexts_look_again(wfi_contexts *all); /* soon tells the holders that do not know yet */
-/* releases this worker's contexts that are over and known to be so by all */
-void wfi_contexts_forget_told(wfi_contexts *all);
+void wfi_contexts_notify_soon(wfi_contexts *all);   /* sets notify_timer */
+void wfi_contexts_drop_released(wfi_contexts *all); /* drops closed contexts that all their holders have released */
 /* The future of the end of a context of this worker that is over, with a reference. NULL: no memory. */
-weft_future *wfi_contexts_end_of(weft_context *context);
+weft_future *wfi_contexts_end_future(weft_context *context);
 /*
- * A worker that may have called others under a context of this worker has ended, or its answer was lost. If a future
- * waits for the end, every worker is told of it.
+ * Some holders of a context of this worker are unknown from now on: a worker that may have called others has ended, or
+ * its answer was lost. If a future waits for the end, every worker is notified.
  */
-void wfi_contexts_lose_names(weft_context *context);
+void wfi_contexts_holders_unknown(weft_context *context);
+/* A worker has ended, perhaps with reports about this worker and those that this one named: reports all again. */
 void wfi_contexts_report_again(weft_context *context);
-void wfi_contexts_tell_all(wfi_timer *timer);
-void wfi_contexts_ask_later(wfi_contexts *all); /* there is a context of another worker here */
-void wfi_contexts_ask_openers(wfi_timer *timer);
+void wfi_contexts_notify_holders(wfi_timer *timer); /* notify_timer */
+void wfi_contexts_query_openers(wfi_timer *timer);  /* query_timer */
 /*
- * Starts a call of "weft:close" to `rank`, for all contexts whose end it does not know, and for number `also` (0:
- * none). If the call fails, the worker is told again later. Not locked.
+ * Starts a call of "weft:close" to `rank`, for all contexts whose end that worker does not know, and for number `also`
+ * (0: none). If the call fails, the worker is notified again later. Not locked.
  */
-void wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also);
+void wfi_contexts_send_close(weft_agent *agent, int rank, uint64_t also);
 /* Fails all incomplete futures of weft_context_close. */
-void wfi_contexts_give_up(wfi_contexts *all, weft_status why, const char *text);
+void wfi_contexts_fail_ends(wfi_contexts *all, weft_status why, const char *text);
 extern const weft_function wfi_close_function, wfi_joined_function;
 
-/* contexts.c; link.c */
+/* ---- contexts.c; link.c ---- */
+
 extern const wfi_component wfi_dist_component;
 extern const wfi_links wfi_dist_links;
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - a call under a context: what its messages say about the context, what it records (rpc/payload/link.h), and
- * the tape of its handler.
+ * link.c - a call under a context: what its messages carry for the context, what it records, and the handler's tape.
+ *
+ * src/rpc calls these functions through wfi_dist_links; rpc/payload/link.h has their order and their locks. A request
+ * carries the id of the context, the opener's `oldest_open`, the number of its first send, and the path of the call in
+ * the caller's tape. A reply carries the number of its first send, and the workers that the callee has called. Each
+ * tensor that was recorded under the context, and travels, is a send at one side and a recv at the other (context.h).
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
@@ -16,25 +20,26 @@
 
 #include <stdlib.h>
 
-#define WFI_LINK_HOLDERS 32 /* named in one reply */
+#define HOLDERS_MAX 32 /* in one reply */
 
-/* The caller's side of all attempts of one call: its context and its path. */
+/* The caller's side of all attempts of one call: its context, and its place in the order of the caller's tape. */
 struct wfi_link_source {
     _Atomic uint32_t refs;
     weft_context *context; /* referenced */
-    wfi_tape_path *path;   /* of the call; referenced */
+    wfi_tape_path *path;   /* referenced */
 };
 
+/* One side of one attempt of a call. */
 struct wfi_link {
     wfi_link_source *source; /* referenced */
     weft_context *context;   /* always source->context; not referenced by itself */
-    bool calls;              /* the caller's side of a call to another worker */
-    bool heard;              /* the callee, which takes part, has answered */
-    bool served;             /* the callee's side, counted in context->served */
+    bool calls;              /* it is the caller's side of a call to another worker */
+    bool received;           /* the callee has answered: it knows what the call said about contexts that are over */
+    bool served;             /* it is the callee's side, counted in context->served */
     int peer;
-    uint64_t floor;      /* of this worker, as the call carried it; 0: the call carried another's */
-    uint64_t first_send; /* number of the first tensor that this side sent */
-    uint64_t theirs;     /* number of the first tensor that the other side sent */
+    uint64_t oldest_open; /* as the call carried it, if this worker is the opener; otherwise 0 */
+    uint64_t first_send;  /* number of the first tensor that this side sent */
+    uint64_t theirs;      /* number of the first tensor that the other side sent */
 };
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
@@ -112,6 +117,7 @@ static bool is_opener(const weft_context *context)
     return (int)context->id.rank == wfi_agent_rank(context->agent);
 }
 
+/* Begins an attempt: the callee is a holder from now on. `peer` NULL: a call of this worker to itself. */
 static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link **out)
 {
     weft_context *context = source->context;
@@ -130,41 +136,41 @@ static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link *
     link->calls = true;
     link->peer = rank;
     if (!context->holders[rank] && rank != (int)context->id.rank) {
-        context->holders[rank] = WFI_HOLDER_YES;
-        context->untold++;
+        context->holders[rank] = WFI_HOLDER_PRESENT;
+        context->unreported++;
         wfi_contexts_report(context);
     }
-    if (is_opener(context)) { /* the call carries the floor */
-        link->floor = wfi_contexts_our_floor(context->agent);
-        wfi_contexts_telling(context->agent, rank, link->floor);
+    if (is_opener(context)) { /* the call carries oldest_open */
+        link->oldest_open = wfi_contexts_oldest_open(context->agent);
+        wfi_contexts_notifying(context->agent, rank, link->oldest_open);
     }
     return WEFT_OK;
 }
 
-static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first)
+static weft_status add_sends(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first)
 {
     return wfi_context_add_sends(link->context, link->source->path, wfi_peer_rank(peer), wfi_peer_incarnation(peer),
                                  tensors, count, first ? first : &link->first_send);
 }
 
-/* Writes the workers that this worker has called, for the opener, as many as fit. */
+/* Reports to the opener, in a reply, up to HOLDERS_MAX workers that this worker has called. */
 static void write_holders(weft_context *context, wfi_writer *blob)
 {
-    uint16_t count = context->untold > WFI_LINK_HOLDERS ? WFI_LINK_HOLDERS : (uint16_t)context->untold;
+    uint16_t count = context->unreported > HOLDERS_MAX ? HOLDERS_MAX : (uint16_t)context->unreported;
     if (is_opener(context))
         count = 0; /* the opener knows */
     wfi_write_u16(blob, count);
     for (int rank = 0; count && rank < context->agent->options.values.world_size; rank++) {
-        if (context->holders[rank] != WFI_HOLDER_YES)
+        if (context->holders[rank] != WFI_HOLDER_PRESENT)
             continue;
-        context->holders[rank] = WFI_HOLDER_TELLING; /* here, where the opener is elsewhere: reported already */
-        context->untold--;
+        context->holders[rank] = WFI_HOLDER_REPORTED;
+        context->unreported--;
         wfi_write_u32(blob, (uint32_t)rank);
         count--;
     }
 }
 
-/* The call is answered, or never will be. */
+/* The served call is answered, or never will be: what its reply did not report is reported now. [agent lock] */
 static void end_served(wfi_link *link)
 {
     if (!link->served)
@@ -174,7 +180,7 @@ static void end_served(wfi_link *link)
     wfi_contexts_report(link->context);
 }
 
-static void write(wfi_link *link, wfi_writer *blob)
+static void write_blob(wfi_link *link, wfi_writer *blob)
 {
     const weft_context *context = link->context;
     if (!link->calls) {
@@ -187,13 +193,14 @@ static void write(wfi_link *link, wfi_writer *blob)
     wfi_write_u32(blob, context->id.rank);
     wfi_write_u32(blob, context->id.incarnation);
     wfi_write_u64(blob, context->id.number);
-    wfi_write_u64(blob, is_opener(context)                               ? link->floor
-                        : opener->incarnation == context->id.incarnation ? opener->floor
+    wfi_write_u64(blob, is_opener(context)                               ? link->oldest_open
+                        : opener->incarnation == context->id.incarnation ? opener->oldest_open
                                                                          : 0);
     wfi_write_u64(blob, link->first_send);
     wfi_write_bytes(blob, link->source->path->bytes, link->source->path->size);
 }
 
+/* Reads what a reply carries. */
 static bool replied(wfi_link *link, wfi_reader *blob)
 {
     weft_context *context = link->context;
@@ -209,56 +216,51 @@ static bool replied(wfi_link *link, wfi_reader *blob)
             wfi_contexts_late_holder(context, (int)rank);
             continue;
         }
-        if (context->holders[rank] == WFI_HOLDER_YES || (is_opener(context) && context->holders[rank]))
-            continue; /* known already: the opener knows it, or this worker still has to report it */
-        context->holders[rank] = WFI_HOLDER_YES;
-        context->untold++;
+        if (context->holders[rank] == WFI_HOLDER_PRESENT || (is_opener(context) && context->holders[rank]))
+            continue; /* known already: at the opener as a holder, elsewhere as a worker to report */
+        context->holders[rank] = WFI_HOLDER_PRESENT;
+        context->unreported++;
     }
     wfi_contexts_report(context);
-    link->heard = !blob->failed;
-    return link->heard;
+    link->received = !blob->failed;
+    return link->received;
 }
 
 /* ---- The callee's side ------------------------------------------------------------------------------------------- */
 
-/* Takes over the reference to `path`. NULL: no memory. */
-static wfi_link *link_at(weft_context *context, wfi_tape_path *path)
-{
-    wfi_link_source *source = make_source(context, path);
-    wfi_link *link = source ? make_link(source) : NULL;
-    unref_source(source);
-    return link;
-}
-
+/* A request has arrived: finds or creates the context here. */
 static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
 {
     weft_context *context;
     weft_context_id id = {.rank = wfi_read_u32(blob), .incarnation = wfi_read_u32(blob)};
     id.number = wfi_read_u64(blob);
-    uint64_t floor = wfi_read_u64(blob), first = wfi_read_u64(blob);
+    uint64_t oldest_open = wfi_read_u64(blob), first = wfi_read_u64(blob);
     size_t path_size = wfi_reader_left(blob);
     const void *path = wfi_read_bytes(blob, path_size);
     if (blob->failed || !path_size || path_size > WFI_TAPE_PATH_MAX || !id.number || !id.incarnation ||
-        floor > id.number || !first || id.rank >= (uint32_t)agent->options.values.world_size)
+        oldest_open > id.number || !first || id.rank >= (uint32_t)agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
-    wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
-    weft_status st = wfi_contexts_join(agent, &id, &context);
+    wfi_contexts_end_older(agent, id.rank, id.incarnation, oldest_open);
+    weft_status st = wfi_contexts_find_or_create(agent, &id, &context);
     if (st)
         return st;
-    *out = link_at(context, wfi_tape_path_read(path, path_size));
+    wfi_link_source *source = make_source(context, wfi_tape_path_read(path, path_size));
+    *out = source ? make_link(source) : NULL;
+    unref_source(source);
     if (!*out)
         return WEFT_ERR_MEMORY;
     (*out)->peer = wfi_peer_rank(from);
     (*out)->theirs = first;
     (*out)->served = true;
     context->served++;
-    context->quiet = false;
-    wfi_contexts_ask_later(wfi_contexts_of(agent));
+    context->idle = false;
+    wfi_contexts_query_later(wfi_contexts_of(agent));
     return WEFT_OK;
 }
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
+/* Replaces the received tensors at `places` by recorded ones. */
 static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
                            size_t count)
 {
@@ -296,10 +298,10 @@ static void free_link(wfi_link *link)
     if (!link)
         return;
     weft_agent *agent = link->context->agent;
-    if ((link->floor || link->served) && wfi_agent_enter_locked(agent)) {
+    if ((link->oldest_open || link->served) && wfi_agent_enter_locked(agent)) {
         end_served(link);
-        if (link->floor)
-            wfi_contexts_told(agent, link->peer, link->floor, link->heard);
+        if (link->oldest_open)
+            wfi_contexts_notified(agent, link->peer, link->oldest_open, link->received);
         wfi_agent_leave_locked(agent);
     }
     unref_source(link->source);
@@ -312,8 +314,8 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
                                   .is_linked = is_linked,
                                   .source = source_of,
                                   .open = open_link,
-                                  .send = send,
-                                  .write = write,
+                                  .send = add_sends,
+                                  .write = write_blob,
                                   .replied = replied,
                                   .arrived = arrived,
                                   .receive = receive,
@@ -323,10 +325,9 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
 /* ---- The handler's tape ------------------------------------------------------------------------------------------ */
 
 /*
- * The tape of a served call, or of a batch of calls. It is opened at first use and kept in a slot of the call; when the
- * call or batch is finished, its error is read and it is closed. Its seed follows from the call's or batch's identity.
- * It is here because src/rpc must not depend on tapes. The tape of a call under a distributed context records into the
- * context.
+ * The tape of a served call, or of a batch of calls. The tape of a call under a context records into the context. It is
+ * opened at first use and kept in a slot of the call, because src/rpc does not depend on tapes. When the call or batch
+ * is finished, its error is read and it is closed. Its seed follows from the identity of the call or batch.
  */
 
 static weft_error *tape_error(void *value)

@@ -24,17 +24,17 @@ void wfi_dist_counts_fini(wfi_dist_counts *counts)
 
 /* ---- What happens ------------------------------------------------------------------------------------------------ */
 
-static wfi_dist_counts *counts_of(const wfi_dist_pass *pass)
+static wfi_dist_counts *counts_of(const wfi_pass *pass)
 {
     return &wfi_contexts_of(pass->agent)->counts;
 }
 
-static int place_of(const wfi_dist_pass *pass)
+static int place_of(const wfi_pass *pass)
 {
-    return pass->record.root == wfi_agent_rank(pass->agent) ? WFI_PASS_AT_ROOT : WFI_PASS_AT_OTHER;
+    return pass->result.root == wfi_agent_rank(pass->agent) ? WFI_PASS_AT_ROOT : WFI_PASS_AT_OTHER;
 }
 
-uint64_t wfi_pass_observe_now(const wfi_dist_pass *pass)
+uint64_t wfi_pass_observe_now(const wfi_pass *pass)
 {
     return wfi_now(wfi_net_clock(pass->agent->net));
 }
@@ -46,28 +46,28 @@ static void add(wfi_dist_counts *counts, uint64_t *number)
     wfi_mutex_unlock(&counts->lock);
 }
 
-void wfi_pass_observe_within(wfi_dist_pass *pass, const weft_call *call)
+void wfi_pass_observe_within(wfi_pass *pass, const weft_call *call)
 {
     pass->span.trace = call->span.trace;
     pass->span.parent = call->span.id;
 }
 
-void wfi_pass_observe_begin(wfi_dist_pass *pass)
+void wfi_pass_observe_begin(wfi_pass *pass)
 {
     wfi_dist_counts *counts = counts_of(pass);
     wfi_observe_span_begin(pass->agent, WFI_TRACE_PASSES, &pass->span);
     add(counts, &counts->numbers.started[place_of(pass)]);
 }
 
-void wfi_pass_observe_end(wfi_dist_pass *pass, weft_status status)
+void wfi_pass_observe_end(wfi_pass *pass, weft_status status)
 {
     wfi_dist_counts *counts = counts_of(pass);
     int place = place_of(pass);
     if (!pass->begun)
         return;
     wfi_trace_record record = {.side = WFI_TRACE_PASSES,
-                               .peer = pass->record.root,
-                               .call_id = pass->record.number,
+                               .peer = pass->result.root,
+                               .call_id = pass->result.number,
                                .context = pass->context_id.number,
                                .opener = (int)pass->context_id.rank,
                                .span = pass->span,
@@ -80,7 +80,7 @@ void wfi_pass_observe_end(wfi_dist_pass *pass, weft_status status)
     wfi_observe_span_end(pass->agent, &record, "backward");
 }
 
-void wfi_pass_observe_message(wfi_dist_pass *pass, int way, weft_tensors gradients)
+void wfi_pass_observe_message(wfi_pass *pass, int way, weft_tensors gradients)
 {
     wfi_dist_counts *counts = counts_of(pass);
     uint64_t bytes = 0;
@@ -93,7 +93,7 @@ void wfi_pass_observe_message(wfi_dist_pass *pass, int way, weft_tensors gradien
     wfi_mutex_unlock(&counts->lock);
 }
 
-void wfi_pass_observe_steps(wfi_dist_pass *pass, size_t count, uint64_t began_ns)
+void wfi_pass_observe_steps(wfi_pass *pass, size_t count, uint64_t began_ns)
 {
     wfi_dist_counts *counts = counts_of(pass);
     pass->span.run_ns = began_ns;
@@ -103,7 +103,7 @@ void wfi_pass_observe_steps(wfi_dist_pass *pass, size_t count, uint64_t began_ns
     wfi_mutex_unlock(&counts->lock);
 }
 
-void wfi_pass_observe_undone(const wfi_dist_pass *pass)
+void wfi_pass_observe_undone(const wfi_pass *pass)
 {
     wfi_dist_counts *counts = counts_of(pass);
     add(counts, &counts->numbers.undone);

@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-struct wfi_dist_pass;
+struct wfi_pass;
 
 enum { WFI_PASS_AT_ROOT, WFI_PASS_AT_OTHER, WFI_PASS_PLACES };
 enum { WFI_PASS_SENT, WFI_PASS_RECEIVED, WFI_PASS_WAYS };
@@ -37,16 +37,16 @@ void wfi_dist_counts_init(wfi_dist_counts *counts);
 void wfi_dist_counts_fini(wfi_dist_counts *counts);
 
 /* The call in which the pass begins here: the pass's span is below the call's. */
-void wfi_pass_observe_within(struct wfi_dist_pass *pass, const weft_call *call);
-void wfi_pass_observe_begin(struct wfi_dist_pass *pass);
-void wfi_pass_observe_end(struct wfi_dist_pass *pass, weft_status status); /* no-op if it never began here */
+void wfi_pass_observe_within(struct wfi_pass *pass, const weft_call *call);
+void wfi_pass_observe_begin(struct wfi_pass *pass);
+void wfi_pass_observe_end(struct wfi_pass *pass, weft_status status); /* no-op if it never began here */
 /* A message of the pass, with or without gradients, was sent or has arrived; `way`: WFI_PASS_SENT, _RECEIVED. */
-void wfi_pass_observe_message(struct wfi_dist_pass *pass, int way, weft_tensors gradients);
+void wfi_pass_observe_message(struct wfi_pass *pass, int way, weft_tensors gradients);
 /* `count` optimizers have stepped here with the pass, from `began_ns` until now. */
-void wfi_pass_observe_steps(struct wfi_dist_pass *pass, size_t count, uint64_t began_ns);
-uint64_t wfi_pass_observe_now(const struct wfi_dist_pass *pass); /* by the agent's clock */
+void wfi_pass_observe_steps(struct wfi_pass *pass, size_t count, uint64_t began_ns);
+uint64_t wfi_pass_observe_now(const struct wfi_pass *pass); /* by the agent's clock */
 /* It had ended well here, and has failed elsewhere. */
-void wfi_pass_observe_undone(const struct wfi_dist_pass *pass);
+void wfi_pass_observe_undone(const struct wfi_pass *pass);
 
 weft_status wfi_contexts_write_metrics(weft_agent *agent, FILE *to, const char *who); /* for the component */
 

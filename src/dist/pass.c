@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - one worker's part in a pass: events are queued, and processed by the thread that runs the pass. */
+/*
+ * pass.c - what the thread that runs a pass does. wfi_pass_run takes the queued events one by one (take_event),
+ * then lets the engine run the nodes that are ready, and writes messages (advance). It repeats this until no events
+ * are left, or the pass ends. The sections follow a pass: it joins, gets answers for its sends, runs hooks and
+ * optimizers, and ends.
+ */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
@@ -10,15 +15,15 @@
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
 static void run_task(wfi_task *task);
-static void drop_work(wfi_dist_pass *pass);
-static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error);
+static void drop_work(wfi_pass *pass);
+static weft_error *end_pass(wfi_pass *pass, const weft_error *error);
 static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum);
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
 
-wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
+wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
 {
     weft_agent *agent = context->agent;
-    wfi_dist_pass *pass = wfi_calloc(1, sizeof *pass);
+    wfi_pass *pass = wfi_calloc(1, sizeof *pass);
     wfi_pass_peer *peers = pass ? wfi_calloc((size_t)agent->options.values.world_size, sizeof *peers) : NULL;
     if (!peers) {
         free(pass);
@@ -38,16 +43,16 @@ wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
                                 .end = take_end,
                                 .arg = pass};
     wfi_mutex_init(&pass->lock);
-    wfi_list_init(&pass->record.link);
-    wfi_list_init(&pass->unheard);
+    wfi_list_init(&pass->result.link);
+    wfi_list_init(&pass->unnotified);
     wfi_list_init(&pass->events);
     wfi_map_init(&pass->recv_of);
-    wfi_map_init(&pass->record.gradients);
+    wfi_map_init(&pass->result.gradients);
     atomic_fetch_add(&wfi_contexts_of(agent)->passes, 1);
     return pass;
 }
 
-void wfi_dist_pass_discard(wfi_dist_pass *pass)
+void wfi_pass_discard(wfi_pass *pass)
 {
     if (!pass)
         return;
@@ -55,16 +60,17 @@ void wfi_dist_pass_discard(wfi_dist_pass *pass)
     drop_work(pass);
     if (pass->context)
         weft_error_unref(end_pass(pass, NULL));
-    wfi_dist_pass_unref(pass);
+    wfi_pass_unref(pass);
 }
 
-/* ---- What the engine gives --------------------------------------------------------------------------------------- */
+/* ---- Results of the engine --------------------------------------------------------------------------------------- */
 
+/* The engine has the gradient of a leaf of this worker. */
 static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
 {
-    wfi_dist_pass *pass = arg;
+    wfi_pass *pass = arg;
     weft_gradient *kept = wfi_calloc(1, sizeof *kept);
-    if (!kept || wfi_map_put(&pass->record.gradients, leaf, kept)) {
+    if (!kept || wfi_map_put(&pass->result.gradients, leaf, kept)) {
         free(kept);
         wfi_gradient_clear(sum);
         return WEFT_ERR_MEMORY;
@@ -74,7 +80,7 @@ static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
 }
 
 /* A gradient would have to go to `rank`, which has ended. */
-static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
+static void fail_for_gone(wfi_pass *pass, int rank, weft_status why)
 {
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
     char who[WFI_PASS_WHO_MAX];
@@ -84,33 +90,23 @@ static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
                              wfi_pass_who(pass, rank, who), why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
 }
 
-static void add_unsaid(wfi_pass_peer *origin, wfi_pass_recv *recv)
-{
-    if (origin->unsaid)
-        origin->last_unsaid->next_unsaid = recv;
-    else
-        origin->unsaid = recv;
-    origin->last_unsaid = recv;
-    if (recv->state == WFI_RECV_READY)
-        origin->unsaid_gradients++;
-    else
-        origin->unsaid_nones++;
-}
-
-/* All consumers of a tensor from another worker have answered. */
+/* The engine has the gradient of a tensor that another worker sent; NULL: there is none. */
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 {
-    wfi_dist_pass *pass = arg;
+    wfi_pass *pass = arg;
     wfi_pass_recv *recv = wfi_map_get(&pass->recv_of, node->slot + 1);
     if (!recv) { /* it came after this pass began, so no node of the pass leads to it */
         weft_tensor_unref(gradient);
         return;
     }
     wfi_pass_peer *origin = &pass->peers[recv->pair.from];
-    recv->state = gradient ? WFI_RECV_READY : origin->stated ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
+    recv->state = gradient ? WFI_RECV_READY : origin->has_statement ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
     recv->gradient = gradient;
-    if (recv->state != WFI_RECV_ANSWERED)
-        add_unsaid(origin, recv);
+    if (recv->state != WFI_RECV_ANSWERED) {
+        *(origin->unsent ? &origin->last_unsent->next_unsent : &origin->unsent) = recv;
+        origin->last_unsent = recv;
+        ++*(gradient ? &origin->unsent_gradients : &origin->unsent_nones);
+    }
     if (gradient && (origin->gone || origin->incarnation != recv->pair.incarnation))
         fail_for_gone(pass, recv->pair.from, origin->gone ? origin->gone : WEFT_ERR_PEER_DEAD);
 }
@@ -118,27 +114,27 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Takes the context's lock. If another worker began the pass, its allocations are counted first. On failure the lock
- * is not held.
+ * Takes the context's lock. If another worker began the pass, charges its allocations first: they depend on the size of
+ * the context, which may grow until the lock is taken. On failure the lock is not held.
  */
-static weft_status lock_counted(wfi_dist_pass *pass)
+static weft_status lock_counted(wfi_pass *pass)
 {
     char problem[WFI_ERROR_MESSAGE_MAX];
     for (;;) {
-        weft_status st = pass->is_of_others ? wfi_pass_count_work(pass, problem, sizeof problem) : WEFT_OK;
+        weft_status st = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof problem) : WEFT_OK;
         if (st) {
             wfi_engine_fail(&pass->engine, st, "backward: %s", problem);
             return st;
         }
         wfi_mutex_lock(&pass->context->lock);
-        if (!pass->is_of_others || !wfi_pass_work_grew(pass))
+        if (!pass->for_peer || !wfi_pass_work_grew(pass))
             return WEFT_OK;
         wfi_mutex_unlock(&pass->context->lock);
     }
 }
 
-/* The context's present sends and recvs; nodes are referenced. */
-static weft_status snapshot(wfi_dist_pass *pass)
+/* Copies the context's present sends and recvs: the pass concerns no later ones. Nodes are referenced. */
+static weft_status snapshot(wfi_pass *pass)
 {
     weft_context *context = pass->context;
     weft_status st = lock_counted(pass);
@@ -163,21 +159,8 @@ static weft_status snapshot(wfi_dist_pass *pass)
     return whole ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-static void look_at_peers(wfi_dist_pass *pass)
-{
-    weft_agent *agent = pass->agent;
-    wfi_net_lock(agent->net);
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        const wfi_member *member = wfi_net_member(agent->net, rank);
-        pass->peers[rank].incarnation = member ? member->incarnation : 0;
-        if (rank != wfi_agent_rank(agent))
-            pass->peers[rank].gone = wfi_agent_peer_status(agent, rank);
-    }
-    wfi_net_unlock(agent->net);
-}
-
-/* Links the sends and the recvs of each peer, in their order. */
-static void sort_by_peer(wfi_dist_pass *pass)
+/* Makes the lists of sends and recvs of each peer, in their order. */
+static void sort_by_peer(wfi_pass *pass)
 {
     for (size_t i = pass->send_count; i-- > 0;) {
         wfi_pass_peer *peer = &pass->peers[pass->sends[i].send.to];
@@ -191,37 +174,38 @@ static void sort_by_peer(wfi_dist_pass *pass)
     }
 }
 
-/* Marks the sends that the message lists. */
-static void look_at_listed(wfi_dist_pass *pass, const wfi_pass_words *words)
+/* Marks the sends that the message answers by a gradient, or states to be pending. */
+static void mark_listed(wfi_pass *pass, const wfi_pass_message *message)
 {
-    pass->looks++;
-    for (size_t i = 0; i < words->statement_count + words->number_count; i++) {
-        uint64_t number = i < words->statement_count ? wfi_pass_number(words->statement, i)
-                                                     : wfi_pass_number(words->numbers, i - words->statement_count);
+    pass->marks++;
+    for (size_t i = 0; i < message->statement_count + message->number_count; i++) {
+        uint64_t number = i < message->statement_count
+                              ? wfi_pass_number(message->statement, i)
+                              : wfi_pass_number(message->numbers, i - message->statement_count);
         if (number >= 1 && number <= pass->send_count)
-            pass->sends[number - 1].look = pass->looks;
+            pass->sends[number - 1].mark = pass->marks;
     }
 }
 
-/* Waits for an answer to each send that may get one. `first`, from `rank`: rules out some of them. */
-static void await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
+/* Waits for an answer to each send that may get one. `first`: the statement of `rank`, or NULL; it rules out some. */
+static void await_sends(wfi_pass *pass, int rank, const wfi_pass_message *first)
 {
     if (first)
-        look_at_listed(pass, first);
+        mark_listed(pass, first);
     for (size_t i = 0; i < pass->send_count; i++) {
         wfi_pass_send *send = &pass->sends[i];
         wfi_pass_peer *peer = &pass->peers[send->send.to];
         send->answered = peer->gone || peer->incarnation != send->send.incarnation ||
-                         (first && send->send.to == rank && send->look != pass->looks);
+                         (first && send->send.to == rank && send->mark != pass->marks);
         if (send->answered)
             continue;
-        peer->owed++;
+        peer->awaited++;
         pass->awaited++;
         wfi_engine_await(&pass->engine, send->send.node);
     }
 }
 
-static void drop_snapshot(wfi_dist_pass *pass)
+static void drop_snapshot(wfi_pass *pass)
 {
     for (size_t i = 0; i < pass->send_count; i++)
         wfi_node_unref(pass->sends[i].send.node);
@@ -236,12 +220,12 @@ static void drop_snapshot(wfi_dist_pass *pass)
     pass->send_count = pass->recv_count = 0;
     for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
         pass->peers[rank].sends = NULL;
-        pass->peers[rank].recvs = pass->peers[rank].unsaid = NULL;
+        pass->peers[rank].recvs = pass->peers[rank].unsent = NULL;
     }
 }
 
-/* Begins with the snapshot. `first`: the message of `rank` by which this worker joins; NULL: it is the root. */
-static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
+/* Begins after snapshot(). `first`: the message of `rank` by which this worker joins; NULL: it is the root. */
+static weft_status begin(wfi_pass *pass, int rank, const wfi_pass_message *first)
 {
     weft_status st = WEFT_OK;
     pass->begun = true;
@@ -250,7 +234,15 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
         st = wfi_pass_copy_step_names(pass, first->step_names, first->step_size);
     if (st)
         return st;
-    look_at_peers(pass);
+    weft_agent *agent = pass->agent;
+    wfi_net_lock(agent->net);
+    for (int peer = 0; peer < agent->options.values.world_size; peer++) {
+        const wfi_member *member = wfi_net_member(agent->net, peer);
+        pass->peers[peer].incarnation = member ? member->incarnation : 0;
+        if (peer != wfi_agent_rank(agent))
+            pass->peers[peer].gone = wfi_agent_peer_status(agent, peer);
+    }
+    wfi_net_unlock(agent->net);
     for (size_t i = 0; i < pass->recv_count && !st; i++)
         st = wfi_map_put(&pass->recv_of, pass->recvs[i].pair.node->slot + 1, &pass->recvs[i]);
     if (st)
@@ -260,36 +252,37 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
     wfi_engine_begin(&pass->engine);
     for (size_t i = 0; i < pass->recv_count; i++)
         if (!wfi_engine_meets(&pass->engine, pass->recvs[i].pair.node))
-            pass->recvs[i].state = WFI_RECV_ANSWERED;
+            pass->recvs[i].state = WFI_RECV_ANSWERED; /* no node of this pass uses it: the statement leaves it out */
     wfi_pass_trim_work(pass);
     return WEFT_OK;
 }
 
-/* ---- Answers for our sends --------------------------------------------------------------------------------------- */
+/* ---- Answers for sends ------------------------------------------------------------------------------------------- */
 
-static void answer_send(wfi_dist_pass *pass, wfi_pass_send *send, weft_tensor *gradient)
+/* `gradient`: borrowed; NULL: none. */
+static void answer_send(wfi_pass *pass, wfi_pass_send *send, weft_tensor *gradient)
 {
     send->answered = true;
-    pass->peers[send->send.to].owed--;
+    pass->peers[send->send.to].awaited--;
     pass->awaited--;
     wfi_engine_answer(&pass->engine, send->send.node, weft_tensor_ref(gradient));
 }
 
 /* The send of that number, if it went to `rank` and is not answered. */
-static wfi_pass_send *pending_send(const wfi_dist_pass *pass, int rank, uint64_t number)
+static wfi_pass_send *pending_send(const wfi_pass *pass, int rank, uint64_t number)
 {
     wfi_pass_send *send = number >= 1 && number <= pass->send_count ? &pass->sends[number - 1] : NULL;
     return send && send->send.to == rank && !send->answered ? send : NULL;
 }
 
 /* Checks the message of `rank` before it is processed. Returns its fault, or NULL. */
-static weft_error *fault_of(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+static weft_error *fault_of(wfi_pass *pass, int rank, const wfi_pass_message *message)
 {
-    pass->looks++;
-    for (size_t i = 0; i < words->number_count; i++) {
-        uint64_t number = wfi_pass_number(words->numbers, i);
+    pass->marks++;
+    for (size_t i = 0; i < message->number_count; i++) {
+        uint64_t number = wfi_pass_number(message->numbers, i);
         wfi_pass_send *send = pending_send(pass, rank, number);
-        const weft_tensor *gradient = words->gradients.items[i];
+        const weft_tensor *gradient = message->gradients.items[i];
         if (!send)
             return weft_error_create(WEFT_ERR_INVALID, "rank %d has no gradient to give for number %llu", rank,
                                      (unsigned long long)number);
@@ -298,45 +291,38 @@ static weft_error *fault_of(wfi_dist_pass *pass, int rank, const wfi_pass_words 
             return weft_error_create(WEFT_ERR_SHAPE,
                                      "the gradient of rank %d for number %llu is not of the shape of what was sent",
                                      rank, (unsigned long long)number);
-        if (send->look == pass->looks)
+        if (send->mark == pass->marks)
             return weft_error_create(WEFT_ERR_INVALID, "rank %d gives number %llu twice", rank,
                                      (unsigned long long)number);
-        send->look = pass->looks;
+        send->mark = pass->marks;
     }
     return NULL;
 }
 
-static void take_words(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+/* Takes the answers of `rank`. Sends that its statement leaves out get none. */
+static void take_answers(wfi_pass *pass, int rank, const wfi_pass_message *message)
 {
-    for (size_t i = 0; i < words->number_count; i++)
-        answer_send(pass, pending_send(pass, rank, wfi_pass_number(words->numbers, i)), words->gradients.items[i]);
-    for (size_t i = 0; i < words->none_count; i++) {
-        wfi_pass_send *send = pending_send(pass, rank, wfi_pass_number(words->nones, i));
+    for (size_t i = 0; i < message->number_count; i++)
+        answer_send(pass, pending_send(pass, rank, wfi_pass_number(message->numbers, i)), message->gradients.items[i]);
+    for (size_t i = 0; i < message->none_count; i++) {
+        wfi_pass_send *send = pending_send(pass, rank, wfi_pass_number(message->nones, i));
         if (send)
             answer_send(pass, send, NULL);
     }
-    if (!(words->flags & WFI_PASS_STATES))
+    if (!(message->flags & WFI_PASS_STATES))
         return;
-    look_at_listed(pass, words);
+    mark_listed(pass, message);
     for (wfi_pass_send *send = pass->peers[rank].sends; send; send = send->next)
-        if (!send->answered && send->look != pass->looks)
-            answer_send(pass, send, NULL);
-}
-
-static void answer_rest(wfi_dist_pass *pass, int rank)
-{
-    const wfi_pass_peer *peer = &pass->peers[rank];
-    for (wfi_pass_send *send = peer->sends; send && peer->owed; send = send->next)
-        if (!send->answered)
+        if (!send->answered && send->mark != pass->marks)
             answer_send(pass, send, NULL);
 }
 
 /* ---- Hooks and optimizers ---------------------------------------------------------------------------------------- */
 
-/* An operation that a hook started; it may write to sums that the pass holds, and to the leaf, which the hooks hold. */
+/* An operation that a hook started. It may write to sums, held by the pass, and to the leaf, held by the hooks. */
 typedef struct hook_wait {
-    wfi_dist_pass *pass; /* referenced */
-    weft_hooks *hooks;   /* referenced */
+    wfi_pass *pass;    /* referenced */
+    weft_hooks *hooks; /* referenced */
 } hook_wait;
 
 static void hook_complete(weft_future *future, void *arg)
@@ -360,16 +346,17 @@ static void free_hook_wait(void *arg)
 {
     hook_wait *wait = arg;
     weft_hooks_unref(wait->hooks);
-    wfi_dist_pass_unref(wait->pass);
+    wfi_pass_unref(wait->pass);
     free(wait);
 }
 
-static bool follow_hook(wfi_dist_pass *pass, weft_future *future)
+/* Counts the operation as a call of the pass, until it is complete. False: it is complete, or there is no memory. */
+static bool follow_hook(wfi_pass *pass, weft_future *future)
 {
     hook_wait *wait = weft_future_done(future) ? NULL : wfi_calloc(1, sizeof *wait);
     if (!wait)
         return false;
-    *wait = (hook_wait){wfi_dist_pass_ref(pass), weft_hooks_ref(pass->engine.hooks)};
+    *wait = (hook_wait){wfi_pass_ref(pass), weft_hooks_ref(pass->engine.hooks)};
     pass->calls++;
     pass->hooks++;
     if (weft_future_add_done_callback(future, hook_complete, wait, free_hook_wait) == WEFT_OK)
@@ -379,7 +366,8 @@ static bool follow_hook(wfi_dist_pass *pass, weft_future *future)
     return false;
 }
 
-static void follow_hooks(wfi_dist_pass *pass)
+/* Waits for the operations that hooks have started, as the pass waits for its own calls. */
+static void follow_hooks(wfi_pass *pass)
 {
     wfi_pointers waits = pass->engine.waits;
     size_t left = 0;
@@ -392,18 +380,17 @@ static void follow_hooks(wfi_dist_pass *pass)
     }
     pass->engine.waits = waits;
     pass->engine.waits.count = left;
-    wfi_engine_await_hooks(
-        &pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
+    wfi_engine_await_hooks(&pass->engine); /* blocks for those that are not followed */
 }
 
-static wfi_pass_step_fn *step_parts; /* set before an agent is opened */
+static wfi_pass_step_fn *step_parts; /* of src/remote, which is above this folder; set before an agent is opened */
 
 void wfi_pass_register_step(wfi_pass_step_fn *step)
 {
     step_parts = step;
 }
 
-weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names, size_t size)
+weft_status wfi_pass_copy_step_names(wfi_pass *pass, const void *names, size_t size)
 {
     if (!size)
         return WEFT_OK;
@@ -415,7 +402,8 @@ weft_status wfi_pass_copy_step_names(wfi_dist_pass *pass, const void *names, siz
     return WEFT_OK;
 }
 
-static void step_optimizers(wfi_dist_pass *pass)
+/* The pass has ended well here: steps the optimizers that its messages name, if they are on this worker. */
+static void step_optimizers(wfi_pass *pass)
 {
     if (!pass->step_names)
         return;
@@ -423,7 +411,7 @@ static void step_optimizers(wfi_dist_pass *pass)
     weft_error *error = NULL;
     uint64_t began_ns = wfi_pass_observe_now(pass);
     weft_status st = step_parts
-                         ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, &error)
+                         ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->result, &stepped, &error)
                          : WEFT_ERR_UNSUPPORTED;
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
@@ -435,7 +423,7 @@ static void step_optimizers(wfi_dist_pass *pass)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-static void drop_work(wfi_dist_pass *pass)
+static void drop_work(wfi_pass *pass)
 {
     drop_snapshot(pass);
     wfi_map_fini(&pass->recv_of);
@@ -446,76 +434,62 @@ static void drop_work(wfi_dist_pass *pass)
     for (size_t i = 0; i < pass->futures.count; i++)
         weft_future_unref(pass->futures.items[i]);
     free(pass->futures.items);
-    free(pass->held.items);
-    pass->futures = pass->held = (wfi_pointers){0};
-    if (pass->held_bytes) /* only the thread that runs the pass adds to it */
-        wfi_pass_let_go(pass);
+    free(pass->unanswered.items);
+    pass->futures = pass->unanswered = (wfi_pointers){0};
+    if (pass->gradient_bytes) /* only the thread that runs the pass adds to it */
+        wfi_pass_release_gradients(pass);
     wfi_pass_end_work(pass);
 }
 
-static void clear_timer(wfi_dist_pass *pass)
-{
-    if (!pass->future || !wfi_agent_enter_locked(pass->agent))
-        return;
-    wfi_net_timer_clear(pass->agent->net, &pass->timer);
-    wfi_agent_leave_locked(pass->agent);
-}
-
 /* Whether the event makes a pass fail that has ended well here. */
-static bool is_failure(const wfi_dist_pass *pass, const wfi_pass_event *event)
+static bool is_failure(const wfi_pass *pass, const wfi_pass_event *event)
 {
     return event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
-           (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
-}
-
-/* The failure among the events that are still queued. NULL: there is none. [pass->lock] */
-static weft_error *failure_left(wfi_dist_pass *pass)
-{
-    WFI_FOR_LIST (wfi_pass_event, event, &pass->events, link)
-        if (is_failure(pass, event))
-            return event->error;
-    return NULL;
+           (event->kind == WFI_EVENT_GONE && event->rank == pass->result.root);
 }
 
 /*
- * Ends the pass, well (`error` NULL) or not. A failure among the events that came before counts: it makes the pass fail
- * before any worker is told that the pass ended well. No event is added to the list afterwards. Returns how the pass
- * failed, with a reference.
+ * Ends the pass, well (`error` NULL) or not: from now on no event is added. A failure that is still queued counts, so
+ * that no worker learns that the pass ended well. Returns the failure of the pass, with a reference.
  */
-static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
+static weft_error *end_pass(wfi_pass *pass, const weft_error *error)
 {
     weft_context *context = pass->context;
     wfi_mutex_lock(&context->lock);
     wfi_mutex_lock(&pass->lock);
     pass->over = true;
-    if (!error && !pass->record.error)
-        error = failure_left(pass);
+    if (!error && !pass->result.error)
+        WFI_FOR_LIST (wfi_pass_event, event, &pass->events, link)
+            error = !error && is_failure(pass, event) ? event->error : error;
     wfi_mutex_unlock(&pass->lock);
     if (error) {
-        weft_error_unref(pass->record.error);
-        pass->record.error = weft_error_ref(error);
+        weft_error_unref(pass->result.error);
+        pass->result.error = weft_error_ref(error);
     }
-    weft_error *failure = weft_error_ref(pass->record.error);
+    weft_error *failure = weft_error_ref(pass->result.error);
     weft_status status = weft_error_code(failure);
-    pass->record.ended_well = !failure;
+    pass->result.ended_well = !failure;
     if (pass->future)
         wfi_context_mark_own_final(context);
     if (failure && !pass->hooks) /* otherwise hooks may still write to them, and they are freed with the pass */
-        wfi_gradients_clear(&pass->record.gradients);
+        wfi_gradients_clear(&pass->result.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_pass_observe_end(pass, status);
     atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
-    clear_timer(pass);
+    if (pass->future && wfi_agent_enter_locked(pass->agent)) {
+        wfi_net_timer_clear(pass->agent->net, &pass->timer);
+        wfi_agent_leave_locked(pass->agent);
+    }
     pass->context = NULL;
     wfi_context_unref(context);
     return failure;
 }
 
-/* Answers all calls that wait. */
-static void answer_all(const wfi_pointers *held, weft_call *parent, const weft_error *failure)
+/* Answers the calls of other workers, and the one by which this worker joined. */
+static void answer_all(const wfi_pointers *unanswered, weft_call *joined_by, const weft_error *failure)
 {
-    for (size_t i = 0; i < held->count + (parent != NULL); i++) {
-        weft_call *call = i < held->count ? held->items[i] : parent;
+    for (size_t i = 0; i < unanswered->count + (joined_by != NULL); i++) {
+        weft_call *call = i < unanswered->count ? unanswered->items[i] : joined_by;
         if (failure)
             wfi_pass_refuse(call, weft_error_ref(failure));
         else
@@ -523,26 +497,27 @@ static void answer_all(const wfi_pointers *held, weft_call *parent, const weft_e
     }
 }
 
-/* Ends well, as far as this worker knows. */
-static void end_well(wfi_dist_pass *pass)
+/* The pass has ended well here; it may still fail elsewhere. */
+static void end_well(wfi_pass *pass)
 {
-    wfi_pointers held = pass->held;
-    pass->held = (wfi_pointers){0};
+    wfi_pointers unanswered = pass->unanswered;
+    pass->unanswered = (wfi_pointers){0};
     drop_work(pass);
     weft_error *failure = end_pass(pass, NULL);
-    answer_all(&held, pass->parent, failure);
-    free(held.items);
+    answer_all(&unanswered, pass->joined_by, failure);
+    free(unanswered.items);
     if (pass->future)
         wfi_future_settle(pass->future, NULL, failure);
     weft_error_unref(failure);
 }
 
-/* Takes over the error. */
-static void fail(wfi_dist_pass *pass, weft_error *error)
+/* The pass has failed. Takes over the error. */
+static void fail(wfi_pass *pass, weft_error *error)
 {
-    wfi_pointers held = pass->held, futures = pass->futures;
-    pass->held = pass->futures = (wfi_pointers){0};
-    weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
+    wfi_pointers unanswered = pass->unanswered, futures = pass->futures;
+    pass->unanswered = pass->futures = (wfi_pointers){0};
+    weft_error *here =
+        pass->reported && !pass->future ? wfi_pass_error_from_elsewhere(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* drops its sums */
     wfi_engine_end_hooks(&pass->engine);
@@ -556,8 +531,8 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
         weft_future_unref(futures.items[i]);
     }
     free(futures.items);
-    answer_all(&held, pass->parent, error);
-    free(held.items);
+    answer_all(&unanswered, pass->joined_by, error);
+    free(unanswered.items);
     wfi_pass_abort(pass, error);
     if (pass->future)
         wfi_future_settle(pass->future, NULL, error);
@@ -567,94 +542,96 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
 /* ---- Processing events ------------------------------------------------------------------------------------------- */
 
 /* Joins by the message of `from`. *fault: the message is invalid, and the pass has not begun. */
-static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *words, weft_error **fault)
+static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *message, weft_error **fault)
 {
     weft_status st = snapshot(pass);
     if (!st)
-        *fault = fault_of(pass, from, words);
+        *fault = fault_of(pass, from, message);
     if (!st && !*fault)
-        return begin(pass, from, words);
+        return begin(pass, from, message);
     drop_snapshot(pass);
     wfi_pass_end_work(pass);
     return st;
 }
 
-static void take_call(wfi_dist_pass *pass, weft_call *call)
+/* A call of "weft:pass" has arrived. */
+static void take_call(wfi_pass *pass, weft_call *call)
 {
-    wfi_pass_words words;
+    wfi_pass_message message;
     weft_context_id id;
     int root, from = call->from;
     uint64_t number;
-    if (!wfi_pass_read(call, &words, &id, &root, &number)) {
+    if (!wfi_pass_read(call, &message, &id, &root, &number)) {
         wfi_pass_refuse(call, weft_error_create(WEFT_ERR_PROTOCOL, "malformed words of a pass"));
         return;
     }
     if (!pass->begun)
         wfi_pass_observe_within(pass, call);
     weft_error *fault = NULL;
-    weft_status st = pass->begun ? WEFT_OK : join(pass, from, &words, &fault);
+    weft_status st = pass->begun ? WEFT_OK : join(pass, from, &message, &fault);
     if (!st && !fault)
-        fault = fault_of(pass, from, &words);
+        fault = fault_of(pass, from, &message);
     if (fault) {
         wfi_pass_refuse(call, fault);
         return;
     }
-    wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
-    if (words.final) {
+    wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, message.gradients);
+    if (message.final) {
         wfi_mutex_lock(&pass->context->lock);
-        wfi_context_mark_final(pass->context, pass->record.root, words.final);
+        wfi_context_mark_final(pass->context, pass->result.root, message.final);
         wfi_mutex_unlock(&pass->context->lock);
     }
-    if (words.number_count)
-        wfi_pass_hold(pass, call, words.gradients);
-    if (!pass->parent && !pass->future)
-        pass->parent = call;
-    else if (!wfi_pointers_push(&pass->held, call))
+    if (message.number_count)
+        wfi_pass_charge_gradients(pass, call, message.gradients);
+    if (!pass->joined_by && !pass->future)
+        pass->joined_by = call;
+    else if (!wfi_pointers_push(&pass->unanswered, call))
         wfi_pass_answer_call(call, false);
-    pass->peers[from].heard = true;
-    pass->peers[from].asked = pass->peers[from].asked || words.flags & WFI_PASS_ASKS;
+    pass->peers[from].received = true;
+    pass->peers[from].wants_statement = pass->peers[from].wants_statement || message.flags & WFI_PASS_ASKS;
     if (!st)
-        take_words(pass, from, &words);
+        take_answers(pass, from, &message);
     else
         wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
 }
 
-/* The failure of a call to `rank`: it refused the call, or was not reached. */
-static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_error *error)
+/* This worker's call to event->rank has ended. Returns its failure. */
+static weft_error *take_answer(wfi_pass *pass, const wfi_pass_event *event)
 {
+    const wfi_pass_peer *peer = &pass->peers[event->rank];
     char who[WFI_PASS_WHO_MAX];
-    pass->told = strcmp(weft_error_function(error), WFI_PASS_FUNCTION) != 0;
-    if (pass->told)
-        return weft_error_ref(error);
-    weft_status code = weft_error_code(error);
-    if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure fails the pass */
-        code = weft_error_remote_code(error);
-    wfi_error_detail detail = {.code = code, .function = "backward", .worker = rank};
-    return wfi_pass_located(pass, wfi_error_create(&detail, "the message of the backward pass to %s: %s",
-                                                   wfi_pass_who(pass, rank, who), weft_error_message(error)));
-}
-
-static weft_error *take_answer(wfi_dist_pass *pass, const wfi_pass_event *event)
-{
-    weft_error *failure = event->error ? failure_of_call(pass, event->rank, event->error) : NULL;
     pass->calls--;
     pass->peers[event->rank].calls--;
-    if (!failure && event->all_answered)
-        answer_rest(pass, event->rank);
-    return failure;
+    if (!event->error) { /* if all is answered there, the sends without an answer get none */
+        for (wfi_pass_send *send = event->all_answered ? peer->sends : NULL; send && peer->awaited; send = send->next)
+            if (!send->answered)
+                answer_send(pass, send, NULL);
+        return NULL;
+    }
+    pass->reported = strcmp(weft_error_function(event->error), WFI_PASS_FUNCTION) != 0;
+    if (pass->reported)
+        return weft_error_ref(event->error);
+    weft_status code = weft_error_code(event->error);
+    if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure fails the pass */
+        code = weft_error_remote_code(event->error);
+    wfi_error_detail detail = {.code = code, .function = "backward", .worker = event->rank};
+    return wfi_pass_error_here(pass, wfi_error_create(&detail, "the message of the backward pass to %s: %s",
+                                                      wfi_pass_who(pass, event->rank, who),
+                                                      weft_error_message(event->error)));
 }
 
 /* A worker has ended: the pass fails if it needs that worker. */
-static weft_error *take_death(wfi_dist_pass *pass, const wfi_pass_event *event)
+static weft_error *take_death(wfi_pass *pass, const wfi_pass_event *event)
 {
     wfi_pass_peer *peer = &pass->peers[event->rank];
     peer->gone = weft_error_code(event->error);
-    bool needed = peer->owed || pass->record.root == event->rank || (pass->parent && pass->parent->from == event->rank);
-    return needed ? wfi_pass_located(pass, weft_error_ref(event->error)) : NULL;
+    bool needed =
+        peer->awaited || pass->result.root == event->rank || (pass->joined_by && pass->joined_by->from == event->rank);
+    return needed ? wfi_pass_error_here(pass, weft_error_ref(event->error)) : NULL;
 }
 
-/* The failure that an event reports; NULL: none. */
-static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
+/* Processes an event. Returns the failure that it reports; NULL: none. */
+static weft_error *take_event(wfi_pass *pass, wfi_pass_event *event)
 {
     switch (event->kind) {
     case WFI_EVENT_CALL:
@@ -665,9 +642,9 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
     case WFI_EVENT_GONE:
         return take_death(pass, event);
     case WFI_EVENT_END:
-        return wfi_pass_located(pass, weft_error_ref(event->error));
+        return wfi_pass_error_here(pass, weft_error_ref(event->error));
     case WFI_EVENT_FAIL:
-        pass->told = true;
+        pass->reported = true;
         break;
     case WFI_EVENT_HOOK:
         pass->calls--;
@@ -678,7 +655,7 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
 }
 
 /* Whether an event that ends the pass is queued. */
-static bool is_to_end(wfi_dist_pass *pass)
+static bool end_is_queued(wfi_pass *pass)
 {
     bool found = false;
     wfi_mutex_lock(&pass->lock);
@@ -688,8 +665,11 @@ static bool is_to_end(wfi_dist_pass *pass)
     return found;
 }
 
-/* Whether the pass has to end now: it has failed, or all is done. */
-static bool round_of(wfi_dist_pass *pass, weft_error *failure)
+/*
+ * After the events, the first of which reported `failure` (or NULL): lets the engine work, and writes messages. Returns
+ * true if the pass has ended: it has failed, or no send and no call is unanswered.
+ */
+static bool advance(wfi_pass *pass, weft_error *failure)
 {
     weft_status st = WEFT_OK;
     if (!failure && !pass->begun && pass->future) {
@@ -698,11 +678,11 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             st = begin(pass, -1, NULL);
     }
     if (!failure && !st && !pass->begun && !pass->engine.error)
-        return false; /* all messages that came were refused */
+        return false; /* it has only got messages that were refused */
     if (!failure && !st) {
         wfi_engine_work(&pass->engine);
-        if (!pass->engine.error && is_to_end(pass))
-            return false; /* no worker needs a message from this one now, and none may wait for one */
+        if (!pass->engine.error && end_is_queued(pass))
+            return false; /* it fails with the next event, so no message is needed */
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
@@ -717,7 +697,7 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     if (st)
         wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
     if (!failure && pass->engine.error)
-        failure = wfi_pass_named(pass);
+        failure = wfi_pass_error_of_engine(pass);
     if (failure) {
         fail(pass, failure);
         return true;
@@ -726,17 +706,14 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
         end_well(pass);
         return true;
     }
-    for (size_t i = 0; i < pass->held.count; i++)
-        wfi_pass_answer_call(pass->held.items[i], false);
-    pass->held.count = 0;
+    for (size_t i = 0; i < pass->unanswered.count; i++)
+        wfi_pass_answer_call(pass->unanswered.items[i], false);
+    pass->unanswered.count = 0;
     return false;
 }
 
-/*
- * Answers the calls that came while the pass ended, and tells others of the failures that came. end_pass has taken
- * these failures into account.
- */
-static void answer_left(wfi_dist_pass *pass)
+/* Answers the calls that arrived while the pass ended, and passes on the failures, which end_pass has regarded. */
+static void answer_left(wfi_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
         wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
@@ -747,23 +724,23 @@ static void answer_left(wfi_dist_pass *pass)
 }
 
 /*
- * The pass of this root is over. If others of its passes run, it tells the workers which are final: until they know,
- * they hold a set of gradients for each pass. Otherwise the next pass tells them.
+ * A pass of this root is over. If others of its passes run, sends which passes are final: until the other workers know,
+ * they hold a set of gradients for each pass. Otherwise the messages of the next pass carry it.
  */
-static void make_final(wfi_dist_pass *pass, weft_context *context)
+static void announce_final(wfi_pass *pass, weft_context *context)
 {
     int me = wfi_agent_rank(pass->agent);
     bool more = false;
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (const wfi_pass_record, other, &context->passes, link)
+    WFI_FOR_LIST (const wfi_pass_result, other, &context->passes, link)
         more = more || (other->root == me && !other->ended_well && !other->error);
-    uint64_t number = more && pass->record.is_final ? wfi_context_last_final(context, me) : 0;
+    uint64_t number = more && pass->result.is_final ? wfi_context_last_final(context, me) : 0;
     wfi_mutex_unlock(&context->lock);
     if (number)
-        wfi_pass_tell_final(pass, number, -1);
+        wfi_pass_send_final(pass, number, -1);
 }
 
-void wfi_dist_pass_run(wfi_dist_pass *pass)
+void wfi_pass_run(wfi_pass *pass)
 {
     weft_context *context = wfi_context_ref(pass->context); /* the end of the pass drops its own reference */
     for (;;) {
@@ -783,7 +760,7 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
             link = wfi_list_pop_front(&pass->events);
             wfi_mutex_unlock(&pass->lock);
         }
-        if (round_of(pass, failure))
+        if (advance(pass, failure))
             break;
         wfi_mutex_lock(&pass->lock);
         bool more = !wfi_list_empty(&pass->events);
@@ -796,14 +773,14 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
     }
     answer_left(pass);
     if (pass->future)
-        make_final(pass, context);
-    wfi_context_join_final(context); /* those that this worker began, and those of which it was told */
+        announce_final(pass, context);
+    wfi_context_sum_final(context); /* of this root, and of others that announced it */
     wfi_context_unref(context);
 }
 
 static void run_task(wfi_task *task)
 {
-    wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, task);
-    wfi_dist_pass_run(pass);
-    wfi_dist_pass_unref(pass);
+    wfi_pass *pass = wfi_container_of(task, wfi_pass, task);
+    wfi_pass_run(pass);
+    wfi_pass_unref(pass);
 }

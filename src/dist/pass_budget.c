@@ -3,22 +3,22 @@
 #include "dist/pass_impl.h"
 #include "rpc/refs/refs.h"
 
-void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call, weft_tensors gradients)
+void wfi_pass_charge_gradients(wfi_pass *pass, weft_call *call, weft_tensors gradients)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < gradients.count; i++)
         bytes += sizeof *gradients.items[i] + weft_tensor_nbytes(gradients.items[i]);
     wfi_net_lock(pass->agent->net);
-    pass->held_bytes += wfi_budget_take_over(&call->charge, bytes);
+    pass->gradient_bytes += wfi_budget_take_over(&call->charge, bytes);
     wfi_net_unlock(pass->agent->net);
 }
 
-void wfi_pass_let_go(wfi_dist_pass *pass)
+void wfi_pass_release_gradients(wfi_pass *pass)
 {
     if (!wfi_agent_enter_locked(pass->agent))
         return;
-    wfi_budget_release_reserved(pass->agent, pass->held_bytes);
-    pass->held_bytes = 0;
+    wfi_budget_release_reserved(pass->agent, pass->gradient_bytes);
+    pass->gradient_bytes = 0;
     wfi_agent_leave_locked(pass->agent);
 }
 
@@ -44,7 +44,7 @@ weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t
     return st;
 }
 
-weft_status wfi_pass_count_work(wfi_dist_pass *pass, char *problem, size_t room)
+weft_status wfi_pass_count_work(wfi_pass *pass, char *problem, size_t room)
 {
     weft_context *context = pass->context;
     weft_status st = WEFT_OK;
@@ -63,12 +63,12 @@ weft_status wfi_pass_count_work(wfi_dist_pass *pass, char *problem, size_t room)
     return st;
 }
 
-bool wfi_pass_work_grew(const wfi_dist_pass *pass)
+bool wfi_pass_work_grew(const wfi_pass *pass)
 {
     return bytes_of_work(pass->context) > pass->work_bytes;
 }
 
-void wfi_pass_trim_work(wfi_dist_pass *pass)
+void wfi_pass_trim_work(wfi_pass *pass)
 {
     size_t bytes = bytes_of_snapshot(pass->send_count, pass->recv_count) + wfi_engine_bytes(&pass->engine);
     if (bytes >= pass->work_bytes)
@@ -79,7 +79,7 @@ void wfi_pass_trim_work(wfi_dist_pass *pass)
     wfi_net_unlock(pass->agent->net);
 }
 
-void wfi_pass_end_work(wfi_dist_pass *pass)
+void wfi_pass_end_work(wfi_pass *pass)
 {
     if (!pass->work_bytes || !wfi_agent_enter_locked(pass->agent)) /* only the thread that runs the pass changes it */
         return;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_calls.c - weft's own functions that workers call in a pass. */
+/*
+ * pass_calls.c - weft's own functions that workers call in a pass, at the callee. wfi_pass_admit checks a call of
+ * "weft:pass" before its gradients are pulled. Then run_pass_call joins the pass, and queues the call as an event.
+ * The functions "weft:final" and "weft:abort" change the result of a pass in its context. Worker threads run them all.
+ */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
@@ -8,47 +12,49 @@
 #include <string.h>
 
 /* The pass of that root and number; NULL: none. With the context's lock. */
-static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t number)
+static wfi_pass *find_pass(const weft_context *context, int root, uint64_t number)
 {
-    WFI_FOR_LIST (wfi_dist_pass, pass, (wfi_list *)&context->passes, record.link)
-        if (pass->record.root == root && pass->record.number == number)
+    WFI_FOR_LIST (wfi_pass, pass, (wfi_list *)&context->passes, result.link)
+        if (pass->result.root == root && pass->result.number == number)
             return pass;
     return NULL;
 }
 
-/* Makes a pass that another worker began: it counts against the memory budget. NULL: no memory. With both locks. */
-static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
+/* Creates the part of a pass that another worker began, and charges it. NULL: no memory. With both locks. */
+static wfi_pass *create_for_peer(weft_context *context, unsigned flags)
 {
-    wfi_dist_pass *pass = wfi_dist_pass_create(context, flags);
+    wfi_pass *pass = wfi_pass_create(context, flags);
     if (!pass)
         return NULL;
-    pass->is_of_others = true;
+    pass->for_peer = true;
     pass->counted_bytes = sizeof *pass + (size_t)context->agent->options.values.world_size * sizeof *pass->peers;
     wfi_budget_keep_item(context->agent, (int64_t)pass->counted_bytes);
     return pass;
 }
 
-/* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
+/* ---- Before gradients are pulled --------------------------------------------------------------------------------- */
 
+/* Whether a context that is not in the table is over; otherwise it never reached this worker. */
 static bool was_closed(const weft_agent *agent, const weft_context_id *id)
 {
     const wfi_opener *opener = &wfi_contexts_of(agent)->openers[id->rank];
     if (id->rank == (uint32_t)wfi_agent_rank(agent))
         return true; /* it is not in the table */
     return opener->incarnation == id->incarnation &&
-           (id->number < opener->floor || wfi_map_get(&opener->closed, id->number));
+           (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number));
 }
 
-enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
-#define WORDS_BYTES ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
+/* The arguments of "weft:pass". */
+enum { FIELD_HEAD, FIELD_STATEMENT, FIELD_NONES, FIELD_NUMBERS, FIELD_STEPS, FIELD_GRADIENTS, FIELDS };
+#define STEP_NAMES_MAX ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
 
-static bool are_words(const wfi_peeked *words)
+static bool are_fields(const wfi_peeked *fields)
 {
-    for (int i = 0; i < WORDS; i++)
-        if (words[i].type != (i == WORD_GRADIENTS ? WEFT_TYPE_TENSORS : WEFT_TYPE_BYTES) ||
-            (i >= WORD_STATEMENT && i <= WORD_NUMBERS && words[i].size % sizeof(uint64_t)))
+    for (int i = 0; i < FIELDS; i++)
+        if (fields[i].type != (i == FIELD_GRADIENTS ? WEFT_TYPE_TENSORS : WEFT_TYPE_BYTES) ||
+            (i >= FIELD_STATEMENT && i <= FIELD_NUMBERS && fields[i].size % sizeof(uint64_t)))
             return false;
-    return words[WORD_NUMBERS].size / sizeof(uint64_t) == words[WORD_GRADIENTS].tensor_count;
+    return fields[FIELD_NUMBERS].size / sizeof(uint64_t) == fields[FIELD_GRADIENTS].tensor_count;
 }
 
 /* Why `send`, number `number`, cannot have this gradient from the sender of `call`; WEFT_OK: it can. */
@@ -95,13 +101,13 @@ static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *
  * Each gradient must be for a tensor that this worker sent to the caller, and of its type. No number may occur twice.
  * With the context's lock.
  */
-static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words,
+static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *fields,
                                    char *problem, size_t room)
 {
-    const wfi_peeked *numbers = &words[WORD_NUMBERS];
-    wfi_reader tensors = words[WORD_GRADIENTS].tensors;
+    const wfi_peeked *numbers = &fields[FIELD_NUMBERS];
+    wfi_reader tensors = fields[FIELD_GRADIENTS].tensors;
     weft_status st = WEFT_OK;
-    for (uint32_t i = 0; i < words[WORD_GRADIENTS].tensor_count && !st; i++) {
+    for (uint32_t i = 0; i < fields[FIELD_GRADIENTS].tensor_count && !st; i++) {
         wfi_tensor_type type;
         uint64_t number = number_at(numbers, i);
         const wfi_send *send = number >= 1 && number <= context->send_count ? &context->sends[number - 1] : NULL;
@@ -128,57 +134,51 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
 }
 
 /*
- * A short message from a worker with which no tensor was exchanged is valid: run_pass_call answers it. With the
- * context's lock.
+ * Checks the lists of a message. A short message from a worker with which no tensor was exchanged is valid:
+ * run_pass_call answers it. With the context's lock.
  */
-static weft_status words_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words, bool large,
-                               char *problem, size_t room)
+static weft_status message_fault(const weft_context *context, const weft_call *call, const wfi_peeked *fields,
+                                 bool large, char *problem, size_t room)
 {
-    size_t sent = context->send_count, listed = words[WORD_STATEMENT].size > words[WORD_NONES].size
-                                                    ? words[WORD_STATEMENT].size / sizeof(uint64_t)
-                                                    : words[WORD_NONES].size / sizeof(uint64_t);
+    size_t sent = context->send_count, listed = fields[FIELD_STATEMENT].size > fields[FIELD_NONES].size
+                                                    ? fields[FIELD_STATEMENT].size / sizeof(uint64_t)
+                                                    : fields[FIELD_NONES].size / sizeof(uint64_t);
     if (large && !context->has_pairs[call->from])
         snprintf(problem, room, "rank %d has no part in the pass: no tensor crossed between it and this worker",
                  call->from);
     else if (listed > sent)
         snprintf(problem, room, "rank %d lists %zu tensors, of %zu that this worker sent", call->from, listed, sent);
-    else if (words[WORD_STEPS].size > WORDS_BYTES)
+    else if (fields[FIELD_STEPS].size > STEP_NAMES_MAX)
         snprintf(problem, room, "rank %d names optimizers in %zu bytes: a pass takes %zu bytes of them", call->from,
-                 (size_t)words[WORD_STEPS].size, WORDS_BYTES);
+                 (size_t)fields[FIELD_STEPS].size, STEP_NAMES_MAX);
     else
-        return gradients_fault(context, call, words, problem, room);
+        return gradients_fault(context, call, fields, problem, room);
     return WEFT_ERR_INVALID;
 }
 
-/* Number of passes of the context that this worker began and that still run. With the context's lock. */
-static size_t count_own_passes(const weft_context *context)
-{
-    size_t count = 0;
-    WFI_FOR_LIST (const wfi_pass_record, pass, (wfi_list *)&context->passes, link)
-        count += pass->root == wfi_agent_rank(context->agent) && !pass->ended_well && !pass->error;
-    return count;
-}
-
 /*
- * Returns the bytes that messages of passes may take at once, however small the budget is. In one pass each tensor that
- * was sent brings at most one gradient. For each context it counts the passes that this worker began and that run, and
- * one pass of other workers. [agent lock]
+ * The bytes that messages of passes may take at once, even if the budget is smaller: otherwise no pass could end. In
+ * one pass each tensor that was sent brings at most one gradient. For each context the running passes of this worker
+ * count, and one pass of other workers. [agent lock]
  */
 static uint64_t allowance_of(const weft_agent *agent)
 {
     const wfi_contexts *all = wfi_contexts_of(agent);
-    uint64_t bytes = WORDS_BYTES * 2; /* in the metadata, and in decoded form */
+    uint64_t bytes = STEP_NAMES_MAX * 2; /* in the metadata, and in decoded form */
     size_t cursor = 0;
     for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
         for (; context; context = context->next_same) {
+            uint64_t passes = 1;
             wfi_mutex_lock(&context->lock);
-            bytes += context->send_bytes * (1 + count_own_passes(context));
+            WFI_FOR_LIST (const wfi_pass_result, pass, &context->passes, link)
+                passes += pass->root == wfi_agent_rank(agent) && !pass->ended_well && !pass->error;
+            bytes += context->send_bytes * passes;
             wfi_mutex_unlock(&context->lock);
         }
     return bytes;
 }
 
-/* [agent lock] */
+/* Charges the message. `ended`: its pass is over here. [agent lock] */
 static weft_status admit_bytes(weft_call *call, uint64_t bytes, bool ended, char *problem, size_t room)
 {
     uint64_t allowance = ended || wfi_budget_has_reserved_room(call->agent, bytes) ? 0 : allowance_of(call->agent);
@@ -189,31 +189,31 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
                            size_t room)
 {
     weft_agent *agent = call->agent;
-    wfi_peeked words[WORDS];
+    wfi_peeked fields[FIELDS];
     wfi_pass_head head;
     bool large = bytes > WFI_MESSAGE_MAX, ended = false;
     weft_status st = WEFT_OK;
     if (!meta)
         return admit_bytes(call, bytes, false, problem, room);
-    if (!wfi_peek_values(meta, size, words, WORDS) || !are_words(words) ||
-        !wfi_pass_read_head(agent, words[WORD_HEAD].bytes, words[WORD_HEAD].size, &head)) {
+    if (!wfi_peek_values(meta, size, fields, FIELDS) || !are_fields(fields) ||
+        !wfi_pass_read_head(agent, fields[FIELD_HEAD].bytes, fields[FIELD_HEAD].size, &head)) {
         snprintf(problem, room, "malformed words of a pass");
         return WEFT_ERR_PROTOCOL;
     }
     weft_context *context = wfi_contexts_find(agent, &head.id);
-    if (!context && (large || words[WORD_GRADIENTS].tensor_count)) {
+    if (!context && (large || fields[FIELD_GRADIENTS].tensor_count)) {
         bool closed = was_closed(agent, &head.id);
         snprintf(problem, room, "its distributed context %s", closed ? "is over" : "is not known here");
         return closed ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID;
     }
     if (context) {
         wfi_mutex_lock(&context->lock);
-        const wfi_dist_pass *pass = find_pass(context, head.root, head.number);
-        st = words_fault(context, call, words, large, problem, room);
-        ended = pass && (pass->record.ended_well || pass->record.error);
+        const wfi_pass *pass = find_pass(context, head.root, head.number);
+        st = message_fault(context, call, fields, large, problem, room);
+        ended = pass && (pass->result.ended_well || pass->result.error);
         wfi_mutex_unlock(&context->lock);
     }
-    if (st || large || words[WORD_GRADIENTS].tensor_count)
+    if (st || large || fields[FIELD_GRADIENTS].tensor_count)
         return st ? st : admit_bytes(call, bytes, ended, problem, room);
     wfi_budget_charge(&call->charge, bytes);
     return WEFT_OK;
@@ -230,11 +230,11 @@ typedef struct reason {
  * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
  * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
  */
-static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
-                                weft_status *st, reason *why)
+static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags, weft_status *st,
+                           reason *why)
 {
     wfi_mutex_lock(&context->lock);
-    wfi_dist_pass *pass = find_pass(context, root, number);
+    wfi_pass *pass = find_pass(context, root, number);
     bool ours = root == wfi_agent_rank(context->agent),
          apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
     *st = !pass && context->over ? WEFT_ERR_CANCELLED
@@ -244,29 +244,30 @@ static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint6
         pass = NULL;
     } else if (!pass && !*st) {
         *st = wfi_pass_may_work(context, why->text, sizeof why->text);
-        pass = *st ? NULL : create_for_others(context, flags);
+        pass = *st ? NULL : create_for_peer(context, flags);
         if (pass)
-            wfi_dist_pass_enlist(pass, root, number);
+            wfi_pass_enlist(pass, root, number);
         else if (!*st)
             *st = WEFT_ERR_MEMORY;
     } else if (pass) {
-        wfi_dist_pass_ref(pass);
+        wfi_pass_ref(pass);
     }
     wfi_mutex_unlock(&context->lock);
     return pass;
 }
 
+/* "weft:pass" */
 static weft_status run_pass_call(weft_call *call, void *user)
 {
     (void)user;
-    wfi_pass_words words;
+    wfi_pass_message message;
     weft_context_id id;
     int root;
     uint64_t number;
     weft_agent *agent = call->agent;
     weft_status st = WEFT_OK;
     reason why = {""};
-    if (!wfi_pass_read(call, &words, &id, &root, &number))
+    if (!wfi_pass_read(call, &message, &id, &root, &number))
         return WEFT_ERR_PROTOCOL;
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
     if (!event)
@@ -274,13 +275,13 @@ static weft_status run_pass_call(weft_call *call, void *user)
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, &id);
     bool closed = !context && was_closed(agent, &id);
-    wfi_dist_pass *pass = context ? join_pass(context, call->from, root, number, words.flags, &st, &why) : NULL;
+    wfi_pass *pass = context ? join_pass(context, call->from, root, number, message.flags, &st, &why) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
         if (*why.text)
             weft_call_fail(call, st, "%s", why.text);
-        if (words.number_count && !st)
+        if (message.number_count && !st)
             st = WEFT_ERR_INVALID;
         if (closed || st)
             return closed ? WEFT_ERR_CANCELLED : st;
@@ -291,19 +292,22 @@ static weft_status run_pass_call(weft_call *call, void *user)
     event->rank = call->from;
     event->call = weft_call_defer_keeping(call);
     wfi_pass_post(pass, event, WFI_RUN_HERE);
-    wfi_dist_pass_unref(pass);
+    wfi_pass_unref(pass);
     return WEFT_DEFERRED;
 }
 
-/* Marks the passes of a root as final. If the pass of that number was not final here, tells the workers that may not
- * know: so each worker tells them once. The gradients are added up later, by a thread that runs a pass. */
+/*
+ * "weft:final": marks the passes of a root as final. If the pass of that number was not final here, sends it on, so
+ * that it reaches all workers of the pass, and each worker sends it once. A thread that runs a pass adds the
+ * gradients up.
+ */
 static weft_status run_final_call(weft_call *call, void *user)
 {
     (void)user;
     size_t size;
     wfi_pass_head head;
     weft_agent *agent = call->agent;
-    wfi_dist_pass *pass = NULL;
+    wfi_pass *pass = NULL;
     const void *bytes = weft_call_bytes(call, 0, &size);
     if (!wfi_pass_read_head(agent, bytes, size, &head) || head.root == wfi_agent_rank(agent))
         return WEFT_ERR_PROTOCOL;
@@ -313,49 +317,49 @@ static weft_status run_final_call(weft_call *call, void *user)
         wfi_mutex_lock(&context->lock);
         if (context->has_pairs[call->from]) {
             pass = find_pass(context, head.root, head.number);
-            bool is_new = pass && pass->record.ended_well && !pass->record.is_final;
-            pass = is_new ? wfi_dist_pass_ref(pass) : NULL;
+            bool is_new = pass && pass->result.ended_well && !pass->result.is_final;
+            pass = is_new ? wfi_pass_ref(pass) : NULL;
             wfi_context_mark_final(context, head.root, head.number);
         }
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
     if (pass)
-        wfi_pass_tell_final(pass, head.number, call->from);
-    wfi_dist_pass_unref(pass);
+        wfi_pass_send_final(pass, head.number, call->from);
+    wfi_pass_unref(pass);
     return WEFT_OK;
 }
 
 /* ---- Failures elsewhere ------------------------------------------------------------------------------------------ */
 
 /*
- * A pass failed elsewhere. *out: the error to tell others, with a reference; *told: the pass has ended here, and so
- * have its sums. If it did not begin here, it never will. WEFT_ERR_MEMORY: this cannot be recorded. With the
- * context's lock.
+ * A pass failed elsewhere. *out: the pass, with a reference; *ended: it has ended here, and its gradients are dropped.
+ * If it has not reached this worker, it is added as a failed pass, so that a late message does not begin it.
+ * WEFT_ERR_MEMORY. With the context's lock.
  */
-static weft_status end_here(weft_context *context, int root, uint64_t number, const weft_error *error,
-                            wfi_dist_pass **out, bool *told)
+static weft_status end_here(weft_context *context, int root, uint64_t number, const weft_error *error, wfi_pass **out,
+                            bool *ended)
 {
-    wfi_dist_pass *pass = find_pass(context, root, number);
+    wfi_pass *pass = find_pass(context, root, number);
     if (!pass && !context->over &&
         root != wfi_agent_rank(context->agent)) { /* this worker knows its own passes from their beginning */
-        pass = create_for_others(context, 0);
+        pass = create_for_peer(context, 0);
         if (!pass)
             return WEFT_ERR_MEMORY;
-        wfi_dist_pass_enlist(pass, root, number);
-        pass->record.error = weft_error_ref((weft_error *)error);
+        wfi_pass_enlist(pass, root, number);
+        pass->result.error = weft_error_ref((weft_error *)error);
         pass->over = true;
         pass->context = NULL;
         atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
         wfi_context_unref(context);
-        *told = true;
+        *ended = true;
         *out = pass;
         return WEFT_OK;
     }
-    *out = pass ? wfi_dist_pass_ref(pass) : NULL;
-    *told = pass && (pass->record.ended_well || pass->record.error);
-    if (pass && !wfi_pass_undo(context, &pass->record, error) && !pass->record.error)
-        pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and can no longer end well */
+    *out = pass ? wfi_pass_ref(pass) : NULL;
+    *ended = pass && (pass->result.ended_well || pass->result.error);
+    if (pass && !wfi_pass_undo(context, &pass->result, error) && !pass->result.error)
+        pass->result.error = weft_error_ref((weft_error *)error); /* it runs, and can no longer end well */
     return WEFT_OK;
 }
 
@@ -366,26 +370,27 @@ static weft_status end_here(weft_context *context, int root, uint64_t number, co
 static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
                              bool takes_part, const weft_error *error)
 {
-    wfi_dist_pass *pass = NULL;
-    bool told = false;
+    wfi_pass *pass = NULL;
+    bool ended = false;
     weft_status st = WEFT_OK;
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
         wfi_mutex_lock(&context->lock);
         if (!takes_part || context->has_pairs[from])
-            st = end_here(context, root, number, error, &pass, &told);
+            st = end_here(context, root, number, error, &pass, &ended);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
-    if (pass && told)
-        wfi_pass_abort(pass, error); /* forwards it once to those with which the pass exchanged messages */
+    if (pass && ended)
+        wfi_pass_abort(pass, error); /* sends it on to the other workers of the pass */
     else if (pass)
         wfi_pass_post_failure(pass, WFI_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
-    wfi_dist_pass_unref(pass);
+    wfi_pass_unref(pass);
     return st;
 }
 
+/* "weft:abort" */
 static weft_status run_abort_call(weft_call *call, void *user)
 {
     (void)user;
@@ -413,10 +418,10 @@ void wfi_passes_write_failed(weft_context *context, wfi_writer *out)
 {
     uint32_t count = 0;
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link)
+    WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link)
         count += pass->error != NULL;
     wfi_write_u32(out, count);
-    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+    WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link) {
         if (!pass->error)
             continue;
         wfi_write_u32(out, (uint32_t)pass->root);

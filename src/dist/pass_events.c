@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_events.c - the life of a pass, and the delivery of events to the thread that runs it. */
+/*
+ * pass_events.c - the life of a pass, and the delivery of events to the thread that runs it. Any thread may post an
+ * event. If no thread runs the pass, the first event makes one run it (wfi_pass_runner).
+ */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
 
 #include <stdlib.h>
 
-wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass)
+wfi_pass *wfi_pass_ref(wfi_pass *pass)
 {
     atomic_fetch_add_explicit(&pass->refs, 1, memory_order_relaxed);
     return pass;
 }
 
-void wfi_dist_pass_unref(wfi_dist_pass *pass)
+void wfi_pass_unref(wfi_pass *pass)
 {
     if (!pass || atomic_fetch_sub_explicit(&pass->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -20,8 +23,8 @@ void wfi_dist_pass_unref(wfi_dist_pass *pass)
         wfi_budget_keep_item(pass->agent, -(int64_t)pass->counted_bytes);
         wfi_agent_leave_locked(pass->agent);
     }
-    wfi_gradients_clear(&pass->record.gradients);
-    weft_error_unref(pass->record.error);
+    wfi_gradients_clear(&pass->result.gradients);
+    weft_error_unref(pass->result.error);
     weft_future_unref(pass->future);
     free(pass->peers);
     free(pass->step_names);
@@ -30,27 +33,27 @@ void wfi_dist_pass_unref(wfi_dist_pass *pass)
     free(pass);
 }
 
-static void unref_record(wfi_pass_record *record)
+static void unref_result(wfi_pass_result *result)
 {
-    wfi_dist_pass_unref(wfi_container_of(record, wfi_dist_pass, record));
+    wfi_pass_unref(wfi_container_of(result, wfi_pass, result));
 }
 
-void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
+void wfi_pass_enlist(wfi_pass *pass, int root, uint64_t number)
 {
-    pass->record.root = root;
-    pass->record.number = number;
-    pass->record.unref = unref_record;
+    pass->result.root = root;
+    pass->result.number = number;
+    pass->result.unref = unref_result;
     wfi_list *next = &pass->context->passes; /* the first pass after this one: gradients are added up in this order */
-    WFI_FOR_LIST (const wfi_pass_record, other, &pass->context->passes, link) {
+    WFI_FOR_LIST (const wfi_pass_result, other, &pass->context->passes, link) {
         if (other->root > root || (other->root == root && other->number > number)) {
             next = (wfi_list *)&other->link;
             break;
         }
     }
-    wfi_list_push_back(next, &wfi_dist_pass_ref(pass)->record.link);
+    wfi_list_push_back(next, &wfi_pass_ref(pass)->result.link);
 }
 
-const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX])
+const char *wfi_pass_who(const wfi_pass *pass, int rank, char out[WFI_PASS_WHO_MAX])
 {
     const char *name = weft_agent_name(pass->agent, rank);
     snprintf(out, WFI_PASS_WHO_MAX, "rank %d (%s)", rank, name ? name : "unknown");
@@ -59,7 +62,6 @@ const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_
 
 /* ---- Answering calls --------------------------------------------------------------------------------------------- */
 
-/* Takes over the error. */
 void wfi_pass_refuse(weft_call *call, weft_error *error)
 {
     call->error = wfi_error_with_hop(error, wfi_agent_rank(call->agent));
@@ -83,10 +85,10 @@ void wfi_pass_free_event(wfi_pass_event *event)
 }
 
 /*
- * If memory is out, returns the spare event, which ends the pass. NULL: the spare event is in use, so the pass ends
- * already. Without memory an event that might not end the pass is replaced: then the pass ends with WEFT_ERR_MEMORY.
+ * There is no memory for an event: returns the spare one, which ends the pass. An event of another kind becomes an END
+ * with WEFT_ERR_MEMORY. NULL: the spare event is in use, so the pass ends already.
  */
-static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **error)
+static wfi_pass_event *take_spare(wfi_pass *pass, wfi_pass_event_kind *kind, weft_error **error)
 {
     wfi_mutex_lock(&pass->lock);
     bool used = pass->spare.is_spare;
@@ -104,17 +106,16 @@ static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **e
     return &pass->spare;
 }
 
-/* A call has arrived at a pass that is over. */
-void wfi_pass_answer_late(wfi_dist_pass *pass, wfi_pass_event *event)
+void wfi_pass_answer_late(wfi_pass *pass, wfi_pass_event *event)
 {
-    if (event->call && pass->record.error)
-        wfi_pass_refuse(event->call, weft_error_ref(pass->record.error));
+    if (event->call && pass->result.error)
+        wfi_pass_refuse(event->call, weft_error_ref(pass->result.error));
     else if (event->call)
         wfi_pass_answer_call(event->call, true);
     wfi_pass_free_event(event);
 }
 
-void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner)
+void wfi_pass_post(wfi_pass *pass, wfi_pass_event *event, wfi_pass_runner runner)
 {
     weft_agent *agent = pass->agent;
     wfi_mutex_lock(&pass->lock);
@@ -128,7 +129,7 @@ void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner r
     if (!start)
         return;
     pass->waiter_runs = runner == WFI_RUN_WAITER;
-    wfi_dist_pass_ref(pass); /* the task's */
+    wfi_pass_ref(pass); /* the task's */
     if (runner == WFI_RUN_WAITER || runner == WFI_RUN_HERE) {
         pass->task.run(&pass->task);
         return;
@@ -140,11 +141,12 @@ void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner r
         wfi_net_unlock(agent->net);
 }
 
-void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error, wfi_pass_runner runner)
+void wfi_pass_post_failure(wfi_pass *pass, wfi_pass_event_kind kind, int rank, weft_error *error,
+                           wfi_pass_runner runner)
 {
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
     if (!event)
-        event = make_spare(pass, &kind, &error);
+        event = take_spare(pass, &kind, &error);
     if (!event) {
         weft_error_unref(error);
         return;

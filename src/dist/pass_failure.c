@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_failure.c - a pass that fails: the texts of its errors, what this worker drops, and how it tells other workers.
+ * pass_failure.c - a pass that fails. It has the texts of its errors, the gradients that it drops, "weft:abort",
+ * and the events of passes whose context or peer has ended. pass_calls.c has the failures that other workers
+ * report.
  */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- What errors say --------------------------------------------------------------------------------------------- */
+/* ---- Texts of errors --------------------------------------------------------------------------------------------- */
 
 /* Appends to a text, as far as there is room. */
 static void add_text(char *text, size_t room, const char *format, ...) WEFT_PRINTF(3, 4);
@@ -26,7 +28,7 @@ static void add_text(char *text, size_t room, const char *format, ...)
 }
 
 /* Names the first send to `rank` that is not answered. */
-static void add_owed(const wfi_dist_pass *pass, int rank, char *text, size_t room)
+static void add_awaited_tensor(const wfi_pass *pass, int rank, char *text, size_t room)
 {
     size_t i = 0;
     while (i < pass->send_count && (pass->sends[i].answered || pass->sends[i].send.to != rank))
@@ -40,24 +42,24 @@ static void add_owed(const wfi_dist_pass *pass, int rank, char *text, size_t roo
         add_text(text, room, "what came from another worker");
     else
         add_text(text, room, "what operator %s made", made->type->name);
-    if (pass->peers[rank].owed > 1)
-        add_text(text, room, ", and %zu more", pass->peers[rank].owed - 1);
+    if (pass->peers[rank].awaited > 1)
+        add_text(text, room, ", and %zu more", pass->peers[rank].awaited - 1);
 }
 
 /* Names the workers that the pass waits for, three at most. Returns the first of them, or -1. */
-static int add_awaited(const wfi_dist_pass *pass, char *text, size_t room)
+static int add_awaited_workers(const wfi_pass *pass, char *text, size_t room)
 {
     char who[WFI_PASS_WHO_MAX];
     int first = -1, count = 0;
     for (int rank = 0; pass->begun && rank < pass->agent->options.values.world_size; rank++) {
         const wfi_pass_peer *peer = &pass->peers[rank];
-        if ((!peer->owed && !peer->calls) || !peer->wrote || count++ >= 3)
+        if ((!peer->awaited && !peer->calls) || !peer->sent || count++ >= 3)
             continue;
         first = first < 0 ? rank : first;
         add_text(text, room, "; %s %s", wfi_pass_who(pass, rank, who),
-                 peer->owed ? "owes the gradient of " : "has not ended its part");
-        if (peer->owed)
-            add_owed(pass, rank, text, room);
+                 peer->awaited ? "owes the gradient of " : "has not ended its part");
+        if (peer->awaited)
+            add_awaited_tensor(pass, rank, text, room);
     }
     if (count > 3)
         add_text(text, room, "; and %d more workers", count - 3);
@@ -65,7 +67,7 @@ static int add_awaited(const wfi_dist_pass *pass, char *text, size_t room)
 }
 
 /* Adds this worker's name, and the operator after which the pass stopped here. */
-static void add_place(const wfi_dist_pass *pass, char *text, size_t room)
+static void add_place(const wfi_pass *pass, char *text, size_t room)
 {
     const char *operator= pass->engine.last_operator;
     char who[WFI_PASS_WHO_MAX];
@@ -74,7 +76,8 @@ static void add_place(const wfi_dist_pass *pass, char *text, size_t room)
         add_text(text, room, ", behind operator %s", operator);
 }
 
-static weft_error *say_again(const weft_error *error, int worker, const char *text)
+/* The error with another text. `worker`: the one at fault, if the error names none. */
+static weft_error *copy_error(const weft_error *error, int worker, const char *text)
 {
     int cause = weft_error_worker(error);
     wfi_error_detail detail = {.code = weft_error_code(error),
@@ -84,26 +87,26 @@ static weft_error *say_again(const weft_error *error, int worker, const char *te
     return wfi_error_create(&detail, "%s", text);
 }
 
-weft_error *wfi_pass_located(const wfi_dist_pass *pass, weft_error *error)
+weft_error *wfi_pass_error_here(const wfi_pass *pass, weft_error *error)
 {
     char text[WFI_ERROR_MESSAGE_MAX] = "";
     add_place(pass, text, sizeof text);
     add_text(text, sizeof text, ": %s", weft_error_message(error));
-    int awaited = add_awaited(pass, text, sizeof text);
-    weft_error *located = say_again(error, awaited >= 0 ? awaited : wfi_agent_rank(pass->agent), text);
+    int awaited = add_awaited_workers(pass, text, sizeof text);
+    weft_error *located = copy_error(error, awaited >= 0 ? awaited : wfi_agent_rank(pass->agent), text);
     weft_error_unref(error);
     return located;
 }
 
-weft_error *wfi_pass_told(const wfi_dist_pass *pass, const weft_error *error)
+weft_error *wfi_pass_error_from_elsewhere(const wfi_pass *pass, const weft_error *error)
 {
     char text[WFI_ERROR_MESSAGE_MAX] = "";
     add_text(text, sizeof text, "%s; here, ", weft_error_message(error));
     add_place(pass, text, sizeof text);
-    return say_again(error, -1, text);
+    return copy_error(error, -1, text);
 }
 
-weft_error *wfi_pass_named(const wfi_dist_pass *pass)
+weft_error *wfi_pass_error_of_engine(const wfi_pass *pass)
 {
     const weft_error *error = pass->engine.error;
     int cause = weft_error_worker(error);
@@ -114,77 +117,79 @@ weft_error *wfi_pass_named(const wfi_dist_pass *pass)
                             weft_error_message(error));
 }
 
-/* ---- Dropping the sums ------------------------------------------------------------------------------------------- */
+/* ---- Gradients --------------------------------------------------------------------------------------------------- */
 
-static void drop_sums(wfi_pass_record *record, const weft_error *error)
+/* A pass that has ended well here has failed elsewhere. */
+static void drop_sums(wfi_pass_result *result, const weft_error *error)
 {
-    wfi_gradients_clear(&record->gradients);
-    wfi_pass_observe_undone(wfi_container_of(record, wfi_dist_pass, record));
-    record->ended_well = false;
-    record->is_final = false;
-    record->error = weft_error_ref((weft_error *)error);
+    wfi_gradients_clear(&result->gradients);
+    wfi_pass_observe_undone(wfi_container_of(result, wfi_pass, result));
+    result->ended_well = false;
+    result->is_final = false;
+    result->error = weft_error_ref((weft_error *)error);
 }
 
-bool wfi_pass_undo(weft_context *context, wfi_pass_record *record, const weft_error *error)
+bool wfi_pass_undo(weft_context *context, wfi_pass_result *result, const weft_error *error)
 {
-    if (!record->ended_well)
+    if (!result->ended_well)
         return false;
-    WFI_FOR_LIST (wfi_pass_record, other, &context->passes, link)
-        if (record->is_final && other != record && other->root == record->root && other->is_final)
+    WFI_FOR_LIST (wfi_pass_result, other, &context->passes, link)
+        if (result->is_final && other != result && other->root == result->root && other->is_final)
             drop_sums(other, error);
-    drop_sums(record, error);
+    drop_sums(result, error);
     return true;
 }
 
-/* ---- Telling other workers --------------------------------------------------------------------------------------- */
+/* ---- "weft:abort" ------------------------------------------------------------------------------------------------ */
 
 #define ABORT_AGAIN_MS 20
 
-/* Schedules telling `rank` that the pass failed, because memory is exhausted now. Not locked. */
-static void abort_later(wfi_dist_pass *pass, int rank)
+/* Memory is exhausted: has "weft:abort" sent to `rank` later. Not locked. */
+static void abort_later(wfi_pass *pass, int rank)
 {
     weft_agent *agent = pass->agent;
     wfi_mutex_lock(&pass->lock);
-    pass->peers[rank].wrote = true;
+    pass->peers[rank].sent = true;
     wfi_mutex_unlock(&pass->lock);
     if (!wfi_agent_enter_locked(agent))
         return;
     wfi_contexts *all = wfi_contexts_of(agent);
-    if (wfi_list_empty(&pass->unheard) && !agent->stopped)
-        wfi_list_push_back(&all->unheard, &wfi_dist_pass_ref(pass)->unheard);
+    if (wfi_list_empty(&pass->unnotified) && !agent->stopped)
+        wfi_list_push_back(&all->unnotified, &wfi_pass_ref(pass)->unnotified);
     /* If there is no memory for the timer, the next call of this function sets it. */
-    (void)!wfi_net_timer_set(agent->net, &all->aborting, wfi_deadline(wfi_net_clock(agent->net), ABORT_AGAIN_MS));
+    (void)!wfi_net_timer_set(agent->net, &all->abort_timer, wfi_deadline(wfi_net_clock(agent->net), ABORT_AGAIN_MS));
     wfi_agent_leave_locked(agent);
 }
 
 static void run_abort_again(wfi_task *task)
 {
-    wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, abort_task);
-    if (pass->record.error && wfi_agent_enter(pass->agent)) {
-        wfi_pass_abort(pass, pass->record.error);
+    wfi_pass *pass = wfi_container_of(task, wfi_pass, abort_task);
+    if (pass->result.error && wfi_agent_enter(pass->agent)) {
+        wfi_pass_abort(pass, pass->result.error);
         wfi_agent_leave(pass->agent);
     }
-    wfi_dist_pass_unref(pass);
+    wfi_pass_unref(pass);
 }
 
 void wfi_passes_abort_again(wfi_timer *timer)
 {
-    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, aborting);
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));) {
-        wfi_dist_pass *pass = wfi_container_of(link, wfi_dist_pass, unheard);
+    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, abort_timer);
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->unnotified));) {
+        wfi_pass *pass = wfi_container_of(link, wfi_pass, unnotified);
         pass->abort_task.run = run_abort_again;
         wfi_net_defer(all->agent->net, &pass->abort_task, WFI_DEFER_WORKER); /* takes over the list's reference */
     }
 }
 
-void wfi_passes_forget_unheard(wfi_contexts *all)
+void wfi_passes_drop_unnotified(wfi_contexts *all)
 {
-    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));)
-        wfi_dist_pass_unref(wfi_container_of(link, wfi_dist_pass, unheard));
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->unnotified));)
+        wfi_pass_unref(wfi_container_of(link, wfi_pass, unnotified));
 }
 
+/* For the callback of a call of "weft:abort". */
 typedef struct abort_arg {
-    wfi_dist_pass *pass; /* referenced */
+    wfi_pass *pass; /* referenced */
     int rank;
 } abort_arg;
 
@@ -200,12 +205,12 @@ static void abort_answered(weft_future *future, void *arg)
 static void free_abort(void *arg)
 {
     abort_arg *abort = arg;
-    wfi_dist_pass_unref(abort->pass);
+    wfi_pass_unref(abort->pass);
     free(abort);
 }
 
 /* Starts a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: the caller has to try again. */
-static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error *error)
+static weft_status send_abort(wfi_pass *pass, int rank, const weft_error *error)
 {
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
@@ -215,9 +220,9 @@ static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error 
     abort_arg *abort = wfi_calloc(1, sizeof *abort);
     if (!abort)
         return WEFT_ERR_MEMORY;
-    *abort = (abort_arg){wfi_dist_pass_ref(pass), rank};
+    *abort = (abort_arg){wfi_pass_ref(pass), rank};
     wfi_writer_init(&head, room, sizeof room);
-    wfi_pass_write_head(pass, pass->record.number, 0, 0, &head);
+    wfi_pass_write_head(pass, pass->result.number, 0, 0, &head);
     const wfi_reserved_call call = {
         .function = "weft:abort",
         .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
@@ -232,16 +237,16 @@ static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error 
     return st;
 }
 
-void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
+void wfi_pass_abort(wfi_pass *pass, const weft_error *error)
 {
     for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
-        /* the thread that ran the pass may do this just now, and so may an abort from elsewhere */
+        /* the thread that ran the pass may do this now, and so may one that serves an abort: so with the lock, once */
         wfi_mutex_lock(&pass->lock);
-        bool knows = pass->peers[rank].wrote || pass->peers[rank].heard;
-        pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
+        bool takes_part = pass->peers[rank].sent || pass->peers[rank].received;
+        pass->peers[rank].sent = pass->peers[rank].received = false;
         wfi_mutex_unlock(&pass->lock);
-        if (knows && tell_failure(pass, rank, error) == WEFT_ERR_MEMORY)
-            abort_later(pass, rank); /* a worker that has ended need not be told */
+        if (takes_part && send_abort(pass, rank, error) == WEFT_ERR_MEMORY)
+            abort_later(pass, rank); /* other failures: that worker has ended */
     }
 }
 
@@ -260,7 +265,7 @@ void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
     wfi_error_detail detail = {
         .code = why, .function = "backward", .worker = by_agent ? wfi_agent_rank(context->agent) : opener};
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
+    WFI_FOR_LIST (wfi_pass, pass, &context->passes, result.link) {
         weft_error *error =
             wfi_error_create(&detail, "%s; the context is of rank %d (%s)", text, opener, name_of(context, opener));
         wfi_pass_post_failure(pass, WFI_EVENT_END, 0, error, WFI_RUN_LOCKED);
@@ -273,10 +278,10 @@ void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, cons
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
     const char *what = why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead";
     wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
+    WFI_FOR_LIST (wfi_pass, pass, &context->passes, result.link) {
         weft_error *error = wfi_error_create(&detail, "rank %d (%s) %s: %s", rank, name_of(context, rank), what, text);
-        if (pass->record.root == rank)
-            wfi_pass_undo(context, &pass->record, error); /* it is not known any longer whether it ended well */
+        if (pass->result.root == rank)
+            wfi_pass_undo(context, &pass->result, error); /* it is not known any longer whether it ended well */
         wfi_pass_post_failure(pass, WFI_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_messages.c - the messages of a pass, written and read: calls of weft's own functions.
+ * pass_messages.c - the messages of a pass, written and read. They are calls of weft's own functions:
  *
- *   weft:pass   bytes (a head),
- *               bytes (statement), bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step;
- *               64 KiB at most), tensors (gradients). Lists are of u64, numbers of the callee's sends.
- *               Gives bool: all was answered
- *   weft:final  bytes (a head, with the number of the root's last final pass)
- *   weft:abort  bytes (a head), i64 (a status), i64 (the rank that failed, or -1), string
+ *   weft:pass   answers for the callee's sends (pass.h has the protocol): bytes (a head), bytes (statement), bytes
+ *               (nones), bytes (numbers of the gradients), bytes (names of optimizers that step; 64 KiB at most),
+ *               tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all is answered.
+ *
+ *   weft:final  the root's passes up to a number have ended well everywhere: bytes (a head, with that number).
+ *
+ *   weft:abort  the pass has failed: bytes (a head), i64 (a status), i64 (the rank that failed, or -1), string
  *
  * A head: the context's rank u32, incarnation u32 and number u64; root u32; number of the pass u64; flags u8. With
  * WFI_PASS_FINAL the number u64 of the root's last final pass follows.
@@ -21,34 +22,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-void wfi_pass_write_head(const wfi_dist_pass *pass, uint64_t number, unsigned flags, uint64_t final, wfi_writer *writer)
+void wfi_pass_write_head(const wfi_pass *pass, uint64_t number, unsigned flags, uint64_t final, wfi_writer *writer)
 {
     const weft_context_id *id = &pass->context_id;
     wfi_write_u32(writer, id->rank);
     wfi_write_u32(writer, id->incarnation);
     wfi_write_u64(writer, id->number);
-    wfi_write_u32(writer, (uint32_t)pass->record.root);
+    wfi_write_u32(writer, (uint32_t)pass->result.root);
     wfi_write_u64(writer, number);
     wfi_write_u8(writer, (uint8_t)(flags | (final ? WFI_PASS_FINAL : 0)));
     if (final)
         wfi_write_u64(writer, final);
 }
 
-/* The contents of the next message to one peer. */
-typedef struct words {
+/* The lists of the next message to one peer. */
+typedef struct lists {
     wfi_writer statement, nones, numbers;
     wfi_pointers gradients; /* borrowed from the recvs */
-} words;
+} lists;
 
 /*
- * Collects the next message to `peer`: the waiting answers in their order, up to WFI_PASS_GRADIENTS gradients. With
- * `states` also the statement: the numbers of all recvs that this message does not answer. Returns the first answer
+ * Collects the unsent answers to `peer`, oldest first, up to WFI_PASS_GRADIENTS gradients. With `states` also the
+ * statement: the numbers of all recvs that this message does not answer, and a later one will. Returns the first answer
  * that is left for a further message.
  */
-static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
+static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, lists *out)
 {
-    wfi_pass_recv *recv = peer->unsaid;
-    for (; recv && out->gradients.count < WFI_PASS_GRADIENTS; recv = recv->next_unsaid) {
+    wfi_pass_recv *recv = peer->unsent;
+    for (; recv && out->gradients.count < WFI_PASS_GRADIENTS; recv = recv->next_unsent) {
         if (recv->state == WFI_RECV_NONE) {
             wfi_write_u64(&out->nones, recv->pair.number);
             continue;
@@ -59,7 +60,7 @@ static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
             break;
         }
     }
-    for (const wfi_pass_recv *left = states ? recv : NULL; left; left = left->next_unsaid)
+    for (const wfi_pass_recv *left = states ? recv : NULL; left; left = left->next_unsent)
         wfi_write_u64(&out->statement, left->pair.number);
     for (const wfi_pass_recv *pending = states ? peer->recvs : NULL; pending; pending = pending->next)
         if (pending->state == WFI_RECV_PENDING)
@@ -67,43 +68,30 @@ static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
     return recv;
 }
 
-/* All answers before `left` are sent. A recv that is still pending gets its `none` later, and only if the peer has
- * the statement. */
-static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
+/* All answers before `left` have been sent. */
+static void mark_sent(wfi_pass_peer *peer, const wfi_pass_recv *left)
 {
-    while (peer->unsaid != left) {
-        wfi_pass_recv *recv = peer->unsaid;
-        peer->unsaid = recv->next_unsaid;
+    while (peer->unsent != left) {
+        wfi_pass_recv *recv = peer->unsent;
+        peer->unsent = recv->next_unsent;
         if (recv->state == WFI_RECV_READY)
-            peer->unsaid_gradients--;
+            peer->unsent_gradients--;
         else
-            peer->unsaid_nones--;
+            peer->unsent_nones--;
         weft_tensor_unref(recv->gradient);
         recv->gradient = NULL;
         recv->state = WFI_RECV_ANSWERED;
     }
 }
 
-/*
- * The event of the answer is made before the call starts: if it could not be made later, the pass would wait forever.
- */
+/* For the callback of a call: the event that it posts. */
 typedef struct answer_arg {
-    wfi_dist_pass *pass;
+    wfi_pass *pass;
     wfi_pass_event *event; /* NULL: it was posted */
 } answer_arg;
 
-static wfi_pass_event *make_answer(int rank)
-{
-    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
-    if (event) {
-        event->kind = WFI_EVENT_ANSWER;
-        event->rank = rank;
-    }
-    return event;
-}
-
-/* A call of the pass has ended. */
-static void post_answer(wfi_dist_pass *pass, weft_future *call, wfi_pass_event *event, wfi_pass_runner runner)
+/* Posts that a call of the pass has ended. Takes over the event. */
+static void post_answer(wfi_pass *pass, weft_future *call, wfi_pass_event *event, wfi_pass_runner runner)
 {
     const weft_error *error = weft_future_error(call);
     bool all = false;
@@ -128,16 +116,15 @@ static void free_answer(void *arg)
     answer_arg *answer = arg;
     if (answer->event)
         wfi_pass_free_event(answer->event);
-    wfi_dist_pass_unref(answer->pass);
+    wfi_pass_unref(answer->pass);
     free(answer);
 }
 
-/* Takes over the event. The thread that waits for the root's pass waits for the calls that it makes itself, so that no
- * other thread has to wake for their answers. */
-static weft_status follow_call(wfi_dist_pass *pass, weft_future *call, wfi_pass_event *event)
+/* Has the event posted when the call has ended, and takes the event over: see wfi_waiter_call. */
+static weft_status follow_call(wfi_pass *pass, weft_future *call, wfi_pass_event *event)
 {
-    if (pass->waiter_runs && pass->waits_for_count < WFI_PASS_WAITS) {
-        pass->waits_for[pass->waits_for_count++] = (wfi_pass_wait){weft_future_ref(call), event};
+    if (pass->waiter_runs && pass->waiter_call_count < WFI_PASS_WAITS) {
+        pass->waiter_calls[pass->waiter_call_count++] = (wfi_waiter_call){weft_future_ref(call), event};
         return WEFT_OK;
     }
     answer_arg *answer = wfi_calloc(1, sizeof *answer);
@@ -145,37 +132,29 @@ static weft_status follow_call(wfi_dist_pass *pass, weft_future *call, wfi_pass_
         wfi_pass_free_event(event);
         return WEFT_ERR_MEMORY;
     }
-    *answer = (answer_arg){wfi_dist_pass_ref(pass), event};
+    *answer = (answer_arg){wfi_pass_ref(pass), event};
     return wfi_future_add_ending_callback(call, answered, answer, free_answer);
 }
 
-void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
+void wfi_pass_wait_for_calls(wfi_pass *pass)
 {
     weft_future *calls[WFI_PASS_WAITS];
-    while (pass->waits_for_count > 0) { /* the first one to be answered: its content may be needed for the others */
-        size_t count = pass->waits_for_count, first = 0;
+    while (pass->waiter_call_count > 0) { /* the first one to be answered: its content may be needed for the others */
+        size_t count = pass->waiter_call_count, first = 0;
         for (size_t i = 0; i < count; i++)
-            calls[i] = pass->waits_for[i].call;
+            calls[i] = pass->waiter_calls[i].call;
         if (count > 1 && wfi_future_wait_any(calls, count, WEFT_FOREVER, &first))
             first = 0;
         (void)!wfi_future_wait(calls[first], WEFT_FOREVER); /* its error is the answer */
-        wfi_pass_wait one = pass->waits_for[first];
-        pass->waits_for[first] = pass->waits_for[--pass->waits_for_count];
+        wfi_waiter_call one = pass->waiter_calls[first];
+        pass->waiter_calls[first] = pass->waiter_calls[--pass->waiter_call_count];
         post_answer(pass, one.call, one.event, WFI_RUN_WAITER);
         weft_future_unref(one.call);
     }
 }
 
-static void fail_to_say(wfi_dist_pass *pass, int rank, weft_status why, const char *text)
-{
-    wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
-    char who[WFI_PASS_WHO_MAX];
-    if (!pass->engine.error)
-        pass->engine.error = wfi_error_create(&detail, "the message of the backward pass to %s: %s",
-                                              wfi_pass_who(pass, rank, who), text);
-}
-
-static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
+/* Starts a call of "weft:pass" to that worker. */
+static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
 {
     weft_agent *agent = pass->agent;
     weft_worker to = {rank, pass->peers[rank].incarnation};
@@ -183,15 +162,22 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     weft_error *error = NULL;
     const wfi_reserved_call call = {
         .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
-    wfi_pass_event *event = make_answer(rank);
+    wfi_pass_event *event = wfi_calloc(1, sizeof *event); /* if it were made later, and failed, the pass would hang */
     weft_status st =
         event ? wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error) : WEFT_ERR_MEMORY;
     if (st) {
-        fail_to_say(pass, rank, st, error ? weft_error_message(error) : weft_status_text(st));
+        wfi_error_detail detail = {.code = st, .function = "backward", .worker = rank};
+        char who[WFI_PASS_WHO_MAX];
+        if (!pass->engine.error)
+            pass->engine.error =
+                wfi_error_create(&detail, "the message of the backward pass to %s: %s", wfi_pass_who(pass, rank, who),
+                                 error ? weft_error_message(error) : weft_status_text(st));
         weft_error_unref(error);
         free(event);
         return st;
     }
+    event->kind = WFI_EVENT_ANSWER;
+    event->rank = rank;
     pass->calls++;
     pass->peers[rank].calls++;
     if (follow_call(pass, future, event) || !wfi_pointers_push(&pass->futures, future)) {
@@ -202,25 +188,21 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     return WEFT_OK;
 }
 
-static uint64_t last_final(const wfi_dist_pass *pass)
-{
-    wfi_mutex_lock(&pass->context->lock);
-    uint64_t number = wfi_context_last_final(pass->context, pass->record.root);
-    wfi_mutex_unlock(&pass->context->lock);
-    return number;
-}
-
-static weft_status write_to(wfi_dist_pass *pass, int rank)
+/* Writes the next message to that worker. */
+static weft_status write_to(wfi_pass *pass, int rank)
 {
     wfi_pass_peer *peer = &pass->peers[rank];
-    bool states = !peer->stated;
-    unsigned flags = (peer->owed ? WFI_PASS_ASKS : 0) | (states ? WFI_PASS_STATES : 0) |
+    bool states = !peer->has_statement;
+    unsigned flags = (peer->awaited ? WFI_PASS_ASKS : 0) | (states ? WFI_PASS_STATES : 0) |
                      (pass->flags & (WFI_PASS_RETAINS | WFI_PASS_UNORDERED));
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
-    words out = {0};
+    lists out = {0};
     wfi_writer_init(&head, room, sizeof room);
-    wfi_pass_write_head(pass, pass->record.number, flags, last_final(pass), &head);
+    wfi_mutex_lock(&pass->context->lock);
+    uint64_t final = wfi_context_last_final(pass->context, pass->result.root);
+    wfi_mutex_unlock(&pass->context->lock);
+    wfi_pass_write_head(pass, pass->result.number, flags, final, &head);
     wfi_writer_init_growing(&out.statement);
     wfi_writer_init_growing(&out.nones);
     wfi_writer_init_growing(&out.numbers);
@@ -237,10 +219,10 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     if (!st) {
         wfi_pass_observe_message(pass, WFI_PASS_SENT,
                                  (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
-        mark_said(peer, left);
+        mark_sent(peer, left);
     }
-    peer->stated = peer->wrote = true;
-    peer->asked = false;
+    peer->has_statement = peer->sent = true;
+    peer->wants_statement = false;
     wfi_writer_fini(&out.statement);
     wfi_writer_fini(&out.nones);
     wfi_writer_fini(&out.numbers);
@@ -248,22 +230,23 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     return st;
 }
 
-weft_status wfi_pass_write(wfi_dist_pass *pass)
+weft_status wfi_pass_write(wfi_pass *pass)
 {
     int world = pass->agent->options.values.world_size;
     weft_status st = WEFT_OK;
     for (int rank = 0; rank < world && !st; rank++) {
         const wfi_pass_peer *peer = &pass->peers[rank];
-        if (peer->unsaid_gradients || (peer->asked && !peer->stated) || (peer->stated && peer->unsaid_nones) ||
-            (peer->owed && !peer->heard && !peer->wrote))
+        /* the cases of pass.h, in its order */
+        if (peer->unsent_gradients || (peer->wants_statement && !peer->has_statement) ||
+            (peer->has_statement && peer->unsent_nones) || (peer->awaited && !peer->received && !peer->sent))
             st = write_to(pass, rank);
-        while (!st && peer->unsaid) /* not all fit in one message */
+        while (!st && peer->unsent) /* they did not all fit in one message */
             st = write_to(pass, rank);
     }
     return st;
 }
 
-void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except)
+void wfi_pass_send_final(wfi_pass *pass, uint64_t number, int except)
 {
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
@@ -273,7 +256,7 @@ void wfi_pass_tell_final(wfi_dist_pass *pass, uint64_t number, int except)
                                     .arguments = WEFT_VALUES(weft_of_bytes(room, head.size))};
     for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
         wfi_mutex_lock(&pass->lock);
-        bool takes_part = pass->peers[rank].wrote || pass->peers[rank].heard;
+        bool takes_part = pass->peers[rank].sent || pass->peers[rank].received;
         wfi_mutex_unlock(&pass->lock);
         if (!takes_part || rank == except)
             continue;
@@ -312,7 +295,7 @@ bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size,
     return !head.failed && !wfi_reader_left(&head) && rank < world && out->id.rank < world && earlier;
 }
 
-bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number)
+bool wfi_pass_read(const weft_call *call, wfi_pass_message *out, weft_context_id *id, int *root, uint64_t *number)
 {
     size_t size;
     wfi_pass_head head;

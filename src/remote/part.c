@@ -225,7 +225,7 @@ static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at onc
 }
 
 /* By the sums of a pass, if `name` names a part that is still there; then ++*stepped. */
-static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass, size_t *stepped,
+static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_result *pass, size_t *stepped,
                              weft_error **error)
 {
     wfi_ref_waiter at_once = {confirmed_here};
@@ -254,7 +254,7 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     return st;
 }
 
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
                            size_t *stepped, weft_error **error)
 {
     weft_status st = WEFT_OK;

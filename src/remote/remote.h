@@ -36,7 +36,7 @@ weft_error *wfi_spec_read(const weft_agent *agent, const void *bytes, size_t siz
  * The named parts that are on this worker step with the gradients of a pass, which has ended well here.
  * WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may stay NULL.
  */
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
                            size_t *stepped, weft_error **error);
 
 extern const wfi_component wfi_remote_component;

@@ -43,7 +43,7 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/observe.h */
  *                                        are checked before a gradient is pulled; then wfi_budget_admit_reserved
  *   weft:abort      WFI_LET_IN           arguments that fit one message; a pass that it announces is charged
  *   weft:final      WFI_LET_IN           the same
- *   weft:close      WFI_LET_IN           the same; numbers: dist/release.c, TELL_MOST, CLOSED_MOST
+ *   weft:close      WFI_LET_IN           the same; numbers: dist/release.c, CLOSE_NUMBERS_MAX, CLOSED_MAX
  *   weft:joined     WFI_LET_IN           the same; at most one rank for each worker of the job
  *   all others      none                 the budget, like functions of the program: weft:backward, weft:recorded,
  *                                        weft:fetch, weft:made, weft:forward, weft:parameters, weft:optimizer,
