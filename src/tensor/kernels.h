@@ -74,8 +74,33 @@ typedef struct wfi_gemm_args {
     int64_t batch, step_a, step_b, step_c;
 } wfi_gemm_args;
 
+/* Whether m, n and k fit. */
+static inline bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k)
+{
+    return m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
+}
+
+/* ---- Convolutions in two dimensions, and their gradients ---- */
+typedef enum wfi_conv_kind { WFI_CONV_FORWARD, WFI_CONV_BACKWARD_DATA, WFI_CONV_BACKWARD_WEIGHT } wfi_conv_kind;
+
+typedef struct wfi_conv_sizes {
+    int64_t batch, groups, in, out; /* in, out: channels of one group */
+    int64_t image[2], kernel[2], result[2];
+    int64_t stride[2], padding[2], dilation[2];
+} wfi_conv_sizes;
+
+/*
+ * x [batch, groups in, image], weight [groups out, in, kernel], bias [groups out], y [batch, groups out, result]; all
+ * are contiguous. A kernel writes y (FORWARD), x (BACKWARD_DATA), or weight and bias (BACKWARD_WEIGHT). Backward, x,
+ * weight, bias and y are gradients where they are written, and so is y where it is read. bias may be NULL.
+ */
+typedef struct wfi_conv_data {
+    void *x, *weight, *bias, *y;
+} wfi_conv_data;
+
 typedef struct wfi_product_kernels {
     weft_status (*gemm)(const wfi_gemm_args *args);
+    weft_status (*conv)(weft_device device, wfi_conv_kind kind, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 } wfi_product_kernels;
 
 /* ---- The tables of each device, by dtype ---- */

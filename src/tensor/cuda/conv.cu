@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv.cu - what convolutions and LSTMs need beside matrix products. */
+/* conv.cu - kernels of convolutions (queued by tensor/cuda/product/conv.c) and LSTMs beside matrix products. */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv.c - the convolution kernels: checks, and the choice between oneDNN (float32) and plain products (float64). */
-#include "tensor/cpu/product/conv.h"
+/*
+ * conv.c - convolutions and their gradients on any device: checks of the operands. The kernels are in the table of the
+ * device: on the CPU conv_onednn.c for float32 and conv_gemm.c for the rest, on a GPU tensor/cuda/product/conv.c.
+ */
+#include "tensor/cpu/product/gemm.h"
 
 #include "tensor/check.h"
 #include "tensor/copy.h"
@@ -66,18 +69,11 @@ static weft_status sizes_init(wfi_conv_sizes *sizes, const weft_tensor *x, const
     return WEFT_OK;
 }
 
-static weft_status compute(const weft_tensor *x, wfi_conv_pass pass, const wfi_conv_sizes *sizes,
+static weft_status compute(const weft_tensor *x, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
                            const wfi_conv_data *data)
 {
-    weft_dtype dtype = x->dtype;
-    if (wfi_on_gpu(x))
-        return wfi_conv_gpu(weft_tensor_device(x), dtype, pass, sizes, data);
-    if (wfi_is_f32(dtype)) {
-        weft_status status = wfi_conv_onednn(pass, sizes, data);
-        if (status != WEFT_ERR_UNSUPPORTED)
-            return status;
-    }
-    return wfi_conv_gemm(dtype, pass, sizes, data);
+    const wfi_product_kernels *kernels = wfi_product_kernels_of(x);
+    return kernels->conv != NULL ? kernels->conv(weft_tensor_device(x), kind, sizes, data) : wfi_no_kernel(x);
 }
 
 static void *address(const weft_tensor *tensor)

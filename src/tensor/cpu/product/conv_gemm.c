@@ -81,28 +81,28 @@ static void unfold_image(weft_dtype dtype, const unfold *u, void *image, void *m
 }
 
 /* One image and group. */
-static weft_status one_image(weft_dtype dtype, wfi_conv_pass pass, const unfold *u, char *x, char *weight, char *y,
+static weft_status one_image(weft_dtype dtype, wfi_conv_kind kind, const unfold *u, char *x, char *weight, char *y,
                              void *matrix, bool first)
 {
     int64_t out = u->sizes->out;
-    if (pass == WFI_CONV_BACKWARD_DATA) {
+    if (kind == WFI_CONV_BACKWARD_DATA) {
         weft_status status = wfi_gemm(dtype, true, false, u->rows, u->columns, out, weight, y, 0, matrix);
         if (!status)
             unfold_image(dtype, u, x, matrix, true);
         return status;
     }
     unfold_image(dtype, u, x, matrix, false);
-    if (pass == WFI_CONV_FORWARD)
+    if (kind == WFI_CONV_FORWARD)
         return wfi_gemm(dtype, false, false, out, u->columns, u->rows, weight, matrix, 0, y);
     return wfi_gemm(dtype, false, true, out, u->rows, u->columns, y, matrix, first ? 0 : 1, weight);
 }
 
-static void bias_pass(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *s, const wfi_conv_data *data,
+static void bias_pass(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *s, const wfi_conv_data *data,
                       int64_t plane)
 {
-    if (data->bias == NULL || pass == WFI_CONV_BACKWARD_DATA)
+    if (data->bias == NULL || kind == WFI_CONV_BACKWARD_DATA)
         return;
-    bool forward = pass == WFI_CONV_FORWARD;
+    bool forward = kind == WFI_CONV_FORWARD;
     if (wfi_is_f32(dtype) && forward)
         f32_add_bias(s, data->bias, data->y, plane);
     else if (wfi_is_f32(dtype))
@@ -113,7 +113,7 @@ static void bias_pass(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes
         f64_sum_bias(s, data->y, data->bias, plane);
 }
 
-weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
 {
     int64_t plane = sizes->image[0] * sizes->image[1], columns = sizes->result[0] * sizes->result[1];
     size_t element = weft_dtype_size(dtype), bytes;
@@ -127,17 +127,17 @@ weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_s
     weft_status status = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &matrix);
     if (status != WEFT_OK)
         return status;
-    if (pass == WFI_CONV_BACKWARD_DATA)
+    if (kind == WFI_CONV_BACKWARD_DATA)
         memset(data->x, 0, (size_t)(sizes->batch * sizes->groups * sizes->in * plane) * element);
     for (int64_t i = 0; i < sizes->batch * sizes->groups && !status; i++) {
         int64_t group = i % sizes->groups;
-        status = one_image(dtype, pass, &u, (char *)data->x + (size_t)(i * sizes->in * plane) * element,
+        status = one_image(dtype, kind, &u, (char *)data->x + (size_t)(i * sizes->in * plane) * element,
                            (char *)data->weight + (size_t)(group * sizes->out * rows) * element,
                            (char *)data->y + (size_t)(i * sizes->out * columns) * element, wfi_storage_data(matrix),
                            i < sizes->groups);
     }
     if (!status)
-        bias_pass(dtype, pass, sizes, data, columns);
+        bias_pass(dtype, kind, sizes, data, columns);
     wfi_storage_unref(matrix);
     return status;
 }

@@ -21,7 +21,7 @@
 
 typedef struct plan_key {
     wfi_conv_sizes sizes;
-    int64_t pass, has_bias, threads; /* a plan is cut for a number of threads */
+    int64_t kind, has_bias, threads; /* a plan is cut for a number of threads */
 } plan_key;
 
 typedef struct plan_array {
@@ -134,10 +134,10 @@ static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnn
     if (status != dnnl_success)
         return status;
     (void)dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (key->pass != WFI_CONV_FORWARD) /* the backward passes want to know which forward one they belong to */
+    if (key->kind != WFI_CONV_FORWARD) /* the backward passes want to know which forward one they belong to */
         status = wfi_conv_primitive_desc(cache.engine, WFI_CONV_FORWARD, d, NULL, NULL, &hint);
     if (status == dnnl_success)
-        status = wfi_conv_primitive_desc(cache.engine, (wfi_conv_pass)key->pass, d, attr, hint, out);
+        status = wfi_conv_primitive_desc(cache.engine, (wfi_conv_kind)key->kind, d, attr, hint, out);
     if (hint != NULL)
         dnnl_primitive_desc_destroy(hint);
     dnnl_primitive_attr_destroy(attr);
@@ -157,8 +157,8 @@ static void assign_roles(conv_plan *plan)
         [WFI_CONV_BACKWARD_WEIGHT] = {false, true, false, true},
     };
     for (int i = 0; i < ARRAYS; i++) {
-        plan->arrays[i].role = roles[plan->key.pass][i];
-        plan->arrays[i].written = written[plan->key.pass][i];
+        plan->arrays[i].role = roles[plan->key.kind][i];
+        plan->arrays[i].written = written[plan->key.kind][i];
         plan->arrays[i].used = i < 3 || plan->key.has_bias;
     }
 }
@@ -385,10 +385,10 @@ static int onednn_version(void)
  * In the backward pass to the images with stride 1, oneDNN 3.7.2 (Debian 13) counts only the first element of each row
  * and column of the kernel. 2.6.3 and 3.12.1 are right. No version between them was tested, so weft trusts none.
  */
-static bool is_wrong_in_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
+static bool is_wrong_in_onednn(wfi_conv_kind kind, const wfi_conv_sizes *sizes)
 {
     int version = onednn_version();
-    return pass == WFI_CONV_BACKWARD_DATA && version > 20603 && version < 31201 &&
+    return kind == WFI_CONV_BACKWARD_DATA && version > 20603 && version < 31201 &&
            sizes->stride[0] * sizes->stride[1] == 1 && sizes->kernel[0] * sizes->kernel[1] > 1;
 }
 
@@ -397,12 +397,12 @@ static bool is_wrong_in_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
  * (brg_blocking_t::est_eff_1x1 in jit_brgemm_conv_bwd_utils.cpp). It happens in the backward pass to the images of a
  * strided 1x1 convolution with these numbers of channels. ResNet-50 has such ones.
  */
-static bool crashes_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
+static bool crashes_onednn(wfi_conv_kind kind, const wfi_conv_sizes *sizes)
 {
     static const int64_t channels[][2] = {{1024, 2048}, {1024, 512}, {256, 1024}, {512, 1024}, {512, 2048}};
     int version = onednn_version();
     bool is_strided = sizes->stride[0] > 1 || sizes->stride[1] > 1;
-    if (version < 30000 || version > 31300 || pass != WFI_CONV_BACKWARD_DATA || !is_strided || sizes->kernel[0] != 1 ||
+    if (version < 30000 || version > 31300 || kind != WFI_CONV_BACKWARD_DATA || !is_strided || sizes->kernel[0] != 1 ||
         sizes->kernel[1] != 1)
         return false;
     for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++)
@@ -411,16 +411,16 @@ static bool crashes_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
     return false;
 }
 
-weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+weft_status wfi_conv_onednn(wfi_conv_kind kind, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
 {
-    if (is_wrong_in_onednn(pass, sizes) || crashes_onednn(pass, sizes))
+    if (is_wrong_in_onednn(kind, sizes) || crashes_onednn(kind, sizes))
         return WEFT_ERR_UNSUPPORTED;
     wfi_libraries host;
     plan_key key; /* compared as bytes: made of int64 alone, so without holes */
     memset(&key, 0, sizeof(key));
     key.sizes = *sizes;
-    key.pass = pass;
-    key.has_bias = data->bias != NULL && pass != WFI_CONV_BACKWARD_DATA;
+    key.kind = kind;
+    key.has_bias = data->bias != NULL && kind != WFI_CONV_BACKWARD_DATA;
     key.threads = wfi_libraries_enter(&host);
     weft_status status = run_plan(&key, data);
     wfi_libraries_leave(&host);

@@ -12,6 +12,7 @@ weft_status wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64
                      const void *a, const void *b, double beta, void *c);
 /* The same on any device: by the kernel of args->device for the dtype. WEFT_ERR_UNSUPPORTED: there is none. */
 weft_status wfi_gemm_run(weft_dtype dtype, const wfi_gemm_args *args);
-bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k);
+/* The kernels of the tensor's device and dtype. */
+const wfi_product_kernels *wfi_product_kernels_of(const weft_tensor *tensor);
 
 #endif

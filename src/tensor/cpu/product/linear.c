@@ -1,77 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.c - matrix products and the linear layer. */
+/* linear.c - matrix products and the linear layer on any device, and the tables that lead to the kernels. */
 #include "tensor/check.h"
 #include "tensor/kernels.h"
+#include "tensor/cpu/product/conv.h"
 #include "tensor/cpu/product/gemm.h"
-#include "tensor/cpu/product/gemm_onednn.h"
-#include "tensor/cpu/product/libraries.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/product/product.h"
 
-#include <limits.h>
-#include <string.h>
-
-bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k)
+static weft_status gemm_f32(const wfi_gemm_args *g)
 {
-    return m <= INT_MAX && n <= INT_MAX && k <= INT_MAX;
+    return wfi_gemm(WEFT_DTYPE_FLOAT32, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
 }
 
-static int at_least_one(int64_t size)
+static weft_status gemm_f64(const wfi_gemm_args *g)
 {
-    return size > 0 ? (int)size : 1; /* BLAS refuses a leading dimension of 0 */
+    return wfi_gemm(WEFT_DTYPE_FLOAT64, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
 }
 
-weft_status wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
-                     const void *a, const void *b, double beta, void *c)
+static weft_status conv_f32(weft_device device, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
+                            const wfi_conv_data *data)
 {
-    if (m == 0 || n == 0)
-        return WEFT_OK;
-    if (k == 0) {
-        if (beta == 0)
-            memset(c, 0, (size_t)(m * n) * weft_dtype_size(dtype));
-        return WEFT_OK;
-    }
-    const wfi_openblas *blas = wfi_openblas_find();
-    if (!blas)
-        return WEFT_ERR_UNSUPPORTED;
-    CBLAS_TRANSPOSE op_a = transpose_a ? CblasTrans : CblasNoTrans, op_b = transpose_b ? CblasTrans : CblasNoTrans;
-    int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
-    wfi_libraries host;
-    (void)wfi_libraries_enter(&host);
-    wfi_sgemm single = {transpose_a, transpose_b, m, n, k, a, b, (float)beta, c};
-    if (wfi_is_f32(dtype) && !wfi_sgemm_onednn(&single))
-        blas->sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
-    else if (!wfi_is_f32(dtype))
-        blas->dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
-    wfi_libraries_leave(&host);
-    return WEFT_OK;
+    (void)device;
+    weft_status status = wfi_conv_onednn(kind, sizes, data);
+    return status != WEFT_ERR_UNSUPPORTED ? status : wfi_conv_gemm(WEFT_DTYPE_FLOAT32, kind, sizes, data);
 }
 
-static weft_status gemm_cpu(const wfi_gemm_args *g, weft_dtype dtype)
+static weft_status conv_f64(weft_device device, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
+                            const wfi_conv_data *data)
 {
-    return wfi_gemm(dtype, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
-}
-
-static weft_status gemm_f32(const wfi_gemm_args *args)
-{
-    return gemm_cpu(args, WEFT_DTYPE_FLOAT32);
-}
-
-static weft_status gemm_f64(const wfi_gemm_args *args)
-{
-    return gemm_cpu(args, WEFT_DTYPE_FLOAT64);
+    (void)device;
+    return wfi_conv_gemm(WEFT_DTYPE_FLOAT64, kind, sizes, data);
 }
 
 const wfi_product_kernels wfi_product_cpu[WFI_DTYPES] = {
-    [WEFT_DTYPE_FLOAT32] = {gemm_f32}, [WEFT_DTYPE_FLOAT64] = {gemm_f64}};
+    [WEFT_DTYPE_FLOAT32] = {gemm_f32, conv_f32}, [WEFT_DTYPE_FLOAT64] = {gemm_f64, conv_f64}};
 
 static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
     [WEFT_DEVICE_CPU] = wfi_product_cpu,
     [WEFT_DEVICE_CUDA] = wfi_product_cuda,
 };
 
-static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
+const wfi_product_kernels *wfi_product_kernels_of(const weft_tensor *tensor)
 {
     return &by_device[weft_tensor_device(tensor).kind][tensor->dtype];
 }
@@ -97,7 +67,7 @@ static weft_status check_alike(int count, const weft_tensor *const *tensors)
         if (other.kind != device.kind || other.index != device.index || !weft_tensor_is_contiguous(tensors[i]))
             return WEFT_ERR_UNSUPPORTED;
     }
-    return kernels_of(tensors[0])->gemm != NULL ? WEFT_OK : wfi_no_kernel(tensors[0]);
+    return wfi_product_kernels_of(tensors[0])->gemm != NULL ? WEFT_OK : wfi_no_kernel(tensors[0]);
 }
 
 /* y = beta y + op(a) op(b) */
@@ -118,7 +88,7 @@ static weft_status multiply(const weft_tensor *a, bool transpose_a, const weft_t
         return WEFT_ERR_SHAPE;
     if (!wfi_gemm_fits(args.m, args.n, args.k))
         return WEFT_ERR_TOO_LARGE;
-    return kernels_of(a)->gemm(&args);
+    return wfi_product_kernels_of(a)->gemm(&args);
 }
 
 weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y)

@@ -25,15 +25,15 @@ void wfi_layout_destroy(wfi_layout *layout)
         dnnl_memory_desc_destroy(layout);
 }
 
-dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_pass pass, const wfi_conv_descs *d,
+dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_kind kind, const wfi_conv_descs *d,
                                       const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
                                       dnnl_primitive_desc_t *out)
 {
     dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    if (pass == WFI_CONV_BACKWARD_DATA)
+    if (kind == WFI_CONV_BACKWARD_DATA)
         return dnnl_convolution_backward_data_primitive_desc_create(out, engine, alg, d->x, d->weight, d->y, d->stride,
                                                                     d->dilation, d->padding, d->padding, hint, attr);
-    if (pass == WFI_CONV_BACKWARD_WEIGHT)
+    if (kind == WFI_CONV_BACKWARD_WEIGHT)
         return dnnl_convolution_backward_weights_primitive_desc_create(out, engine, alg, d->x, d->weight, d->bias, d->y,
                                                                        d->stride, d->dilation, d->padding, d->padding,
                                                                        hint, attr);
@@ -75,25 +75,25 @@ void wfi_layout_destroy(wfi_layout *layout)
     free(layout);
 }
 
-static dnnl_status_t describe_pass(wfi_conv_pass pass, const wfi_conv_descs *d, dnnl_convolution_desc_t *op)
+static dnnl_status_t describe_pass(wfi_conv_kind kind, const wfi_conv_descs *d, dnnl_convolution_desc_t *op)
 {
     dnnl_alg_kind_t alg = dnnl_convolution_direct;
-    if (pass == WFI_CONV_BACKWARD_DATA)
+    if (kind == WFI_CONV_BACKWARD_DATA)
         return dnnl_dilated_convolution_backward_data_desc_init(op, alg, d->x, d->weight, d->y, d->stride, d->dilation,
                                                                 d->padding, d->padding);
-    if (pass == WFI_CONV_BACKWARD_WEIGHT)
+    if (kind == WFI_CONV_BACKWARD_WEIGHT)
         return dnnl_dilated_convolution_backward_weights_desc_init(op, alg, d->x, d->weight, d->bias, d->y, d->stride,
                                                                    d->dilation, d->padding, d->padding);
     return dnnl_dilated_convolution_forward_desc_init(op, dnnl_forward_training, alg, d->x, d->weight, d->bias, d->y,
                                                       d->stride, d->dilation, d->padding, d->padding);
 }
 
-dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_pass pass, const wfi_conv_descs *d,
+dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_kind kind, const wfi_conv_descs *d,
                                       const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
                                       dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t op;
-    dnnl_status_t status = describe_pass(pass, d, &op);
+    dnnl_status_t status = describe_pass(kind, d, &op);
     return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, attr, engine, hint) : status;
 }
 

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv_gpu.c - convolution on a GPU as matrix products over unfolded images, as conv_gemm.c does on the CPU. Several
- * images are unfolded at once, as many as fit into MATRIX_BYTES.
+ * conv.c - convolutions on a GPU, and the gradients of their inputs and weights, as matrix products over unfolded
+ * images (im2col), as tensor/cpu/product/conv_gemm.c does on the CPU. Several images are unfolded at once, as many
+ * as fit into MATRIX_BYTES. The kernels that unfold and fold are in tensor/cuda/conv.cu, the products are cuBLAS's
+ * (gemm.c). All work is queued on the stream of this thread.
  */
+#include "tensor/cuda/product/product.h"
+
 #include "tensor/check.h"
+#include "tensor/kernels.h"
 #include "tensor/tasks.h"
-#include "tensor/cpu/product/conv.h"
-#include "tensor/cpu/product/gemm.h"
 
 #include <string.h>
 
 #define MATRIX_BYTES ((size_t)64 << 20)
 
-/* One group of some images. The addresses are those of its first image and channel; steps in elements. */
+/* Work on one group of channels of some images. The addresses are those of the first image; steps are in elements. */
 typedef struct conv_part {
     weft_device device;
     weft_dtype dtype;
@@ -23,6 +26,7 @@ typedef struct conv_part {
     int64_t x_step, y_step;
 } conv_part;
 
+/* matrix = the unfolded x (UNFOLD), or x = the sum of what the matrix has for each element (FOLD) */
 static weft_status unfold(const conv_part *part, wfi_gpu_kind kind)
 {
     const wfi_conv_sizes *s = part->sizes;
@@ -58,10 +62,10 @@ static weft_status forward(const conv_part *part)
                           .step_b = part->rows * part->columns,
                           .step_c = part->y_step};
     weft_status status = unfold(part, WFI_GPU_UNFOLD);
-    return status == WEFT_OK ? wfi_gemm_run(part->dtype, &args) : status;
+    return status == WEFT_OK ? wfi_product_cuda[part->dtype].gemm(&args) : status;
 }
 
-/* matrix = weight^T y, folded back into x */
+/* The gradient of x: matrix = weight^T y, folded back into x. y is the gradient of the result. */
 static weft_status backward_data(const conv_part *part)
 {
     wfi_gemm_args args = {.device = part->device,
@@ -75,11 +79,11 @@ static weft_status backward_data(const conv_part *part)
                           .batch = part->images,
                           .step_b = part->y_step,
                           .step_c = part->rows * part->columns};
-    weft_status status = wfi_gemm_run(part->dtype, &args);
+    weft_status status = wfi_product_cuda[part->dtype].gemm(&args);
     return status == WEFT_OK ? unfold(part, WFI_GPU_FOLD) : status;
 }
 
-/* weight (+)= the sum of y matrix^T over the images, one after the other. */
+/* The gradient of the weight: weight (+)= the sum of y matrix^T over the images, one after the other. */
 static weft_status backward_weight(const conv_part *part, bool first)
 {
     size_t element = weft_dtype_size(part->dtype);
@@ -94,16 +98,9 @@ static weft_status backward_weight(const conv_part *part, bool first)
                               .b = (char *)part->matrix + (size_t)(i * part->rows * part->columns) * element,
                               .beta = first && i == 0 ? 0 : 1,
                               .c = part->weight};
-        status = wfi_gemm_run(part->dtype, &args);
+        status = wfi_product_cuda[part->dtype].gemm(&args);
     }
     return status;
-}
-
-static weft_status run_part(wfi_conv_pass pass, const conv_part *part, bool first)
-{
-    if (pass == WFI_CONV_FORWARD)
-        return forward(part);
-    return pass == WFI_CONV_BACKWARD_DATA ? backward_data(part) : backward_weight(part, first);
 }
 
 static weft_status add_bias(const conv_part *whole, const wfi_conv_data *data)
@@ -118,8 +115,8 @@ static weft_status add_bias(const conv_part *whole, const wfi_conv_data *data)
     return WFI_GPU_RUN(WFI_GPU_ADD_BIAS, task);
 }
 
-weft_status wfi_conv_gpu(weft_device device, weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes,
-                         const wfi_conv_data *data)
+weft_status wfi_cuda_conv(weft_device device, weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
+                          const wfi_conv_data *data)
 {
     const wfi_conv_sizes *s = sizes;
     int64_t rows = s->in * s->kernel[0] * s->kernel[1], columns = s->result[0] * s->result[1];
@@ -148,10 +145,12 @@ weft_status wfi_conv_gpu(weft_device device, weft_dtype dtype, wfi_conv_pass pas
             part.x = (char *)data->x + (size_t)(n * part.x_step + group * s->in * plane) * element;
             part.weight = (char *)data->weight + (size_t)(group * s->out * rows) * element;
             part.y = (char *)data->y + (size_t)(n * part.y_step + group * s->out * columns) * element;
-            status = run_part(pass, &part, n == 0);
+            status = kind == WFI_CONV_FORWARD         ? forward(&part)
+                     : kind == WFI_CONV_BACKWARD_DATA ? backward_data(&part)
+                                                      : backward_weight(&part, n == 0);
         }
     }
-    if (status == WEFT_OK && pass == WFI_CONV_FORWARD && data->bias != NULL)
+    if (status == WEFT_OK && kind == WFI_CONV_FORWARD && data->bias != NULL)
         status = add_bias(&part, data);
     wfi_storage_unref(matrix);
     return status;
