@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buckets.c - which parameter is where, and the reduction of a bucket that is full. */
+/*
+ * buckets.c - the places of gradients in buckets, and the reduction of a bucket that is full. A bucket is one
+ * tensor, so that one allreduce averages the gradients of many parameters.
+ */
 #include "data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
 #include "future/future.h"
+#include "rpc/agent/agent.h"
 #include "tensor/combine.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
 
-/* ---- Which parameter is where ------------------------------------------------------------------------------------ */
+/* ---- Places ------------------------------------------------------------------------------------------------------ */
 
 static size_t bytes_of(const wfi_bucket *bucket)
 {
     return (size_t)bucket->elements * weft_dtype_size(bucket->dtype);
 }
 
+/* Whether a parameter of that dtype needs a new bucket. */
 static bool is_full(const weft_data_parallel *parallel, const wfi_bucket *bucket, weft_dtype dtype)
 {
     bool first = bucket == parallel->buckets;
@@ -102,7 +107,7 @@ void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter)
     parallel->buckets[of->bucket].arrived++;
 }
 
-/* Where the members are uneven: the sum, by those who count. */
+/* With the option uneven: the sum is divided by the number of members that train. */
 typedef struct division {
     weft_tensor *flat;
     size_t divisor;
@@ -164,4 +169,52 @@ weft_status wfi_buckets_advance(weft_data_parallel *parallel)
            parallel->buckets[parallel->begun].arrived == parallel->buckets[parallel->begun].count)
         st = reduce(parallel, parallel->begun++);
     return st;
+}
+
+/* ---- Buckets that travel as bfloat16 ----------------------------------------------------------------------------- */
+
+/* A bucket, and its copy in bfloat16 that is reduced. */
+typedef struct packed {
+    weft_tensor *bucket, *small;
+} packed;
+
+static void free_packed(void *arg)
+{
+    packed *of = arg;
+    weft_tensor_unref(of->bucket);
+    weft_tensor_unref(of->small);
+    free(of);
+}
+
+static weft_status unpack(weft_future *reduced, weft_future *whole, void *arg)
+{
+    const packed *of = arg;
+    const weft_error *error = weft_future_error(reduced);
+    if (error)
+        return wfi_future_fail(whole, error);
+    weft_status st = weft_tensor_assign(of->bucket, of->small);
+    return st ? st : wfi_future_complete(whole, NULL, NULL);
+}
+
+weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                                 weft_future **out, void *arg)
+{
+    WFI_LIVE(group, bucket);
+    (void)index, (void)arg;
+    if (!group || !bucket || !out)
+        return wfi_refuse_null("weft_bucket_bfloat16", !group ? "group" : !bucket ? "bucket" : "out");
+    packed *of = wfi_calloc(1, sizeof *of);
+    if (!of)
+        return WEFT_ERR_MEMORY;
+    *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_DTYPE_BFLOAT16)};
+    weft_future *reduced = NULL;
+    weft_status st =
+        of->small ? weft_group_allreduce_async(group, of->small, WEFT_OP_AVG, timeout_ms, &reduced) : WEFT_ERR_MEMORY;
+    if (st) {
+        free_packed(of);
+        return st;
+    }
+    *out = wfi_future_then(reduced, unpack, of, free_packed);
+    weft_future_unref(reduced);
+    return *out ? WEFT_OK : WEFT_ERR_MEMORY;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* create.c - making one, what is asked of it, and its end. */
+/* create.c - creates a weft_data_parallel, and its public functions apart from passes and joins. */
 #include "data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
@@ -12,9 +12,9 @@
 #define BUCKET_BYTES (25u << 20)
 #define FIRST_BUCKET_BYTES (1u << 20)
 
-/* ---- Making one -------------------------------------------------------------------------------------------------- */
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
 
-/* Operations of groups take none that is on a device. */
+/* Operations of groups take no tensors of GPUs. */
 static weft_status check_places(const weft_module *module, weft_error **error)
 {
     weft_tensors parameters = weft_module_parameters(module), buffers = weft_module_buffers(module);
@@ -45,12 +45,12 @@ static weft_status take_parameters(weft_data_parallel *parallel, weft_error **er
     }
     if (!parallel->count)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "data parallel: no parameter of the module wants a gradient");
-    for (size_t i = 0; i < parallel->count; i++) /* gradients come about the other way round */
+    for (size_t i = 0; i < parallel->count; i++) /* a backward pass computes the last parameters first */
         parallel->order[i] = parallel->count - 1 - i;
     return wfi_buckets_make(parallel, parallel->order);
 }
 
-/* The others would wait for what this member cannot do: their group is over. */
+/* This member cannot take part: aborts the group, because the others would wait for it. */
 static void end_group(weft_group *group, weft_status st, weft_error **error)
 {
     const weft_error *over = weft_group_error(group);
@@ -70,7 +70,7 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     if (!st)
         st = wfi_parallel_compare(parallel, &known, error);
     if (!st)
-        st = wfi_parallel_share(parallel, 0);
+        st = wfi_parallel_broadcast(parallel, 0);
     if (st && !known)
         end_group(parallel->group, st, error);
     return st;
@@ -143,7 +143,7 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     return st;
 }
 
-/* ---- Its life ---------------------------------------------------------------------------------------------------- */
+/* ---- References and settings ------------------------------------------------------------------------------------- */
 
 weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel)
 {

@@ -2,9 +2,9 @@
 /*
  * data_parallel.h - the internals of a weft_data_parallel.
  *
- * A pass: the hook of each parameter brings its sum, which is copied into its bucket (pass.c); a full bucket is
- * reduced, after those before it (buckets.c); at the end of the pass missing gradients are zero, and all wait for the
- * last bucket.
+ * A pass: the hook of each parameter copies the parameter's gradient into its bucket (reducer.c). A full bucket is
+ * reduced, after those before it (buckets.c). At the end of the pass missing gradients are zero, and the pass waits for
+ * the last bucket.
  *
  * LOCKING. `lock` guards all fields not marked (constant), which the hooks change. It is not held during calls of the
  * group that wait. The user reads `gradients` without it, when no pass is in progress.
@@ -36,9 +36,9 @@ typedef struct wfi_parallel_parameter {
     const char *name;
     size_t place; /* position among all parameters of the module */
     size_t bucket;
-    int64_t offset;       /* elements */
-    bool arrived;         /* in the current pass */
-    weft_tensor *carried; /* sums of passes that reduced nothing; NULL: none */
+    int64_t offset;           /* elements */
+    bool arrived;             /* in the current pass */
+    weft_tensor *accumulated; /* gradients of passes that reduced nothing; NULL: none */
 } wfi_parallel_parameter;
 
 struct weft_data_parallel {
@@ -59,14 +59,14 @@ struct weft_data_parallel {
     bool ordered; /* the buckets are in member 0's order */
     bool syncs;   /* set by the user */
     bool in_pass, pass_syncs;
-    bool concluding;                  /* its sums have arrived, and it waits for the others */
+    bool ending;                      /* all gradients have arrived, and the exchange is in progress */
     size_t active;                    /* in the current pass: number of members that train, if uneven */
-    weft_error *trouble;              /* why the current pass cannot succeed */
+    weft_error *error;                /* why the current pass fails */
     weft_tensor *used, *shared_order; /* other data that the current pass exchanges; or NULL */
     weft_gradient *gradients;         /* of the last pass */
 };
 
-/* ---- alike.c ----------------------------------------------------------------------------------------------------- */
+/* ---- verify.c ---------------------------------------------------------------------------------------------------- */
 
 /*
  * Whether all members have the same kind of module and options; waits for them. On failure *error may say why, and
@@ -74,7 +74,7 @@ struct weft_data_parallel {
  */
 weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
 /* All members get the parameters and buffers of member `root`; waits. */
-weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root);
+weft_status wfi_parallel_broadcast(weft_data_parallel *parallel, size_t root);
 
 /* ---- buckets.c --------------------------------------------------------------------------------------------------- */
 
@@ -89,8 +89,10 @@ weft_tensor *wfi_bucket_view(const weft_data_parallel *parallel, size_t paramete
 /* its part of the bucket has its sum. [lock] */
 void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter);
 
-/* ---- pass.c ------------------------------------------------------------------------------------------------------ */
+/* ---- reducer.c --------------------------------------------------------------------------------------------------- */
 
+void wfi_parallel_ref(weft_data_parallel *parallel);
+void wfi_parallel_unref(void *parallel);
 weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
 /*
  * Opens the buckets; if uneven, finds out how many members train, which waits. Do not call it if the group is over:
@@ -98,15 +100,10 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
  */
 weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
 /* Ends the failed pass. Returns its error, if it is known (the caller unrefs it), or NULL. */
-weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel);
+weft_error *wfi_parallel_take_error(weft_data_parallel *parallel);
 /* Combines all members' numbers into one, the same on all; waits. */
 weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out);
 /* All sums are in their buckets: *out completes when all are exchanged. [lock] */
 weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out);
-
-/* ---- life.c ------------------------------------------------------------------------------------------------------ */
-
-void wfi_parallel_ref(weft_data_parallel *parallel);
-void wfi_parallel_unref(void *parallel);
 
 #endif

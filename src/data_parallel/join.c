@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* What the others exchange in one pass. */
+/* Takes part in one pass of the others, with zeros. */
 static weft_status shadow(weft_data_parallel *parallel)
 {
     weft_future *ended = NULL;
@@ -62,7 +62,7 @@ static weft_status take_last(weft_data_parallel *parallel, bool is_last)
         wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_OP_MIN, &root);
     if (st)
         return st;
-    return root >= 0 && root < size ? wfi_parallel_share(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
+    return root >= 0 && root < size ? wfi_parallel_broadcast(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
 }
 
 /* Why it cannot join; NULL: it can. */
@@ -71,7 +71,7 @@ static const char *objection(weft_data_parallel *parallel)
     bool carries = false;
     wfi_mutex_lock(&parallel->lock);
     for (size_t i = 0; i < parallel->count; i++)
-        carries = carries || parallel->parameters[i].carried;
+        carries = carries || parallel->parameters[i].accumulated;
     wfi_mutex_unlock(&parallel->lock);
     if (!parallel->options.uneven)
         return "it was made without the option uneven";
@@ -97,7 +97,7 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
     if (!st)
         st = take_last(parallel, is_last);
     if (st) { /* the others' passes need this member, if the group is not over */
-        weft_error *why = wfi_parallel_take_trouble(parallel);
+        weft_error *why = wfi_parallel_take_error(parallel);
         if (!why)
             why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
         weft_group_abort(parallel->group, why);

@@ -105,7 +105,7 @@ static void options_differ(weft_agent *agent, void *arg)
 
 /* ---- One member alone -------------------------------------------------------------------------------------------- */
 
-enum { LAYERS = 5, NAMED = 320 /* bytes for the text of a tensor: alike.c */ };
+enum { LAYERS = 5, NAMED = 320 /* bytes for the text of a tensor: verify.c */ };
 
 static weft_module *layers(bool is_odd)
 {

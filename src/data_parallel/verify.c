@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alike.c - whether the members' modules and options are alike, and what makes their values so.
+ * verify.c - whether all members have the same kind of module and the same options; and copies of member 0's values.
  *
- * All give a hash of their module and their options; where the hashes differ, also the names of what they have. What they
- * find is found by all, as all look at the same.
+ * All members exchange a hash of their module, and their options. If the hashes differ, they also exchange the names
+ * and shapes of their tensors, for the error. All members compare the same lists, so all come to the same result.
  */
 #include "data_parallel/data_parallel.h"
 
@@ -19,9 +19,9 @@
 #include <string.h>
 
 #define OPTIONS 6       /* that are compared */
-#define NAMES_MOST 1000 /* so many parameters and buffers are named, of those that a value can list */
+#define NAMES_MOST 1000 /* parameters and buffers that are named: the most that a list of values may have */
 
-/* ---- Are the modules alike? --------------------------------------------------------------------------------------- */
+/* ---- Comparing modules ------------------------------------------------------------------------------------------- */
 
 static const char *name_of(const weft_module *module, size_t i)
 {
@@ -66,15 +66,14 @@ static uint64_t hash_of(const weft_module *module)
     return hash;
 }
 
-/* What a member gave; nothing of it is believed. */
+/* The list of a member. It may be anything, because another program may have sent it. */
 static weft_args given(const weft_values *all, size_t member)
 {
     return weft_values_args(all).items[member].as.list;
 }
 
-/* The first member that gave something else than the hash of its module and its options; the group's size: all gave
- * that. */
-static size_t not_in_step(const weft_values *all)
+/* The first member whose list is not a hash and options, because it called something else. The group's size: none. */
+static size_t first_stray(const weft_values *all)
 {
     size_t member = 0;
     for (; member < weft_values_args(all).count; member++)
@@ -88,7 +87,7 @@ static int64_t hash_in(const weft_values *all, size_t member)
     return given(all, member).items[0].as.i64;
 }
 
-/* What that member says at that place of its list, as of its i-th tensor. */
+/* Item i of the list of that member, as text. */
 static void text_in(const weft_values *all, size_t member, size_t i, char text[TEXT_MAX])
 {
     weft_args list = given(all, member);
@@ -100,6 +99,7 @@ static void text_in(const weft_values *all, size_t member, size_t i, char text[T
         snprintf(text, TEXT_MAX, "nothing more");
 }
 
+/* The hashes of members 0 and `other` differ: finds the first tensor that does, for the error. */
 static weft_status compare_names(weft_data_parallel *parallel, size_t other, bool *known, weft_error **error)
 {
     const weft_module *module = parallel->module;
@@ -136,7 +136,7 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
     return st;
 }
 
-/* ---- Are the options? --------------------------------------------------------------------------------------------- */
+/* ---- Comparing options ------------------------------------------------------------------------------------------- */
 
 /* "find_unused true", each. What is told apart is what a pass does: a time limit and an argument are a member's own. */
 static void describe_options(const weft_data_parallel_options *o, char texts[OPTIONS][TEXT_MAX])
@@ -172,7 +172,7 @@ static weft_status compare_options(const weft_values *all, bool *known, weft_err
     return WEFT_OK;
 }
 
-/* ---- Are both? ---------------------------------------------------------------------------------------------------- */
+/* ---- Comparing both ---------------------------------------------------------------------------------------------- */
 
 static weft_status exchange(const weft_data_parallel *parallel, weft_values **all)
 {
@@ -192,7 +192,7 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
     weft_status st = exchange(parallel, &all);
     if (st)
         return st;
-    size_t other = not_in_step(all);
+    size_t other = first_stray(all);
     if (other < weft_group_size(group)) {
         weft_values_unref(all);
         *known = true;
@@ -208,13 +208,7 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
     return st || other == weft_group_size(group) ? st : compare_names(parallel, other, known, error);
 }
 
-/* ---- All get the same values ------------------------------------------------------------------------------------- */
-
-/* What the root gives; where the others have theirs until all has come. A reference. */
-static weft_tensor *place_for(weft_tensor *tensor, bool gives)
-{
-    return gives ? weft_tensor_ref(tensor) : weft_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
-}
+/* ---- Copies of values -------------------------------------------------------------------------------------------- */
 
 static weft_status wait_for(weft_future **futures, size_t count, weft_status st)
 {
@@ -226,9 +220,9 @@ static weft_status wait_for(weft_future **futures, size_t count, weft_status st)
     return st;
 }
 
-/* In as many operations as there are tensors, at once. A module takes what has come when all has: if somebody dies
- * meanwhile, it is one member's or another's, and no mixture. */
-weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root)
+/* One broadcast for each tensor, all at once. The module gets the values when all have arrived: if a member dies
+ * meanwhile, it has either its own values or the root's, and no mixture. */
+weft_status wfi_parallel_broadcast(weft_data_parallel *parallel, size_t root)
 {
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module);
@@ -237,7 +231,9 @@ weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root)
     weft_tensor **values = wfi_calloc(count, sizeof(*values));
     weft_status st = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && !st; i++) {
-        values[i] = place_for(tensor_of(module, i), gives);
+        weft_tensor *tensor = tensor_of(module, i);
+        values[i] =
+            gives ? weft_tensor_ref(tensor) : weft_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
         st = !values[i] ? WEFT_ERR_MEMORY
                         : weft_group_broadcast_async(parallel->group, values[i], root, parallel->options.timeout_ms,
                                                      &futures[i]);

@@ -1,15 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - a backward pass: sums come, in whatever order, and at its end all is exchanged. */
+/*
+ * reducer.c - one backward pass of a member, as PyTorch's Reducer does it. The hook of each leaf copies the leaf's
+ * gradient into its bucket (sum_hook). The hook at the end of the pass (pass_ends) fills what is missing, and has the
+ * pass wait until all buckets are reduced. Hooks run on the thread that runs the pass; callbacks of futures on a worker
+ * thread.
+ */
 #include "data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "coll/group.h"
 #include "future/future.h"
 #include "tensor/combine.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- References -------------------------------------------------------------------------------------------------- */
+
+void wfi_parallel_ref(weft_data_parallel *parallel)
+{
+    atomic_fetch_add_explicit(&parallel->refs, 1, memory_order_relaxed);
+}
+
+void wfi_parallel_unref(void *arg)
+{
+    weft_data_parallel *parallel = arg;
+    if (atomic_fetch_sub_explicit(&parallel->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wfi_buckets_free(parallel);
+    for (size_t i = 0; i < parallel->count; i++)
+        weft_tensor_unref(parallel->parameters[i].accumulated);
+    for (size_t i = 0; parallel->gradients && i < weft_module_parameters(parallel->module).count; i++)
+        weft_tensor_unref(parallel->gradients[i].values);
+    free(parallel->gradients);
+    free(parallel->parameters);
+    free(parallel->order);
+    weft_tensor_unref(parallel->used);
+    weft_tensor_unref(parallel->shared_order);
+    weft_error_unref(parallel->error);
+    weft_module_unref(parallel->module);
+    wfi_group_unuse(parallel->group);
+    wfi_mutex_fini(&parallel->lock);
+    wfi_handle_free(parallel);
+}
+
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 typedef struct hook_arg {
     weft_data_parallel *parallel; /* a reference */
@@ -18,32 +55,32 @@ typedef struct hook_arg {
 
 #define ONE_AFTER_THE_OTHER "passes have to be one after the other"
 
-/* Keeps the first. Takes over `error`. [lock] */
-static void have_trouble(weft_data_parallel *parallel, weft_error *error)
+/* Keeps the first error of the pass. Takes over `error`. [lock] */
+static void keep_error(weft_data_parallel *parallel, weft_error *error)
 {
-    if (parallel->trouble)
+    if (parallel->error)
         weft_error_unref(error);
     else
-        parallel->trouble = error;
+        parallel->error = error;
 }
 
-/* [lock] */
-static void note(weft_data_parallel *parallel, weft_status st, const char *what)
+/* Keeps an error for a status that is not WEFT_OK. [lock] */
+static void keep_status(weft_data_parallel *parallel, weft_status st, const char *what)
 {
     const weft_error *why = weft_group_error(parallel->group);
     if (st)
-        have_trouble(parallel, why ? weft_error_ref(why)
-                                   : weft_error_create(st, "data parallel: %s: %s", what, weft_status_text(st)));
+        keep_error(parallel, why ? weft_error_ref(why)
+                                 : weft_error_create(st, "data parallel: %s: %s", what, weft_status_text(st)));
 }
 
-weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel)
+weft_error *wfi_parallel_take_error(weft_data_parallel *parallel)
 {
     wfi_mutex_lock(&parallel->lock);
-    weft_error *trouble = parallel->trouble;
-    parallel->trouble = NULL;
+    weft_error *error = parallel->error;
+    parallel->error = NULL;
     parallel->in_pass = false;
     wfi_mutex_unlock(&parallel->lock);
-    return trouble;
+    return error;
 }
 
 /* ---- The beginning ----------------------------------------------------------------------------------------------- */
@@ -62,7 +99,7 @@ weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_
 
 /* The name of the first parameter that wants a gradient and has no place in a bucket, because it wanted none when the
  * object was made. NULL: there is none. The lists of a module do not change, so nothing else can be new. */
-static const char *thawed_parameter(const weft_data_parallel *parallel)
+static const char *unfrozen_parameter(const weft_data_parallel *parallel)
 {
     weft_tensors all = weft_module_parameters(parallel->module);
     for (size_t i = 0, next = 0; i < all.count; i++)
@@ -77,14 +114,14 @@ static const char *thawed_parameter(const weft_data_parallel *parallel)
 static weft_error *obstacle(const weft_data_parallel *parallel)
 {
     const weft_error *over = weft_group_error(parallel->group);
-    const char *thawed = over ? NULL : thawed_parameter(parallel);
+    const char *thawed = over ? NULL : unfrozen_parameter(parallel);
     if (thawed) /* no member would average it: without an error the models would differ */
         return weft_error_create(WEFT_ERR_STATE,
                                  "data parallel: parameter %s was thawed after weft_data_parallel_create, so that no "
                                  "member would average it: make another weft_data_parallel on all members",
                                  thawed);
     if (!over)
-        return parallel->concluding ? weft_error_create(WEFT_ERR_STATE, "data parallel: " ONE_AFTER_THE_OTHER) : NULL;
+        return parallel->ending ? weft_error_create(WEFT_ERR_STATE, "data parallel: " ONE_AFTER_THE_OTHER) : NULL;
     wfi_error_detail detail = {.code = weft_error_code(over), .worker = weft_error_worker(over)};
     return wfi_error_create(&detail, "data parallel: the group is over: %s", weft_error_message(over));
 }
@@ -107,15 +144,15 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
     if (!st && syncs)
         st = wfi_buckets_open(parallel);
     if (why)
-        have_trouble(parallel, why);
+        keep_error(parallel, why);
     else
-        note(parallel, st, "a pass could not begin");
+        keep_status(parallel, st, "a pass could not begin");
     wfi_mutex_unlock(&parallel->lock);
     *out = (size_t)active;
     return st;
 }
 
-/* ---- Sums come --------------------------------------------------------------------------------------------------- */
+/* ---- Gradients of leaves ----------------------------------------------------------------------------------------- */
 
 static void add_to(weft_tensor *sum, const weft_tensor *more)
 {
@@ -123,46 +160,46 @@ static void add_to(weft_tensor *sum, const weft_tensor *more)
     wfi_combine(sum->dtype, WEFT_OP_SUM, data, data, weft_tensor_data(more), (size_t)weft_tensor_numel(sum));
 }
 
-/* Of a pass that reduces nothing. [lock] */
-static void carry(weft_data_parallel *parallel, wfi_parallel_parameter *of, const weft_tensor *sum)
+/* In a pass that reduces nothing: adds the gradient to those of earlier passes (PyTorch's no_sync). [lock] */
+static void accumulate(weft_data_parallel *parallel, wfi_parallel_parameter *of, const weft_tensor *sum)
 {
-    if (of->carried)
-        add_to(of->carried, sum);
-    else if (!(of->carried = weft_tensor_clone(sum)))
-        note(parallel, WEFT_ERR_MEMORY, "a sum that is carried on");
+    if (of->accumulated)
+        add_to(of->accumulated, sum);
+    else if (!(of->accumulated = weft_tensor_clone(sum)))
+        keep_status(parallel, WEFT_ERR_MEMORY, "a sum that is carried on");
 }
 
-/* What is carried goes along. [lock] */
-static void take_carried(wfi_parallel_parameter *of, weft_tensor *view)
+/* Adds the gradients of earlier passes, which were not reduced, to the bucket. [lock] */
+static void add_accumulated(wfi_parallel_parameter *of, weft_tensor *view)
 {
-    if (of->carried)
-        add_to(view, of->carried);
-    weft_tensor_unref(of->carried);
-    of->carried = NULL;
+    if (of->accumulated)
+        add_to(view, of->accumulated);
+    weft_tensor_unref(of->accumulated);
+    of->accumulated = NULL;
 }
 
-/* [lock] */
+/* Copies a gradient into its bucket. Returns a view of the bucket; NULL: no memory. [lock] */
 static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t parameter, weft_tensor *sum)
 {
     wfi_parallel_parameter *of = &parallel->parameters[parameter];
     if (of->arrived) {
-        have_trouble(parallel,
-                     weft_error_create(WEFT_ERR_STATE,
-                                       "data parallel: the gradient of %s came twice: " ONE_AFTER_THE_OTHER, of->name));
+        keep_error(parallel,
+                   weft_error_create(WEFT_ERR_STATE,
+                                     "data parallel: the gradient of %s came twice: " ONE_AFTER_THE_OTHER, of->name));
         return weft_tensor_ref(sum);
     }
     weft_tensor *view = wfi_bucket_view(parallel, parameter);
     if (!view)
         return NULL;
     memcpy(weft_tensor_data(view), weft_tensor_data(sum), weft_tensor_nbytes(sum));
-    take_carried(of, view);
+    add_accumulated(of, view);
     wfi_parameter_arrives(parallel, parameter);
     parallel->order[parallel->order_count++] = parameter;
-    note(parallel, wfi_buckets_advance(parallel), "a bucket could not be reduced");
+    keep_status(parallel, wfi_buckets_advance(parallel), "a bucket could not be reduced");
     return view;
 }
 
-/* This member's pass, unless it has begun. Its failure is noted. */
+/* Begins this member's pass, unless it has begun. A failure is kept. */
 static void begin_own(weft_data_parallel *parallel)
 {
     size_t active;
@@ -173,7 +210,8 @@ static void begin_own(weft_data_parallel *parallel)
         (void)!wfi_parallel_begin(parallel, true, &active);
 }
 
-static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg)
+/* The hook of each leaf: gets the gradient, and returns the tensor that takes its place. */
+static weft_tensor *sum_hook(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg)
 {
     const hook_arg *hook = arg;
     weft_data_parallel *parallel = hook->parallel;
@@ -181,11 +219,11 @@ static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **
     begin_own(parallel);
     wfi_mutex_lock(&parallel->lock);
     weft_tensor *made = NULL;
-    if (parallel->pass_syncs && !parallel->trouble) {
+    if (parallel->pass_syncs && !parallel->error) {
         made = put_into_bucket(parallel, hook->parameter, sum);
     } else {
         if (!parallel->pass_syncs)
-            carry(parallel, &parallel->parameters[hook->parameter], sum);
+            accumulate(parallel, &parallel->parameters[hook->parameter], sum);
         made = weft_tensor_ref(sum);
     }
     wfi_mutex_unlock(&parallel->lock);
@@ -208,7 +246,8 @@ static weft_tensor *average_of_others(weft_tensor *leaf, void *arg)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* Parameters that got nothing have zeros, and what was carried. They are named if that is a mistake. [lock] */
+/* Parameters without a gradient get zeros, and what earlier passes have accumulated. Keeps an error that names them if
+ * the options do not allow that. [lock] */
 static weft_status fill_missing(weft_data_parallel *parallel)
 {
     char names[200] = "";
@@ -221,33 +260,33 @@ static weft_status fill_missing(weft_data_parallel *parallel)
         if (!view)
             return WEFT_ERR_MEMORY;
         memset(weft_tensor_data(view), 0, weft_tensor_nbytes(view));
-        missing += of->carried == NULL;
-        if (!of->carried && used < sizeof names)
+        missing += of->accumulated == NULL;
+        if (!of->accumulated && used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", of->name);
-        take_carried(of, view);
+        add_accumulated(of, view);
         weft_tensor_unref(view);
         wfi_parameter_arrives(parallel, i);
     }
     if (!missing || parallel->options.find_unused)
         return wfi_buckets_advance(parallel);
-    have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
-                                             "data parallel: %zu parameters got no gradient in this pass (%s): "
-                                             "set find_unused if passes may leave some out",
-                                             missing, names));
+    keep_error(parallel, weft_error_create(WEFT_ERR_STATE,
+                                           "data parallel: %zu parameters got no gradient in this pass (%s): "
+                                           "set find_unused if passes may leave some out",
+                                           missing, names));
     return WEFT_OK;
 }
 
-/* Which ones this member used, of all; 1 or 0 each. [lock] */
+/* For each parameter 1 if this member has a gradient for it, otherwise 0. [lock] */
 static weft_tensor *used_here(const weft_data_parallel *parallel)
 {
     weft_tensor *used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8);
     for (size_t i = 0; used && i < parallel->count; i++)
-        ((uint8_t *)weft_tensor_data(used))[i] = parallel->parameters[i].arrived || parallel->parameters[i].carried;
+        ((uint8_t *)weft_tensor_data(used))[i] = parallel->parameters[i].arrived || parallel->parameters[i].accumulated;
     return used;
 }
 
-/* -1 first: there is none, as where member 0 joins before it has had a pass. */
-static weft_tensor *order_here(const weft_data_parallel *parallel)
+/* The order in which gradients arrived here. -1 first: there is none, because this member has had no pass yet. */
+static weft_tensor *own_order(const weft_data_parallel *parallel)
 {
     weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_INT64);
     int64_t *at = order ? weft_tensor_data(order) : NULL;
@@ -256,7 +295,7 @@ static weft_tensor *order_here(const weft_data_parallel *parallel)
         *at = -1;
     for (size_t i = 0; order && i < came; i++)
         *at++ = (int64_t)parallel->order[i];
-    for (size_t i = 0; order && came && i < parallel->count; i++) { /* behind them those that did not come */
+    for (size_t i = 0; order && came && i < parallel->count; i++) { /* the others follow */
         bool is_there = false;
         for (size_t k = 0; k < came; k++)
             is_there = is_there || parallel->order[k] == i;
@@ -266,7 +305,7 @@ static weft_tensor *order_here(const weft_data_parallel *parallel)
     return order;
 }
 
-/* [lock] */
+/* The views of the reduced buckets become the gradients that the user reads. [lock] */
 static weft_status keep_gradients(weft_data_parallel *parallel)
 {
     const uint8_t *used = parallel->used ? weft_tensor_data(parallel->used) : NULL;
@@ -282,8 +321,8 @@ static weft_status keep_gradients(weft_data_parallel *parallel)
     return WEFT_OK;
 }
 
-/* Member 0's order becomes everybody's, if it has one. [lock] */
-static weft_status take_order(weft_data_parallel *parallel)
+/* Member 0's order becomes that of all members, if it has one: the buckets are made again. [lock] */
+static weft_status adopt_order(weft_data_parallel *parallel)
 {
     const int64_t *shared = weft_tensor_data(parallel->shared_order);
     bool *seen = wfi_calloc(parallel->count, sizeof *seen);
@@ -304,19 +343,19 @@ static weft_status take_order(weft_data_parallel *parallel)
 
 static const weft_error *first_failure(const weft_data_parallel *parallel)
 {
-    const weft_error *error = parallel->trouble;
+    const weft_error *error = parallel->error;
     for (size_t i = 0; i < parallel->bucket_count && !error; i++)
         error = parallel->buckets[i].whole ? weft_future_error(parallel->buckets[i].whole) : NULL;
     return error ? error : weft_group_error(parallel->group);
 }
 
-/* All is exchanged, or failed: gives why, a reference; NULL: it is well. [lock] */
-static weft_error *settle(weft_data_parallel *parallel)
+/* The pass is over: all is exchanged, or something failed. Returns the error, with a reference; NULL: none. [lock] */
+static weft_error *end_pass(weft_data_parallel *parallel)
 {
     if (!first_failure(parallel)) {
-        note(parallel, keep_gradients(parallel), "the gradients");
-        if (parallel->shared_order && !parallel->trouble)
-            note(parallel, take_order(parallel), "the order of the parameters");
+        keep_status(parallel, keep_gradients(parallel), "the gradients");
+        if (parallel->shared_order && !parallel->error)
+            keep_status(parallel, adopt_order(parallel), "the order of the parameters");
     }
     const weft_error *failure = first_failure(parallel);
     weft_error *error = failure ? weft_error_ref(failure) : NULL;
@@ -325,10 +364,10 @@ static weft_error *settle(weft_data_parallel *parallel)
         weft_group_abort(parallel->group, error);
     weft_tensor_unref(parallel->used);
     weft_tensor_unref(parallel->shared_order);
-    weft_error_unref(parallel->trouble);
+    weft_error_unref(parallel->error);
     parallel->used = parallel->shared_order = NULL;
-    parallel->trouble = NULL;
-    parallel->concluding = false;
+    parallel->error = NULL;
+    parallel->ending = false;
     return error;
 }
 
@@ -340,17 +379,17 @@ static weft_status end_with(weft_future *ended, weft_error *error)
     return st;
 }
 
-static weft_status conclude(weft_future *all, weft_future *ended, void *arg)
+static weft_status all_exchanged(weft_future *all, weft_future *ended, void *arg)
 {
     weft_data_parallel *parallel = arg;
     (void)all;
     wfi_mutex_lock(&parallel->lock);
-    weft_error *error = settle(parallel);
+    weft_error *error = end_pass(parallel);
     wfi_mutex_unlock(&parallel->lock);
     return end_with(ended, error);
 }
 
-/* Begins what is exchanged besides the buckets, and lists in futures[] all that is under way. [lock] */
+/* Begins what is exchanged besides the buckets. futures[] gets the futures of all that is in progress. [lock] */
 static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
 {
     size_t count = 0;
@@ -359,17 +398,17 @@ static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
     for (size_t i = 0; i < parallel->begun; i++)
         if (parallel->buckets[i].whole)
             futures[count++] = weft_future_ref(parallel->buckets[i].whole);
-    if (parallel->trouble)
+    if (parallel->error)
         return count;
     if (parallel->used)
         st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_OP_MAX, timeout_ms, &futures[count]);
     count += !st && parallel->used;
     if (!st && !parallel->ordered)
-        st = (parallel->shared_order = order_here(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
+        st = (parallel->shared_order = own_order(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && parallel->shared_order)
         st = weft_group_broadcast_async(parallel->group, parallel->shared_order, 0, timeout_ms, &futures[count]);
     count += !st && parallel->shared_order;
-    note(parallel, st, "the end of a pass");
+    keep_status(parallel, st, "the end of a pass");
     return count;
 }
 
@@ -379,8 +418,8 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
     size_t count = futures ? begin_rest(parallel, futures) : 0;
     if (count && (all = weft_future_when_all(futures, count))) {
         wfi_parallel_ref(parallel);
-        parallel->concluding = true;
-        *out = wfi_future_then(all, conclude, parallel, wfi_parallel_unref);
+        parallel->ending = true;
+        *out = wfi_future_then(all, all_exchanged, parallel, wfi_parallel_unref);
     }
     for (size_t i = 0; i < count; i++)
         weft_future_unref(futures[i]);
@@ -390,35 +429,38 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
         return WEFT_OK;
     /* No operation is in progress, or none could be followed. */
     if (!futures || count)
-        note(parallel, WEFT_ERR_MEMORY, "the end of a pass");
-    weft_error *error = settle(parallel);
+        keep_status(parallel, WEFT_ERR_MEMORY, "the end of a pass");
+    weft_error *error = end_pass(parallel);
     if ((*out = weft_future_create(NULL)))
         return end_with(*out, error);
     weft_error_unref(error);
     return WEFT_ERR_MEMORY;
 }
 
-/* The pass has failed by itself: the others must not wait for what it will not bring. */
+/* The backward pass has failed here: the other members must not wait for its gradients. */
 static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *why)
 {
     weft_group_abort(parallel->group, why);
-    weft_error_unref(wfi_parallel_take_trouble(parallel));
+    weft_error_unref(wfi_parallel_take_error(parallel));
     return WEFT_OK;
 }
 
-/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. If a
- * parameter was thawed, the pass counts as the module's and fails at its beginning, because it may have brought a
- * gradient for that parameter only. */
+/*
+ * Whether the pass concerns the module. A pass without a gradient for it does not, unless other members may have
+ * gradients for what is unused here. If a parameter was unfrozen, the pass counts, and fails at its beginning,
+ * because it may have a gradient for that parameter only.
+ */
 static bool is_ours(weft_data_parallel *parallel)
 {
     wfi_mutex_lock(&parallel->lock);
-    bool ours = parallel->in_pass || (parallel->options.find_unused && parallel->syncs) || thawed_parameter(parallel);
+    bool ours = parallel->in_pass || (parallel->options.find_unused && parallel->syncs) || unfrozen_parameter(parallel);
     if (!ours)
         parallel->pass_syncs = false;
     wfi_mutex_unlock(&parallel->lock);
     return ours;
 }
 
+/* The hook at the end of a pass. *wait: the pass waits for that future. */
 static weft_status pass_ends(const weft_error *why, weft_future **wait, void *arg)
 {
     weft_data_parallel *parallel = arg;
@@ -430,14 +472,14 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
     wfi_mutex_lock(&parallel->lock);
     weft_status st = WEFT_OK;
     parallel->in_pass = false;
-    if (parallel->pass_syncs && !parallel->trouble && parallel->options.find_unused &&
+    if (parallel->pass_syncs && !parallel->error && parallel->options.find_unused &&
         !(parallel->used = used_here(parallel)))
-        note(parallel, WEFT_ERR_MEMORY, "the list of what was used");
-    if (parallel->pass_syncs && !parallel->trouble)
-        note(parallel, fill_missing(parallel), "a bucket could not be reduced");
-    if (parallel->trouble)
-        weft_group_abort(parallel->group, parallel->trouble);
-    if (parallel->pass_syncs || parallel->trouble)
+        keep_status(parallel, WEFT_ERR_MEMORY, "the list of what was used");
+    if (parallel->pass_syncs && !parallel->error)
+        keep_status(parallel, fill_missing(parallel), "a bucket could not be reduced");
+    if (parallel->error)
+        weft_group_abort(parallel->group, parallel->error);
+    if (parallel->pass_syncs || parallel->error)
         st = wfi_parallel_finish(parallel, wait);
     wfi_mutex_unlock(&parallel->lock);
     return st;
@@ -466,7 +508,7 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
         *hook = (hook_arg){parallel, i};
         st = weft_hooks_add(
             parallel->hooks, parallel->parameters[i].tensor,
-            &(weft_leaf_hook){.replace = sum_came, .absent = average_of_others, .arg = hook, .drop = free_hook});
+            &(weft_leaf_hook){.replace = sum_hook, .absent = average_of_others, .arg = hook, .drop = free_hook});
     }
     weft_hooks_set_end(parallel->hooks, pass_ends, parallel);
     return st;
