@@ -127,7 +127,7 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
     const wfi_check *c = &checks->items[(found->check & UINT32_MAX) - 1];
     if (c->error != NULL)
         return c->error(c->gradient, c->size, found);
-    char fault[WFI_FAULT_TEXT], operands[WFI_OPERANDS_TEXT];
+    char fault[WFI_FAULT_TEXT], operands[WFI_TENSORS_TEXT];
     weft_tensor like[WFI_OP_INPUTS], *given[WFI_OP_INPUTS];
     for (int i = 0; i < c->operands; i++) {
         like[i].dtype = c->given[i].dtype;
@@ -135,7 +135,7 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
         given[i] = c->given[i].is_there ? &like[i] : NULL;
     }
     wfi_fault_text(c->kind, c->size, found, fault);
-    wfi_operands_text((weft_tensors){given, (size_t)c->operands}, operands);
+    wfi_tensors_text((weft_tensors){given, (size_t)c->operands}, operands);
     wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .function = c->name, .worker = -1};
     return wfi_error_create(&detail, "%s(%s): %s", c->name, operands, fault);
 }

@@ -14,10 +14,12 @@
 #ifndef WFI_CHECKS_H
 #define WFI_CHECKS_H
 
-#include "autograd/operands.h"
+#include "tensor/print.h"
 #include "mem/stream.h"
 #include "tensor/tasks.h"
 #include "tensor/tensor.h"
+
+#define WFI_OP_INPUTS 3 /* of every operator except those on a list */
 
 typedef enum wfi_check_kind {
     WFI_CHECK_INDEX,

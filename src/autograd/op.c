@@ -15,12 +15,12 @@
 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
 {
-    char operands[WFI_OPERANDS_TEXT], reason[REASON_TEXT];
+    char operands[WFI_TENSORS_TEXT], reason[REASON_TEXT];
     va_list args;
     va_start(args, format);
     wfi_utf8_print_v(reason, sizeof(reason), format, args);
     va_end(args);
-    wfi_operands_text((weft_tensors){op->given, op->given_count}, operands);
+    wfi_tensors_text((weft_tensors){op->given, op->given_count}, operands);
     wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);
 }
 

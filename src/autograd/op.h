@@ -17,7 +17,7 @@
 #define WFI_OP_H
 
 #include "autograd/checks.h"
-#include "autograd/operands.h"
+#include "autograd/checks.h"
 #include "autograd/tape.h"
 
 #include <weft/ops.h>

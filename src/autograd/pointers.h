@@ -5,12 +5,26 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 typedef struct wfi_pointers {
     void **items;
     size_t count, capacity;
 } wfi_pointers;
 
-bool wfi_pointers_push(wfi_pointers *list, void *item); /* false: no memory */
+/* False: no memory. */
+static inline bool wfi_pointers_push(wfi_pointers *list, void *item)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
+        void **items = realloc(list->items, capacity * sizeof(*items));
+        if (items == NULL)
+            return false;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = item;
+    return true;
+}
 
 #endif

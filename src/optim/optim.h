@@ -4,8 +4,8 @@
  * parameter.
  *
  * optimizer.c makes optimizers and their groups; gradients.c checks gradients before a step; step.c steps; state.c
- * reads and sets the state. To add a type to the library: a file of its own (see adagrad_optimizer.c), its options in
- * weft_optimizer_spec, its section in rules.c. The slots of a parameter are the tensors that a type keeps for it,
+ * reads and sets the state. To add a type to the library: a type in types.c, its options in weft_optimizer_spec, its
+ * section in rules.c. The slots of a parameter are the tensors that a type keeps for it,
  * such as momentum.
  *
  * LOCKING. None: one thread at a time uses an optimizer; only `refs` is atomic. LIFETIME. It holds one reference to

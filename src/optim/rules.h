@@ -3,7 +3,7 @@
  * rules.h - types of optimizers (weft/optimizer_type.h): the checks of a type and of a spec, and the state that a type
  * keeps for a parameter.
  *
- * weft's own types are in files of their own (sgd_optimizer.c ...). They differ from a program's types only in the
+ * weft's own types are in types.c. They differ from a program's types only in the
  * place of their options in a spec: each of weft's types has a member, all others use `own`.
  */
 #ifndef WFI_OPTIM_RULES_H
@@ -45,7 +45,6 @@ const char *wfi_spec_dense_only(const weft_optimizer_spec *spec);
 /* The same update for the kernels. `rows` is memory for a part of it. */
 wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows *rows);
 
-/* option.c */
 bool wfi_is_not_negative(double number); /* and finite */
 weft_error *wfi_bad_option(const char *type, const char *option, double value, const char *must);
 /* The value must be finite and within the option's bounds. */

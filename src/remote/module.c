@@ -92,7 +92,7 @@ weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft
     return WEFT_OK;
 }
 
-void wfi_remote_modules_close(weft_agent *agent)
+static void close_modules(weft_agent *agent)
 {
     for (maker *how = agent->state[WFI_STATE_MODULES], *next; how; how = next) {
         next = how->next;
@@ -159,7 +159,7 @@ static weft_status run_parameters(weft_call *call, void *user)
     return st;
 }
 
-weft_status wfi_remote_modules_register(weft_agent *agent)
+static weft_status register_functions(weft_agent *agent)
 {
     static const weft_function forward = {
         .name = "weft:forward",
@@ -407,4 +407,27 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
     free(all.items);
     *out = values;
     return WEFT_OK;
+}
+
+/* ---- The component of src/remote --------------------------------------------------------------------------------- */
+
+static weft_status open_remote(weft_agent *agent, weft_error **error)
+{
+    (void)error;
+    weft_status st = register_functions(agent);
+    return st ? st : wfi_remote_optimizers_register(agent);
+}
+
+static void close_remote(weft_agent *agent)
+{
+    close_modules(agent);
+    wfi_remote_optimizers_close(agent);
+}
+
+const wfi_component wfi_remote_component = {.open = open_remote, .close = close_remote};
+
+__attribute__((constructor(WFI_JOIN_REMOTE))) static void join_agents(void)
+{
+    wfi_pass_register_step(wfi_parts_step);
+    wfi_component_add(&wfi_remote_component);
 }

@@ -8,7 +8,6 @@
  * part.c        the optimizer at an owner, which is such an object too
  * part_state.c  its state in messages; shares part.h with part.c
  * spec.c        the options of an optimizer in a message; types of optimizers that were registered
- * component.c   the component of the agent: functions that other workers call, types of modules and optimizers
  */
 #ifndef WFI_REMOTE_H
 #define WFI_REMOTE_H
@@ -21,10 +20,8 @@
 
 #define WFI_REMOTE_PAGE 1000 /* handles in one call or answer: a list has WEFT_MAX_VALUES at most */
 
-weft_status wfi_remote_modules_register(weft_agent *agent);
 weft_status wfi_remote_optimizers_register(weft_agent *agent);
 
-void wfi_remote_modules_close(weft_agent *agent);
 void wfi_remote_optimizers_close(weft_agent *agent);
 
 /* Write a complete spec as bytes, and read it. wfi_spec_read returns NULL, or an error: the bytes are malformed, or the

@@ -7,7 +7,10 @@
 #include "tensor/copy.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+#define TENSORS_NAMED 4 /* named in a message about a longer list */
 
 #define PRINTED_MAX 1000 /* elements; tensors with more are abridged */
 #define EDGE 3           /* shown at each end of an abridged dimension */
@@ -162,4 +165,23 @@ void weft_tensor_print(const weft_tensor *tensor, FILE *to)
         fputs("no tensor\n", to);
     wfi_quiet_end(&quiet);
     weft_tensor_unref(now);
+}
+
+void wfi_tensors_text(weft_tensors tensors, char text[WFI_TENSORS_TEXT])
+{
+    char shape[WFI_SHAPE_TEXT];
+    size_t at = 0;
+    text[0] = '\0';
+    size_t named = tensors.count > TENSORS_NAMED ? TENSORS_NAMED - 1 : tensors.count;
+    for (size_t i = 0; i < named && at < WFI_TENSORS_TEXT; i++) {
+        const weft_tensor *x = tensors.items[i];
+        const char *comma = i ? ", " : "";
+        if (x == NULL)
+            at += (size_t)snprintf(text + at, WFI_TENSORS_TEXT - at, "%sNULL", comma);
+        else
+            at += (size_t)snprintf(text + at, WFI_TENSORS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
+                                   wfi_shape_text(&x->shape, shape));
+    }
+    if (named < tensors.count && at < WFI_TENSORS_TEXT)
+        snprintf(text + at, WFI_TENSORS_TEXT - at, ", ... %zu in all", tensors.count);
 }

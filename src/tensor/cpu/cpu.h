@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu.h - arithmetic on tensors in host memory, without a tape: most functions have a forward and a backward pass.
- * These loops are weft's own; kernels of libraries are in tensor/cpu/product/.
+ * cpu.h - arithmetic on tensors without a tape. Most operations have a function for the forward computation and one for
+ * the gradients. Each function checks its operands. If they are on a GPU, it queues a task (tensor/tasks.h); otherwise
+ * it computes with loops of weft's own. Operations that need a library are in tensor/cpu/product/.
  *
  * No kernel takes a lock or keeps state between calls, and any thread may call. A large kernel shares its loop among
  * the threads of tensor/parallel.h. Kernels do not call wfi_storage_wrote (mem.h), by which a tape notices that a
  * saved tensor was changed in place: their callers know whether the output was new, and call it.
  *
- * Unless a comment says otherwise: tensors are contiguous, in host memory, of one floating dtype (float32 or
- * float64); the caller has made the outputs with the right shapes (given by the _shape functions); outputs are
- * overwritten, and may overlap inputs only if the comment says "in place". NULL stands for an optional tensor that is
- * missing or not required. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (device memory, not contiguous), _INVALID, _MEMORY;
- * outputs are undefined then. Elementwise and reducing kernels give the same bits for any number of threads.
+ * Unless a comment says otherwise, tensors are contiguous, on one device, of one floating dtype (float32 or float64).
+ * The caller has made the outputs, with the right shapes (given by the _shape functions). Outputs are overwritten. They
+ * may overlap inputs only if the comment says "in place". NULL stands for an optional tensor that is missing or not
+ * required. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (several devices, not contiguous), _INVALID, _MEMORY: then outputs are
+ * undefined. Elementwise and reducing kernels give the same bits for any number of threads.
  *
  * Letters: N batch, C channels, O output channels, H W height and width, K kernel size.
  */
@@ -74,8 +75,8 @@ weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y
 
 typedef enum wfi_reduction { WFI_REDUCE_MEAN, WFI_REDUCE_SUM, WFI_REDUCE_NONE } wfi_reduction;
 /*
- * logp [N, C, ...] or [C], target int64 [N, ...] or a scalar, in [0, C) (else WEFT_ERR_INVALID); y scalar, or of the target's shape for
- * NONE.
+ * logp [N, C, ...] or [C], target int64 [N, ...] or a scalar, in [0, C) (else WEFT_ERR_INVALID). y is a scalar, or of
+ * the target's shape for NONE.
  */
 weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y);
 weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *target, wfi_reduction reduction,
