@@ -408,7 +408,7 @@ static weft_status run_fetch(weft_call *call, void *user)
     return st;
 }
 
-weft_status wfi_remote_roots_register(weft_agent *agent)
+weft_status wfi_backward_register(weft_agent *agent)
 {
     static const weft_function functions[] = {
         {.name = "weft:backward",

@@ -249,7 +249,7 @@ static weft_status open_contexts(weft_agent *agent, weft_error **error)
         st = wfi_function_register(agent, &wfi_joined_function, NULL);
     if (!st)
         st = wfi_passes_register(agent);
-    return st ? st : wfi_remote_roots_register(agent);
+    return st ? st : wfi_backward_register(agent);
 }
 
 const wfi_component wfi_dist_component = {

@@ -265,6 +265,6 @@ weft_status wfi_pass_copy_step_names(wfi_pass *pass, const void *names, size_t s
 void wfi_pass_run(wfi_pass *pass);
 
 /* backward.c */
-weft_status wfi_remote_roots_register(weft_agent *agent); /* weft's own functions for a root on another worker */
+weft_status wfi_backward_register(weft_agent *agent); /* weft's own functions for a root on another worker */
 
 #endif

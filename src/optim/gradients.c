@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static weft_error *dense_misfit(const weft_tensor *p, const weft_tensor *g, size_t i)
+static weft_error *dense_mismatch(const weft_tensor *p, const weft_tensor *g, size_t i)
 {
     char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
     if (g->dtype != p->dtype)
@@ -51,7 +51,7 @@ static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t 
     return error;
 }
 
-static weft_error *sparse_misfit(const weft_tensor *p, weft_gradient gradient, size_t i)
+static weft_error *sparse_mismatch(const weft_tensor *p, weft_gradient gradient, size_t i)
 {
     char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
     const weft_tensor *values = gradient.values, *rows = gradient.rows;
@@ -74,7 +74,7 @@ static weft_error *sparse_misfit(const weft_tensor *p, weft_gradient gradient, s
     return NULL;
 }
 
-static weft_error *device_misfit(const weft_tensor *p, weft_gradient gradient, size_t i)
+static weft_error *device_mismatch(const weft_tensor *p, weft_gradient gradient, size_t i)
 {
     char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
     weft_device wanted = weft_tensor_device(p), got = weft_tensor_device(gradient.values);
@@ -88,18 +88,18 @@ static weft_error *device_misfit(const weft_tensor *p, weft_gradient gradient, s
     return NULL;
 }
 
-static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
+static weft_error *mismatch(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
 {
     const weft_tensor *p = optimizer->parameters[i];
     const weft_optimizer_spec *spec = &optimizer->groups[optimizer->kept[i].group].spec;
     if (gradient.values == NULL)
         return gradient.rows == NULL ? NULL
                                      : weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
-    weft_error *elsewhere = device_misfit(p, gradient, i);
+    weft_error *elsewhere = device_mismatch(p, gradient, i);
     if (elsewhere != NULL)
         return elsewhere;
     if (gradient.rows == NULL)
-        return dense_misfit(p, gradient.values, i);
+        return dense_mismatch(p, gradient.values, i);
     if (!optimizer->type->sparse)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse, and %s takes dense ones only", i,
                                  optimizer->type->name);
@@ -107,11 +107,11 @@ static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradie
     if (option != NULL)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,
                                  optimizer->type->name, option);
-    weft_error *error = sparse_misfit(p, gradient, i);
+    weft_error *error = sparse_mismatch(p, gradient, i);
     return error != NULL ? error : rows_outside(p, gradient.rows, i);
 }
 
-weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients)
+weft_error *wfi_optimizer_mismatch(const weft_optimizer *optimizer, weft_gradients gradients)
 {
     weft_error *error = NULL;
     if (optimizer->error != NULL)
@@ -121,7 +121,7 @@ weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients
     if (gradients.items == NULL)
         return weft_error_create(WEFT_ERR_INVALID, "the list of %zu gradients is NULL", gradients.count);
     for (size_t i = 0; i < gradients.count && error == NULL; i++)
-        error = misfit(optimizer, i, gradients.items[i]);
+        error = mismatch(optimizer, i, gradients.items[i]);
     return error;
 }
 
@@ -130,7 +130,7 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
 {
     WFI_LIVE(optimizer);
     weft_error *found = optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
-                                          : wfi_optimizer_misfit(optimizer, gradients);
+                                          : wfi_optimizer_mismatch(optimizer, gradients);
     weft_status status = weft_error_code(found);
     if (found != NULL)
         wfi_refuse_with(error, found);
@@ -156,7 +156,7 @@ static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
 {
     int64_t bad;
     if (gradient.rows != NULL)
-        return wfi_gradient_rows_init(&out->rows, gradient.values, gradient.rows, INT64_MAX, &bad);
+        return wfi_sparse_rows_init(&out->rows, gradient.values, gradient.rows, INT64_MAX, &bad);
     if (gradient.values != NULL && (out->dense = weft_tensor_contiguous(gradient.values)) == NULL)
         return WEFT_ERR_MEMORY;
     return WEFT_OK;
@@ -179,7 +179,7 @@ void wfi_ready_drop(wfi_ready *ready, size_t count)
 {
     for (size_t i = 0; ready != NULL && i < count; i++) {
         weft_tensor_unref(ready[i].dense);
-        wfi_gradient_rows_fini(&ready[i].rows);
+        wfi_sparse_rows_fini(&ready[i].rows);
     }
     free(ready);
 }

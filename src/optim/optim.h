@@ -26,7 +26,7 @@ typedef struct wfi_group {
     size_t begin, count;      /* its parameters */
 } wfi_group;
 
-/* The optimizer's data for one parameter. */
+/* The optimizer's data for one parameter (PyTorch: state[p]). */
 typedef struct wfi_kept {
     size_t group;
     weft_tensor *sum;                         /* of the gradients, contiguous; made at first use */
@@ -55,18 +55,18 @@ struct weft_optimizer {
 
 /* A gradient that fits its parameter, prepared for a step. Zeroed: there is none. */
 typedef struct wfi_ready {
-    weft_tensor *dense;     /* contiguous; one reference */
-    wfi_gradient_rows rows; /* values NULL: it is dense */
+    weft_tensor *dense;   /* contiguous; one reference */
+    wfi_sparse_rows rows; /* values NULL: it is dense */
     /* Used by step.c: */
     weft_tensor *slab; /* for a step that does not write in place */
     wfi_write write;   /* while the step is collected */
     bool is_collected;
 } wfi_ready;
 
-/* The error of a row that is not one of the parameter's. */
+/* The error of a row that the parameter does not have. */
 weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found);
 /* An error that names a gradient that does not fit, or the error of an earlier step; NULL: all fit. */
-weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients);
+weft_error *wfi_optimizer_mismatch(const weft_optimizer *optimizer, weft_gradients gradients);
 /* Prepares gradients that fit. WEFT_ERR_MEMORY, _UNSUPPORTED. */
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out);
 void wfi_ready_drop(wfi_ready *ready, size_t count);
@@ -91,18 +91,20 @@ static inline const weft_optimizer_spec *wfi_optimizer_common(const weft_optimiz
 
 #define WFI_STATE_SHOWN 64 /* bytes of a state's name that a message has */
 /* Why the optimizer has no such state (item->parameter, item->name) of that dtype and shape; NULL: it has. state.c */
-weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
-                            const weft_shape *shape);
+weft_error *wfi_state_mismatch(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
+                               const weft_shape *shape);
 
-/* A new state that is put together, to replace the state of an optimizer (state.c). Functions: wfi_state_take copies one
- * item. If a parameter lacks a part, wfi_state_gap returns an error. To exchange the new state and the old one there is
- * wfi_state_put; afterwards wfi_state_drop frees the old one. If memory is out, wfi_state_begin returns NULL. */
+/*
+ * A state that is collected item by item, and then replaces the state of an optimizer (state.c). wfi_state_begin
+ * returns NULL if memory is out. wfi_state_take copies one item. wfi_state_missing returns an error if a parameter
+ * lacks a part. wfi_state_put exchanges the new state and the old one; afterwards wfi_state_drop frees the old one.
+ */
 typedef struct wfi_new_state wfi_new_state;
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);
-weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item);
-weft_error *wfi_state_gap(const weft_optimizer *optimizer, const wfi_new_state *news);
-void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *news);
-void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news);
+weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item);
+weft_error *wfi_state_missing(const weft_optimizer *optimizer, const wfi_new_state *incoming);
+void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *incoming);
+void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *incoming);
 
 /* Files of states; optimizer_file.c. `type`: the name of the optimizer's type. */
 weft_status wfi_state_save(const char *path, const char *type, const weft_optimizer_state *items, size_t count,

@@ -81,7 +81,7 @@ static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tens
 }
 
 /* Makes room in all arrays for one more group of `more` parameters; changes nothing else. */
-static bool make_room(weft_optimizer *optimizer, size_t more)
+static bool reserve_slab(weft_optimizer *optimizer, size_t more)
 {
     size_t count = optimizer->count + more;
     weft_tensor **parameters = realloc(optimizer->parameters, count * sizeof(*parameters));
@@ -100,7 +100,7 @@ static bool make_room(weft_optimizer *optimizer, size_t more)
 static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, const weft_optimizer_spec *spec)
 {
     weft_error *error = parameters_problem(optimizer, parameters, spec->update);
-    if (error == NULL && !make_room(optimizer, parameters.count))
+    if (error == NULL && !reserve_slab(optimizer, parameters.count))
         error = weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", parameters.count);
     if (error != NULL)
         return error;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_file.c - the state of optimizers in files: safetensors (file/safetensors.h), with names such as "state.0.exp_avg". */
+/* optimizer_file.c - the state of optimizers in safetensors files (file/safetensors.h), as "state.0.exp_avg" and so on. */
 #include "optim/optim.h"
 
 #include "base/alloc.h"
@@ -147,7 +147,7 @@ typedef struct own_file {
 static weft_error *check_own(void *arg, const weft_optimizer_state *item, weft_dtype dtype, const weft_shape *shape)
 {
     const own_file *own = arg;
-    return wfi_state_fault(own->optimizer, item, dtype, shape);
+    return wfi_state_mismatch(own->optimizer, item, dtype, shape);
 }
 
 static weft_status set_own(void *arg, const weft_optimizer_state *items, size_t count, weft_error **error)

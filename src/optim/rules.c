@@ -325,7 +325,7 @@ const char *wfi_spec_dense_only(const weft_optimizer_spec *spec)
 
 /* ---- Updates ----------------------------------------------------------------------------------------------------- */
 
-wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows *rows)
+wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *rows)
 {
     wfi_update u = {.from = update->from,
                     .to = update->to,
@@ -334,11 +334,11 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows 
                     .step = update->step};
     memcpy(u.slots, update->slots, sizeof(u.slots));
     if (update->gradient == NULL && update->rows != NULL) {
-        *rows = (wfi_gradient_rows){.count = update->row_count,
-                                    .width = update->row_size,
-                                    .dtype = update->from->dtype,
-                                    .rows = (int64_t *)update->rows,
-                                    .at = (const void **)update->row_values};
+        *rows = (wfi_sparse_rows){.count = update->row_count,
+                                  .width = update->row_size,
+                                  .dtype = update->from->dtype,
+                                  .rows = (int64_t *)update->rows,
+                                  .at = (const void **)update->row_values};
         u.rows = rows;
     }
     if (update->gpu != NULL) {
@@ -351,7 +351,7 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows 
 
 weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_optimizer_span_fn run, const void *arg)
 {
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     if (update == NULL || run == NULL || update->from == NULL || update->to == NULL)
         return wfi_refuse_null("weft_optimizer_update_run", update == NULL         ? "update"
                                                             : run == NULL          ? "run"

@@ -43,7 +43,7 @@ int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZE
 const char *wfi_spec_dense_only(const weft_optimizer_spec *spec);
 
 /* The same update for the kernels. `rows` is memory for a part of it. */
-wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows *rows);
+wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *rows);
 
 bool wfi_is_not_negative(double number); /* and finite */
 weft_error *wfi_bad_option(const char *type, const char *option, double value, const char *must);

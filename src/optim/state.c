@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - what an optimizer keeps, as named tensors: taken out, and put in again. */
+/* state.c - the state of an optimizer as named tensors (PyTorch's state_dict): read, and replaced as a whole. */
 #include "optim/optim.h"
 
 #include "autograd/autograd.h"
@@ -79,12 +79,12 @@ wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer)
     return wfi_calloc(optimizer->count, sizeof(wfi_new_state));
 }
 
-void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news)
+void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *incoming)
 {
-    for (size_t i = 0; news != NULL && i < optimizer->count; i++)
+    for (size_t i = 0; incoming != NULL && i < optimizer->count; i++)
         for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
-            weft_tensor_unref(news[i].slots[k]);
-    free(news);
+            weft_tensor_unref(incoming[i].slots[k]);
+    free(incoming);
 }
 
 /* The place of the parameter's slot of that name; -1: there is none. */
@@ -103,8 +103,8 @@ static bool is_step(const weft_optimizer *optimizer, const char *name)
     return !optimizer->type->uncounted && strcmp(name, STEP) == 0;
 }
 
-weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
-                            const weft_shape *shape)
+weft_error *wfi_state_mismatch(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
+                               const weft_shape *shape)
 {
     char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT], name[WFI_STATE_SHOWN];
     snprintf(name, sizeof(name), "%s", item->name);
@@ -142,36 +142,30 @@ static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *it
     return NULL;
 }
 
-/* A copy on the device of the parameter, to which the state of the parameter belongs. */
-static weft_tensor *copy_for(const weft_tensor *parameter, weft_tensor *tensor)
-{
-    weft_device to = weft_tensor_device(parameter), now = weft_tensor_device(tensor);
-    bool is_there = to.kind == now.kind && to.index == now.index;
-    return is_there ? weft_tensor_clone(tensor) : weft_tensor_to_device(tensor, to);
-}
-
-weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item)
+weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item)
 {
     if (item->name == NULL || item->tensor == NULL)
         return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
-    weft_error *fault = wfi_state_fault(optimizer, item, item->tensor->dtype, &item->tensor->shape);
+    weft_error *fault = wfi_state_mismatch(optimizer, item, item->tensor->dtype, &item->tensor->shape);
     if (fault != NULL)
         return fault;
-    wfi_new_state *into = &news[item->parameter];
+    wfi_new_state *into = &incoming[item->parameter];
     bool step = is_step(optimizer, item->name);
     weft_tensor **slot = step ? NULL : &into->slots[slot_named(optimizer, item->parameter, item->name)];
     if (step ? into->has_step : *slot != NULL)
         return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, item->name);
     if (step)
         return take_step(into, item);
-    *slot = copy_for(optimizer->parameters[item->parameter], item->tensor);
+    weft_device to = weft_tensor_device(optimizer->parameters[item->parameter]), now = weft_tensor_device(item->tensor);
+    bool is_there = to.kind == now.kind && to.index == now.index;
+    *slot = is_there ? weft_tensor_clone(item->tensor) : weft_tensor_to_device(item->tensor, to);
     return *slot != NULL
                ? NULL
                : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
 }
 
-/* That a parameter has all of its state or nothing. */
-static weft_error *gap(const weft_optimizer *optimizer, const wfi_new_state *of, size_t i)
+/* An error if parameter i has some of its state, and lacks some. */
+static weft_error *missing_state(const weft_optimizer *optimizer, const wfi_new_state *of, size_t i)
 {
     wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
     const char *missing = !optimizer->type->uncounted && !of->has_step ? STEP : NULL;
@@ -187,26 +181,26 @@ static weft_error *gap(const weft_optimizer *optimizer, const wfi_new_state *of,
     return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: its %s is missing", i, missing);
 }
 
-weft_error *wfi_state_gap(const weft_optimizer *optimizer, const wfi_new_state *news)
+weft_error *wfi_state_missing(const weft_optimizer *optimizer, const wfi_new_state *incoming)
 {
     weft_error *found = NULL;
     for (size_t i = 0; i < optimizer->count && found == NULL; i++)
-        found = gap(optimizer, &news[i], i);
+        found = missing_state(optimizer, &incoming[i], i);
     return found;
 }
 
-void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *news)
+void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *incoming)
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         wfi_kept *kept = &optimizer->kept[i];
         bool has_slot = false;
         for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++) {
             weft_tensor *old = kept->slots[k];
-            kept->slots[k] = news[i].slots[k];
-            news[i].slots[k] = old;
+            kept->slots[k] = incoming[i].slots[k];
+            incoming[i].slots[k] = old;
             has_slot = has_slot || kept->slots[k] != NULL;
         }
-        kept->steps = optimizer->type->uncounted ? has_slot : news[i].steps;
+        kept->steps = optimizer->type->uncounted ? has_slot : incoming[i].steps;
     }
 }
 
@@ -216,17 +210,17 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
     WFI_LIVE(optimizer);
     if (optimizer == NULL || (items == NULL && count > 0))
         return wfi_refuse_null_to(error, "weft_optimizer_set_state", optimizer == NULL ? "the optimizer" : "items");
-    wfi_new_state *news = wfi_state_begin(optimizer);
-    if (news == NULL)
+    wfi_new_state *incoming = wfi_state_begin(optimizer);
+    if (incoming == NULL)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
     weft_error *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
-        found = wfi_state_take(optimizer, news, &items[i]);
+        found = wfi_state_take(optimizer, incoming, &items[i]);
     if (found == NULL)
-        found = wfi_state_gap(optimizer, news);
+        found = wfi_state_missing(optimizer, incoming);
     if (found == NULL)
-        wfi_state_put(optimizer, news);
-    wfi_state_drop(optimizer, news);
+        wfi_state_put(optimizer, incoming);
+    wfi_state_drop(optimizer, incoming);
     weft_status status = weft_error_code(found);
     if (found != NULL)
         wfi_refuse_with(error, found);

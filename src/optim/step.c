@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c - sums of gradients, and steps: all that may fail or wait comes before the first parameter changes. */
+/*
+ * step.c - accumulates gradients, and steps. A step first does all that may fail or wait. It clips the gradients (clip),
+ * makes the state and the memory for new values (prepare_step), and checks rows on GPUs (check_rows). Then
+ * step_parameters changes the parameters, one after the other on the CPU. On a GPU it collects them for launches of many.
+ */
 #include "optim/optim.h"
 
 #include "base/alloc.h"
@@ -15,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where there is none yet; a call that fails for memory finds some there the next time. */
+/* Makes the sums that parameters with a gradient lack. If memory is out, those that were made stay. */
 static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradients)
 {
     for (size_t i = 0; i < optimizer->count; i++) {
@@ -29,13 +33,6 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
     return WEFT_OK;
 }
 
-static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
-{
-    weft_status status = kept->is_summed ? wfi_add_into(gradient, kept->sum) : wfi_copy(gradient, kept->sum);
-    kept->is_summed = kept->is_summed || status == WEFT_OK;
-    return status;
-}
-
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
     WFI_LIVE(optimizer);
@@ -44,9 +41,14 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
     weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
     if (status == WEFT_OK)
         status = make_sums(optimizer, gradients);
-    for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++)
-        if (gradients.items[i] != NULL)
-            status = add(&optimizer->kept[i], gradients.items[i]);
+    for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++) {
+        wfi_kept *kept = &optimizer->kept[i];
+        const weft_tensor *gradient = gradients.items[i];
+        if (gradient == NULL)
+            continue;
+        status = kept->is_summed ? wfi_add_into(gradient, kept->sum) : wfi_copy(gradient, kept->sum);
+        kept->is_summed = kept->is_summed || status == WEFT_OK;
+    }
     if (status == WEFT_OK)
         optimizer->accumulated++;
     return status;
@@ -80,9 +82,12 @@ static bool is_replaced(const weft_optimizer *optimizer, size_t i)
     return update == WEFT_UPDATE_BESIDE || (update == WEFT_UPDATE_DEFAULT && optimizer->parameters[i]->cell != NULL);
 }
 
-/* In place: nobody reads it. Else a slab to write, unless nobody else holds the value; WEFT_UPDATE_BESIDE takes one for
- * each dense step, so that no reader waits. */
-static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
+/*
+ * Before a step in place: waits until nobody reads the parameter. Before a step that replaces the value: reserves a
+ * slab for the new value, unless nobody else holds the old one. WEFT_UPDATE_BESIDE takes a slab for each dense
+ * step, so that no reader waits.
+ */
+static weft_status reserve_slab(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
 {
     weft_tensor *parameter = optimizer->parameters[i];
     bool always = wfi_optimizer_common(optimizer)->update == WEFT_UPDATE_BESIDE && ready->dense != NULL;
@@ -94,8 +99,8 @@ static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_read
     return unread ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
-/* The slots of what will be stepped, and room for it. */
-static weft_status make_way(weft_optimizer *optimizer, wfi_ready *ready)
+/* Makes what the step needs: slots, slabs, and the collection of steps on a GPU. */
+static weft_status prepare_step(weft_optimizer *optimizer, wfi_ready *ready)
 {
     uint64_t deadline = wfi_deadline(wfi_park_clock(), wfi_optimizer_common(optimizer)->pin_timeout_ms);
     weft_status status = WEFT_OK;
@@ -104,7 +109,7 @@ static weft_status make_way(weft_optimizer *optimizer, wfi_ready *ready)
             status = wfi_optimizer_make_slots(optimizer, i);
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
-            status = make_room(optimizer, i, &ready[i], deadline);
+            status = reserve_slab(optimizer, i, &ready[i], deadline);
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK && optimizer->steps == NULL; i++)
         if (is_on_gpu(optimizer->parameters[i])) {
             optimizer->steps = wfi_steps_create();
@@ -170,7 +175,8 @@ static void end_step(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, w
         optimizer->kept[i].steps++;
 }
 
-static weft_status say_failed(const weft_optimizer *optimizer, size_t i, weft_status status)
+/* Logs the failure of a step. Returns `status`. */
+static weft_status log_failure(const weft_optimizer *optimizer, size_t i, weft_status status)
 {
     if (status != WEFT_OK)
         wfi_log(WEFT_LOG_WARN,
@@ -180,8 +186,8 @@ static weft_status say_failed(const weft_optimizer *optimizer, size_t i, weft_st
 }
 
 /*
- * Only here, and in the kernels, a parameter is read and written. Memory may run out as late as here, if a thread
- * began to read the parameter after make_way; then the parameters before it have been stepped.
+ * Steps one parameter. Memory may run out as late as here, if a thread began to read the parameter after prepare_step:
+ * then the parameters before it have been stepped.
  */
 static weft_status step_one(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, step_factor factor)
 {
@@ -194,7 +200,7 @@ static weft_status step_one(weft_optimizer *optimizer, size_t i, wfi_ready *grad
     if (status == WEFT_OK && is_on_gpu(optimizer->parameters[i]))
         status = wfi_steps_run(optimizer->steps);
     end_step(optimizer, i, gradient, status);
-    return say_failed(optimizer, i, status);
+    return log_failure(optimizer, i, status);
 }
 
 /* ---- On a GPU: the steps are collected, for launches of many parameters ---- */
@@ -233,9 +239,10 @@ static weft_status collect_step(weft_optimizer *optimizer, size_t i, wfi_ready *
     gradient->is_collected = status == WEFT_OK;
     if (status != WEFT_OK)
         end_step(optimizer, i, gradient, status);
-    return say_failed(optimizer, i, status);
+    return log_failure(optimizer, i, status);
 }
 
+/* Steps all parameters that have a gradient. */
 static weft_status step_parameters(weft_optimizer *optimizer, wfi_ready *ready, step_factor factor)
 {
     weft_status status = WEFT_OK, queued = WEFT_OK;
@@ -262,7 +269,7 @@ static weft_status check_rows(weft_optimizer *optimizer, const wfi_ready *ready)
     weft_status status = WEFT_OK;
     optimizer->round++;
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
-        const wfi_gradient_rows *rows = &ready[i].rows;
+        const wfi_sparse_rows *rows = &ready[i].rows;
         if (rows->order == NULL || rows->count == 0)
             continue;
         int64_t size = optimizer->parameters[i]->shape.dims[0], number = 0;
@@ -271,20 +278,16 @@ static weft_status check_rows(weft_optimizer *optimizer, const wfi_ready *ready)
         wfi_checks *checks = wfi_checks_repeat(&optimizer->checks, stream, &check, optimizer->round, &number);
         if (checks == NULL)
             return WEFT_ERR_MEMORY;
-        status = wfi_gradient_rows_check(rows, size, checks->report, number);
+        status = wfi_sparse_rows_check(rows, size, checks->report, number);
         checks->mark = wfi_stream_mark_now(stream);
     }
     return status;
 }
 
-static weft_status refuse_norm(double norm)
-{
-    wfi_log(WEFT_LOG_WARN, "no step: the norm of the gradients is %g, and error_if_nonfinite is set", norm);
-    return WEFT_ERR_INVALID;
-}
-
-/* The norm of the gradients times factor->by, if an option needs it; the factor then also clips. On a GPU nobody waits
- * for the norm, except for error_if_nonfinite. */
+/*
+ * Computes the norm of the gradients times factor->by, if an option needs it, and makes the factor clip them. On a GPU
+ * no thread waits for the norm, except for error_if_nonfinite.
+ */
 static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_factor *factor)
 {
     const weft_optimizer_spec *how = wfi_optimizer_common(optimizer);
@@ -300,8 +303,11 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_
     weft_tensor_unref(optimizer->norm_on_gpu);
     optimizer->norm_on_gpu = on_gpu;
     optimizer->norm = factor->by * norm;
-    if (how->error_if_nonfinite && !isfinite(weft_optimizer_norm(optimizer)))
-        return refuse_norm(weft_optimizer_norm(optimizer));
+    if (how->error_if_nonfinite && !isfinite(weft_optimizer_norm(optimizer))) {
+        wfi_log(WEFT_LOG_WARN, "no step: the norm of the gradients is %g, and error_if_nonfinite is set",
+                weft_optimizer_norm(optimizer));
+        return WEFT_ERR_INVALID;
+    }
     if (how->max_norm > 0 && on_gpu != NULL)
         factor->scale = (const double *)wfi_tensor_address(on_gpu) + 1;
     else if (how->max_norm > 0)
@@ -309,13 +315,13 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_
     return WEFT_OK;
 }
 
-/* `factor`: the gradients are first multiplied by it */
+/* A step with the gradients times `factor`. */
 static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
     step_factor all = {factor, NULL};
     weft_status status = clip(optimizer, ready, &all);
     if (status == WEFT_OK)
-        status = make_way(optimizer, ready);
+        status = prepare_step(optimizer, ready);
     if (status == WEFT_OK)
         status = check_rows(optimizer, ready);
     return status == WEFT_OK ? step_parameters(optimizer, ready, all) : status;
@@ -341,15 +347,15 @@ static void restore_stream(step_stream stream)
     weft_stream_unref(stream.now);
 }
 
-/* Makes a fault that a wait has shown the optimizer's error. */
-static void look(weft_optimizer *optimizer)
+/* A fault that a GPU has found since the last call becomes the optimizer's error. */
+static void collect_faults(weft_optimizer *optimizer)
 {
     optimizer->error = wfi_checks_join(optimizer->error, wfi_checks_look(&optimizer->checks));
 }
 
 static weft_status earlier_error(weft_optimizer *optimizer, const char *function)
 {
-    look(optimizer);
+    collect_faults(optimizer);
     if (optimizer->error != NULL)
         wfi_log(WEFT_LOG_WARN, "%s: no step: an earlier step failed: %s; weft_optimizer_wait clears the error",
                 function, weft_error_message(optimizer->error));
@@ -439,7 +445,7 @@ weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
         if (status != WEFT_OK)
             return wfi_refuse_to(error, status, "waiting for the GPU: %s", weft_status_text(status));
     }
-    look(optimizer);
+    collect_faults(optimizer);
     weft_error *found = optimizer->error;
     weft_status status = weft_error_code(found);
     optimizer->error = NULL;

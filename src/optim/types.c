@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * types.c - weft's own types of optimizers (weft/optimizer_type.h): their options and defaults, the state that they keep
- * for each parameter, and their step. The arithmetic of a step is in tensor/cpu/optim/algorithms.c. rules.c lists them.
+ * types.c - weft's own types of optimizers (weft/optimizer_type.h): their options and defaults, the state that they
+ * keep for each parameter, and their step. The arithmetic of a step is in tensor/cpu/optim/algorithms.c. rules.c
+ * lists them.
  */
 #include "optim/rules.h"
 
@@ -26,7 +27,7 @@ static weft_status sgd_step(const weft_optimizer_update *update)
 {
     const weft_sgd_options *o = (const void *)update->options;
     wfi_sgd how = {update->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov != 0};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_sgd_step(&u, &how);
 }
@@ -53,7 +54,7 @@ static weft_status adam(const weft_optimizer_update *update, bool decoupled)
 {
     const weft_adam_options *o = (const void *)update->options;
     wfi_adam how = {update->lr, o->beta1, o->beta2, o->eps, o->weight_decay, decoupled, o->amsgrad != 0};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adam_step(&u, &how);
 }
@@ -96,7 +97,7 @@ static weft_status adamax_step(const weft_optimizer_update *update)
 {
     const weft_adamax_options *o = (const void *)update->options;
     wfi_adamax how = {update->lr, o->beta1, o->beta2, o->eps, o->weight_decay};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adamax_step(&u, &how);
 }
@@ -120,7 +121,7 @@ static weft_status adagrad_step(const weft_optimizer_update *update)
 {
     const weft_adagrad_options *o = (const void *)update->options;
     wfi_adagrad how = {update->lr, o->lr_decay, o->eps, o->weight_decay};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adagrad_step(&u, &how);
 }
@@ -145,7 +146,7 @@ static weft_status adadelta_step(const weft_optimizer_update *update)
 {
     const weft_adadelta_options *o = (const void *)update->options;
     wfi_adadelta how = {update->lr, o->rho, o->eps, o->weight_decay};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adadelta_step(&u, &how);
 }
@@ -162,13 +163,13 @@ const weft_optimizer_type weft_adadelta_type = {
 
 /* ---- RMSprop ----------------------------------------------------------------------------------------------------- */
 
-/* RMSprop: the running mean of the squared gradient; a velocity, with momentum; the mean of the gradient, if centered. */
+/* The running mean of the squared gradient; a velocity, with momentum; the running mean of the gradient, if centered. */
 
 static weft_status rmsprop_step(const weft_optimizer_update *update)
 {
     const weft_rmsprop_options *o = (const void *)update->options;
     wfi_rmsprop how = {update->lr, o->alpha, o->eps, o->weight_decay, o->momentum, o->centered != 0};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     if (u.slots[1] == NULL) { /* the kernel has no gap where there is no velocity */
         u.slots[1] = u.slots[2];
@@ -206,7 +207,7 @@ static weft_status rprop_step(const weft_optimizer_update *update)
 {
     const weft_rprop_options *o = (const void *)update->options;
     wfi_rprop how = {o->eta_minus, o->eta_plus, o->step_min, o->step_max};
-    wfi_gradient_rows rows;
+    wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_rprop_step(&u, &how);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module.c - modules on other workers (weft/remote_module.h). */
+/*
+ * module.c - modules on other workers (weft/remote_module.h). The owner keeps the module as an object that a handle
+ * names; "weft:forward" runs it on the tape of the call. Last, src/remote as a component of the agent.
+ */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -34,7 +37,7 @@ static void drop_module(void *module)
 
 static const weft_object_type module_type = {.name = "module", .drop = drop_module};
 
-/* If not, the log says what is wrong. */
+/* Whether a type of modules may have that name. The log has the reason if not. */
 static bool names_type(const char *type)
 {
     size_t length = strlen(type), most = WFI_FUNCTION_NAME_MAX - strlen(PREFIX);
@@ -109,7 +112,7 @@ static weft_status module_of(weft_call *call, weft_module **out)
     return st;
 }
 
-/* (module, mode, has a seed, seed, inputs ...) */
+/* "weft:forward" (module, mode, has a seed, seed, inputs ...) -> the outputs */
 static weft_status run_forward(weft_call *call, void *user)
 {
     (void)user;
@@ -128,7 +131,7 @@ static weft_status run_forward(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-/* (module, number of the first parameter) -> the number of all parameters, and handles to those of one page */
+/* "weft:parameters" (module, number of the first one) -> the number of all, and handles to those of one page */
 static weft_status run_parameters(weft_call *call, void *user)
 {
     (void)user;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer.c - an optimizer over parameters of several workers (weft/dist_optim.h): an optimizer at each owner (part.c), stepped by calls. */
+/*
+ * optimizer.c - a distributed optimizer, on the worker that created it (weft/dist_optim.h). Each owner of
+ * parameters has an optimizer over its own ones (part.c), which a handle names. A step is one call to each owner,
+ * or the messages of a backward pass name the handles (dist/pass.h). PyTorch's DistributedOptimizer is built like
+ * this.
+ */
 #include "base/alloc.h"
 #include "base/handle.h"
 #include "base/text/refuse.h"
@@ -48,6 +53,7 @@ size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer)
     return optimizer ? optimizer->count : 0;
 }
 
+/* Whether an earlier parameter has the same owner. */
 static bool came_before(weft_rref *const *parameters, size_t index)
 {
     for (size_t i = 0; i < index; i++)
@@ -69,8 +75,10 @@ static weft_status await_created(weft_rref *rref, weft_error **error)
     return st;
 }
 
-/* Names the parameters items[0 .. count - 1] by fewer handles, each to a list of parameters at their owner. Afterwards
- * items[0 .. *pages - 1] are these handles, referenced. */
+/*
+ * A call has at most WEFT_MAX_VALUES arguments: replaces the parameters items[0 .. count - 1] by fewer handles,
+ * each to a list of parameters at their owner. Afterwards items[0 .. *pages - 1] are these handles, referenced.
+ */
 static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items, size_t count, size_t *pages,
                                 weft_error **error)
 {
@@ -89,7 +97,7 @@ static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items,
     return st;
 }
 
-/* An optimizer at the owner of parameters[first], over all of its. */
+/* Creates the optimizer at the owner of parameters[first], over all parameters of that owner. */
 static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count, size_t first,
                                const wfi_writer *spec, weft_error **error)
 {
@@ -117,26 +125,21 @@ static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const 
     return st;
 }
 
-static weft_status await_parts(const weft_dist_optimizer *optimizer, weft_error **error)
-{
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < optimizer->count && !st; i++)
-        st = await_created(optimizer->parts[i], error);
-    return st;
-}
-
+/* One optimizer at each owner; waits until all are created. */
 static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count,
                                 const weft_optimizer_spec *spec, weft_error **error)
 {
     wfi_writer bytes;
     wfi_writer_init_growing(&bytes);
-    wfi_spec_write(spec, &bytes);
+    wfi_remote_spec_write(spec, &bytes);
     weft_status st = bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < count && !st; i++)
         if (!came_before(parameters, i))
             st = create_part(optimizer, parameters, count, i, &bytes, error);
     wfi_writer_fini(&bytes);
-    return st ? st : await_parts(optimizer, error);
+    for (size_t i = 0; i < optimizer->count && !st; i++)
+        st = await_created(optimizer->parts[i], error);
+    return st;
 }
 
 weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters, size_t count,
@@ -161,7 +164,7 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
         if (!parameters[i])
             return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
     weft_optimizer_spec complete = *spec;
-    why = wfi_spec_complete(&complete); /* before any owner hears of it */
+    why = wfi_spec_complete(&complete); /* before any owner is called */
     weft_status st = why ? weft_error_code(why)
                          : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
     weft_dist_optimizer *optimizer = st ? NULL : wfi_calloc(1, sizeof *optimizer);
@@ -207,7 +210,7 @@ weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why
     return status;
 }
 
-/* The first failure of several is the one that is returned; the log has the others. Takes over `error`. */
+/* The first failure of several is returned; the log has the others. Takes over `why`. */
 static void note_failure(const weft_dist_optimizer *optimizer, const char *function, size_t owner, weft_status status,
                          weft_error *why, weft_status *first, weft_error **error)
 {
@@ -261,7 +264,7 @@ void wfi_owners_drop(const weft_dist_optimizer *optimizer, weft_values **results
     free(results);
 }
 
-/* What the gradients are multiplied by, so that their norm over all owners is at most max_norm. */
+/* *factor: by which the gradients are multiplied, so that their norm over all owners is at most max_norm. */
 static weft_status clip(const weft_dist_optimizer *optimizer, weft_value contexts, const weft_dist_step_options *how,
                         double *factor, weft_error **error)
 {
@@ -287,6 +290,7 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
     return st;
 }
 
+/* Names a context, and the passes over it that have failed: their gradients do not count. */
 static void write_context(weft_context *context, wfi_writer *out)
 {
     weft_context_id id = weft_context_get_id(context);

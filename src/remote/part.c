@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.c - what an owner has of an optimizer over several workers: an optimizer over its own parameters, an object that handles name. */
+/*
+ * part.c - the part of a distributed optimizer at an owner: an optimizer over the owner's parameters, which handles
+ * name, and the functions by which optimizer.c creates and steps it. They run on worker threads; the part's lock lets
+ * one at a time use the optimizer.
+ */
 #include "autograd/gradient.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -17,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors that the call's handles name, from `first` on: a list to be freed, of borrowed ones. */
+/* The tensors that the handles name which are the arguments from `first` on. *items: to be freed; borrows the tensors. */
 static weft_status find_parameters(weft_call *call, size_t first, weft_tensor ***items, size_t *count)
 {
     size_t capacity = 0;
@@ -46,7 +50,7 @@ static weft_status find_parameters(weft_call *call, size_t first, weft_tensor **
     return WEFT_OK;
 }
 
-/* (parameters ...) -> a list of them, to be named by one handle */
+/* "weft:tensors" (parameters ...) -> a list of them, which one handle names */
 static weft_status run_gather(weft_call *call, void *user)
 {
     (void)user;
@@ -59,7 +63,7 @@ static weft_status run_gather(weft_call *call, void *user)
     return st;
 }
 
-/* (spec, parameters ...) */
+/* "weft:optimizer" (spec, parameters ...) -> the part */
 static weft_status run_create(weft_call *call, void *user)
 {
     (void)user;
@@ -67,7 +71,7 @@ static weft_status run_create(weft_call *call, void *user)
     weft_tensor **items = NULL;
     weft_optimizer_spec spec;
     const void *bytes = weft_call_bytes(call, 0, &size);
-    weft_error *error = wfi_spec_read(weft_call_agent(call), bytes, size, &spec);
+    weft_error *error = wfi_remote_spec_read(weft_call_agent(call), bytes, size, &spec);
     weft_status st = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
     wfi_part *made = st ? NULL : wfi_calloc(1, sizeof *made);
     if (!st && !made)
@@ -89,7 +93,7 @@ static weft_status run_create(weft_call *call, void *user)
     return st;
 }
 
-/* Adds what a context has for the parameters. */
+/* Adds the gradients that a context has for the parameters. */
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
     weft_gradient *more = wfi_calloc(parameters.count, sizeof *more);
@@ -102,7 +106,7 @@ static weft_status add_gradients(weft_context *context, weft_tensors parameters,
     return st;
 }
 
-/* The sums over the contexts that the call's bytes number `at` name: to be dropped. */
+/* The sums of the gradients over the contexts that argument `at` of the call names; for drop_gathered. */
 static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gradient **out)
 {
     size_t size;
@@ -131,7 +135,7 @@ static void drop_gathered(const wfi_part *p, weft_gradient *sums)
     free(sums);
 }
 
-/* *error: what does not fit. */
+/* Steps. On failure *error may say which gradient does not fit. */
 static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
 {
     weft_gradients gradients = {sums, weft_optimizer_parameters(p->optimizer).count};
@@ -144,7 +148,7 @@ static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
     return st;
 }
 
-/* (part, contexts) -> the norm of all gradients here */
+/* "weft:norm" (part, contexts) -> the norm of all gradients here */
 static weft_status run_norm(weft_call *call, void *user)
 {
     (void)user;
@@ -178,7 +182,7 @@ static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count,
     return WEFT_OK;
 }
 
-/* (part, contexts, factor of the gradients) */
+/* "weft:step" (part, contexts, factor of the gradients) */
 static weft_status run_step(weft_call *call, void *user)
 {
     (void)user;
@@ -202,7 +206,7 @@ static weft_status run_step(weft_call *call, void *user)
     return st;
 }
 
-/* (part, rate) */
+/* "weft:rate" (part, rate) */
 static weft_status run_rate(weft_call *call, void *user)
 {
     (void)user;
@@ -216,7 +220,7 @@ static weft_status run_rate(weft_call *call, void *user)
     return st;
 }
 
-/* ---- Taken along by a pass --------------------------------------------------------------------------------------- */
+/* ---- Steps in a backward pass ------------------------------------------------------------------------------------ */
 
 static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at once: it is this worker's own */
 {
@@ -224,7 +228,7 @@ static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at onc
     (void)status;
 }
 
-/* By the sums of a pass, if `name` names a part that is still there; then ++*stepped. */
+/* Steps the part of that name with the gradients of a pass, and counts it in *stepped. It may be freed already. */
 static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_result *pass, size_t *stepped,
                              weft_error **error)
 {
@@ -234,7 +238,8 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     weft_status st = wfi_rref_import(agent, name, &at_once, &rref);
     wfi_net_unlock(agent->net);
     if (st)
-        return st == WEFT_ERR_NOT_FOUND ? WEFT_OK : st; /* the root has let go of it: the pass has failed there */
+        return st == WEFT_ERR_NOT_FOUND ? WEFT_OK
+                                        : st; /* the root has released it, because the pass has failed there */
     void *object = NULL;
     weft_gradient *sums = NULL;
     st = weft_rref_local_typed(rref, &wfi_part_type, 0, &object);

@@ -17,9 +17,9 @@ typedef struct wfi_part {
     wfi_mutex lock; /* guards all below: one thread at a time uses an optimizer */
     /* number of steps and of states that were set, so that a reader of several pages notices a change between them */
     uint64_t changes;
-    wfi_new_state *news;  /* a state that is being received, or NULL */
-    uint64_t news_number; /* the caller's number of it */
-    bool is_whole;        /* all of `news` has arrived and was checked */
+    wfi_new_state *incoming;  /* a state that is being received, or NULL */
+    uint64_t incoming_number; /* the caller's number of it */
+    bool is_whole;            /* all of `incoming` has arrived and was checked */
 } wfi_part;
 
 extern const weft_object_type wfi_part_type;
@@ -34,7 +34,7 @@ weft_status wfi_part_run_receive(weft_call *call, void *user);
 weft_status wfi_part_run_exchange(weft_call *call, void *user);
 
 /* An item of state in a message: the parameter u32, the name. Read: the name lives in `name`. */
-void wfi_state_write_item(wfi_writer *out, size_t parameter, const char *name);
-void wfi_state_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1]);
+void wfi_part_write_item(wfi_writer *out, size_t parameter, const char *name);
+void wfi_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1]);
 
 #endif

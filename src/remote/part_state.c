@@ -14,8 +14,8 @@
 void wfi_part_drop(void *object)
 {
     wfi_part *p = object;
-    if (p->news)
-        wfi_state_drop(p->optimizer, p->news);
+    if (p->incoming)
+        wfi_state_drop(p->optimizer, p->incoming);
     weft_optimizer_unref(p->optimizer);
     wfi_mutex_fini(&p->lock);
     free(p);
@@ -31,13 +31,13 @@ weft_status wfi_part_of(weft_call *call, wfi_part **out)
     return st;
 }
 
-void wfi_state_write_item(wfi_writer *out, size_t parameter, const char *name)
+void wfi_part_write_item(wfi_writer *out, size_t parameter, const char *name)
 {
     wfi_write_u32(out, (uint32_t)parameter);
     wfi_write_string(out, name);
 }
 
-void wfi_state_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1])
+void wfi_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1])
 {
     *parameter = wfi_read_u32(in);
     wfi_read_string(in, name, WEFT_OPTIMIZER_NAME + 1);
@@ -68,13 +68,15 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
         if (!tensors[*count])
             st = WEFT_ERR_MEMORY;
         else
-            wfi_state_write_item(out, item.parameter, item.name), ++*count;
+            wfi_part_write_item(out, item.parameter, item.name), ++*count;
     }
     return st ? st : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
-/* (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all u64, the items),
- * their tensors */
+/*
+ * "weft:state" (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all
+ * u64, the items), their tensors
+ */
 weft_status wfi_part_run_state(weft_call *call, void *user)
 {
     (void)user;
@@ -101,11 +103,12 @@ weft_status wfi_part_run_state(weft_call *call, void *user)
     return st;
 }
 
+/* Drops the state that is being received. */
 static void forget(wfi_part *p)
 {
-    if (p->news)
-        wfi_state_drop(p->optimizer, p->news);
-    p->news = NULL;
+    if (p->incoming)
+        wfi_state_drop(p->optimizer, p->incoming);
+    p->incoming = NULL;
     p->is_whole = false;
 }
 
@@ -115,39 +118,39 @@ static weft_error *take_page(wfi_part *p, wfi_reader *in, weft_tensors tensors)
     for (size_t i = 0; i < tensors.count && !found; i++) {
         char name[WEFT_OPTIMIZER_NAME + 1];
         weft_optimizer_state item = {.name = name, .tensor = tensors.items[i]};
-        wfi_state_read_item(in, &item.parameter, name);
+        wfi_part_read_item(in, &item.parameter, name);
         found = in->failed ? weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed")
-                           : wfi_state_take(p->optimizer, p->news, &item);
+                           : wfi_state_take(p->optimizer, p->incoming, &item);
     }
     if (!found && wfi_reader_left(in))
         found = weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed");
     return found;
 }
 
-/* Of the whole, after the first page of it or a later one. */
+/* Takes one page of a new state. If it is the last one, checks that no part is missing. */
 static weft_error *receive(wfi_part *p, uint64_t number, wfi_reader *in, weft_tensors tensors)
 {
     enum { FIRST = 1, LAST = 2 };
     uint8_t which = wfi_read_u8(in);
     if (which & FIRST) {
         forget(p);
-        p->news = wfi_state_begin(p->optimizer);
-        p->news_number = number;
-        if (!p->news)
+        p->incoming = wfi_state_begin(p->optimizer);
+        p->incoming_number = number;
+        if (!p->incoming)
             return weft_error_create(WEFT_ERR_MEMORY, "no memory for the state of an optimizer");
     }
-    if (!p->news || p->news_number != number || p->is_whole)
+    if (!p->incoming || p->incoming_number != number || p->is_whole)
         return weft_error_create(WEFT_ERR_STATE, "another thread has begun to set the state of this optimizer");
     weft_error *found = take_page(p, in, tensors);
     if (!found && which & LAST)
-        found = wfi_state_gap(p->optimizer, p->news);
+        found = wfi_state_missing(p->optimizer, p->incoming);
     p->is_whole = !found && which & LAST;
     if (found)
         forget(p);
     return found;
 }
 
-/* (part, number of the whole, (1: first | 2: last page u8, the items), their tensors) */
+/* "weft:state_in" (part, number of the whole, (1: first | 2: last page u8, the items), their tensors) */
 weft_status wfi_part_run_receive(weft_call *call, void *user)
 {
     (void)user;
@@ -169,7 +172,7 @@ weft_status wfi_part_run_receive(weft_call *call, void *user)
     return st;
 }
 
-/* (part, number of the whole): it becomes the state. */
+/* "weft:state_set" (part, number of the whole): it becomes the state. */
 weft_status wfi_part_run_exchange(weft_call *call, void *user)
 {
     (void)user;
@@ -178,9 +181,9 @@ weft_status wfi_part_run_exchange(weft_call *call, void *user)
     if (st)
         return st;
     wfi_mutex_lock(&p->lock);
-    bool is_there = p->news && p->is_whole && p->news_number == (uint64_t)weft_call_i64(call, 1);
+    bool is_there = p->incoming && p->is_whole && p->incoming_number == (uint64_t)weft_call_i64(call, 1);
     if (is_there) {
-        wfi_state_put(p->optimizer, p->news);
+        wfi_state_put(p->optimizer, p->incoming);
         forget(p);
         p->changes++;
     }

@@ -68,7 +68,7 @@ void wfi_remote_optimizers_close(weft_agent *agent)
     agent->state[WFI_STATE_OPTIMIZERS] = NULL;
 }
 
-void wfi_spec_write(const weft_optimizer_spec *spec, wfi_writer *out)
+void wfi_remote_spec_write(const weft_optimizer_spec *spec, wfi_writer *out)
 {
     const double *options = wfi_spec_get_options(spec);
     int count = wfi_type_option_count(spec->type);
@@ -105,7 +105,7 @@ static weft_error *read_options(wfi_reader *in, int rank, weft_optimizer_spec *s
     return NULL;
 }
 
-weft_error *wfi_spec_read(const weft_agent *agent, const void *bytes, size_t size, weft_optimizer_spec *out)
+weft_error *wfi_remote_spec_read(const weft_agent *agent, const void *bytes, size_t size, weft_optimizer_spec *out)
 {
     wfi_reader in;
     char name[WEFT_OPTIMIZER_NAME + 1];

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - the state of a distributed optimizer (weft/dist_optim.h): read from all owners, set at all, in pages. */
+/*
+ * state.c - the state of a distributed optimizer (weft/dist_optim.h): read from all owners, set at all owners,
+ * saved and loaded. It travels in pages, each one call to an owner (part_state.c); a page goes to all owners at
+ * once. A new state replaces the old one at an owner only when all pages have arrived at all owners.
+ */
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
@@ -16,7 +20,7 @@
 
 #define PAGE_BYTES ((int64_t)64 << 20) /* of tensors in one call, unless a single one has more */
 
-/* The part of one owner's state that has arrived. */
+/* The state of one owner, as far as it has arrived. */
 typedef struct owner_state {
     weft_optimizer_states states; /* numbered by the owner */
     size_t capacity;
@@ -58,7 +62,7 @@ static weft_status add_item(owner_state *o, size_t parameter, const char *name, 
     return WEFT_OK;
 }
 
-/* A page of an owner; it may be anything that another worker sends. */
+/* Takes a page of an owner. Checks it, because another worker sent it. */
 static weft_status take_page(owner_state *o, const weft_values *page)
 {
     const void *bytes;
@@ -83,7 +87,7 @@ static weft_status take_page(owner_state *o, const weft_values *page)
     for (size_t i = 0; i < tensors.count && !st; i++) {
         size_t parameter;
         char name[WEFT_OPTIMIZER_NAME + 1];
-        wfi_state_read_item(&in, &parameter, name);
+        wfi_part_read_item(&in, &parameter, name);
         st = in.failed || parameter >= parameters ? WEFT_ERR_PROTOCOL : add_item(o, parameter, name, tensors.items[i]);
     }
     return !st && wfi_reader_left(&in) ? WEFT_ERR_PROTOCOL : st;
@@ -94,7 +98,7 @@ static bool is_complete(const owner_state *o)
     return o->has_begun && o->states.count >= o->total;
 }
 
-/* The next page of each owner that has more; `most` 0: only how much there is. */
+/* Requests the next page of each owner that has more, of `most` items. 0: only how many items there are. */
 static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state *owners, int64_t most,
                               int64_t timeout_ms, weft_error **error)
 {
@@ -131,7 +135,7 @@ static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state 
     return st;
 }
 
-/* The items of all owners, in order, numbered over all. Takes them over. */
+/* The items of all owners in one list. Parameters are numbered over all owners. Takes the items over. */
 static weft_status join(const weft_dist_optimizer *optimizer, owner_state *owners, weft_optimizer_states *out)
 {
     size_t count = 0, before = 0;
@@ -186,19 +190,12 @@ weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_
 
 /* ---- Setting ----------------------------------------------------------------------------------------------------- */
 
-/* One owner's items, in pages: page `page` of it begins at item begins[page]. */
+/* The items that one owner gets. */
 typedef struct shipment {
     weft_optimizer_state *items; /* numbered by the owner; borrows names and tensors */
     size_t count, at;            /* those that were sent */
     bool has_begun;
 } shipment;
-
-static void drop_shipments(shipment *shipments, size_t count)
-{
-    for (size_t i = 0; shipments && i < count; i++)
-        free(shipments[i].items);
-    free(shipments);
-}
 
 /* The owner that has the parameter; *parameter becomes the owner's number of it. -1: none has it. */
 static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state *owners, size_t *parameter)
@@ -211,6 +208,7 @@ static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state 
     return -1;
 }
 
+/* Adds an item to the shipment of its owner. */
 static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_state *owners, shipment *shipments,
                              const weft_optimizer_state *item, size_t count)
 {
@@ -242,6 +240,7 @@ typedef struct parcel {
     weft_tensor **tensors; /* borrowed */
 } parcel;
 
+/* Packs the next page of a shipment. */
 static weft_status pack(shipment *s, uint64_t number, parcel *out)
 {
     enum { FIRST = 1, LAST = 2 };
@@ -259,7 +258,7 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
         return WEFT_ERR_MEMORY;
     wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : FIRST) | (s->at == s->count ? LAST : 0)));
     for (size_t i = 0; i < count; i++) {
-        wfi_state_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
+        wfi_part_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
         out->tensors[i] = s->items[from + i].tensor;
     }
     s->has_begun = true;
@@ -269,7 +268,7 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
     return out->bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
-/* A page to each owner that has more to come. *sent: there was one. */
+/* Sends a page to each owner that still lacks some. *sent: there was one. */
 static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *shipments, uint64_t number,
                               int64_t timeout_ms, bool *sent, weft_error **error)
 {
@@ -318,7 +317,9 @@ static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimize
             optimizer,
             &(wfi_owner_calls){"weft:state_set", WEFT_VALUES(weft_of_i64((int64_t)number)), NULL, timeout_ms}, NULL,
             error);
-    drop_shipments(shipments, optimizer->count);
+    for (size_t i = 0; shipments && i < optimizer->count; i++)
+        free(shipments[i].items);
+    free(shipments);
     drop_owners(owners, optimizer->count);
     return st;
 }

@@ -127,9 +127,9 @@ static void kernels_refuse_what_does_not_fit(void **state)
     weft_tensor *square = weft_tensor_zeros(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32),
                 *strided = weft_tensor_transpose(square, 0, 1);
     weft_tensor *one_double = weft_tensor_zeros(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
-    wfi_gradient_rows rows = {0};
+    wfi_sparse_rows rows = {0};
     int64_t bad;
-    assert_int_equal(wfi_gradient_rows_init(&rows, one_double, row, 4, &bad), WEFT_OK);
+    assert_int_equal(wfi_sparse_rows_init(&rows, one_double, row, 4, &bad), WEFT_OK);
     const wfi_update fits = {.from = p, .to = p, .gradient = g, .factor = 1, .slots = {v}, .step = 1};
     wfi_update wrong[10];
     weft_status codes[10] = {WEFT_ERR_INVALID, WEFT_ERR_INVALID,    WEFT_ERR_INVALID, WEFT_ERR_INVALID,
@@ -154,7 +154,7 @@ static void kernels_refuse_what_does_not_fit(void **state)
     assert_int_equal(sgd(&wrong[8]), WEFT_ERR_INVALID);
     assert_same_bits(p, was);
     assert_int_equal(sgd(&fits), WEFT_OK);
-    wfi_gradient_rows_fini(&rows);
+    wfi_sparse_rows_fini(&rows);
     weft_tensor *all[] = {p, was, g, doubles, flat, v, row, square, strided, one_double};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         weft_tensor_unref(all[i]);

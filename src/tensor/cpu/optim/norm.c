@@ -35,7 +35,7 @@ typedef struct squares {
     double (*of)(const void *data, int64_t count);
     const char *data; /* of a dense one */
     size_t size;
-    const wfi_gradient_rows *rows; /* NULL: dense */
+    const wfi_sparse_rows *rows; /* NULL: dense */
     int64_t grain;
     double *sums; /* of the pieces */
 } squares;
@@ -67,15 +67,15 @@ static weft_status run(squares *s, int64_t count, double *sum)
     return WEFT_OK;
 }
 
-int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows)
+int64_t wfi_squares_count(const weft_tensor *x, const wfi_sparse_rows *rows)
 {
     enum { PART_ELEMENTS = 4096, PARTS_MOST = 1024 };
     int64_t parts = (x != NULL ? x : rows->values)->numel / PART_ELEMENTS + 1;
     return parts < PARTS_MOST ? parts : PARTS_MOST;
 }
 
-weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_gradient_rows *rows,
-                              weft_tensor *partial, int64_t first)
+weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_sparse_rows *rows, weft_tensor *partial,
+                              int64_t first)
 {
     const weft_tensor *values = x != NULL ? x : rows->values;
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(values);
@@ -119,7 +119,7 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
     return run(&s, x->numel, sum);
 }
 
-weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum)
+weft_status wfi_squares_of_rows(const wfi_sparse_rows *x, double *sum)
 {
     if (x->order != NULL)
         return WEFT_ERR_UNSUPPORTED;

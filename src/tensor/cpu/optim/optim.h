@@ -14,7 +14,7 @@
 #define WFI_STEP_SLOTS WEFT_OPTIMIZER_SLOTS
 
 /* A sparse gradient, added up by row. Zeroed = none. */
-typedef struct wfi_gradient_rows {
+typedef struct wfi_sparse_rows {
     int64_t count, width; /* number of different rows; elements of each */
     weft_dtype dtype;
     int64_t *rows;             /* [count], ascending */
@@ -24,25 +24,24 @@ typedef struct wfi_gradient_rows {
     /* On a GPU, where nobody waits to count the different rows: int64 [2, count], the rows of all values in ascending
      * order, and the places that they have in `ids`. The fields `rows`, `at` and `sums` are NULL. */
     weft_tensor *order;
-} wfi_gradient_rows;
+} wfi_sparse_rows;
 
 /*
  * values [n, ...], rows int64 [n] on the same device, any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY;
  * WEFT_ERR_INVALID if a row is outside of [0, row_count): *bad is its position in `rows`. On a GPU such a row is not
- * noticed (see wfi_gradient_rows_check), and a step ignores it. The values of a row are added in the order of their
+ * noticed (see wfi_sparse_rows_check), and a step ignores it. The values of a row are added in the order of their
  * positions.
  */
-weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
-                                   int64_t *bad);
-void wfi_gradient_rows_fini(wfi_gradient_rows *rows);
+weft_status wfi_sparse_rows_init(wfi_sparse_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
+                                 int64_t *bad);
+void wfi_sparse_rows_fini(wfi_sparse_rows *rows);
 /* On a GPU: queues a check that reports the first row that is not in [0, row_count), under the number `check`. */
-weft_status wfi_gradient_rows_check(const wfi_gradient_rows *rows, int64_t row_count, wfi_report *report,
-                                    int64_t check);
+weft_status wfi_sparse_rows_check(const wfi_sparse_rows *rows, int64_t row_count, wfi_report *report, int64_t check);
 
 /* The sum of the squares of all elements, the same for any number of threads. WEFT_ERR_TYPE, WEFT_ERR_MEMORY;
  * WEFT_ERR_UNSUPPORTED: on a GPU. */
 weft_status wfi_squares(const weft_tensor *x, double *sum);
-weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum);
+weft_status wfi_squares_of_rows(const wfi_sparse_rows *x, double *sum);
 /*
  * Work on GPUs that is collected, so that one launch does the steps of many parameters, or the squares of many
  * gradients: wfi_steps_run queues what is collected. A launch has up to 62 parameters of one dtype on one device. The
@@ -58,18 +57,18 @@ weft_status wfi_steps_run(wfi_steps *steps);
 /* The sums of squares on a GPU, without a wait: of `x` or, if it is NULL, of `rows`. Collects work that writes
  * wfi_squares_count sums, which together are the sum, to `partial` from `first` on. `partial` is a tensor of float64 on
  * the same device. */
-int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows);
-weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_gradient_rows *rows,
-                              weft_tensor *partial, int64_t first);
+int64_t wfi_squares_count(const weft_tensor *x, const wfi_sparse_rows *rows);
+weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_sparse_rows *rows, weft_tensor *partial,
+                              int64_t first);
 /* out [2], float64 = factor * the norm, and the factor that limits it to max_norm; from such sums (all of
  * `partial`). */
 weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out);
 
 /* The data of weft_optimizer_update.gpu. */
 typedef struct weft_optimizer_gpu {
-    const double *scale;           /* in memory of the GPU; NULL: 1 */
-    const wfi_gradient_rows *rows; /* NULL: dense */
-    wfi_steps *steps;              /* that collects the step; NULL: it is queued at once */
+    const double *scale;         /* in memory of the GPU; NULL: 1 */
+    const wfi_sparse_rows *rows; /* NULL: dense */
+    wfi_steps *steps;            /* that collects the step; NULL: it is queued at once */
 } wfi_gpu_update;
 
 /*
@@ -79,11 +78,11 @@ typedef struct weft_optimizer_gpu {
 typedef struct wfi_update {
     const weft_tensor *from;
     weft_tensor *to;
-    const weft_tensor *gradient;   /* NULL with rows */
-    const wfi_gradient_rows *rows; /* NULL: dense */
-    double factor;                 /* the gradient is first multiplied by it */
-    const double *scale;           /* and by this number in memory of the GPU; NULL: 1 */
-    wfi_steps *steps;              /* of a GPU; NULL: the step is queued at once */
+    const weft_tensor *gradient; /* NULL with rows */
+    const wfi_sparse_rows *rows; /* NULL: dense */
+    double factor;               /* the gradient is first multiplied by it */
+    const double *scale;         /* and by this number in memory of the GPU; NULL: 1 */
+    wfi_steps *steps;            /* of a GPU; NULL: the step is queued at once */
     weft_tensor *slots[WFI_STEP_SLOTS];
     uint64_t step; /* number of this step of this parameter; the first is 1 */
 } wfi_update;

@@ -70,7 +70,7 @@ static int64_t *places_by_row(const int64_t *rows, int64_t count)
 
 /* A row's values stand at places[first[i]] to places[first[i + 1] - 1]; at[i], where it is no value itself, receives their sum. */
 typedef struct adding {
-    wfi_gradient_rows *rows;
+    wfi_sparse_rows *rows;
     const int64_t *places, *first;
 } adding;
 
@@ -96,7 +96,7 @@ ADD(add_f32, float)
 ADD(add_f64, double)
 
 /* Finds the different rows, the first place of each, and how many stand several times. */
-static int64_t find_rows(wfi_gradient_rows *out, const int64_t *rows, int64_t count, const int64_t *places,
+static int64_t find_rows(wfi_sparse_rows *out, const int64_t *rows, int64_t count, const int64_t *places,
                          int64_t *first)
 {
     int64_t several = 0;
@@ -113,7 +113,7 @@ static int64_t find_rows(wfi_gradient_rows *out, const int64_t *rows, int64_t co
     return several;
 }
 
-static weft_status add_up(wfi_gradient_rows *out, const int64_t *rows, int64_t count)
+static weft_status add_up(wfi_sparse_rows *out, const int64_t *rows, int64_t count)
 {
     size_t row_bytes = (size_t)out->width * weft_dtype_size(out->dtype), used = 0;
     const char *values = wfi_tensor_address(out->values);
@@ -174,7 +174,7 @@ static weft_status sort_on_gpu(const weft_tensor *ids, weft_tensor **sorted, wef
     return status;
 }
 
-static weft_status order_on_gpu(wfi_gradient_rows *out)
+static weft_status order_on_gpu(wfi_sparse_rows *out)
 {
     weft_status status = wfi_check_beside(out->values, out->values);
     if (status == WEFT_OK)
@@ -194,7 +194,7 @@ static weft_status order_on_gpu(wfi_gradient_rows *out)
     return status;
 }
 
-weft_status wfi_gradient_rows_check(const wfi_gradient_rows *rows, int64_t row_count, wfi_report *report, int64_t check)
+weft_status wfi_sparse_rows_check(const wfi_sparse_rows *rows, int64_t row_count, wfi_report *report, int64_t check)
 {
     enum { PIECE_ELEMENTS = 2048 };
     int64_t pieces = (rows->count + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
@@ -209,7 +209,7 @@ weft_status wfi_gradient_rows_check(const wfi_gradient_rows *rows, int64_t row_c
     return status == WEFT_OK ? WFI_GPU_RUN(WFI_GPU_INDEX_CHECK, task) : status;
 }
 
-static weft_status fill(wfi_gradient_rows *out, int64_t row_count, int64_t *bad)
+static weft_status fill(wfi_sparse_rows *out, int64_t row_count, int64_t *bad)
 {
     int64_t count = out->ids->numel;
     const int64_t *rows = wfi_tensor_address(out->ids);
@@ -233,13 +233,13 @@ static weft_status fill(wfi_gradient_rows *out, int64_t row_count, int64_t *bad)
     return WEFT_OK;
 }
 
-weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
-                                   int64_t *bad)
+weft_status wfi_sparse_rows_init(wfi_sparse_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
+                                 int64_t *bad)
 {
     weft_status status = check(values, rows);
     if (status != WEFT_OK)
         return status;
-    wfi_gradient_rows made = {.width = 1, .dtype = values->dtype};
+    wfi_sparse_rows made = {.width = 1, .dtype = values->dtype};
     for (int d = 1; d < values->shape.ndim; d++)
         made.width *= values->shape.dims[d];
     made.values = weft_tensor_contiguous(values);
@@ -251,11 +251,11 @@ weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, 
     if (status == WEFT_OK)
         *out = made;
     else
-        wfi_gradient_rows_fini(&made);
+        wfi_sparse_rows_fini(&made);
     return status;
 }
 
-void wfi_gradient_rows_fini(wfi_gradient_rows *rows)
+void wfi_sparse_rows_fini(wfi_sparse_rows *rows)
 {
     free(rows->rows);
     free(rows->at);
@@ -263,5 +263,5 @@ void wfi_gradient_rows_fini(wfi_gradient_rows *rows)
     weft_tensor_unref(rows->values);
     weft_tensor_unref(rows->ids);
     weft_tensor_unref(rows->order);
-    *rows = (wfi_gradient_rows){0};
+    *rows = (wfi_sparse_rows){0};
 }

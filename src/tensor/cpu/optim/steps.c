@@ -146,7 +146,7 @@ static bool has_room(const collected *c, const wfi_steps_item *item)
     return c->task.entries + c->used_back + needed <= WFI_STEP_PLACES && c->task.head.count + item->pieces <= INT32_MAX;
 }
 
-static wfi_rows_order order_of(const wfi_gradient_rows *rows, int64_t row_count)
+static wfi_rows_order order_of(const wfi_sparse_rows *rows, int64_t row_count)
 {
     const int64_t *sorted = wfi_tensor_address(rows->order);
     return (wfi_rows_order){sorted, sorted + rows->count, rows->count, rows->width, row_count};

@@ -39,7 +39,7 @@ static void run_piece(void *arg, int64_t begin, int64_t end)
 
 static wfi_span row_at(const update_run *r, int64_t i)
 {
-    const wfi_gradient_rows *rows = r->update->rows;
+    const wfi_sparse_rows *rows = r->update->rows;
     wfi_span span = span_at(r, rows->rows[i] * rows->width, rows->width);
     span.gradient = rows->at[i];
     return span;
@@ -102,7 +102,7 @@ static weft_status take_written(const wfi_update *update, int slots)
 static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
 {
     const weft_tensor *p = update->from;
-    const wfi_gradient_rows *rows = update->rows;
+    const wfi_sparse_rows *rows = update->rows;
     if (rule->gpu == WFI_GPU_KINDS || (rows != NULL && rows->order == NULL))
         return WEFT_ERR_UNSUPPORTED;
     wfi_steps_item item = {.kind = rule->gpu,
@@ -146,7 +146,7 @@ weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const
         return run_on_gpu(update, rule, numbers, size);
     weft_dtype dtype = update->from->dtype;
     update_run r = {update, WFI_BY_FLOAT(dtype, rule->f32, rule->f64), numbers, weft_dtype_size(dtype)};
-    const wfi_gradient_rows *rows = update->rows;
+    const wfi_sparse_rows *rows = update->rows;
     if (rows == NULL)
         wfi_parallel(update->from->numel, WFI_GRAIN, run_piece, &r);
     else if (rows->width > 0)

@@ -16,9 +16,9 @@ typedef weft_optimizer_span_fn wfi_span_fn;
 /* One entry of a launch: a step of a parameter, or the squares of a gradient. */
 typedef struct wfi_steps_item {
     wfi_gpu_kind kind;
-    const weft_tensor *gradient;   /* or the values of `rows`; not empty */
-    const wfi_gradient_rows *rows; /* NULL: dense */
-    int64_t row_count;             /* of the parameter */
+    const weft_tensor *gradient; /* or the values of `rows`; not empty */
+    const wfi_sparse_rows *rows; /* NULL: dense */
+    int64_t row_count;           /* of the parameter */
     const void *from;
     void *to, *slots[WFI_STEP_SLOTS];
     const void *numbers;  /* `size` bytes; NULL: none */
