@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.c - the backward pass. */
+/*
+ * engine.c - the backward pass over a graph. It counts the consumers of each node (count_consumers), keeps the nodes
+ * that are ready in a heap, and runs them (run_node). Each gives a share of a gradient to its inputs (add_share). In a
+ * pass that continues at other workers the shares of one tensor wait for each other (hold_share, sum_held).
+ */
 #include "autograd/engine.h"
 
 #include "base/alloc.h"
@@ -143,6 +147,7 @@ static wfi_node *pop_ready(wfi_engine *engine)
 
 /* ---- Shares ---- */
 
+/* Keeps the failure of a node. */
 static void check(wfi_engine *engine, const wfi_node *node, weft_status status)
 {
     char *misfit = wfi_node_misfit();
@@ -250,6 +255,7 @@ static void add_share(wfi_engine *engine, const wfi_node *node, uint32_t result,
         check(engine, node, wfi_gradient_add(sum, share));
 }
 
+/* One consumer of the node has answered. The node is ready when all have. */
 static void answered(wfi_engine *engine, wfi_node *node)
 {
     entry *e = entry_at(engine, node->slot);
@@ -278,6 +284,7 @@ static void answer_inputs(wfi_engine *engine, const wfi_node *node, weft_tensor 
 
 /* ---- Running nodes ---- */
 
+/* The gradient of a leaf is complete: calls its hooks, and gives it to the owner of the pass. */
 static void run_leaf(wfi_engine *engine, const wfi_node *leaf, entry *e)
 {
     weft_gradient sum = e->sum;
@@ -292,6 +299,7 @@ static void run_leaf(wfi_engine *engine, const wfi_node *leaf, entry *e)
         wfi_gradient_clear(&sum);
 }
 
+/* Begins to run a node: its saved tensors must exist, and be unchanged. */
 static bool enter(wfi_engine *engine, wfi_node *node)
 {
     const char *name = node->type->name;
@@ -358,6 +366,7 @@ static bool order_inputs(wfi_engine *engine, const wfi_node *node, weft_tensor *
     return engine->error == NULL;
 }
 
+/* Runs the backward function of a node, and gives its results to the inputs. */
 static void run_backward(wfi_engine *engine, wfi_node *node, weft_tensor **dy, weft_tensor **dx)
 {
     if (!take_gradients(engine, node, dy)) {

@@ -11,7 +11,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* U(-1 / sqrt(fan_in), ...): what kaiming_uniform with a = sqrt(5) comes to, and the rule for biases. */
+/*
+ * Uniform in +-1 / sqrt(fan_in), as PyTorch initializes biases, and weights: its kaiming_uniform with a = sqrt(5)
+ * has these bounds.
+ */
 static weft_tensor *uniform(weft_shape shape, int64_t fan_in, uint64_t seed, uint64_t stream)
 {
     weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
@@ -32,6 +35,7 @@ static weft_tensor *conv2d_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type conv2d_type = {.name = "Conv2d", .forward = conv2d_forward, .drop = free};
 
+/* Whether the sizes are positive, and the groups divide the channels. */
 static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
 {
     return layer->in_channels > 0 && layer->out_channels > 0 && layer->kernel[0] > 0 && layer->kernel[1] > 0 &&
@@ -107,7 +111,7 @@ static weft_status add_one(const weft_tensor *from, weft_tensor *to)
     return status;
 }
 
-/* Of threads that train the module at once, each counts its own. */
+/* num_batches_tracked += 1. Threads may train the module at once: the write takes turns. */
 static void count_batch(weft_tape *tape, weft_tensor *batches)
 {
     wfi_write write;

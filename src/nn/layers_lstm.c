@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* From the states h and c, or zeros where they are NULL; *h_n and *c_n where they are wanted. */
+/* Runs from the states h and c (NULL: zeros). *h_n, *c_n: the last states; NULL: not wanted. */
 static weft_tensor *run(weft_tape *tape, weft_module *self, weft_tensor *x, weft_tensor *h, weft_tensor *c,
                         weft_tensor **h_n, weft_tensor **c_n)
 {
@@ -55,7 +55,7 @@ static weft_tensor *uniform(weft_shape shape, double bound, wfi_random random)
     return NULL;
 }
 
-/* U(-1 / sqrt(H), 1 / sqrt(H)), biases too. */
+/* Adds the parameters of one layer, uniform in +-1 / sqrt(H) as in PyTorch, biases too. */
 static void add_layer(weft_module *module, const weft_lstm_layer *layer, int64_t number)
 {
     static const char *const names[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
@@ -71,6 +71,7 @@ static void add_layer(weft_module *module, const weft_lstm_layer *layer, int64_t
     }
 }
 
+/* Whether the sizes of the weights fit int64. */
 static bool fits(const weft_lstm_layer *layer)
 {
     int64_t numel, largest = INT64_MAX / 4;

@@ -50,8 +50,8 @@ weft_module *weft_mnist_convnet_create(uint64_t seed)
 /* ---- ResNet-50 --------------------------------------------------------------------------------------------------- */
 
 /*
- * He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, in torchvision's form (a block's stride
- * is in its 3x3 convolution), under torchvision's names.
+ * He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, in torchvision's form (a block's
+ * stride is in its 3x3 convolution), under torchvision's names.
  */
 
 #define EXPANSION 4
@@ -91,8 +91,8 @@ static weft_module *norm(int64_t channels)
 }
 
 /*
- * What is computed between `x` and the result lives on a tape of its own, so that of these tensors only those stay that the
- * backward pass needs, and those only until it has been there.
+ * What is computed between `x` and the result lives on a tape of its own, so that of these tensors only those stay
+ * that the backward pass needs, and those only until it has been there.
  */
 static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor *x,
                                 weft_tensor *(*forward)(weft_tape *t, weft_module *self, weft_tensor *x))
@@ -107,7 +107,10 @@ static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor
     return weft_tape_take(outer, y);
 }
 
-/* Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. `relu` is there for its name: it runs in place. */
+/*
+ * Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. `relu` is there for its name: it
+ * runs in place.
+ */
 static weft_tensor *bottleneck_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     weft_module **child = self->children;

@@ -1,44 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module_convert.c - the same module in another floating dtype, or on another device. */
+/*
+ * module_convert.c - converts a module to another floating dtype, or moves it to another device. First all new tensors
+ * are made, then they replace the old ones: if memory is out, the module is unchanged.
+ */
 #include "base/map.h"
 #include "base/text/refuse.h"
 #include "nn/nn.h"
 
 #include "tensor/cell.h"
 
-/* Which tensor replaces which: old id -> new tensor, referenced. */
 typedef struct conversion {
     const char *function; /* for messages */
     bool moves;           /* to `device`; otherwise floating tensors become `dtype` */
     weft_dtype dtype;
     weft_device device;
-    wfi_map made;
+    wfi_map made; /* id of the old tensor -> the new one, referenced */
 } conversion;
 
-static void end_conversion(conversion *c)
-{
-    size_t cursor = 0;
-    weft_tensor *tensor;
-    while ((tensor = wfi_map_next(&c->made, &cursor, NULL)) != NULL)
-        weft_tensor_unref(tensor);
-    wfi_map_fini(&c->made);
-}
-
-/* The tensor that replaces `old`, referenced. NULL: no memory. */
-static weft_tensor *converted(const conversion *c, weft_tensor *old)
-{
-    if (c->moves)
-        return weft_tensor_to_device(old, c->device);
-    return wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, c->dtype) : weft_tensor_ref(old);
-}
-
-/* Makes one in the place of each tensor of the list. */
+/* Makes the new tensors of a list. */
 static weft_status convert(conversion *c, const wfi_named *list)
 {
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < list->count && status == WEFT_OK; i++) {
         weft_tensor *old = list->tensors[i];
-        weft_tensor *tensor = converted(c, old);
+        weft_tensor *tensor = c->moves                         ? weft_tensor_to_device(old, c->device)
+                              : wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, c->dtype)
+                                                               : weft_tensor_ref(old);
         if (tensor == NULL)
             return WEFT_ERR_MEMORY;
         weft_tensor_set_requires_grad(tensor, weft_tensor_requires_grad(old));
@@ -51,7 +38,7 @@ static weft_status convert(conversion *c, const wfi_named *list)
     return status;
 }
 
-/* A module at several places is met several times: tensors that were already replaced are not in the map. */
+/* Puts the new tensors into a list. A module at several places is met again: then its tensors are replaced already. */
 static void replace(const conversion *c, wfi_named *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -84,6 +71,7 @@ static bool is_lent(const weft_module *module)
     return lent;
 }
 
+/* The module cannot be converted any longer. */
 static weft_status no_longer(const conversion *c, const weft_module *module, weft_error **error)
 {
     const char *why = atomic_load(&module->adopted)
@@ -106,7 +94,10 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
         status = convert(c, &module->buffers);
     if (status == WEFT_OK)
         replace_all(c, module);
-    end_conversion(c);
+    size_t cursor = 0;
+    for (weft_tensor *made; (made = wfi_map_next(&c->made, &cursor, NULL)) != NULL;)
+        weft_tensor_unref(made);
+    wfi_map_fini(&c->made);
     return status == WEFT_OK
                ? WEFT_OK
                : wfi_refuse_to(error, status, "%s: %s: %s", c->function, module->type->name, weft_status_text(status));

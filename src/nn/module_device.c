@@ -2,9 +2,9 @@
 /*
  * module_device.c - a module that computes on another device than the tape on which it runs.
  *
- * The child runs on an inner tape of the device, which the outer tape keeps as the state of one operator. The
- * operator's backward pass is a pass of the inner tape. Each pass runs on a child of the inner tape: its gradients are
- * its own, so that passes which retain the records do not mix.
+ * The child runs on an inner tape of the device. For the outer tape that is one operator, whose state has the inner
+ * tape (device_forward, record_run). The operator's backward function runs a pass of the inner tape (run_back). Each
+ * pass runs on a child of the inner tape and has its own gradients, so that passes which retain the records do not mix.
  */
 #include "autograd/tape.h"
 #include "base/alloc.h"
@@ -82,6 +82,7 @@ static weft_status give_gradients(const device_run *run, weft_tape *pass, const 
     return weft_tape_status(pass);
 }
 
+/* The backward function of the operator. */
 static weft_status run_back(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
 {
     (void)saved;
@@ -120,6 +121,7 @@ static weft_tensor *record_run(weft_tape *tape, device_run *run, weft_tensor *x,
     return out;
 }
 
+/* Opens the inner tape. NULL: no memory. */
 static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device device)
 {
     device_run *run = wfi_calloc(1, sizeof(*run));
@@ -134,6 +136,7 @@ static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device de
     return run;
 }
 
+/* Whether the input is on the tape's device; otherwise the tape fails. */
 static bool is_here(weft_tape *tape, const weft_tensor *x)
 {
     char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module_run.c - running modules: on one tensor, and from values to values. */
+/*
+ * module_run.c - runs modules. A type has `forward` (one tensor to one tensor) or `call` (values to values); each of
+ * weft_module_forward and weft_module_call uses the other function if the type lacks its own.
+ */
 #include "autograd/tape.h"
 #include "nn/nn.h"
 
@@ -16,7 +19,7 @@ weft_tensor *weft_args_tensor(weft_args values, size_t index)
     return there ? values.items[index].as.tensor : NULL;
 }
 
-/* Whether it can run; if not, the tape fails, unless it has failed before. */
+/* Whether the module can run on the tape. If not, the tape fails, unless it has failed before. */
 static bool may_run(weft_tape *tape, const weft_module *module, const char *what)
 {
     if (!wfi_tape_ready(tape))
@@ -28,7 +31,7 @@ static bool may_run(weft_tape *tape, const weft_module *module, const char *what
     return wfi_tape_ready(tape);
 }
 
-/* By the type's `call`. */
+/* Runs the type's `call`. The tape keeps the results. */
 static weft_args call(weft_tape *tape, weft_module *module, weft_args inputs)
 {
     weft_values *results = NULL;
@@ -43,7 +46,7 @@ static weft_args call(weft_tape *tape, weft_module *module, weft_args inputs)
     return WEFT_NO_VALUES;
 }
 
-/* By the type's `forward`. */
+/* Runs the type's `forward` on values, which must be one tensor. */
 static weft_args call_forward(weft_tape *tape, weft_module *module, weft_args inputs)
 {
     weft_tensor *x = weft_args_tensor(inputs, 0);

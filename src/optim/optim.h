@@ -95,9 +95,10 @@ weft_error *wfi_state_mismatch(const weft_optimizer *optimizer, const weft_optim
                                const weft_shape *shape);
 
 /*
- * A state that is collected item by item, and then replaces the state of an optimizer (state.c). wfi_state_begin
- * returns NULL if memory is out. wfi_state_take copies one item. wfi_state_missing returns an error if a parameter
- * lacks a part. wfi_state_put exchanges the new state and the old one; afterwards wfi_state_drop frees the old one.
+ * A state that is collected item by item, and then replaces the state of an optimizer (state.c). The function
+ * wfi_state_begin makes an empty one; NULL: no memory. To copy one item there is wfi_state_take. If a parameter
+ * lacks a part, wfi_state_missing returns an error. Then wfi_state_put exchanges the new state and the old one, and
+ * wfi_state_drop frees the old one.
  */
 typedef struct wfi_new_state wfi_new_state;
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);

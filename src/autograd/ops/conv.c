@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv.c - conv2d. */
+/* conv.c - conv2d. tensor/cpu/product/conv.c leads to the kernels of each device. */
 #include "autograd/autograd.h"
 
 /* saved: x, weight */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - elements and slices picked along one dimension by an index (take_along_dim, index_select), and added there (scatter_add). */
+/* gather.c - take_along_dim, index_select and scatter_add: an index picks elements or slices along one dimension. */
 #include "autograd/autograd.h"
 #include "tensor/copy.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lstm.c - lstm: layers of long short-term memory over a sequence. A layer is one recorded operator with three results; what is between
- * layers, and between the caller's and the layers' shapes, are other operators.
+ * lstm.c - lstm: layers of long short-term memory over a sequence. A layer is one recorded operator with three results.
+ * Between layers, and between the caller's and the layers' shapes, are other operators.
  */
 #include "autograd/autograd.h"
 #include "base/alloc.h"

@@ -2,9 +2,10 @@
 /*
  * batch_norm.c - batch normalisation over channels (Ioffe, Szegedy 2015), x [N, C, P] with P the plane.
  *
- * Large planes: a channel is one piece of work; its sums run over the batch in order, plane sums in T with several lanes
- * (below), joined in double. Small planes, of which the deep layers have many: a run of neighbouring channels is one piece,
- * and each place in it has a sum of its own, in double; these are joined for each channel at the end.
+ * Large planes: a channel is one piece of work. Its sums run over the batch in order: sums of planes in T with
+ * several lanes (below), added in double. Small planes, of which the deep layers have many: a run of neighbouring
+ * channels is one piece of work. Each place in it has a sum of its own, in double, and these are added for each
+ * channel at the end.
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - elements of x picked along one dimension by an index, and their gradients added up where they came from. */
+/* gather.c - elements of x, picked along one dimension by an index; backward adds their gradients up. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/copy.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index_select.c - whole slices of x picked along one dimension by an index, and their gradients added up where they came from. */
+/* index_select.c - whole slices of x, picked along one dimension by an index; backward adds their gradients up. */
 #include "tensor/check.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row_scatter.c - see row_scatter.h. What goes to one row is brought together first (a counting sort, which keeps the order): then
- * each row is written once, by one thread, and the bits do not depend on how many there are.
+ * row_scatter.c - see row_scatter.h. A counting sort, which keeps the order, first brings together the rows that are
+ * added to one row. Then one thread writes each row once, so the bits do not depend on the number of threads.
  */
 #include "tensor/cpu/row_scatter.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row_sum.c - see row_sum.h. Columns are taken in blocks that stay in registers while the rows pass by. Rows of a large table are far
- * apart, so each is asked for some rows before its turn.
+ * row_sum.c - see row_sum.h. The sums of a block of columns stay in registers while the loop runs over the rows. Rows of
+ * a large table are far apart in memory, so each is prefetched some rows before its turn.
  */
 #include "tensor/cpu/row_sum.h"
 
@@ -9,9 +9,9 @@
 
 #define AHEAD 8      /* rows */
 #define LINE 64      /* bytes that memory gives at once */
-#define LINES_MAX 16 /* of a row that are asked for; the processor guesses the others */
+#define LINES_MAX 16 /* of a row that are prefetched; the processor guesses the others */
 
-static inline __attribute__((always_inline)) void ask_for(const wfi_row_sum *sum, int64_t at, int64_t size)
+static inline __attribute__((always_inline)) void prefetch(const wfi_row_sum *sum, int64_t at, int64_t size)
 {
     if (at >= sum->count + sum->beyond)
         return;
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void ask_for(const wfi_row_sum *sum
         int64_t used = 0;                                                                                              \
         for (int64_t i = 0; i < sum->count; i++) {                                                                     \
             if (column == 0)                                                                                           \
-                ask_for(sum, i + AHEAD, sizeof(T));                                                                    \
+                prefetch(sum, i + AHEAD, sizeof(T));                                                                   \
             if (sum->rows[i] == sum->skip)                                                                             \
                 continue;                                                                                              \
             const tag##_vector *x = (const tag##_vector *)(table + sum->rows[i] * sum->width);                         \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lstm.c - see lstm.h. The input's part of the gates is one product over all steps, and so are all gradients but that of the hidden
- * state, which goes from step to step.
+ * lstm.c - see lstm.h. The input's part of the gates is one product over all steps. So are all gradients except that of
+ * the hidden state, which is computed step by step.
  */
 #include "tensor/cpu/product/lstm.h"
 

@@ -31,7 +31,7 @@ typedef struct wfi_conv_descs {
     dnnl_dims_t stride, dilation, padding;
 } wfi_conv_descs;
 
-/* The primitive of one pass. The backward passes take the forward one's descriptor as `hint`; it is NULL for the forward one. */
+/* The primitive of one kind. The backward ones take the forward one's descriptor as `hint`; forward: NULL. */
 dnnl_status_t wfi_conv_primitive_desc(dnnl_engine_t engine, wfi_conv_kind kind, const wfi_conv_descs *d,
                                       const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
                                       dnnl_primitive_desc_t *out);
