@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-/* Takes part in one pass of the others, with zeros. */
-static weft_status shadow(weft_data_parallel *parallel)
+/* Takes part in one pass of the others, with zeros (PyTorch: shadows its allreduces). */
+static weft_status shadow_pass(weft_data_parallel *parallel)
 {
     weft_future *ended = NULL;
     wfi_mutex_lock(&parallel->lock);
@@ -36,15 +36,15 @@ static weft_status shadow(weft_data_parallel *parallel)
     return st;
 }
 
-/* Takes part until all have joined. *is_last: no member trained when this one joined. */
-static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
+/* Takes part in the passes of the others, until all have joined. *is_last: no member trained when this one joined. */
+static weft_status shadow_until_joined(weft_data_parallel *parallel, bool *is_last)
 {
     size_t active;
     *is_last = true;
     weft_status st = wfi_parallel_begin(parallel, false, &active);
     while (!st && active) {
         *is_last = false;
-        st = shadow(parallel);
+        st = shadow_pass(parallel);
         if (!st)
             st = wfi_parallel_begin(parallel, false, &active);
     }
@@ -55,7 +55,7 @@ static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
  * Members that joined before the last have parameters of fewer steps: all continue with the parameters of the first
  * of the last members.
  */
-static weft_status take_last(weft_data_parallel *parallel, bool is_last)
+static weft_status copy_last_model(weft_data_parallel *parallel, bool is_last)
 {
     int64_t size = (int64_t)weft_group_size(parallel->group), root = size;
     weft_status st =
@@ -68,17 +68,17 @@ static weft_status take_last(weft_data_parallel *parallel, bool is_last)
 /* Why it cannot join; NULL: it can. */
 static const char *objection(weft_data_parallel *parallel)
 {
-    bool carries = false;
+    bool has_sums = false;
     wfi_mutex_lock(&parallel->lock);
     for (size_t i = 0; i < parallel->count; i++)
-        carries = carries || parallel->parameters[i].accumulated;
+        has_sums = has_sums || parallel->parameters[i].accumulated;
     wfi_mutex_unlock(&parallel->lock);
     if (!parallel->options.uneven)
         return "it was made without the option uneven";
-    /* Here they would be lost if they were reduced: no member steps with the averages after this. */
-    return carries ? "there are sums of passes that reduced nothing: first run a pass that reduces them, over a loss "
-                     "times 0 if need be"
-                   : NULL;
+    /* If this member reduced them while it joins, they would be lost: no member steps with the averages then. */
+    return has_sums ? "there are sums of passes that reduced nothing: first run a pass that reduces them, over a loss "
+                      "times 0 if need be"
+                    : NULL;
 }
 
 weft_status weft_data_parallel_join(weft_data_parallel *parallel)
@@ -93,9 +93,9 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
         return WEFT_ERR_STATE;
     }
     bool is_last;
-    weft_status st = accompany(parallel, &is_last);
+    weft_status st = shadow_until_joined(parallel, &is_last);
     if (!st)
-        st = take_last(parallel, is_last);
+        st = copy_last_model(parallel, is_last);
     if (st) { /* the others' passes need this member, if the group is not over */
         weft_error *why = wfi_parallel_take_error(parallel);
         if (!why)

@@ -213,6 +213,7 @@ weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, in
     return st;
 }
 
+/* The recv is a node without inputs, whose result is the view. */
 weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, weft_tensor *tensor)
 {
     weft_tensor *view = NULL;

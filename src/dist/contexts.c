@@ -49,6 +49,10 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     return st;
 }
 
+/*
+ * Closes a context on its opener; on other workers it only drops the reference. With a future the holders are notified
+ * at once, otherwise by the next calls or by notify_timer.
+ */
 void weft_context_close(weft_context *context, weft_future **out)
 {
     WFI_LIVE(context);
@@ -70,7 +74,7 @@ void weft_context_close(weft_context *context, weft_future **out)
         if (!out)
             wfi_contexts_notify_soon(all);
         wfi_net_unlock(agent->net);
-        for (int rank = 0; out && ours && rank < agent->options.values.world_size; rank++) { /* without the delay */
+        for (int rank = 0; out && ours && rank < agent->options.values.world_size; rank++) {
             wfi_net_lock(agent->net);
             bool holds = context->holders[rank] == WFI_HOLDER_PRESENT;
             wfi_net_unlock(agent->net);

@@ -349,7 +349,7 @@ static weft_status end_here(weft_context *context, int root, uint64_t number, co
         wfi_pass_enlist(pass, root, number);
         pass->result.error = weft_error_ref((weft_error *)error);
         pass->over = true;
-        pass->context = NULL;
+        pass->context = NULL; /* it never runs: drops what only a running pass has */
         atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
         wfi_context_unref(context);
         *ended = true;

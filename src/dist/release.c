@@ -312,7 +312,8 @@ static void free_close(void *arg)
     free(close);
 }
 
-/* Collects the contents of the call; `also`: see wfi_contexts_send_close. [agent lock] */
+/* Collects the contents of the call, and marks the holder as being notified. `also`: see wfi_contexts_send_close.
+ * [agent lock] */
 static void collect_closed(close_call *close, uint64_t also)
 {
     const wfi_contexts *all = wfi_contexts_of(close->agent);

@@ -256,6 +256,7 @@ void weft_remote_module_train(weft_remote_module *module, bool train)
 
 /* ---- Forward ----------------------------------------------------------------------------------------------------- */
 
+/* The mode of a forward: that of the options, else of the tape, else of the handle. */
 static weft_mode mode_of(const weft_tape *tape, const weft_remote_module *module, const weft_forward_options *options)
 {
     if (options && options->mode != WEFT_MODE_MODULE)
@@ -269,7 +270,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
                                       const weft_forward_options *options, weft_future **out)
 {
     WFI_LIVE(tape, module);
-    enum { OURS = 3 };
+    enum { FIRST_INPUT = 3 };
     if (!module || !out || (inputs.count && !inputs.items))
         return wfi_refuse_null("weft_remote_forward_async", !module ? "the module"
                                                             : !out  ? "out"
@@ -278,25 +279,25 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: there is no mode %d", (int)options->mode);
         return WEFT_ERR_INVALID;
     }
-    if (inputs.count > WEFT_MAX_VALUES - OURS) {
+    if (inputs.count > WEFT_MAX_VALUES - FIRST_INPUT) {
         weft_tape_fail(tape, WEFT_ERR_TOO_LARGE, "remote_forward: %zu inputs: at most %d", inputs.count,
-                       WEFT_MAX_VALUES - OURS);
+                       WEFT_MAX_VALUES - FIRST_INPUT);
         return WEFT_ERR_TOO_LARGE;
     }
-    weft_value *items = wfi_calloc(inputs.count + OURS, sizeof *items);
+    weft_value *items = wfi_calloc(inputs.count + FIRST_INPUT, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
     items[0] = weft_of_i64(mode_of(tape, module, options));
     items[1] = weft_of_bool(options && options->has_seed);
     items[2] = weft_of_i64(options ? (int64_t)options->seed : 0);
     if (inputs.count)
-        memcpy(items + OURS, inputs.items, inputs.count * sizeof *items);
+        memcpy(items + FIRST_INPUT, inputs.items, inputs.count * sizeof *items);
     weft_error *error = NULL;
     const weft_rpc_options how = {.tape = tape && wfi_tape_owner(tape) ? tape : NULL,
                                   .timeout_ms = options ? options->timeout_ms : 0,
                                   .error = &error};
     weft_status st =
-        weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + OURS}, &how, out);
+        weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + FIRST_INPUT}, &how, out);
     if (error && tape && !tape->error)
         tape->error = weft_error_ref(error); /* with the status where the module could not be made */
     weft_error_unref(error);

@@ -59,12 +59,13 @@ static void sort(const wfi_row_scatter *scatter, size_t size, int64_t rows, int6
 SUM_PIECE(f32, float)
 SUM_PIECE(f64, double)
 
+/* Sorts the rows that are added by the row of `to`, then sums: a piece of work is some rows of `to`. */
 weft_status wfi_row_scatter_run(const wfi_row_scatter *scatter, weft_tensor *to)
 {
     int64_t rows = to->shape.dims[0], width = to->shape.dims[1], count = scatter->count;
     if (to->numel == 0)
         return WEFT_OK;
-    /* Tensors, as their memory is recycled. */
+    /* Tensors, because their memory is recycled. */
     weft_tensor *end = weft_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_DTYPE_INT64);
     weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
     weft_tensor *factors = scatter->factors == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(count), to->dtype);

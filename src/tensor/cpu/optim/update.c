@@ -99,6 +99,10 @@ static weft_status take_written(const wfi_update *update, int slots)
     return status;
 }
 
+/*
+ * The update of a parameter on a GPU, as an item for a launch. If the step collects its updates (update->steps), the item
+ * is added to them; otherwise it is queued by itself.
+ */
 static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
 {
     const weft_tensor *p = update->from;

@@ -118,7 +118,7 @@ static dnnl_status_t describe(const plan_key *key, wfi_conv_descs *d, conv_plan 
     return status;
 }
 
-static void forget(wfi_conv_descs *d)
+static void destroy_descs(wfi_conv_descs *d)
 {
     wfi_layout_destroy(d->x);
     wfi_layout_destroy(d->weight);
@@ -126,6 +126,7 @@ static void forget(wfi_conv_descs *d)
     wfi_layout_destroy(d->bias);
 }
 
+/* The descriptor of the primitive. */
 static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnnl_primitive_desc_t *out)
 {
     dnnl_primitive_attr_t attr;
@@ -134,7 +135,7 @@ static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnn
     if (status != dnnl_success)
         return status;
     (void)dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (key->kind != WFI_CONV_FORWARD) /* the backward passes want to know which forward one they belong to */
+    if (key->kind != WFI_CONV_FORWARD) /* oneDNN wants the descriptor of the forward computation for the gradients */
         status = wfi_conv_primitive_desc(cache.engine, WFI_CONV_FORWARD, d, NULL, NULL, &hint);
     if (status == dnnl_success)
         status = wfi_conv_primitive_desc(cache.engine, (wfi_conv_kind)key->kind, d, attr, hint, out);
@@ -144,6 +145,7 @@ static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnn
     return status;
 }
 
+/* Which argument of oneDNN each array is, and which of them the primitive writes. */
 static void assign_roles(conv_plan *plan)
 {
     static const int roles[3][ARRAYS] = {
@@ -183,8 +185,8 @@ static dnnl_status_t add_reorder(plan_array *array, const_dnnl_primitive_desc_t 
     return status;
 }
 
-/* What a plan needs of the primitive's descriptor. */
-static dnnl_status_t take(conv_plan *plan, const_dnnl_primitive_desc_t pd)
+/* Creates the primitive, and the reorders of the arrays whose layout it does not take as they are. */
+static dnnl_status_t create_primitives(conv_plan *plan, const_dnnl_primitive_desc_t pd)
 {
     dnnl_status_t status =
         wfi_layout_clone(dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0), &plan->scratch);
@@ -197,6 +199,7 @@ static dnnl_status_t take(conv_plan *plan, const_dnnl_primitive_desc_t pd)
     return status;
 }
 
+/* Creates the plan of a convolution. *out: for the caller, which releases it. */
 static weft_status plan_create(const plan_key *key, conv_plan **out)
 {
     wfi_conv_descs descs = {0};
@@ -211,9 +214,9 @@ static weft_status plan_create(const plan_key *key, conv_plan **out)
     dnnl_status_t status = describe(key, &descs, plan);
     if (status == dnnl_success)
         status = create_pd(key, &descs, &pd);
-    forget(&descs);
+    destroy_descs(&descs);
     if (status == dnnl_success) {
-        status = take(plan, pd);
+        status = create_primitives(plan, pd);
         dnnl_primitive_desc_destroy(pd);
     }
     if (status != dnnl_success) {
