@@ -31,17 +31,12 @@ static struct left {
     wfi_page *pages;
 } left = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The number of its report in the page. */
-static int number_of(const wfi_checks *checks)
-{
-    return (int)(checks->report - (wfi_report *)wfi_storage_data(checks->page->memory));
-}
-
 /* Frees the checks and their report; no kernel uses the report any longer. [lock] */
 static void drop(wfi_checks *checks)
 {
     wfi_page *p = checks->page, **at = &left.pages;
-    p->used &= ~(UINT64_C(1) << number_of(checks));
+    int number = (int)(checks->report - (wfi_report *)wfi_storage_data(p->memory)); /* of the report, in its page */
+    p->used &= ~(UINT64_C(1) << number);
     if (p->used == 0) {
         while (*at != p)
             at = &(*at)->next;
@@ -142,11 +137,6 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
 
 /* ---- Queueing a check ---- */
 
-static bool is_current(const wfi_checks *checks, const weft_stream *stream)
-{
-    return checks->mark.id == stream->id && checks->mark.device == stream->device;
-}
-
 /* Frees the checks of closed tapes that are done, and logs their faults. [lock] */
 static void clear_left(void)
 {
@@ -191,7 +181,7 @@ static wfi_checks *new_checks(weft_stream *stream)
 static wfi_checks *checks_of(wfi_checks **list, weft_stream *stream)
 {
     wfi_checks *checks = *list;
-    while (checks != NULL && !is_current(checks, stream))
+    while (checks != NULL && (checks->mark.id != stream->id || checks->mark.device != stream->device))
         checks = checks->next;
     if (checks != NULL)
         return checks;

@@ -122,13 +122,6 @@ static void drop_temporaries(weft_tape *tape)
     free(tape->temporaries.items);
 }
 
-static void drop_old_errors(weft_tape *tape)
-{
-    while (tape->old_errors.count > 0)
-        weft_error_unref(tape->old_errors.items[--tape->old_errors.count]);
-    free(tape->old_errors.items);
-}
-
 static void drop_gradients(weft_tape *tape)
 {
     size_t cursor = 0;
@@ -166,7 +159,9 @@ void weft_tape_close(weft_tape *tape)
     wfi_tape_leave_checks(tape);
     weft_stream_unref(tape->stream);
     weft_error_unref(tape->error);
-    drop_old_errors(tape);
+    while (tape->old_errors.count > 0)
+        weft_error_unref(tape->old_errors.items[--tape->old_errors.count]);
+    free(tape->old_errors.items);
     wfi_tape_path_unref(tape->path);
     if (tape->owner_drop != NULL)
         tape->owner_drop(tape->owner);

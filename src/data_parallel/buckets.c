@@ -15,17 +15,13 @@
 
 /* ---- Places ------------------------------------------------------------------------------------------------------ */
 
-static size_t bytes_of(const wfi_bucket *bucket)
-{
-    return (size_t)bucket->elements * weft_dtype_size(bucket->dtype);
-}
-
 /* Whether a parameter of that dtype needs a new bucket. */
 static bool is_full(const weft_data_parallel *parallel, const wfi_bucket *bucket, weft_dtype dtype)
 {
     bool first = bucket == parallel->buckets;
     size_t most = first ? parallel->options.first_bucket_bytes : parallel->options.bucket_bytes;
-    return bucket->count && (bytes_of(bucket) >= most || bucket->dtype != dtype);
+    size_t bytes = (size_t)bucket->elements * weft_dtype_size(bucket->dtype);
+    return bucket->count && (bytes >= most || bucket->dtype != dtype);
 }
 
 weft_status wfi_buckets_make(weft_data_parallel *parallel, const size_t *order)

@@ -620,27 +620,22 @@ static weft_error *take_answer(wfi_pass *pass, const wfi_pass_event *event)
                                                       weft_error_message(event->error)));
 }
 
-/* A worker has ended: the pass fails if it needs that worker. */
-static weft_error *take_death(wfi_pass *pass, const wfi_pass_event *event)
-{
-    wfi_pass_peer *peer = &pass->peers[event->rank];
-    peer->gone = weft_error_code(event->error);
-    bool needed =
-        peer->awaited || pass->result.root == event->rank || (pass->joined_by && pass->joined_by->from == event->rank);
-    return needed ? wfi_pass_error_here(pass, weft_error_ref(event->error)) : NULL;
-}
-
 /* Processes an event. Returns the failure that it reports; NULL: none. */
 static weft_error *take_event(wfi_pass *pass, wfi_pass_event *event)
 {
+    wfi_pass_peer *peer = &pass->peers[event->rank];
     switch (event->kind) {
     case WFI_EVENT_CALL:
         take_call(pass, event->call);
         return NULL;
     case WFI_EVENT_ANSWER:
         return take_answer(pass, event);
-    case WFI_EVENT_GONE:
-        return take_death(pass, event);
+    case WFI_EVENT_GONE: /* the pass fails if it needs that worker */
+        peer->gone = weft_error_code(event->error);
+        if (!peer->awaited && pass->result.root != event->rank &&
+            !(pass->joined_by && pass->joined_by->from == event->rank))
+            return NULL;
+        return wfi_pass_error_here(pass, weft_error_ref(event->error));
     case WFI_EVENT_END:
         return wfi_pass_error_here(pass, weft_error_ref(event->error));
     case WFI_EVENT_FAIL:

@@ -9,12 +9,6 @@
 #include <string.h>
 
 /* The kernel that converts the dtype of `like` to `to`, on the device of `like`. NULL: there is none. */
-static wfi_walk_kernel converter(const weft_tensor *like, weft_dtype to)
-{
-    const wfi_copy_kernels *kernels = wfi_copy_kernels_of(like);
-    return like->dtype == to ? kernels->same : kernels->to[to];
-}
-
 bool wfi_convert_one(weft_dtype from, const void *x, weft_dtype to, void *y)
 {
     wfi_strided walk = {.operands = 2, .ndim = 1, .dims = {1}, .data = {(char *)x, y}};
@@ -80,7 +74,8 @@ weft_status wfi_expand(const weft_tensor *x, weft_tensor *y)
 {
     wfi_strided walk;
     weft_status status = wfi_strided_init(&walk, &y->shape, 2, (const weft_tensor *[]){x, y});
-    wfi_walk_kernel run = converter(x, y->dtype);
+    const wfi_copy_kernels *kernels = wfi_copy_kernels_of(x);
+    wfi_walk_kernel run = x->dtype == y->dtype ? kernels->same : kernels->to[y->dtype];
     if (status == WEFT_OK)
         status = run != NULL ? run(&walk) : wfi_no_kernel(x);
     return status;

@@ -13,16 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t next_id(void)
-{
-    static _Atomic uint64_t last;
-    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-}
-
 /* Takes over the reference of `storage`, also on failure. */
 static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_t *strides, int64_t offset,
                             weft_dtype dtype, weft_tensor **out)
 {
+    static _Atomic uint64_t last_id;
     weft_tensor *tensor = wfi_calloc(1, sizeof(*tensor));
     if (tensor == NULL) {
         wfi_storage_unref(storage);
@@ -37,7 +32,7 @@ static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_
     memcpy(tensor->strides, strides, (size_t)shape.ndim * sizeof(strides[0]));
     tensor->offset = offset;
     (void)wfi_shape_numel(&shape, &tensor->numel); /* the callers have checked */
-    tensor->id = next_id();
+    tensor->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
     tensor->storage = storage;
     *out = tensor;
     return WEFT_OK;
