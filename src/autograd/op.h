@@ -17,7 +17,6 @@
 #define WFI_OP_H
 
 #include "autograd/checks.h"
-#include "autograd/checks.h"
 #include "autograd/tape.h"
 
 #include <weft/ops.h>
