@@ -46,7 +46,7 @@ int main(void)
         st = weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
     if (!st)
         st = weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all are done */
-    weft_status closed = weft_agent_close(agent);
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);
 }

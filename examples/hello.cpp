@@ -73,7 +73,7 @@ static void run(bool launched)
         ask(opened);
     else
         check(weft_agent_serve(opened, WEFT_FOREVER)); // until all are done
-    check(weft_agent_close(self.release()));
+    check(weft_agent_close(self.release(), WEFT_FOREVER));
     check(weft_job_close(children.release(), WEFT_FOREVER, nullptr));
 }
 

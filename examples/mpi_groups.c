@@ -59,7 +59,7 @@ static weft_status leave(program *p)
 {
     for (int way = 0; way < WAYS; way++)
         weft_group_close(p->groups[way]);
-    weft_status st = weft_agent_close(p->agent);
+    weft_status st = weft_agent_close(p->agent, WEFT_FOREVER);
     mpi_carrier_close(p->carrier);
     return st;
 }

@@ -133,6 +133,6 @@ int main(int argc, char **argv)
     weft_status st = weft_agent_open(&options, &agent, NULL);
     if (!st)
         st = rank == 0 ? keep_job(agent) : rank == SERVER ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
-    weft_status closed = weft_agent_close(agent);
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     return weft_report(st ? st : closed);
 }

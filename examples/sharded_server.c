@@ -103,7 +103,7 @@ int main(void)
             weft_agent_open(&(weft_agent_options){.functions = &served, .function_count = 1, .job = job}, &agent, NULL);
     if (!st)
         st = weft_agent_rank(agent) < SERVERS ? serve(agent) : train(agent);
-    weft_status closed = weft_agent_close(agent);
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     weft_tensor_unref(parameters);
     return weft_report(st ? st : closed ? closed : ended);

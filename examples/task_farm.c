@@ -94,7 +94,7 @@ static int work(void)
         return st == WEFT_ERR_JOB_ENDED ? 0 : weft_report(st); /* this worker came after the end */
     while (sem_wait(&leave))
         ; /* interrupted by a signal */
-    return weft_report(weft_agent_close(agent));
+    return weft_report(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 /* ---- The farmer: tasks and workers ------------------------------------------------------------------------------ */
@@ -260,7 +260,7 @@ static int farm(weft_job *job)
     if (st)
         return weft_report(st);
     run_tasks(job);
-    st = weft_agent_close(agent); /* waits for the workers, at most 2 seconds */
+    st = weft_agent_close(agent, WEFT_FOREVER); /* waits for the workers, at most 2 seconds */
     printf("%s%lld of %lld tasks, %lld retries: ", isatty(STDOUT_FILENO) ? "\n" : "", (long long)done,
            (long long)task_count, (long long)retries);
     if (done == task_count)

@@ -167,7 +167,7 @@ static int serve(void)
 {
     weft_agent *agent = NULL;
     bool good = begin(NULL, &agent) && weft_future_wait(released, PATIENCE_MS) == WEFT_OK;
-    weft_status left = weft_agent_close(agent);
+    weft_status left = weft_agent_close(agent, WEFT_FOREVER);
     weft_future_unref(called);
     weft_future_unref(released);
     return good && left == WEFT_OK ? 0 : 1;
@@ -259,7 +259,7 @@ static bool play(int size, news *near, news *mesh, outcome *o)
     good = good && all_call_next(agent, size, size);
     o->mesh_ms = (measure_now_us() - began) / 1e3;
     good = good && gather(agent, size, mesh) && release(agent, size);
-    status = weft_agent_close(agent);
+    status = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, good ? PATIENCE_MS : 0, NULL);
     weft_future_unref(called);
     weft_future_unref(released);

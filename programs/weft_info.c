@@ -458,7 +458,7 @@ static bool try_agent(char *text, size_t room)
     if (st)
         snprintf(text, room, "%s", error ? weft_error_message(error) : weft_status_text(st));
     else
-        (void)!weft_agent_close(agent);
+        (void)!weft_agent_close(agent, WEFT_FOREVER);
     for (size_t i = 0; i < COUNT; i++) {
         if (values[i])
             (void)setenv(kept_out[i], values[i], 1);

@@ -104,7 +104,7 @@ int worker_end(weft_agent *agent, weft_status status, weft_error *error)
     if (status)
         weft_agent_stop(agent);
     else
-        code = weft_report(weft_agent_close(agent));
+        code = weft_report(weft_agent_close(agent, WEFT_FOREVER));
     (void)!weft_job_close(job, code ? HURRY_MS : PATIENCE_MS, NULL); /* a death that mattered has been reported */
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;

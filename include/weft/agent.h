@@ -17,7 +17,7 @@
  *             return weft_report(st);
  *         printf("rank %d of %d\n", weft_agent_rank(agent), weft_agent_world_size(agent)); // calls are made here
  *         st = weft_agent_serve(agent, WEFT_FOREVER); // serves the others until all are done
- *         weft_status closed = weft_agent_close(agent);
+ *         weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
  *         return weft_report(st ? st : closed);
  *     }
  *
@@ -92,7 +92,7 @@ typedef struct weft_agent_options {
      */
     bool elastic;
     /*
-     * weft_agent_close returns WEFT_ERR_STATE if remote references are left; without this option they are only logged.
+     * weft_agent_close returns WEFT_ERR_BUSY if remote references are left; without this option they are only logged.
      * This includes references that other workers hold to this worker's values, even when this worker leaves an elastic
      * job.
      */
@@ -238,8 +238,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms);
 
 /*
- * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves calls while it
- * waits:
+ * THREE WAYS TO LEAVE. weft_agent_close waits until nobody needs this worker. weft_agent_stop waits for nobody. On rank
+ * 0, weft_agent_end_job makes all workers leave, and none of them waits.
+ *
+ * weft_agent_close leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves
+ * calls while it waits:
  *   In a static job, and on rank 0 of an elastic job, it waits until every living worker closes, and until no call
  *   (including those of handlers) and no group operation is in flight.
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
@@ -249,15 +252,20 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
- * There is no time limit. weft_agent_close keeps waiting while a living worker does not close, a handler does not
- * return, or a member has not called a group operation. It also waits for deferred calls whose callers still wait. An
- * operation with WEFT_FOREVER waits forever, even if that member is closing too; weft_group_abort or weft_group_close
- * ends it. After 5 seconds (level info), and then every minute (level warn), the log names the workers that have not
- * closed. It also names the calls and operations that are in flight. weft_debug_dump, called on another thread, shows
- * all of them. To leave without waiting, call weft_agent_stop.
+ * It waits for timeout_ms at most (WEFT_FOREVER or below 0: no limit). Then it leaves as weft_agent_stop does, logs what
+ * it still waited for, and returns WEFT_ERR_TIMEOUT. The limit does not cover handlers that still run, and the up to 2
+ * seconds in which rank 0's store waits for others.
  *
- * Returns WEFT_OK, or the first failure: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail). In a
- * handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL does nothing.
+ * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a group
+ * operation. It also waits for deferred calls whose callers still wait. An operation with WEFT_FOREVER waits forever,
+ * even if that member is closing too; weft_group_abort or weft_group_close ends it. After 5 seconds (level info), and
+ * then every minute (level warn), the log names the workers that have not closed. It also names the calls and operations
+ * that are in flight. weft_debug_dump, called on another thread, shows all of them.
+ *
+ * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler or
+ * continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). Then it has
+ * done nothing. It returns WEFT_OK, or the first failure: WEFT_ERR_TIMEOUT, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST,
+ * WEFT_ERR_BUSY (references are left: leaks_fail). NULL does nothing.
  *
  * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns
  * WEFT_ERR_STATE. If another thread calls weft_agent_stop meanwhile, for example a watchdog, weft_agent_close waits no
@@ -270,20 +278,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  * continuations do not run in the child, and the parent's agent is not affected. Descriptors that the child inherited
  * close at exec.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
-
-/*
- * Closes like weft_agent_close, but waits at most wait_ms (0: not at all; WEFT_FOREVER: no limit). If the agent cannot
- * close in that time, the function returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what it still
- * waits for (not with a wait_ms of 0). The agent remains closing: it serves calls and may make them, and the other
- * workers see that it has closed, or is leaving. Call weft_agent_close or weft_agent_close_within again to continue
- * waiting, or weft_agent_stop to leave at once. If the agent can close in the meantime, the other workers do not wait
- * for that second call. The limit does not cover handlers that still run when the job has been ended, and the up to 2
- * seconds in which rank 0's store waits for others. Other statuses are those of weft_agent_close, and the agent is
- * freed, with these exceptions: after WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child
- * of fork(), WEFT_ERR_STATE, nothing has changed.
- */
-WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms);
 
 /*
  * Ends the job, on rank 0 only, without waiting. Every worker, this one included, gets the event WEFT_MEMBER_JOB_ENDED
@@ -340,7 +335,7 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  *         weft_status st = WEFT_OK;
  *         while (!stops && !weft_future_done(result))
  *             st = weft_future_wait(result, WEFT_FOREVER); // WEFT_ERR_CANCELLED after SIGINT
- *         return stops ? weft_agent_close(the_agent) : st;
+ *         return stops ? weft_agent_close(the_agent, WEFT_FOREVER) : st;
  *     }
  *
  * Block the signal, or restore its former handler, before the agent is freed. In the simulation only programs of the

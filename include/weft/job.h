@@ -16,7 +16,7 @@
  *         if (!st && !(st = weft_agent_open(&options, &agent, NULL)))
  *             {
  *             st = weft_agent_rank(agent) == 0 ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
- *             weft_status closed = weft_agent_close(agent);
+ *             weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
  *             st = st ? st : closed;
  *         }
  *         weft_status children = weft_job_close(job, 10000, NULL); // NULL does nothing

@@ -13,7 +13,7 @@
  *         if (!weft_agent_open(&(weft_agent_options){.fabric = "sim", .sim = sim, .has_rank = true, .rank = rank,
  *                                                    .world_size = 2, .master_port = 1},
  *                              &agent, NULL))
- *             (void)weft_report(weft_agent_close(agent));
+ *             (void)weft_report(weft_agent_close(agent, WEFT_FOREVER));
  *     }
  *     weft_status two_workers(uint64_t seed)
  *     {

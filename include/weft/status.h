@@ -41,7 +41,7 @@ typedef enum weft_status {
     WEFT_ERR_TIMEOUT = -6,      /* the time limit passed */
     WEFT_ERR_CANCELLED = -7,    /* the operation was cancelled */
     WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_remote_code has the handler's status */
-    WEFT_ERR_BUSY = -9,         /* the receiver rejected it: it has no memory or no room */
+    WEFT_ERR_BUSY = -9,         /* the receiver has no memory or no room; or it is still in use (leaks_fail) */
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
     WEFT_ERR_TOO_LARGE = -11,   /* a documented limit is exceeded */
     WEFT_ERR_UNSUPPORTED = -12, /* not available in this build or for these arguments */

@@ -28,7 +28,7 @@ int workers_serve(const weft_function *functions, size_t count)
     weft_agent_options options = {.functions = functions, .function_count = count};
     weft_status status = weft_agent_open(&options, &agent, &error);
     if (status == WEFT_OK)
-        status = weft_agent_close(agent);
+        status = weft_agent_close(agent, WEFT_FOREVER);
     return status == WEFT_OK || workers_complain("worker", status, error) ? 0 : 1;
 }
 
@@ -53,7 +53,7 @@ bool workers_open(const weft_function *functions, size_t function_count, int cou
 
 bool workers_close(workers *w)
 {
-    weft_status left = weft_agent_close(w->agent), ended = weft_job_close(w->job, END_MS, NULL);
+    weft_status left = weft_agent_close(w->agent, WEFT_FOREVER), ended = weft_job_close(w->job, END_MS, NULL);
     *w = (workers){0};
     if (left != WEFT_OK)
         return workers_complain("closing the agent", left, NULL);

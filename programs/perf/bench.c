@@ -172,7 +172,7 @@ bool bench_close(bench *b, bool ok)
     for (int rank = 1; ok && b->job && rank < b->world; rank++)
         ok = bench_call(b, rank, "leave", WEFT_NO_VALUES, NULL);
     if (ok) {
-        weft_status left = weft_agent_close(b->agent), ended = weft_job_close(b->job, END_MS, NULL);
+        weft_status left = weft_agent_close(b->agent, WEFT_FOREVER), ended = weft_job_close(b->job, END_MS, NULL);
         if (left)
             ok = task_fail_status(b->to, "closing the agent", left, NULL);
         else if (ended)

@@ -215,9 +215,10 @@ int serve(const settings *o, const char *fabrics)
     }
     print_command(address, weft_agent_store_port(agent));
     wait_for_end(&s);
-    st = s.dead[0] || stop_signal() ? WEFT_ERR_PEER_DEAD : weft_agent_close_within(agent, CLOSE_MS);
-    if (st)
+    if (s.dead[0] || stop_signal())
         weft_agent_stop(agent);
+    else
+        (void)!weft_agent_close(agent, CLOSE_MS);
     if (s.dead[0])
         fprintf(stderr, "weft-perf: %s\n", s.dead);
     close(s.news);

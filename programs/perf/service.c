@@ -239,6 +239,6 @@ int service_serve(void)
     while (!own_end.is_over)
         pthread_cond_wait(&own_end.changed, &own_end.lock);
     pthread_mutex_unlock(&own_end.lock);
-    status = weft_agent_close(agent);
+    status = weft_agent_close(agent, WEFT_FOREVER);
     return status ? 1 : 0; /* the job was lost: the measuring worker says why */
 }

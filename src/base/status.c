@@ -19,7 +19,7 @@ static const struct {
     {WEFT_ERR_TIMEOUT, "TIMEOUT", "the deadline passed"},
     {WEFT_ERR_CANCELLED, "CANCELLED", "it was cancelled"},
     {WEFT_ERR_REMOTE, "REMOTE", "the remote handler failed"},
-    {WEFT_ERR_BUSY, "BUSY", "the receiver refused because it lacks memory or room"},
+    {WEFT_ERR_BUSY, "BUSY", "the receiver lacks memory or room, or something is still in use"},
     {WEFT_ERR_AGAIN, "AGAIN", "a queue is full; the same call may succeed later"},
     {WEFT_ERR_TOO_LARGE, "TOO_LARGE", "over a stated limit"},
     {WEFT_ERR_UNSUPPORTED, "UNSUPPORTED", "not offered here"},

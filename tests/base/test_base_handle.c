@@ -314,7 +314,7 @@ static weft_agent *closed_agent(void)
         &(weft_agent_options){
             .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
         &agent, NULL));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return agent;
 }
 
@@ -325,7 +325,7 @@ static void agent_use(void)
 
 static void agent_twice(void)
 {
-    (void)!weft_agent_close(closed_agent());
+    (void)!weft_agent_close(closed_agent(), WEFT_FOREVER);
 }
 
 static void agent_stop_after_close(void)
@@ -348,7 +348,7 @@ static void agent_held(void)
             .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
         &held_agent, NULL));
     MUST_OK(weft_rref_create(held_agent, weft_of_i64(7), &rref));
-    MUST_OK(weft_agent_close(held_agent));
+    MUST_OK(weft_agent_close(held_agent, WEFT_FOREVER));
     (void)weft_agent_world_size(held_agent);
 }
 
@@ -806,7 +806,7 @@ static void test_releasing_null_does_nothing(void **cmocka)
     weft_agent_stop(NULL);
     weft_call_finish(NULL, WEFT_OK);
     weft_batch_finish(NULL, WEFT_OK);
-    MUST_OK(weft_agent_close(NULL));
+    MUST_OK(weft_agent_close(NULL, WEFT_FOREVER));
     MUST_OK(weft_job_close(NULL, 0, NULL));
 }
 

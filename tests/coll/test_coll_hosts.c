@@ -120,7 +120,7 @@ static int run_results(void)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         compare(agent, group, counts[i], i % 3 == 0 ? WEFT_OP_SUM : i % 3 == 1 ? WEFT_OP_AVG : WEFT_OP_MAX, (int)i);
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int run_many(void)
         }
     }
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -265,7 +265,7 @@ static int run_stops(void)
         weft_tensor_unref(x);
     }
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -287,7 +287,7 @@ static int run_missing(void)
         }
         weft_group_close(group);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -321,7 +321,7 @@ static int run_disagrees(void)
         weft_tensor_unref(x);
         weft_group_close(group);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 

@@ -340,7 +340,7 @@ static void waits_for_news(stage *s, int actor)
     } else {
         stage_await_flag(s, 1, 2);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(waits_for_news, 3, 20, 2)
@@ -368,7 +368,7 @@ static weft_agent *see_rank_2_go(stage *s, int actor)
         stage_await_flag(s, 5, 3);
         if (s->sim && weft_sim_now(s->sim) / 7 % 2)
             weft_sim_kill(s->sim, 2);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return NULL;
     }
     while (weft_agent_alive(agent, 2))
@@ -414,7 +414,7 @@ static void waits_for_taken(stage *s, int actor)
     atomic_fetch_add(&s->flags[4], 1);
     stage_await_flag(s, 4, 3); /* a member that leaves at once may take its part in the barrier with it */
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(waits_for_taken, 4, 40, 3)
@@ -456,7 +456,7 @@ static void waits_for_no_dead(stage *s, int actor)
         MUST_OK(weft_sim_spawn(s->sim, actor, make_beside, &makers[i]));
     make_with_dead(&makers[0]);
     stage_await_flag(s, 0, s->sim ? 8 : 2);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(waits_for_no_dead, 3, 20, 2)
@@ -472,7 +472,7 @@ static void close_while_waiting(weft_sim *sim, int rank, void *arg)
     closer *c = arg;
     stage_sleep_ms(c->s, 50);
     atomic_store(&c->s->flags[1], 1);
-    MUST_OK(weft_agent_close(c->agent));
+    MUST_OK(weft_agent_close(c->agent, WEFT_FOREVER));
     atomic_store(&c->s->flags[2], 1);
 }
 
@@ -492,7 +492,7 @@ static void waits_in_vain(stage *s, int actor)
         stage_sleep_ms(s, 100);
         if (!closes)
             weft_sim_kill(s->sim, 0);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     closer c = {s, agent};
@@ -504,7 +504,7 @@ static void waits_in_vain(stage *s, int actor)
     if (closes)
         stage_await_flag(s, 2, 1);
     else
-        (void)!weft_agent_close(agent);
+        (void)!weft_agent_close(agent, WEFT_FOREVER);
 }
 
 STAGE_TEST(waits_in_vain, 2, 20, 0)
@@ -563,9 +563,9 @@ static void waits_for_lost_store(stage *s, int actor)
             MUST_BE(st, WEFT_ERR_STORE_LOST);
             MUST(took_ms < 20000);
         }
-        (void)!weft_agent_close(agent);
+        (void)!weft_agent_close(agent, WEFT_FOREVER);
     } else if (agent) {
-        (void)!weft_agent_close(agent);
+        (void)!weft_agent_close(agent, WEFT_FOREVER);
     }
 }
 
@@ -593,7 +593,7 @@ static void shrinks_late(stage *s, int actor)
     if (actor == 3) {
         stage_await_flag(s, 0, 3);
         weft_group_close(group);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     MUST_BE(weft_group_barrier(group, 200), WEFT_ERR_TIMEOUT);
@@ -617,7 +617,7 @@ static void shrinks_late(stage *s, int actor)
     MUST_OK(weft_group_barrier(less, 20000));
     weft_group_close(less);
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(shrinks_late, 4, 5, 2)

@@ -425,7 +425,7 @@ static void test_print_when_closed(void **state)
                             &agent, NULL));
     alone = make(agent, "alone");
     MUST_OK(weft_group_set_algorithms(alone, "allreduce 3 64 ring"));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     weft_group_print_algorithms(alone, to);
     fclose(to);
     weft_group_close(alone);

@@ -79,7 +79,7 @@ static int run_allocates(void)
         weft_tensor_unref(x);
     }
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -116,7 +116,7 @@ static int run_mixed(void)
     }
     weft_tensor_unref(x);
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -139,7 +139,7 @@ static int run_threads(void)
     for (int i = 0; i < THREADS; i++)
         MUST(pthread_join(threads[i], NULL) == 0);
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -203,7 +203,7 @@ static int run_ends(void)
             weft_group_close(w.group);
         crew_meet(agent);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -226,7 +226,7 @@ static int run_late(void)
         weft_group_close(group);
         crew_meet(agent);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 

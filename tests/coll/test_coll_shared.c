@@ -42,7 +42,7 @@ static weft_tensor *filled(weft_dtype dtype, int64_t count, uint64_t seed, int w
 
 static weft_status close_worker(weft_agent *agent)
 {
-    return weft_agent_close(agent);
+    return weft_agent_close(agent, WEFT_FOREVER);
 }
 
 /* ---- Results --------------------------------------------------------------------------------------------------------- */

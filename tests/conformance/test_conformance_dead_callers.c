@@ -87,7 +87,7 @@ static int call_until_killed(void)
         for (;;)
             pause();
     }
-    return weft_agent_close(agent) != WEFT_OK;
+    return weft_agent_close(agent, WEFT_FOREVER) != WEFT_OK;
 }
 
 /* ---- What the parent sees --------------------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static void one_job(void)
     must_double(agent, 0);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "double", WEFT_VALUES(weft_of_i64(1)), NULL, NULL),
             WEFT_ERR_PEER_DEAD);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     MUST_BE(weft_job_close(job, PATIENCE_MS, &worst), WEFT_ERR_REMOTE);
     MUST(worst == 128 + SIGKILL);
 }

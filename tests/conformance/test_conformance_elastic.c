@@ -83,7 +83,7 @@ static weft_agent *leave_and_return(weft_agent *agent, const char *name)
     weft_error *error = NULL;
     int rank = weft_agent_rank(agent);
     weft_worker before = weft_agent_worker(agent, rank);
-    MUST_OK(weft_agent_close(agent)); /* the others stay */
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* the others stay */
     item_await(&news_left, 1);
     MUST_OK(item_open(rank, name, &agent, &error));
     MUST(weft_agent_worker(agent, rank).incarnation > before.incarnation);
@@ -128,7 +128,7 @@ static void come_and_go(int rank)
         must_be_gone(agent, leaver);
     atomic_fetch_add(&finished, 1);
     item_await(&finished, 3 * WORKERS);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void reset(void)

@@ -204,7 +204,7 @@ static void callee_goes(int rank)
     must_end(waiting, why);
     call_the_gone(agent, why);
     atomic_fetch_add(&gone_seen, 1);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void all_saw_it(void)

@@ -124,7 +124,7 @@ static void leak_one(int rank)
         leaked[0] = make(agent, weft_to_rank(1), "rank", WEFT_NO_VALUES);
         MUST(read_i64(leaked[0]) == 1);
     }
-    MUST_BE(weft_agent_close(agent), rank < 2 && leaks_fatal ? WEFT_ERR_STATE : WEFT_OK);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), rank < 2 && leaks_fatal ? WEFT_ERR_BUSY : WEFT_OK);
     if (rank == 0) {
         weft_rref_unref(leaked[0]); /* after the end: allowed */
         leaked[0] = NULL;
@@ -170,8 +170,8 @@ static void circle(int rank)
         weft_rref_unref(b);
         leaked[0] = make(agent, weft_to_rank(3), "rank", WEFT_NO_VALUES);
     }
-    weft_status st = weft_agent_close(agent);
-    MUST_BE(st, WEFT_ERR_STATE); /* each of the four has a part in one of the two */
+    weft_status st = weft_agent_close(agent, WEFT_FOREVER);
+    MUST_BE(st, WEFT_ERR_BUSY); /* each of the four has a part in one of the two */
     if (rank == 0)
         weft_rref_unref(leaked[0]);
 }
@@ -207,7 +207,7 @@ static void use_after_shutdown(int rank)
     weft_rref *theirs = make(agent, weft_to_rank(next_rank(agent)), "rank", WEFT_NO_VALUES), *mine = NULL;
     MUST(read_i64(theirs) == next_rank(agent));
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine));
-    MUST_OK(weft_agent_close(agent)); /* it reports what is left, and does not mind */
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* it reports what is left, and does not mind */
     MUST_BE(weft_rref_to_here(theirs, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);
     MUST(!weft_rref_confirmed(theirs));
     MUST_OK(weft_rref_to_here(mine, ITEM_PATIENCE_MS, &values)); /* which is here anyway */
@@ -220,7 +220,7 @@ static void use_after_shutdown(int rank)
                                         WEFT_VALUES(weft_of_rref(i ? theirs : mine)), NULL, &future);
         MUST_BE(st, WEFT_ERR_INVALID);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     weft_rref_unref(theirs);
     weft_rref_unref(mine);
 }

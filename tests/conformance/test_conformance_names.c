@@ -80,11 +80,11 @@ static void names_are_checked(int rank)
     MUST_OK(item_open(0, longest, &agent, &error));
     MUST(strcmp(weft_agent_name(agent, 0), longest) == 0);
     MUST(ask(agent, weft_to_name(longest), "rank", WEFT_NO_VALUES) == 0);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     const char *every = "ABCXYZ-abcxyz_0189:";
     MUST_OK(item_open(0, every, &agent, &error));
     MUST(weft_agent_find(agent, every) == 0);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 ITEM(item_2_invalid_names, .body = names_are_checked, .size = 1, ITEM_FUNCTIONS(functions))
@@ -118,7 +118,7 @@ static void twins(int rank)
     atomic_fetch_add(&opened, 1);
     MUST(weft_agent_find(agent, "twin") >= 2);
     tell(agent, weft_to_name("twin"), "nothing", WEFT_NO_VALUES);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void one_was_refused(void)
@@ -153,7 +153,7 @@ static void open_again(int rank)
         if (rank <= 1 && !item_sim()) /* the simulation's fabric has one place a rank */
             no_second_agent_for(rank);
         MUST(ask(agent, weft_to_rank(next_rank(agent)), "rank", WEFT_NO_VALUES) == next_rank(agent));
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     }
 }
 

@@ -125,7 +125,7 @@ static void a_worker_goes(int rank)
     MUST_OK(item_open(rank, NULL, &agent, &error));
     if (rank != VICTIM) {
         survive(agent);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     item_await(&ready_for_death, VICTIM);

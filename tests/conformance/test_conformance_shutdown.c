@@ -39,7 +39,7 @@ static weft_status serve_open_another(weft_call *call, void *user)
                                   .rendezvous_timeout_ms = ITEM_PATIENCE_MS};
     MUST_OK(weft_agent_open(&options, &agent, NULL));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(ask(agent, weft_to_rank(0), "rank", WEFT_NO_VALUES))));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return WEFT_OK;
 }
 
@@ -105,7 +105,7 @@ static void late_and_dense(int rank)
             MUST(st == WEFT_OK || st == WEFT_ERR_CLOSED);
         }
     } else {
-        MUST_OK(weft_agent_close(agent)); /* waits for the calls */
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* waits for the calls */
         for (int i = 0; i < DENSE; i++)
             MUST_OK(weft_future_wait(futures[i], 0));
     }

@@ -61,6 +61,6 @@ int main(int argc, char **argv)
     how = argc == 2 ? argv[1] : "";
     weft_status st = weft_agent_open(&options, &agent, NULL);
     if (!st)
-        st = weft_agent_close(agent);
+        st = weft_agent_close(agent, WEFT_FOREVER);
     return weft_report(st);
 }

@@ -212,7 +212,7 @@ static void end_job(job *j)
     }
     child_must_end_well(j->workers + FIRST_VICTIM, SEATS - FIRST_VICTIM);
     MUST(kill_await(&counters.held, 0));
-    MUST_OK(weft_agent_close(j->agent));
+    MUST_OK(weft_agent_close(j->agent, WEFT_FOREVER));
     child_must_end_well(&j->workers[1], 1);
 }
 

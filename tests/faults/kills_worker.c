@@ -338,7 +338,7 @@ static void be_victim(int rank, const kill_options *options)
         weft_status why = weft_agent_status(agent);
         MUST(why == WEFT_ERR_EVICTED || why == WEFT_ERR_STORE_LOST);
         MUST(kill_await(&counters.held, 0)); /* their callers are gone, for us */
-        MUST_BE(weft_agent_close(agent), why);
+        MUST_BE(weft_agent_close(agent, WEFT_FOREVER), why);
         atomic_store(&counters.evicted, 0);
     }
 }
@@ -352,7 +352,7 @@ int kill_serve(int rank, const kill_options *options)
     weft_agent *agent = kill_open(rank, options);
     stand_by(agent);
     MUST(kill_await(&counters.held, 0));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     MUST(!atomic_load(&counters.objects));
     return 0;
 }

@@ -191,7 +191,7 @@ int main(int argc, char **argv)
     if (st && group && weft_group_error(group))
         weft_error_print(weft_group_error(group), stderr);
     weft_group_close(group);
-    weft_status closed = weft_agent_close(agent);
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     if (!st && !closed && !me)
         printf("launched: %lld workers, %d operations, all right\n", (long long)size, OPERATIONS);
     return weft_report(st ? st : closed);

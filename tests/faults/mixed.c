@@ -122,7 +122,7 @@ int main(void)
         return weft_report(status);
     int rank = weft_agent_rank(agent);
     bool ok = call_all(agent);
-    weft_status closed = weft_agent_close(agent); /* waits until nobody has calls outstanding */
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER); /* waits until nobody has calls outstanding */
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     printf("rank %d, libfabric %u.%u: %s\n", rank, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
            ok ? "all is right" : "FAILED");

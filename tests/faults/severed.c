@@ -168,7 +168,7 @@ static weft_agent *join_again(weft_agent *agent, char **argv, weft_status why)
         usleep(1000);
     MUST(atomic_load(&evicted) == (why == WEFT_ERR_EVICTED) && atomic_load(&lost) == (why == WEFT_ERR_STORE_LOST));
     MUST_BE(weft_agent_status(agent), why);
-    MUST_BE(weft_agent_close(agent), why);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), why);
     atomic_store(&evicted, 0);
     atomic_store(&lost, 0);
     return open_as(argv);
@@ -220,6 +220,6 @@ int main(int argc, char **argv)
     MUST(t.well > 0);
     print_fabrics(agent);
     printf("rank %s: %d calls well, %d not; the last %d well\n", argv[1], t.well, t.badly, t.well_after);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }

@@ -64,7 +64,7 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
     all->called_ns = weft_sim_now(sim);
     call_one(all, agent, 0);
     call_one(all, agent, rank + all->size / 2);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     all->closed++;
 }
 

@@ -165,7 +165,7 @@ static int close_agent(void)
         weft_agent_stop(self.agent);
         return 0;
     }
-    weft_status before = weft_agent_status(self.agent), st = weft_agent_close(self.agent);
+    weft_status before = weft_agent_status(self.agent), st = weft_agent_close(self.agent, WEFT_FOREVER);
     if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         return EXIT_OUT;
     if (st)

@@ -201,7 +201,7 @@ static void a_trace_to_a_pipe_without_reader(void **state)
                          WEFT_OK);
         weft_values_unref(results);
     }
-    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
     weft_tensor_unref(x);
     assert_int_equal(unlink(path), 0);
     must_be_untouched();

@@ -234,7 +234,7 @@ static int open_and_work(board *at, weft_job *job)
     w.rank = weft_agent_rank(w.agent);
     w.me = &at->victims[w.rank];
     work(&w);
-    weft_status status = weft_agent_close(w.agent);
+    weft_status status = weft_agent_close(w.agent, WEFT_FOREVER);
     if (status)
         fprintf(stderr, "victim %d: close: %s\n", w.rank, weft_status_name(status));
     return status ? 4 : 0;

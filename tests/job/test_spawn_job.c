@@ -630,7 +630,7 @@ static void an_elastic_job_begins_without_its_children(void **state)
     weft_agent *agent;
     weft_job *job = spawn(1, "rank", NULL);
     assert_int_equal(weft_agent_open(&(weft_agent_options){.job = job, .elastic = true}, &agent, NULL), WEFT_OK);
-    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
     expect(job, 20000, WEFT_ERR_REMOTE, 1);
 }
 

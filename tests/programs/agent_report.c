@@ -34,6 +34,6 @@ int main(int argc, char **argv)
         st = weft_agent_open(&(weft_agent_options){.job = job}, &agent, NULL);
     if (!st)
         st = weft_agent_rank(agent) > 0 ? report(agent) : weft_agent_serve(agent, WEFT_FOREVER);
-    weft_status closed = weft_agent_close(agent), ended = weft_job_close(job, WEFT_FOREVER, NULL);
+    weft_status closed = weft_agent_close(agent, WEFT_FOREVER), ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);
 }

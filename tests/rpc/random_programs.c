@@ -202,7 +202,7 @@ static void close_life(life *l)
         rest(l);
     l->leaving = true;
     now_playing->ending |= !l->leaves_early;
-    weft_status st = weft_agent_close(l->agent);
+    weft_status st = weft_agent_close(l->agent, WEFT_FOREVER);
     if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         MUST_IN_JOB(l->suspect || now_playing->store_at_risk);
     else if (st)

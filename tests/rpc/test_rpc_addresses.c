@@ -163,7 +163,7 @@ static weft_status open_alone(weft_agent_options *options, weft_error **error)
 {
     weft_agent *agent = NULL;
     weft_status st = weft_agent_open(options, &agent, error);
-    MUST(st || !weft_agent_close(agent));
+    MUST(st || !weft_agent_close(agent, WEFT_FOREVER));
     return st;
 }
 

@@ -31,7 +31,7 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_status run_close(weft_call *call, void *user)
 {
-    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
+    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call), WEFT_FOREVER));
     weft_agent_stop(weft_call_agent(call)); /* refused as well: it says so in the log, and all goes on */
     return WEFT_OK;
 }
@@ -120,7 +120,7 @@ WORLD_TEST(driven_by_hand, 0, 1, SCENE, .adjust = world_no_threads)
 static weft_status run_close_here(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
-    MUST_BE(weft_agent_close(agent), WEFT_ERR_DEADLOCK);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_DEADLOCK);
     return weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL);
 }
 
@@ -138,7 +138,7 @@ static void test_alone_without_threads(void **state)
     MUST_OK(weft_agent_open(&options, &agent, NULL));
     MUST_OK(
         weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 20000}, NULL));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 /* ---- Again and again ------------------------------------------------------------------------------------------- */
@@ -428,7 +428,7 @@ static void test_named_values(void **s)
     unsetenv("WEFT_ALGORITHMS");
     MUST(strstr(weft_error_message(error), "WEFT_ALGORITHMS: \"rng\" in \"allreduce 4 64 rng\" is wrong"));
     weft_error_unref(error);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 UNIT_MAIN(test_bad_options, test_driven_by_hand, test_alone_without_threads, test_open_and_close, test_call_everybody,

@@ -387,7 +387,7 @@ static void comers_and_goers(stage *s, int actor)
         atomic_store(&s->flags[1], 1);
         stage_await_flag(s, 4, 1);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void test_comers_and_goers(void **state)

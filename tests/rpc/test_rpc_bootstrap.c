@@ -67,7 +67,7 @@ static void *open_member(void *arg)
 static void *close_member(void *arg)
 {
     member *m = arg;
-    m->status = weft_agent_close(m->agent);
+    m->status = weft_agent_close(m->agent, WEFT_FOREVER);
     return NULL;
 }
 

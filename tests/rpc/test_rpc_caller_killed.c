@@ -134,7 +134,7 @@ static int victim(void)
 static int serves(void)
 {
     weft_agent *agent = open_rank(atoi(getenv("RANK")), atoi(getenv("MASTER_PORT")));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -222,7 +222,7 @@ static void test_caller_killed(void **state)
     MUST_OK(weft_future_wait(by_name, 10000));
     weft_future_unref(by_name);
     MUST_BE(weft_rpc_sync(agent, weft_to_worker(former), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_PEER_DEAD);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     child_must_end_well(&friend, 1);
     child_must_end_well(&next, 1);
 }

@@ -322,7 +322,7 @@ static int child_serves(void)
 {
     weft_agent *agent = open_child();
     child_say('r');
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -341,7 +341,7 @@ static int child_calls(void)
     int other = weft_agent_rank(agent) == 0 ? 2 : 0;
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, NULL));
     drop_all(&o);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -358,7 +358,7 @@ static int child_is_stopped(void)
     drop_all(&o);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_EVICTED);
-    MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_EVICTED);
     child_say('f');
     return 0;
 }
@@ -378,7 +378,7 @@ static int child_loses_the_store(void)
     await_event(WEFT_MEMBER_STORE_LOST);
     drop_all(&o);
     drop_all(&p);
-    MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_STORE_LOST);
     return 0;
 }
 

@@ -81,14 +81,14 @@ static weft_status run_inline_wait(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(weft_call_from(call)), "nothing", WEFT_NO_VALUES, NULL, &future));
     atomic_store(&shared.waited, weft_future_wait(future, 5000));
-    atomic_store(&shared.closed, weft_agent_close(agent));
+    atomic_store(&shared.closed, weft_agent_close(agent, WEFT_FOREVER));
     weft_future_unref(future);
     return WEFT_OK;
 }
 
 static weft_status run_close(weft_call *call, void *user)
 {
-    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call)));
+    atomic_store(&shared.closed, weft_agent_close(weft_call_agent(call), WEFT_FOREVER));
     return WEFT_OK;
 }
 

@@ -37,7 +37,7 @@ static bool opens_or_says_why(const char *master_addr, int spare)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     const char *message = weft_error_message(error);
     if (!st)
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     else if (st != WEFT_ERR_SYSTEM || !strstr(message, "out of file descriptors") || !strstr(message, limit))
         fail_msg("with %d descriptors to %s: %s, \"%s\"", spare, master_addr, weft_status_name(st), message);
     weft_error_unref(error);

@@ -61,7 +61,7 @@ static void come_and_go(stage *s, int actor)
         MUST_OK(weft_agent_unwatch(agent, 1));
         check_tables(agent, 3);
         atomic_store(&s->flags[0], 5);
-        MUST_OK(weft_agent_close(agent)); /* waits for all: it keeps the store */
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* waits for all: it keeps the store */
         MUST(atomic_load(&s->flags[1]) == 2);
         static const weft_member_event order[] = {WEFT_MEMBER_JOINED, WEFT_MEMBER_JOINED, WEFT_MEMBER_LEAVING,
                                                   WEFT_MEMBER_LEFT, WEFT_MEMBER_JOINED};
@@ -88,7 +88,7 @@ static void come_and_go(stage *s, int actor)
         stage_await_flag(s, 2, 2);
         atomic_fetch_add(&s->flags[1], 1);
     }
-    MUST_OK(weft_agent_close(agent)); /* does not wait for the others */
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* does not wait for the others */
 }
 
 STAGE_TEST(come_and_go, 4, 10, 3)
@@ -107,7 +107,7 @@ static void leave_busy(stage *s, int actor)
         stage_await_flag(s, 0, 1);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
         atomic_store(&s->flags[1], 1);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         MUST_OK(weft_future_wait(future, 0)); /* complete, and well */
         weft_future_unref(future);
         atomic_store(&s->flags[3], 1);
@@ -146,7 +146,7 @@ static void leave_busy(stage *s, int actor)
         weft_call_finish(s->held[1], WEFT_OK);
         stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leave_busy, 3, 3, 2)
@@ -162,7 +162,7 @@ static void leave_group(stage *s, int actor)
     MUST_OK(weft_group_barrier(group, 10000));
     if (actor == 1) {
         stage_sleep_ms(s, 50);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         weft_group_close(group);
         return;
     }
@@ -175,7 +175,7 @@ static void leave_group(stage *s, int actor)
     MUST(weft_group_size(group) == 2);
     MUST_OK(weft_group_barrier(group, 10000));
     weft_group_close(group);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leave_group, 3, 5, 2)
@@ -205,7 +205,7 @@ static void rank_0_stops(stage *s, int actor)
     MUST_BE(weft_agent_status(agent), WEFT_ERR_STORE_LOST);
     MUST(!weft_agent_alive(agent, actor) && !weft_agent_alive(agent, 0));
     MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_STORE_LOST);
-    MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_STORE_LOST);
 }
 
 STAGE_TEST(rank_0_stops, 3, 5, 1)
@@ -245,7 +245,7 @@ static void refused(stage *s, int actor)
     stage_await_flag(s, 1, 1);
     if (actor == 1)
         MUST_OK(stage_add_at(agent, weft_to_rank(0))); /* nobody minds */
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(refused, 3, 1, 1)
@@ -277,7 +277,7 @@ static void back_again(stage *s, int actor)
         stage_await_news(s, 1, WEFT_MEMBER_SELF_EVICTED, 1, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_EVICTED);
-        MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+        MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_EVICTED);
         agent = stage_open(s, 1, 1, NULL);
         MUST_OK(stage_add_at(agent, weft_to_rank(0)));
         MUST_OK(stage_add_at(agent, weft_to_rank(2)));
@@ -285,7 +285,7 @@ static void back_again(stage *s, int actor)
     } else {
         stage_await_flag(s, 0, 1);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(back_again, 3, 10, 0)
@@ -320,7 +320,7 @@ static void lead_two_lives(stage *s)
     atomic_store(&s->flags[1], 1);
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     weft_future_unref(future);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void await_call_of_this_life(stage *s, weft_agent *agent, int count)
@@ -347,7 +347,7 @@ static void two_lives(stage *s, int actor)
     atomic_store(&s->flags[0], 3);
     stage_await_flag(s, 1, 1);
     weft_call_finish(s->held[1], WEFT_OK);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(two_lives, 2, 5, 2)
@@ -361,7 +361,7 @@ static void churn(stage *s, int actor)
         weft_agent *agent = stage_open(s, 0, 0, NULL);
         atomic_store(&s->flags[0], 1);
         stage_await_flag(s, 1, s->actors - 1);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         weft_member_event state[STAGE_SEATS] = {0};
         for (int i = 0; i < atomic_load(&s->heard[0].count); i++) {
             int rank = s->heard[0].items[i].rank;
@@ -388,7 +388,7 @@ static void churn(stage *s, int actor)
         if ((i + actor) % 3 == 0)
             weft_agent_stop(agent);
         else
-            MUST_OK(weft_agent_close(agent));
+            MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     }
     atomic_fetch_add(&s->flags[1], 1);
 }

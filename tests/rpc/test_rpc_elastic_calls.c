@@ -41,7 +41,7 @@ static void unwanted_keeps_nobody(stage *s, int actor)
     } else {
         stage_await_flag(s, 0, 1);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     atomic_store(&s->flags[1], 1);
 }
 
@@ -96,7 +96,7 @@ static void leaver_is_known(stage *s, int actor)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &own));
         while (atomic_load(&s->held_count) < 2)
             stage_sleep_ms(s, 1);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         MUST_OK(weft_future_wait(own, 0));
         weft_future_unref(own);
         return;
@@ -107,7 +107,7 @@ static void leaver_is_known(stage *s, int actor)
         atomic_store(&s->flags[1], 1);
         stage_await_news(s, 2, WEFT_MEMBER_LEFT, 1, 1);
         MUST(s->heard[2].items[0].event == WEFT_MEMBER_LEAVING);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     stage_await_workers(s, agent, 2);
@@ -128,7 +128,7 @@ static void leaver_is_known(stage *s, int actor)
     stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 0);
     weft_call_finish(s->held[1], WEFT_OK);
     stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leaver_is_known, 3, 10, 3)
@@ -141,7 +141,7 @@ static void leaver_refuses(stage *s, int actor)
     if (actor == 1) {
         stage_await_workers(s, agent, 2);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         weft_future_unref(future);
         return;
     }
@@ -158,7 +158,7 @@ static void leaver_refuses(stage *s, int actor)
     weft_error_unref(error);
     weft_call_finish(s->held[0], WEFT_OK);
     stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leaver_refuses, 2, 5, 2)
@@ -172,13 +172,13 @@ static void leaver_dies(stage *s, int actor)
     weft_future *future;
     if (actor == 1) {
         stage_await_flag(s, 0, 1);
-        MUST_OK(weft_agent_close(agent)); /* does not return */
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* does not return */
         MUST(false);
     }
     if (actor == 2) {
         MUST_OK(stage_add_at(agent, weft_to_rank(0)));
         stage_await_flag(s, 0, 3);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     stage_await_workers(s, agent, 2);
@@ -198,7 +198,7 @@ static void leaver_dies(stage *s, int actor)
     MUST_OK(stage_add_at(agent, weft_to_rank(1)));
     stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
     atomic_store(&s->flags[0], 3);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leaver_dies, 3, 10, 0)
@@ -212,7 +212,7 @@ static void leaver_behind_a_cut(stage *s, int actor)
     stage_await_flag(s, 0, 3);
     if (actor == 1) {
         weft_sim_cut(s->sim, 1, 2);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
     stage_await_news(s, actor, WEFT_MEMBER_LEFT, 1, 1);
@@ -220,7 +220,7 @@ static void leaver_behind_a_cut(stage *s, int actor)
     MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
     if (actor == 0)
         weft_sim_heal(s->sim, 1, 2);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(leaver_behind_a_cut, 3, 10, 0)
@@ -260,7 +260,7 @@ static void name_comes_later(stage *s, int actor)
         stage_await_flag(s, 0, actor);
         weft_agent *agent = stage_open(s, actor, WEFT_ANY_RANK, "guest");
         stage_await_flag(s, 1, actor);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         atomic_store(&s->flags[2], actor);
         return;
     }
@@ -286,7 +286,7 @@ static void name_comes_later(stage *s, int actor)
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_NOT_FOUND);
     MUST(retried(agent) == before + 2);
     weft_future_unref(future);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(name_comes_later, 3, 5, 2)
@@ -355,7 +355,7 @@ static void newcomer(stage *s, int actor)
         must_be_unheard(s, agent, 3);
         atomic_store(&s->flags[3], 1);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(newcomer, 3, 5, 2)
@@ -406,7 +406,7 @@ static void owner_comes_later(stage *s, int actor)
         atomic_store(&s->flags[2], 1);
     }
     stage_await_flag(s, 2, 1);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(owner_comes_later, 3, 5, 2)

@@ -68,7 +68,7 @@ static void elastic_job(stage *s, int actor)
         MUST_OK(weft_agent_end_job(agent, NULL)); /* it is, already */
         atomic_store(&s->flags[0], 1);
         stage_await_flag(s, 1, 1);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         for (int i = 0; i < 4; i++)
             weft_call_finish(s->held[i], WEFT_OK);
         return;
@@ -79,10 +79,10 @@ static void elastic_job(stage *s, int actor)
         must_have_ended(future);
         stage_await_news(s, 1, WEFT_MEMBER_JOB_ENDED, 0, 1);
         must_be_over(agent);
-        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     must_have_ended(future);
     stage_await_news(s, 2, WEFT_MEMBER_JOB_ENDED, 0, 1);
 }

@@ -100,7 +100,7 @@ static void open_without_verbs(const char *fabric, weft_log_level wanted)
     weft_logging_set_sink(keep_line, &kept);
     weft_logging_set_level(WEFT_LOG_INFO);
     MUST_OK(weft_agent_open(&options, &agent, NULL));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     weft_logging_set_level(before);
     weft_logging_set_sink(NULL, NULL);
     assert_int_equal(kept.louder, 0);

@@ -89,7 +89,7 @@ static int be_careless(owned *o)
     weft_agent_stats(o->agent, &stats);
     if (weft_agent_status(o->agent) != WEFT_ERR_STATE || weft_agent_rank(o->agent) != 0)
         return 8;
-    if (weft_agent_close(o->agent) != WEFT_ERR_STATE)
+    if (weft_agent_close(o->agent, WEFT_FOREVER) != WEFT_ERR_STATE)
         return 9;
     weft_agent_stop(o->agent);
     return futures_work() ? 0 : 10;
@@ -215,7 +215,7 @@ static int ask_for_everything(weft_agent *agent)
         return 4;
     if (weft_agent_find(agent, "worker1") != -1 || weft_agent_name(agent, 1) || weft_agent_alive(agent, 0))
         return 5;
-    return weft_agent_status(agent) == WEFT_ERR_STATE && weft_agent_close(agent) == WEFT_ERR_STATE ? 0 : 6;
+    return weft_agent_status(agent) == WEFT_ERR_STATE && weft_agent_close(agent, WEFT_FOREVER) == WEFT_ERR_STATE ? 0 : 6;
 }
 
 static void push_in_a_crowd(weft_agent *agent, void *arg)
@@ -331,13 +331,13 @@ static void without_threads_it_is_the_same(void **state)
     child one = child_fork("without threads");
     if (!one.pid) {
         bool refused = add(agent, 0) == WEFT_ERR_STATE && weft_agent_progress(agent, 10) == 0 &&
-                       weft_agent_close(agent) == WEFT_ERR_STATE;
+                       weft_agent_close(agent, WEFT_FOREVER) == WEFT_ERR_STATE;
         _exit(refused ? 0 : 1);
     }
     child_must_end_well(&one, 1);
     weft_logging_set_sink(NULL, NULL);
     assert_int_equal(add(agent, 0), WEFT_OK);
-    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
 }
 
 UNIT_MAIN(a_child_is_refused_and_harms_nobody, children_end_whatever_was_pending,

@@ -273,7 +273,7 @@ static int child_works(void)
     weft_error_print(error, stderr);
     MUST_OK(st);
     one_stands_still(agent, NULL);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -323,7 +323,7 @@ static int child_meets(void)
         MUST_OK(meet(agent, x));
     weft_tensor_unref(x);
     MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 

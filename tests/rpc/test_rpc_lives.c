@@ -75,14 +75,14 @@ static int child_comes_again(void)
         await_told(WEFT_MEMBER_SELF_EVICTED, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(add_at(agent, 0), WEFT_ERR_EVICTED);
-        MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
+        MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_EVICTED);
         memset(told, 0, sizeof told);
         agent = open_child();
         MUST_OK(add_at(agent, 0));
         MUST_OK(add_at(agent, 2));
         child_say('a');
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -108,7 +108,7 @@ static int child_watches(void)
         child_say('j');
         child_await_order('n');
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     MUST(!atomic_load(&told[WEFT_MEMBER_DEAD][1]));
     return 0;
 }
@@ -117,7 +117,7 @@ static int child_serves(void)
 {
     weft_agent *agent = open_child();
     child_say('r');
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
@@ -132,7 +132,7 @@ static int child_loses_the_store(bool closes)
         child_say('f');
     }
     double began = child_now_s();
-    MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_STORE_LOST);
     MUST(closes || child_now_s() - began < 5);
     child_say('c');
     return 0;
@@ -177,7 +177,7 @@ static int child_meets(void)
     MUST_OK(weft_group_barrier(two, 20000));
     weft_group_close(two);
     weft_group_close(all); /* now that the other one has heard of the death from it */
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 

@@ -80,7 +80,7 @@ static void test_files(void **state)
     MUST(samples && strstr(samples, call));
     free(samples);
     free(text);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     assert_int_equal(access(in_folder("weft.0.prom"), F_OK), -1);
     assert_int_equal(access(in_folder("weft.0.prom.json"), F_OK), -1);
 }
@@ -110,7 +110,7 @@ static void test_folder_that_goes(void **state)
         usleep(10000);
     assert_int_equal(atomic_load(&warnings), 1);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     weft_logging_set_sink(NULL, NULL);
     MUST(strstr(said, "gone/m") && strstr(said, "No such file or directory"));
     char command[300];

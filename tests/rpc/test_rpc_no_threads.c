@@ -137,7 +137,7 @@ static void test_polling_two_agents(void **state)
         weft_future_unref(futures[1]);
     }
     for (int i = 0; i < 2; i++)
-        assert_int_equal(weft_agent_close(agents[i]), WEFT_OK);
+        assert_int_equal(weft_agent_close(agents[i], WEFT_FOREVER), WEFT_OK);
 }
 
 UNIT_MAIN(test_a_backlog, test_polling_two_agents)

@@ -69,7 +69,7 @@ static void agents_at_null(weft_agent *agent)
     MUST_BE(weft_agent_register(NULL, &(weft_function){.name = "f", .run = run_count}), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_watch(NULL, 0), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_unwatch(NULL, 0), WEFT_ERR_INVALID);
-    MUST_OK(weft_agent_close(NULL));
+    MUST_OK(weft_agent_close(NULL, WEFT_FOREVER));
     weft_agent_stop(NULL);
     MUST(weft_agent_rank(NULL) == -1 && weft_agent_world_size(NULL) == 0);
     MUST(weft_agent_name(NULL, 0) == NULL && weft_agent_find(NULL, "a") == -1 && weft_agent_find(agent, NULL) == -1);

@@ -22,7 +22,7 @@ static void *open_member(void *arg)
 static void *close_member(void *arg)
 {
     member *m = arg;
-    MUST_OK(weft_agent_close(m->agent));
+    MUST_OK(weft_agent_close(m->agent, WEFT_FOREVER));
     return NULL;
 }
 

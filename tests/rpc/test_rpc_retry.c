@@ -264,7 +264,7 @@ static void second_life(weft_sim *sim, int rank, void *arg)
                                   .fabric = "sim",
                                   .sim = sim};
     MUST_OK(weft_agent_open(&options, &agent, NULL));
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 /* In a static job: the seat of one that died may be taken again, so its name is waited for; one that nobody had is a mistake. */

@@ -178,7 +178,7 @@ static void second_life(weft_sim *sim, int rank, void *arg)
     MUST_OK(weft_agent_open(&options, &agent, NULL));
     atomic_fetch_add(&lives, 1);
     wait_for_end(agent, NULL);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void be_born_again(weft_agent *agent)

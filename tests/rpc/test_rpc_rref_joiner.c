@@ -87,7 +87,7 @@ static void be_there(weft_sim *sim, int rank, void *arg)
     const stage *s = arg;
     weft_agent *agent = open_agent(sim, rank);
     await(sim, &s->over);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 static void join_late(weft_sim *sim, int rank, void *arg)
@@ -105,7 +105,7 @@ static void join_late(weft_sim *sim, int rank, void *arg)
     MUST(value == VALUE);
     weft_future_unref(read);
     s->over = true;
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 /* Keeps the news from the owner, which itself stays alive for the store. */
@@ -165,7 +165,7 @@ static void be_former(weft_sim *sim, int rank, void *arg)
     stage *s = arg;
     weft_agent *agent = open_agent(sim, rank);
     await(sim, &s->may_leave);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     s->left = true;
 }
 

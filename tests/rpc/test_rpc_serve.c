@@ -289,7 +289,7 @@ static void elastic(stage *s, int actor)
         MUST_OK(weft_agent_serve(agent, WEFT_FOREVER)); /* until the job ends */
         MUST_BE(weft_agent_status(agent), WEFT_ERR_JOB_ENDED);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(elastic, 3, 10, 2)
@@ -320,7 +320,7 @@ static void elastic_wake(stage *s, int actor)
         stage_await_flag(s, 1, 1); /* a wake also cancels the call of actor 0 */
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "wake", WEFT_NO_VALUES, NULL, NULL));
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
 }
 
 STAGE_TEST(elastic_wake, 2, 10, 2)
@@ -355,7 +355,7 @@ typedef struct pair {
 static void *close_it(void *arg)
 {
     pair *p = arg;
-    p->result = weft_agent_close(p->first);
+    p->result = weft_agent_close(p->first, WEFT_FOREVER);
     return NULL;
 }
 
@@ -426,8 +426,8 @@ static void test_watchdog(void **state)
 {
     pair p;
     begin_pair(&p, close_it, ": \"closing\"");
-    MUST_BE(weft_agent_close(p.first), WEFT_ERR_STATE);
-    MUST_BE(weft_agent_close_within(p.first, 0), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_close(p.first, WEFT_FOREVER), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_close(p.first, 0), WEFT_ERR_STATE);
     MUST_BE(weft_agent_serve(p.first, 0), WEFT_ERR_STATE);
     weft_agent_stop(p.first);
     MUST(!pthread_join(p.thread, NULL));
@@ -459,7 +459,7 @@ static void test_closed_server(void **state)
     pair p;
     begin_pair(&p, serve_it, ": \"serving\"");
     weft_agent_stop(p.second);
-    MUST_OK(weft_agent_close(p.first));
+    MUST_OK(weft_agent_close(p.first, WEFT_FOREVER));
     MUST(!pthread_join(p.thread, NULL));
     MUST(p.result == WEFT_ERR_CLOSED || !p.result); /* nobody is left to serve: it may have returned before */
 }
@@ -474,7 +474,7 @@ static void test_closed_while_calling(void **state)
     MUST(!pthread_create(&p.thread, NULL, call_it, &p));
     MUST(!pthread_create(&closes.thread, NULL, close_it, &closes));
     until_state(p.first, ": \"closing\"");
-    MUST_BE(weft_agent_close(p.first), WEFT_ERR_STATE);
+    MUST_BE(weft_agent_close(p.first, WEFT_FOREVER), WEFT_ERR_STATE);
     until_state(p.first, "\"hold\"");
     weft_agent_stop(p.first);
     MUST(!pthread_join(p.thread, NULL));

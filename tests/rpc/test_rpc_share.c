@@ -46,7 +46,7 @@ static int look(void)
     MUST(wfi_share_cores() == share && wfi_cpu_threads() == share);
     uint64_t budget = all / (uint64_t)processes() / 2, is = budget_of(agent);
     MUST(is + 4 > budget && is < budget + 4); /* rounded otherwise */
-    MUST_BE(weft_agent_close(agent), WEFT_OK);
+    MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
     return 0;
 }
 
@@ -81,7 +81,7 @@ static void *open_member(void *arg)
 static void *close_member(void *arg)
 {
     member *m = arg;
-    MUST_BE(weft_agent_close(m->agent), WEFT_OK);
+    MUST_BE(weft_agent_close(m->agent, WEFT_FOREVER), WEFT_OK);
     return NULL;
 }
 

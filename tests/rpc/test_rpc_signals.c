@@ -74,7 +74,7 @@ static weft_agent *open_alone(bool no_threads)
 
 static void close_alone(weft_agent *agent)
 {
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     the_agent = NULL;
 }
 
@@ -320,7 +320,7 @@ static void *join(void *arg)
         &agent, NULL));
     assert_int_equal(weft_agent_store_port(agent), atomic_load(&told_port));
     atomic_store(&joined, true);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return NULL;
 }
 
@@ -339,7 +339,7 @@ static void test_any_port(void **cmocka)
     atomic_store(&told_port, weft_agent_store_port(agent));
     while (!atomic_load(&joined))
         usleep(1000);
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     pthread_join(thread, NULL);
     MUST_BE(weft_agent_open(
                 &(weft_agent_options){.has_rank = true, .rank = 1, .world_size = 2, .master_port = WEFT_ANY_PORT},

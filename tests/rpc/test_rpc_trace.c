@@ -461,7 +461,7 @@ static void spans_of_the_program_are_written(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(weft_trace_end(&over), WEFT_OK);
     assert_int_equal(weft_trace_end(&over), WEFT_ERR_INVALID);
-    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
     assert_int_equal(check(files_of("", "own")), 0); /* tracks are named, and no slice crosses another */
     char *text = read_file("own", 0, &size);
     assert_int_equal(count_of(text, "\"cat\":\"program\",\"name\":\"outer\""), 400);
@@ -495,7 +495,7 @@ static void spans_of_the_program_without_a_trace(void **state)
     }
     assert_int_equal(weft_trace_begin(NULL, "span", &span), WEFT_ERR_INVALID);
     assert_int_equal(weft_trace_end(&span), WEFT_ERR_INVALID);
-    assert_int_equal(weft_agent_close(agent), WEFT_OK);
+    assert_int_equal(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
 }
 
 static int make_folder(void **state)

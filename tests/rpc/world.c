@@ -56,11 +56,15 @@ static void run_seat(world *w, int rank)
     weft_status st = weft_agent_open(&options, &agent, &error);
     must(st == WEFT_OK, "could not open", rank, error);
     w->program(agent, w->arg);
+    if (w->close) {
+        w->close(agent, w->arg);
+        return;
+    }
     if (w->stop) {
         weft_agent_stop(agent);
         return;
     }
-    st = weft_agent_close(agent);
+    st = weft_agent_close(agent, WEFT_FOREVER);
     must(st == WEFT_OK || w->close_may_fail, weft_status_name(st), rank, NULL);
 }
 

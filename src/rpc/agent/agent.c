@@ -337,51 +337,40 @@ void weft_agent_stop(weft_agent *agent)
     stop_from_outside(agent);
 }
 
-weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
+weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
 {
     WFI_LIVE(agent);
     if (!agent)
         return WEFT_OK;
-    if (wait_ms < WEFT_FOREVER) {
-        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "weft_agent_close_within: wait_ms is %lld: 0, more, or WEFT_FOREVER",
-                      (long long)wait_ms);
-        return WEFT_ERR_INVALID;
-    }
-    if (is_refused(agent, "weft_agent_close"))
-        return WEFT_ERR_STATE;
-    if (!wfi_agent_enter(agent))
+    if (is_refused(agent, "weft_agent_close") || !wfi_agent_enter(agent))
         return WEFT_ERR_STATE;
     weft_status st = WEFT_OK;
     if (wfi_agent_is_inside(agent))
         st = WEFT_ERR_DEADLOCK; /* it would wait for itself */
     else if (!become_ender(agent, false))
         st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
-    else if (!wfi_agent_await_end(agent, wait_ms)) /* from then on another thread may end it */
-        st = WEFT_ERR_TIMEOUT;
+    bool is_over = st || wfi_agent_await_end(agent, timeout_ms);
     wfi_agent_leave(agent);
     if (st)
         return st;
-    if (agent->stops) {
-        stop_from_outside(agent);
-        return WEFT_ERR_CLOSED;
+    if (!is_over) {
+        WFI_FOR_COMPONENTS (component, flush)
+            component->flush(agent);
+        st = WEFT_ERR_TIMEOUT;
+    } else if (agent->stops) {
+        st = WEFT_ERR_CLOSED;
+    } else {
+        st = weft_agent_status(agent);
+        size_t leaks = 0;
+        WFI_FOR_COMPONENTS (component, leaks)
+            leaks += component->leaks(agent);
+        if (st == WEFT_ERR_JOB_ENDED) /* the job was ended early: leaked objects are no error */
+            st = WEFT_OK;
+        else if (!st && leaks && agent->options.values.leaks_fail)
+            st = WEFT_ERR_BUSY;
     }
-    st = weft_agent_status(agent);
-    bool was_ended = st == WEFT_ERR_JOB_ENDED; /* the job was ended early: leaked objects are no error */
-    size_t leaks = 0;
-    WFI_FOR_COMPONENTS (component, leaks)
-        leaks += component->leaks(agent);
-    if (was_ended)
-        st = WEFT_OK;
-    else if (!st && leaks && agent->options.values.leaks_fail)
-        st = WEFT_ERR_STATE;
     stop_from_outside(agent);
     return st;
-}
-
-weft_status weft_agent_close(weft_agent *agent)
-{
-    WFI_LIVE(agent);
-    return weft_agent_close_within(agent, WEFT_FOREVER);
 }
 
 weft_status weft_agent_end_job(weft_agent *agent, const char *why)

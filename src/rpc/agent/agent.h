@@ -262,6 +262,6 @@ void wfi_overload_watch(weft_agent *agent);
 bool wfi_agent_is_inside(weft_agent *agent);
 /* Waits until this agent may close (agent/closing.c). Returns false if the limit passed before; then another thread may
  * end the agent. Not locked. */
-bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms);
+bool wfi_agent_await_end(weft_agent *agent, int64_t timeout_ms);
 
 #endif

@@ -11,6 +11,7 @@
  */
 #include "rpc/agent/agent.h"
 
+#include "base/error.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -140,7 +141,8 @@ void wfi_awaited_watch(weft_agent *agent, uint64_t until_ns)
 
 void wfi_awaited_log(weft_agent *agent)
 {
-    log_here(agent, WEFT_LOG_WARN, "gave up after");
+    log_here(agent, WEFT_LOG_ERROR, "gave up after");
     if (asks_store(agent))
-        log_others(agent, WEFT_LOG_WARN, "gave up after");
+        log_others(agent, WEFT_LOG_ERROR, "gave up after");
+    wfi_status_said(WEFT_ERR_TIMEOUT);
 }

@@ -124,29 +124,24 @@ static void begin_closing(weft_agent *agent)
     }
 }
 
-bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
+bool wfi_agent_await_end(weft_agent *agent, int64_t timeout_ms)
 {
     const wfi_clock *clock = wfi_net_clock(agent->net);
-    uint64_t until_ns = wfi_deadline(clock, wait_ms);
+    uint64_t until_ns = wfi_deadline(clock, timeout_ms);
     wfi_net_lock(agent->net);
-    if (!agent->closing)
-        begin_closing(agent);
+    begin_closing(agent);
     wfi_awaited_watch(agent, until_ns);
     wfi_net_unlock(agent->net);
-    weft_status st = WEFT_OK;
     if (agent->options.values.no_threads) {
         do {
-            wfi_agent_progress(agent, wait_ms ? 1 : 0); /* returns soon, so that the limit is checked */
+            wfi_agent_progress(agent, timeout_ms ? 1 : 0); /* returns soon, so that the limit is checked */
         } while (!weft_future_done(agent->terminated) && wfi_now(clock) < until_ns);
     } else {
-        st = wfi_future_wait_until(agent->terminated, until_ns);
+        (void)!wfi_future_wait_until(agent->terminated, until_ns); /* the future never fails */
     }
-    (void)st; /* weft_future_done tells whether it timed out; the future never fails */
     wfi_net_lock(agent->net);
     bool is_over = weft_future_done(agent->terminated);
-    agent->has_ender = is_over;
-    wfi_net_timer_clear(agent->net, &agent->await_timer);
-    if (!is_over && wait_ms)
+    if (!is_over)
         wfi_awaited_log(agent);
     wfi_net_unlock(agent->net);
     return is_over;

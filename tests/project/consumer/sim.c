@@ -43,7 +43,7 @@ static void worker(weft_sim *sim, int rank, void *arg)
         printf("sum %lld\n", (long long)total);
         weft_values_unref(results);
     }
-    if (weft_agent_close(agent) != WEFT_OK)
+    if (weft_agent_close(agent, WEFT_FOREVER) != WEFT_OK)
         exit(1);
 }
 

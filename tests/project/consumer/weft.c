@@ -55,5 +55,5 @@ int main(void)
     weft_values_unref(results);
     weft_tensor_unref(numbers);
     weft_tape_close(NULL); /* a WEFT_RPC_ONLY weft lacks it */
-    return weft_agent_close(agent) != WEFT_OK;
+    return weft_agent_close(agent, WEFT_FOREVER) != WEFT_OK;
 }
