@@ -123,7 +123,7 @@ static int serve(void)
     weft_agent_options options = {.functions = functions,
                                   .function_count = sizeof functions / sizeof *functions,
                                   .call_timeout_ms = WEFT_FOREVER, /* a slow worker is no failure; its death is */
-                                  .workers = 1}; /* so micro-batches are computed one after the other, in order */
+                                  .threads = 1}; /* so micro-batches are computed one after the other, in order */
     weft_status st = worker_open(options, &agent);
     if (!st)
         st = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */

@@ -86,7 +86,7 @@ static int work(void)
     const weft_agent_options options = {.elastic = true,
                                         .functions = &function,
                                         .function_count = 1,
-                                        .workers = 1, /* one thread runs handlers: one task at a time */
+                                        .threads = 1, /* one thread runs handlers: one task at a time */
                                         .on_membership = on_own_event};
     weft_agent *agent;
     weft_status st = weft_agent_open(&options, &agent, NULL);

@@ -406,7 +406,7 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
     if (first)
         out_text(to, "nearest_nic_reason", "%s", wfi_nic_reach_text(first->reach));
     wfi_cores_text(near, text, sizeof text);
-    out_text(to, "threads", "%s%s", near ? "cores near the nic: " : "not bound", text);
+    out_text(to, "binding", "%s%s", near ? "cores near the nic: " : "not bound", text);
     wfi_cores_destroy(near);
 }
 
@@ -486,7 +486,7 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
     if (options) {
         out_text(to, "fabric", "%s", options->fabric);
         out_text(to, "fabrics_used", "%s", used ? used : "none: weft_agent_open fails");
-        out_number(to, "workers", options->values.workers);
+        out_number(to, "threads", options->values.threads);
         out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
 #ifdef WEFT_INFO_PRODUCTS
         out_text(to, "float32_products", "%s", wfi_products_by_onednn() ? "oneDNN" : "CBLAS (OpenBLAS)");

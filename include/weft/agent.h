@@ -137,7 +137,7 @@ typedef struct weft_agent_options {
     /* Start no threads. The program calls weft_agent_progress. Handlers and continuations run inside that function and
      * inside waits for this agent's futures. */
     bool no_threads;
-    int workers;     /* threads that run handlers and continuations, 1..1,024; WEFT_WORKERS; default 4 */
+    int threads;     /* threads that run handlers and continuations, 1..1,024; WEFT_THREADS; default 4 */
     bool no_binding; /* do not bind threads to cores; WEFT_NO_BINDING */
 
     /* Raise the process's soft limit of file descriptors to the hard limit, or to a million if that is less;
@@ -252,19 +252,18 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
- * It waits for timeout_ms at most (WEFT_FOREVER or below 0: no limit). Then it leaves as weft_agent_stop does, logs what
- * it still waited for, and returns WEFT_ERR_TIMEOUT. The limit does not cover handlers that still run, and the up to 2
- * seconds in which rank 0's store waits for others.
+ * It waits for timeout_ms at most (WEFT_FOREVER, or below 0: no limit). Then it leaves as weft_agent_stop does, logs
+ * what it still waited for, and returns WEFT_ERR_TIMEOUT. The limit does not cover handlers that still run, and the up
+ * to 2 seconds in which rank 0's store waits for others.
  *
  * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a group
  * operation. It also waits for deferred calls whose callers still wait. An operation with WEFT_FOREVER waits forever,
  * even if that member is closing too; weft_group_abort or weft_group_close ends it. After 5 seconds (level info), and
- * then every minute (level warn), the log names the workers that have not closed. It also names the calls and operations
- * that are in flight. weft_debug_dump, called on another thread, shows all of them.
+ * then every minute (level warn), the log names what it waits for. weft_debug_dump, called on another thread, shows all.
  *
  * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler or
- * continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). Then it has
- * done nothing. It returns WEFT_OK, or the first failure: WEFT_ERR_TIMEOUT, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST,
+ * continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). Then
+ * nothing was done. It returns WEFT_OK, or the first failure: WEFT_ERR_TIMEOUT, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST,
  * WEFT_ERR_BUSY (references are left: leaks_fail). NULL does nothing.
  *
  * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns

@@ -312,7 +312,7 @@ static weft_agent *closed_agent(void)
     weft_agent *agent;
     MUST_OK(weft_agent_open(
         &(weft_agent_options){
-            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
+            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .threads = 1},
         &agent, NULL));
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return agent;
@@ -345,7 +345,7 @@ static void agent_held(void)
     weft_rref *rref;
     MUST_OK(weft_agent_open(
         &(weft_agent_options){
-            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
+            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .threads = 1},
         &held_agent, NULL));
     MUST_OK(weft_rref_create(held_agent, weft_of_i64(7), &rref));
     MUST_OK(weft_agent_close(held_agent, WEFT_FOREVER));

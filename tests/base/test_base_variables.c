@@ -78,9 +78,9 @@ static void test_several_and_long(void **cmocka)
     memset(much, 'A', sizeof much - 1);
     memcpy(much, "WEFT_", 5);
     much[4000] = '=';
-    kept got = warned((const char *const[]){"WEFT_WORKRES=3", much, "WEFT_TRACES=t", NULL});
+    kept got = warned((const char *const[]){"WEFT_THRAEDS=3", much, "WEFT_TRACES=t", NULL});
     assert_int_equal(got.lines, 3);
-    assert_non_null(strstr(got.text, "WEFT_WORKERS"));
+    assert_non_null(strstr(got.text, "WEFT_THREADS"));
     assert_non_null(strstr(got.text, "did you mean WEFT_TRACE?"));
 }
 

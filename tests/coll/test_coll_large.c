@@ -8,7 +8,7 @@ static atomic_int arrived, failed;
 
 static void few_threads(weft_agent_options *options, void *arg)
 {
-    options->workers = 1;
+    options->threads = 1;
     options->death_timeout_ms = 20000;
 }
 

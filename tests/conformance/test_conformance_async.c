@@ -295,7 +295,7 @@ static void fail_in_three_ways(weft_agent *agent, const char *function, weft_sta
 /* One executor thread a worker: a function that waited for another would be stuck. */
 static void one_worker(weft_agent_options *options)
 {
-    options->workers = 1;
+    options->threads = 1;
 }
 
 static void async_functions(weft_agent *agent, void *arg)

@@ -313,7 +313,7 @@ ITEM(item_13_constructors_and_methods, .program = constructors_and_methods, .aft
 
 static void one_worker(weft_agent_options *options)
 {
-    options->workers = 1;
+    options->threads = 1;
 }
 
 static void nested(weft_agent *agent, void *arg)

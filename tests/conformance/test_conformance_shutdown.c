@@ -151,7 +151,7 @@ ITEM(item_26_local_shutdown, .body = local_shutdown, .after = release_all, ITEM_
 
 static void one_worker(weft_agent_options *options)
 {
-    options->workers = 1;
+    options->threads = 1;
 }
 
 static void open_while_waiting(weft_agent *agent, void *arg)

@@ -67,7 +67,7 @@ static const weft_function functions[] = {
 
 static void one_worker(weft_agent_options *options)
 {
-    options->workers = 1;
+    options->threads = 1;
 }
 
 static void reset(void)
@@ -161,7 +161,7 @@ static void every_worker_waits(weft_agent *agent, void *arg)
 
 static void two_workers(weft_agent_options *options)
 {
-    options->workers = 2;
+    options->threads = 2;
 }
 
 ITEM(case_nested_calls_while_every_worker_waits, .program = every_worker_waits, .adjust = two_workers,

@@ -82,7 +82,7 @@ static void choose_form(int chosen)
 
 static void one_worker(weft_agent_options *options, void *arg)
 {
-    options->workers = 1;
+    options->threads = 1;
     options->death_timeout_ms = 30000;
 }
 

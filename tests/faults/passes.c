@@ -724,7 +724,7 @@ static void adjust(weft_agent_options *options)
     if (!made)
         graph_begin();
     made = true;
-    options->workers = 6;
+    options->threads = 6;
     options->call_timeout_ms = LIMIT_MS;
     if (board->job % 2 == 0)
         options->queue_limit_bytes = QUEUE_LIMIT;

@@ -152,7 +152,7 @@ static void program(weft_agent *agent, void *arg)
 static void adjust(weft_agent_options *options, void *arg)
 {
     options->leaks_fail = true;
-    options->workers = 2;
+    options->threads = 2;
     options->death_timeout_ms = 20000;
     no_memory_is_worker(options->rank);
 }

@@ -41,7 +41,7 @@ static weft_agent *open_agent(const arena *a, bool no_threads)
                                   .death_timeout_ms = 30000,
                                   .no_threads = no_threads,
                                   .no_binding = true,
-                                  .workers = 1};
+                                  .threads = 1};
     if (weft_agent_open(&options, &agent, &error))
         fail_msg("a member could not join: %s", weft_error_message(error));
     return agent;

@@ -224,7 +224,7 @@ static int open_and_work(board *at, weft_job *job)
                                   .job = job,
                                   .elastic = true,
                                   .no_binding = true,
-                                  .workers = 2,
+                                  .threads = 2,
                                   .death_timeout_ms = 30000,
                                   .memory_budget_bytes = (size_t)64 << 20};
     if (weft_agent_open(&options, &w.agent, &error)) {

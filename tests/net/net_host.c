@@ -87,7 +87,7 @@ weft_status host_try(net_host *host, weft_error **error)
                                 .elastic = world->elastic,
                                 .iface = world->iface,
                                 .ports = world->ports,
-                                .workers = 2,
+                                .threads = 2,
                                 .rendezvous_timeout_ms = 20000,
                                 .death_timeout_ms = world->death_timeout_ms,
                                 .queue_limit_bytes = 1 << 20};

@@ -92,16 +92,16 @@ def check_elsewhere():
 
 
 def check_environment():
-    set_here = {"WEFT_FABRC": "tcp", "WEFT_SECRET": "0123456789abcdef0123456789abcdef", "WEFT_WORKERS": "7", "RANK": "1",
+    set_here = {"WEFT_FABRC": "tcp", "WEFT_SECRET": "0123456789abcdef0123456789abcdef", "WEFT_THREADS": "7", "RANK": "1",
                 "WORLD_SIZE": "2", "MASTER_PORT": "29500", "SLURM_PROCID": "1"}
     done = run("--json", env=set_here)
     assert set_here["WEFT_SECRET"] not in done.stdout + done.stderr
     found = json.loads(done.stdout)
     rows = {row["name"]: row for row in found["variables"]}
     assert rows["WEFT_FABRC"]["problem"] == "not a variable of weft: did you mean WEFT_FABRIC", rows
-    assert "problem" not in rows["WEFT_WORKERS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
+    assert "problem" not in rows["WEFT_THREADS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
     assert [one["launcher"] for one in found["launchers"]] == ["RANK and WORLD_SIZE", "Slurm"]
-    assert found["chosen"]["workers"] == 7
+    assert found["chosen"]["threads"] == 7
     for name, library in (("blas", "CBLAS (OpenBLAS)"), ("onednn", "oneDNN")):
         assert report(env={"WEFT_PRODUCT": name})["chosen"]["float32_products"] == library, name
     with open(os.devnull, "rb") as nothing:  # the library reads and closes a descriptor with the secret; this one is empty
@@ -110,8 +110,8 @@ def check_environment():
             given["WEFT_SECRET_FD"] = str(fd)
             rows = {row["name"]: row for row in report(env=given, code=code, keep=[nothing.fileno()])["variables"]}
             assert rows["WEFT_SECRET_FD"] == {"name": "WEFT_SECRET_FD", "value": str(fd)}, rows
-    wrong = report(env={"WEFT_WORKERS": "many"}, code=1)
-    assert 'WEFT_WORKERS="many"' in wrong["chosen"]["problem"], wrong["chosen"]
+    wrong = report(env={"WEFT_THREADS": "many"}, code=1)
+    assert 'WEFT_THREADS="many"' in wrong["chosen"]["problem"], wrong["chosen"]
     half = report(env={"RANK": "1"}, code=1)
     assert "WORLD_SIZE" in half["chosen"]["problem"], half["chosen"]
     lost = [one for one in report(env={"WEFT_IFACE": "nowhere0"}, code=1)["fabrics"] if one["name"] == "tcp"][0]
@@ -249,14 +249,14 @@ def check_machines():
     dgx = described("dgx", "--cpus", "4-7", env={"LOCAL_RANK": "1"})
     assert list(dgx) == SECTIONS[6:]
     assert dgx["chosen"] == {"cores": "4-7", "local_rank": 1, "nearest_nic": "mlx5_5",
-                             "nearest_nic_reason": "on a NUMA node of the process", "threads": "cores near the nic: 4-5"}
+                             "nearest_nic_reason": "on a NUMA node of the process", "binding": "cores near the nic: 4-5"}
     assert [gpu["nic"] for gpu in described("dgx")["gpus"] if gpu["model"] == "10de:20b0"] == [
         "mlx5_0", "mlx5_0", "mlx5_2", "mlx5_2", "mlx5_4", "mlx5_4", "mlx5_6", "mlx5_6"]
     for name, nic, count in (("container", "mlx5_2", 9), ("vm", "eth0", 3), ("laptop", "wlan0", 2), ("unplaced", "eth0", 4),
                              ("no_nic", "none", 0)):
         found = described(name)
         assert found["chosen"]["nearest_nic"] == nic and len(found["nics"]) == count, (name, found)
-        assert found["chosen"]["threads"] == "not bound", (name, found)
+        assert found["chosen"]["binding"] == "not bound", (name, found)
     assert "  none" in run("--topology", os.path.join(MACHINES, "no_nic.xml")).stdout
 
 

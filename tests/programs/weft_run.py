@@ -328,10 +328,10 @@ def write(path, text):
 def case_hosts():
     with tempfile.TemporaryDirectory() as folder:
         fake(folder, "ssh", FAKE_SSH)
-        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", WEFT_WORKERS=3, WEFT_SPAWNED=1, MINE="it's",
+        env = environment(PATH=folder + ":" + os.environ["PATH"], FAKE_LOG=folder + "/log", WEFT_THREADS=3, WEFT_SPAWNED=1, MINE="it's",
                           OTHER=1, RANK=7)
         hosts = write(folder + "/hosts", "# two nodes\nnodea slots=2\n\nme@nodeb   # the other\nnodea slots=1 max_slots=9\n")
-        show = shell('echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $FAKE_HOST $MASTER_ADDR $WEFT_WORKERS$WEFT_SPAWNED $MINE $OTHER $PWD')
+        show = shell('echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $FAKE_HOST $MASTER_ADDR $WEFT_THREADS$WEFT_SPAWNED $MINE $OTHER $PWD')
         out, err = run("--hosts", hosts, "--export", "MINE,NONE,RANK", *show, env=env)
         places = ("0/3 nodea", "1/3 nodea", "2/3 nodea", "0/1 me@nodeb")
         assert sorted(out) == [f"[{i}] {i} {place} nodea 3 it's {os.getcwd()}" for i, place in enumerate(places)] and not err, (out, err)

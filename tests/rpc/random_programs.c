@@ -33,7 +33,7 @@ static weft_agent_options options_of(life *l)
                                   .leaks_fail = !l->leaves_early,
                                   .fabric = "sim",
                                   .sim = j->sim,
-                                  .workers = 1 + below(&l->state, 3),
+                                  .threads = 1 + below(&l->state, 3),
                                   .rendezvous_timeout_ms = 3000,
                                   .call_timeout_ms = DEFAULT_MS,
                                   .death_timeout_ms = DEATH_MS,

@@ -69,7 +69,7 @@ weft_agent_options stage_options(stage *s, int actor, int rank, const char *name
                                 .elastic = true,
                                 .master_port = s->port,
                                 .sim = s->sim,
-                                .workers = 2,
+                                .threads = 2,
                                 .no_binding = true,
                                 .rendezvous_timeout_ms = 20000,
                                 .death_timeout_ms = s->death_ms,

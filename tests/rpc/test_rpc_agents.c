@@ -332,7 +332,7 @@ static void test_bad_options(void **s)
         weft_agent_options given;
     } bad[] = {{WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
                {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
-               {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
+               {WEFT_ERR_INVALID, "-3", BAD(.threads = -3)},
                {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
                {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
                {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},

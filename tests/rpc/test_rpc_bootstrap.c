@@ -86,7 +86,7 @@ static void fill(member *members, const weft_bootstrap *bootstrap)
         members[rank].options = (weft_agent_options){.has_rank = true,
                                                      .rank = rank,
                                                      .world_size = 2,
-                                                     .workers = 1,
+                                                     .threads = 1,
                                                      .no_binding = true,
                                                      .fabric = "tcp",
                                                      .rendezvous_timeout_ms = 60000,

@@ -104,7 +104,7 @@ static weft_agent *open_rank(int rank, int port)
                                                            .master_port = port,
                                                            .rendezvous_timeout_ms = 20000,
                                                            .no_binding = true,
-                                                           .workers = 6},
+                                                           .threads = 6},
                                      &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);

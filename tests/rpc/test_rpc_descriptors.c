@@ -29,7 +29,7 @@ static bool opens_or_says_why(const char *master_addr, int spare)
     weft_agent *agent;
     weft_error *error = NULL;
     weft_agent_options options = {
-        .has_rank = true, .world_size = 1, .workers = 1, .master_addr = master_addr, .master_port = world_free_port()};
+        .has_rank = true, .world_size = 1, .threads = 1, .master_addr = master_addr, .master_port = world_free_port()};
     limit_to(spare);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
     snprintf(limit, sizeof limit, "limit is %llu", (unsigned long long)now.rlim_cur);

@@ -215,7 +215,8 @@ static int ask_for_everything(weft_agent *agent)
         return 4;
     if (weft_agent_find(agent, "worker1") != -1 || weft_agent_name(agent, 1) || weft_agent_alive(agent, 0))
         return 5;
-    return weft_agent_status(agent) == WEFT_ERR_STATE && weft_agent_close(agent, WEFT_FOREVER) == WEFT_ERR_STATE ? 0 : 6;
+    return weft_agent_status(agent) == WEFT_ERR_STATE && weft_agent_close(agent, WEFT_FOREVER) == WEFT_ERR_STATE ? 0
+                                                                                                                 : 6;
 }
 
 static void push_in_a_crowd(weft_agent *agent, void *arg)

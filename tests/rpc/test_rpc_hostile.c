@@ -297,7 +297,7 @@ static void test_hostile_worker(void **s)
 static void test_environment(void **s)
 {
     static const char *const names[] = {"RANK",         "WORLD_SIZE",    "MASTER_PORT",
-                                        "WEFT_WORKERS", "WEFT_DEATH_MS", "WEFT_NO_BINDING",
+                                        "WEFT_THREADS", "WEFT_DEATH_MS", "WEFT_NO_BINDING",
                                         "WEFT_PORTS",   "WEFT_NAME",     "WEFT_FABRIC"};
     static const char *const values[] = {
         "", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2", "true", "one two", "\xff\xfe", "1e3"};

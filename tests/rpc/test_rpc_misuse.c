@@ -643,7 +643,7 @@ static weft_status run_make_room(weft_call *call, void *user)
 static void one_worker(weft_agent_options *options, void *arg)
 {
     small_queue(options, arg);
-    options->workers = 1;
+    options->threads = 1;
 }
 
 static void wait_for_room(weft_agent *agent, void *arg)

@@ -19,7 +19,7 @@ static const char *const variables[] = {"RANK",
                                         "WEFT_FABRIC",
                                         "WEFT_IFACE",
                                         "WEFT_PORTS",
-                                        "WEFT_WORKERS",
+                                        "WEFT_THREADS",
                                         "WEFT_DEATH_MS",
                                         "WEFT_NO_BINDING",
                                         "WEFT_ELASTIC",
@@ -84,7 +84,7 @@ static void test_defaults(void **state)
     assert_string_equal(v->master_addr, "127.0.0.1");
     assert_string_equal(v->fabric, "auto");
     assert_false(v->elastic || v->no_binding || v->iface || v->ports || v->trace_file || v->secret || v->metrics_file);
-    assert_int_equal(v->workers, 4);
+    assert_int_equal(v->threads, 4);
     assert_int_equal(v->death_timeout_ms, 2000);
     assert_int_equal(v->call_timeout_ms, 60000);
     assert_int_equal(v->rendezvous_timeout_ms, 60000);
@@ -148,14 +148,14 @@ static void test_environment(void **state)
     } budgets[] = {{"4096", 4096},          {"512K", 512u << 10},      {"512k", 512u << 10},    {"3M", 3u << 20},
                    {"2G", (size_t)2 << 30}, {"1.5G", (size_t)3 << 29}, {"1T", (size_t)1 << 40}, {"1", 1}};
     const weft_agent_options *out;
-    setenv("WEFT_WORKERS", "7", 1);
+    setenv("WEFT_THREADS", "7", 1);
     setenv("WEFT_DEATH_MS", "-1", 1);
     setenv("WEFT_NO_BINDING", "yes", 1);
     setenv("WEFT_METRICS", "/tmp/%r.prom", 1);
     setenv("WEFT_TRACE", "/tmp/trace-%r.json", 1);
     setenv("WEFT_NAME", "trainer", 1);
     out = must_resolve(NULL);
-    assert_int_equal(out->workers, 7);
+    assert_int_equal(out->threads, 7);
     assert_int_equal(out->death_timeout_ms, WEFT_FOREVER);
     assert_true(out->no_binding);
     assert_string_equal(out->metrics_file, "/tmp/%r.prom");
@@ -167,14 +167,14 @@ static void test_environment(void **state)
         assert_int_equal(out->memory_budget_bytes, budgets[i].bytes);
     }
     /* The option wins. */
-    weft_agent_options given = {.workers = 2,
+    weft_agent_options given = {.threads = 2,
                                 .memory_budget_bytes = 5,
                                 .death_timeout_ms = 900,
                                 .metrics_file = "mine.prom",
                                 .name = "mine",
                                 .trace_file = "mine.json"};
     out = must_resolve(&given);
-    assert_int_equal(out->workers, 2);
+    assert_int_equal(out->threads, 2);
     assert_int_equal(out->memory_budget_bytes, 5);
     inside_share(2); /* changes what nobody has chosen */
     assert_int_equal(out->memory_budget_bytes, 5);
@@ -236,10 +236,10 @@ static void test_bad_variables(void **state)
                {"MASTER_PORT", "65536", ""},
                {"MASTER_PORT", "http", "1 to 65535"},
                {"MASTER_ADDR", "10.0.0.1 ", "has no spaces"},
-               {"WEFT_WORKERS", "0", ""},
-               {"WEFT_WORKERS", "1025", ""},
-               {"WEFT_WORKERS", "many", "1 to 1024"},
-               {"WEFT_WORKERS", "2000", "1 to 1024"},
+               {"WEFT_THREADS", "0", ""},
+               {"WEFT_THREADS", "1025", ""},
+               {"WEFT_THREADS", "many", "1 to 1024"},
+               {"WEFT_THREADS", "2000", "1 to 1024"},
                {"WEFT_DEATH_MS", "-2", ""},
                {"WEFT_DEATH_MS", "2s", "-1 to "},
                {"WEFT_DEATH_MS", "1", "100 at least"},
@@ -311,7 +311,7 @@ static void test_bad_fields(void **state)
                {"rank -2", "", BAD(.rank = -2, .elastic = true)},
                {"master_port", "65536", BAD(.master_port = 65536)},
                {"master_port", "-3", BAD(.master_port = -3)},
-               {"workers", "2000", BAD(.workers = 2000)},
+               {"threads", "2000", BAD(.threads = 2000)},
                {"death_timeout_ms", "-7", BAD(.death_timeout_ms = -7)},
                {"death_timeout_ms is 99", "100 at least", BAD(.death_timeout_ms = 99)},
                {"call_timeout_ms", "-8", BAD(.call_timeout_ms = -8)},
@@ -459,7 +459,7 @@ static void test_no_secret_is_said_where_others_reach_us(void **state)
 static void test_secret_leaves_the_environment(void **state)
 {
     static const char secret[] = "twenty-seven bytes of secret";
-    static const char *const troubles[] = {"WEFT_LOG", "RANK", "MASTER_PORT", "WEFT_WORKERS", "WEFT_NAME"};
+    static const char *const troubles[] = {"WEFT_LOG", "RANK", "MASTER_PORT", "WEFT_THREADS", "WEFT_NAME"};
     const weft_agent_options *out;
     for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
         clear_environment(NULL);

@@ -47,7 +47,7 @@ static void nobody_takes_the_stores_port(void **state)
     snprintf(ports, sizeof ports, "%d-%d", port, port + 9);
     for (int rank = 0; rank < 2; rank++)
         members[rank].options = (weft_agent_options){
-            .has_rank = true, .rank = rank, .world_size = 2, .master_port = port, .ports = ports, .workers = 1};
+            .has_rank = true, .rank = rank, .world_size = 2, .master_port = port, .ports = ports, .threads = 1};
     assert_int_equal(pthread_create(&thread, NULL, open_member, &members[1]), 0);
     usleep(100000); /* a head start: it has most likely chosen its port; if it has not, nothing fails */
     open_member(&members[0]);

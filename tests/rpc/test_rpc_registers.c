@@ -206,7 +206,7 @@ static void registrations_delay_nobody(weft_agent *agent, void *arg)
 
 static void more_workers(weft_agent_options *options, void *arg)
 {
-    options->workers = 3;
+    options->threads = 3;
 }
 
 static void begin_world(world *w)

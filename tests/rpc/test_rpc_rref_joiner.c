@@ -72,7 +72,7 @@ static weft_agent *open_agent(weft_sim *sim, int rank)
                                                            .elastic = true,
                                                            .fabric = "sim",
                                                            .sim = sim,
-                                                           .workers = 2,
+                                                           .threads = 2,
                                                            .death_timeout_ms = DEATH_MS},
                                      &agent, &error);
     weft_error_print(error, stderr);

@@ -101,7 +101,7 @@ static void agents_of_one_process_divide_its_memory(void **state)
     uint64_t all = wfi_share_memory();
     for (int i = 0; i < 2; i++)
         members[i].options =
-            (weft_agent_options){.has_rank = true, .rank = i, .world_size = 2, .master_port = port, .workers = 1};
+            (weft_agent_options){.has_rank = true, .rank = i, .world_size = 2, .master_port = port, .threads = 1};
     members[1].options.memory_budget_bytes = 12345678;
     all_at_once(members, open_member);
     assert_int_equal(wfi_share_cores(), cores);

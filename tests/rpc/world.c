@@ -190,7 +190,7 @@ weft_status world_run_echo(weft_call *call, void *user)
 
 void world_one_worker(weft_agent_options *options, void *arg)
 {
-    options->workers = 1;
+    options->threads = 1;
 }
 
 void world_no_threads(weft_agent_options *options, void *arg)

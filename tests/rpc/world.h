@@ -27,7 +27,7 @@ typedef struct world {
     void (*adjust)(weft_agent_options *options, void *arg); /* optional */
     bool stop;                                              /* end with weft_agent_stop instead of a graceful close */
     bool close_may_fail;
-    void (*close)(weft_agent *agent, void *arg); /* optional: ends the agent, instead of the two above */
+    void (*close)(weft_agent *agent, void *arg);             /* optional: ends the agent, instead of the two above */
     void (*begin)(struct world *w), (*end)(struct world *w); /* optional: around each world that world_play runs */
     weft_sim *sim;                                           /* while it runs */
     int port;

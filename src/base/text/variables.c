@@ -22,7 +22,7 @@ static const char *const known[] = {
     "WEFT_LOG",        "WEFT_MEMORY_BUDGET", "WEFT_METRICS",     "WEFT_NAME",
     "WEFT_NO_BINDING", "WEFT_PORTS",         "WEFT_PRODUCT",     "WEFT_RAISE_DESCRIPTOR_LIMIT",
     "WEFT_SECRET",     "WEFT_SECRET_FD",     "WEFT_SECRET_FILE", "WEFT_SLAB_KEEP_MB",
-    "WEFT_SPAWNED",    "WEFT_TRACE",         "WEFT_WORKERS",
+    "WEFT_SPAWNED",    "WEFT_THREADS",       "WEFT_TRACE",
 };
 #define KNOWN (sizeof known / sizeof *known)
 

@@ -105,13 +105,13 @@ static weft_status register_users(weft_agent *agent, weft_error **error)
 static void bind_worker(void *arg)
 {
     const weft_agent *agent = arg;
-    wfi_topo_bind_thread(agent->cores, agent->options.values.workers);
+    wfi_topo_bind_thread(agent->cores, agent->options.values.threads);
 }
 
 static weft_status make_executor(weft_agent *agent)
 {
     const weft_agent_options *options = &agent->options.values;
-    wfi_executor_options how = {.workers = options->workers,
+    wfi_executor_options how = {.workers = options->threads,
                                 .manual = options->no_threads,
                                 .group = wfi_fiber_current() ? wfi_fiber_current()->group : options->rank,
                                 .thread_name = "weft-work",

@@ -168,16 +168,16 @@ static weft_status resolve_budget(wfi_options *out, weft_error **error)
 static weft_status resolve_numbers(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    int64_t workers = values->workers ? values->workers : 4;
+    int64_t threads = values->threads ? values->threads : 4;
     bool unbound = values->no_binding;
-    weft_status st = values->workers ? WEFT_OK : wfi_env_i64("WEFT_WORKERS", 1, 1024, &workers, error);
+    weft_status st = values->threads ? WEFT_OK : wfi_env_i64("WEFT_THREADS", 1, 1024, &threads, error);
     if (!st)
         st = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
     if (st)
         return st;
-    if (workers < 1 || workers > 1024)
-        return invalid(error, "workers is %lld: 1 to 1024", (long long)workers);
-    values->workers = (int)workers;
+    if (threads < 1 || threads > 1024)
+        return invalid(error, "threads is %lld: 1 to 1024", (long long)threads);
+    values->threads = (int)threads;
     values->no_binding = unbound || values->no_binding;
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
     st = resolve_times(values, error);

@@ -33,7 +33,7 @@ static void look_at_workers(wfi_timer *timer)
 void wfi_overload_watch(weft_agent *agent)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (agent->stopped || agent->overload_timer.heap_index || agent->serving <= (size_t)agent->options.values.workers)
+    if (agent->stopped || agent->overload_timer.heap_index || agent->serving <= (size_t)agent->options.values.threads)
         return;
     agent->overload_timer.fire = look_at_workers;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
