@@ -259,7 +259,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a group
  * operation. It also waits for deferred calls whose callers still wait. An operation with WEFT_FOREVER waits forever,
  * even if that member is closing too; weft_group_abort or weft_group_close ends it. After 5 seconds (level info), and
- * then every minute (level warn), the log names what it waits for. weft_debug_dump, called on another thread, shows all.
+ * then every minute (level warn), the log names what it waits for. weft_debug_dump, on another thread, shows all of it.
  *
  * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler or
  * continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). Then

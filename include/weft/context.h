@@ -147,8 +147,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context,
 
 /*
  * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context. That
- * worker begins the pass. The future fails as weft_rpc_async, or with WEFT_ERR_REMOTE. weft_error_remote_code is then a
- * code of weft_dist_backward; WEFT_ERR_INVALID also means that the value is not a tensor, or that the worker has
+ * worker begins the pass. The future fails as weft_rpc_async, or with WEFT_ERR_REMOTE. weft_error_handler_code is then
+ * a code of weft_dist_backward; WEFT_ERR_INVALID also means that the value is not a tensor, or that the worker has
  * nothing of the context. timeout_ms is that of the call.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_context *context,

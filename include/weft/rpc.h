@@ -227,7 +227,7 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  *
  * ERRORS of the future: those above that can still happen, and
- *   WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
+ *   WEFT_ERR_REMOTE: the handler failed; weft_error_handler_code has its status.
  *   WEFT_ERR_NOT_FOUND: the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
  *   WEFT_ERR_SHAPE: a tensor does not fit its landing place, in shape or dtype.
@@ -240,7 +240,7 @@ typedef struct weft_rpc_options {
  *   attempt may have run.
  *   WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
  *
- * DID IT RUN? weft_error_remote_code (weft/status.h) reports whether the handler may have run.
+ * DID IT RUN? weft_error_ran (weft/status.h) says whether the handler ran, did not, or may have.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
                                                    weft_args_in arguments, const weft_rpc_options *options,
@@ -254,7 +254,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
  *
  * Returns WEFT_OK if the handler ran and succeeded. Any other status says why the call failed, and *out is unchanged.
  * Errors are those of weft_rpc_async and of its future. The most frequent ones are:
- *   WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
+ *   WEFT_ERR_REMOTE: the handler failed; weft_error_handler_code has its status.
  *   WEFT_ERR_NOT_FOUND: no such worker, or the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
  *   WEFT_ERR_TIMEOUT: the call took longer than its time limit. The handler may have run, or may still run.

@@ -40,7 +40,7 @@ typedef enum weft_status {
     WEFT_ERR_EXISTS = -5,       /* the name or rank is taken */
     WEFT_ERR_TIMEOUT = -6,      /* the time limit passed */
     WEFT_ERR_CANCELLED = -7,    /* the operation was cancelled */
-    WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_remote_code has the handler's status */
+    WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_handler_code has the handler's status */
     WEFT_ERR_BUSY = -9,         /* the receiver has no memory or no room; or it is still in use (leaks_fail) */
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
     WEFT_ERR_TOO_LARGE = -11,   /* a documented limit is exceeded */
@@ -69,6 +69,13 @@ typedef enum weft_status {
     WEFT_ERR_JOB_ENDED = -134,  /* rank 0 ended the job (weft_agent_end_job) */
 } weft_status;
 
+/* Whether a call ran that ended with an error. A call runs at most once, also with retries. */
+typedef enum weft_ran {
+    WEFT_RAN_NO = 0,    /* certainly not: it may be made again */
+    WEFT_RAN_MAYBE = 1, /* this worker cannot know */
+    WEFT_RAN_YES = 2,   /* its handler has answered, if only with a failure */
+} weft_ran;
+
 /* The code's name without its prefix, for example "PEER_DEAD"; never NULL. Static. Any thread. */
 WEFT_API const char *weft_status_name(weft_status status);
 
@@ -88,10 +95,10 @@ WEFT_API void weft_error_unref(weft_error *error);
 WEFT_API weft_status weft_error_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
-/* The code that the worker where the error occurred gave. With WEFT_ERR_REMOTE: the status of the handler. With
- * WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and the codes of peers and agents: WEFT_ERR_UNKNOWN if the handler may have run,
- * WEFT_OK if it certainly did not. */
-WEFT_API weft_status weft_error_remote_code(const weft_error *error);
+/* With WEFT_ERR_REMOTE: the status of the handler. With other codes: WEFT_OK. */
+WEFT_API weft_status weft_error_handler_code(const weft_error *error);
+/* Whether the handler of the failed call ran. NULL: the call did not fail, so WEFT_RAN_YES. */
+WEFT_API weft_ran weft_error_ran(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */
 WEFT_API const char *weft_error_function(const weft_error *error);

@@ -231,7 +231,7 @@ weft_error *wfi_checks_join(weft_error *first, weft_error *later)
     if (first == NULL || later == NULL)
         return first != NULL ? first : later;
     wfi_error_detail detail = {.code = weft_error_code(first),
-                               .remote_code = weft_error_remote_code(first),
+                               .remote_code = wfi_error_remote_code(first),
                                .function = weft_error_function(first),
                                .worker = weft_error_worker(first)};
     weft_error *both = wfi_error_create(&detail, "%s; the GPU also reported: %s", weft_error_message(first),

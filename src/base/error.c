@@ -199,10 +199,23 @@ weft_status weft_error_code(const weft_error *error)
     return error != NULL ? error->code : WEFT_OK;
 }
 
-weft_status weft_error_remote_code(const weft_error *error)
+weft_status wfi_error_remote_code(const weft_error *error)
+{
+    return error != NULL ? error->remote_code : WEFT_OK;
+}
+
+weft_status weft_error_handler_code(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->remote_code : WEFT_OK;
+    return error != NULL && error->code == WEFT_ERR_REMOTE ? error->remote_code : WEFT_OK;
+}
+
+weft_ran weft_error_ran(const weft_error *error)
+{
+    WFI_LIVE(error);
+    if (error == NULL || error->code == WEFT_ERR_REMOTE)
+        return WEFT_RAN_YES;
+    return error->code == WEFT_ERR_UNKNOWN || error->remote_code == WEFT_ERR_UNKNOWN ? WEFT_RAN_MAYBE : WEFT_RAN_NO;
 }
 
 const char *weft_error_message(const weft_error *error)

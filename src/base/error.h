@@ -26,10 +26,10 @@ void wfi_status_said(weft_status status);
 void wfi_error_note_memory(const char *text);
 
 typedef struct wfi_error_detail {
-    weft_status code; /* negative; anything else becomes WEFT_ERR_INVALID */
-    weft_status remote_code;
-    const char *function; /* copied; NULL: none */
-    int worker;           /* -1: this worker */
+    weft_status code;        /* negative; anything else becomes WEFT_ERR_INVALID */
+    weft_status remote_code; /* WEFT_ERR_REMOTE: the handler's; others: WEFT_ERR_UNKNOWN if the handler may have run */
+    const char *function;    /* copied; NULL: none */
+    int worker;              /* -1: this worker */
 } wfi_error_detail;
 
 weft_error *wfi_error_create(const wfi_error_detail *detail, const char *format, ...) WEFT_PRINTF(2, 3);
@@ -38,6 +38,7 @@ weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *forma
  * out. */
 weft_error *wfi_error_with_hop(const weft_error *error, int rank);
 /* A copy with other codes. If the worker of the original is -1, the copy has `worker`. */
+weft_status wfi_error_remote_code(const weft_error *error); /* NULL: WEFT_OK */
 weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker);
 /* A copy that names `function`. If the error names one, or `function` is NULL or "": a reference to the same error. */
 weft_error *wfi_error_naming(const weft_error *error, const char *function);

@@ -613,7 +613,7 @@ static weft_error *take_answer(wfi_pass *pass, const wfi_pass_event *event)
         return weft_error_ref(event->error);
     weft_status code = weft_error_code(event->error);
     if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure fails the pass */
-        code = weft_error_remote_code(event->error);
+        code = wfi_error_remote_code(event->error);
     wfi_error_detail detail = {.code = code, .function = "backward", .worker = event->rank};
     return wfi_pass_error_here(pass, wfi_error_create(&detail, "the message of the backward pass to %s: %s",
                                                       wfi_pass_who(pass, event->rank, who),

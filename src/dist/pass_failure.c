@@ -81,7 +81,7 @@ static weft_error *copy_error(const weft_error *error, int worker, const char *t
 {
     int cause = weft_error_worker(error);
     wfi_error_detail detail = {.code = weft_error_code(error),
-                               .remote_code = weft_error_remote_code(error),
+                               .remote_code = wfi_error_remote_code(error),
                                .function = weft_error_function(error),
                                .worker = cause >= 0 ? cause : worker};
     return wfi_error_create(&detail, "%s", text);
@@ -197,7 +197,7 @@ static void abort_answered(weft_future *future, void *arg)
 {
     const abort_arg *abort = arg;
     const weft_error *error = weft_future_error(future);
-    weft_status code = weft_error_code(error), there = weft_error_remote_code(error);
+    weft_status code = weft_error_code(error), there = wfi_error_remote_code(error);
     if (code == WEFT_ERR_BUSY || code == WEFT_ERR_MEMORY || (code == WEFT_ERR_REMOTE && there == WEFT_ERR_MEMORY))
         abort_later(abort->pass, abort->rank);
 }

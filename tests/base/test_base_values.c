@@ -209,7 +209,7 @@ static void errors_survive_the_wire_and_truncation_does_not(void **state)
     wfi_reader_init(&reader, writer.data, writer.size);
     back = wfi_error_read(&reader);
     assert_int_equal(weft_error_code(back), WEFT_ERR_REMOTE);
-    assert_int_equal(weft_error_remote_code(back), WEFT_ERR_SHAPE);
+    assert_int_equal(weft_error_handler_code(back), WEFT_ERR_SHAPE);
     assert_int_equal(weft_error_worker(back), 3);
     assert_int_equal(weft_error_hop(back, 0), 5);
     assert_string_equal(weft_error_message(back), "rows 7\n");

@@ -278,12 +278,12 @@ static void fail_in_three_ways(weft_agent *agent, const char *function, weft_sta
     for (int to = 0; to < WORKERS; to++) { /* ourselves too */
         weft_values *values = NULL;
         weft_error *error = fail_of(agent, weft_to_rank(to), function, WEFT_NO_VALUES, WEFT_ERR_REMOTE);
-        MUST_BE(weft_error_remote_code(error), remote);
+        MUST_BE(weft_error_handler_code(error), remote);
         MUST(says(error, text) && weft_error_worker(error) == to);
         weft_error_unref(error);
         weft_future *future = start(agent, weft_to_rank(to), function, WEFT_NO_VALUES);
         MUST_BE(weft_future_wait(future, ITEM_PATIENCE_MS), WEFT_ERR_REMOTE);
-        MUST_BE(weft_error_remote_code(weft_future_error(future)), remote);
+        MUST_BE(weft_error_handler_code(weft_future_error(future)), remote);
         MUST(says(weft_future_error(future), text));
         weft_future_unref(future);
         weft_rref *made = make(agent, weft_to_rank(to), function, WEFT_NO_VALUES);

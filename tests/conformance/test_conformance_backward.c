@@ -307,7 +307,7 @@ static void dtypes_and_shapes(weft_agent *agent, void *arg)
                           WEFT_VALUES(weft_of_tensor(a), weft_of_tensor(b)),
                           &(weft_rpc_options){.tape = s.tape, .error = &error}, NULL),
             WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_TYPE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_TYPE);
     MUST(says(error, "mul"));
     weft_error_unref(error);
     step_close(&s);

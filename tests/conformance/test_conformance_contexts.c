@@ -359,7 +359,7 @@ static void ends_of_contexts(weft_agent *agent, void *arg)
                                   WEFT_VALUES(weft_of_tensor(x), weft_of_i64(3)),
                                   &(weft_rpc_options){.tape = s.tape, .error = &error}, NULL),
                     WEFT_ERR_REMOTE);
-            MUST_BE(weft_error_remote_code(error), WEFT_ERR_FORMAT);
+            MUST_BE(weft_error_handler_code(error), WEFT_ERR_FORMAT);
             weft_error_unref(error);
             if (round % 2)
                 step_backward(&s, weft_sum(s.tape, y), NULL);

@@ -66,7 +66,7 @@ static void must_be_raised(const weft_error *error, int worker)
 {
     char line[1024] = "";
     MUST_BE(weft_error_code(error), WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_SHAPE);
     MUST(strcmp(weft_error_message(error), ESCAPES) == 0); /* to the byte */
     MUST(strcmp(weft_error_function(error), "raise") == 0 && weft_error_worker(error) == worker);
     FILE *text = fmemopen(line, sizeof line, "w");
@@ -87,7 +87,7 @@ static void raise_everywhere(weft_agent *agent, void *arg)
         must_be_raised(weft_future_error(future), to);
         weft_future_unref(future);
         error = fail_of(agent, weft_to_rank(to), "fail at length", WEFT_NO_VALUES, WEFT_ERR_REMOTE);
-        MUST_BE(weft_error_remote_code(error), WEFT_ERR_IO);
+        MUST_BE(weft_error_handler_code(error), WEFT_ERR_IO);
         MUST(strlen(weft_error_message(error)) == 1023 && says(error, "xxxxxxxx")); /* cut, but there */
         weft_error_unref(error);
     }
@@ -110,9 +110,9 @@ static void unknown_errors(weft_agent *agent, void *arg)
         for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
             weft_error *error =
                 fail_of(agent, weft_to_rank(to), "fail quietly", WEFT_VALUES(weft_of_i64(codes[i])), WEFT_ERR_REMOTE);
-            MUST((int)weft_error_remote_code(error) == codes[i]);
+            MUST((int)weft_error_handler_code(error) == codes[i]);
             MUST(weft_error_message(error)[0] && weft_error_worker(error) == to);
-            MUST(weft_status_name(weft_error_remote_code(error))[0]);
+            MUST(weft_status_name(weft_error_handler_code(error))[0]);
             weft_error_unref(error);
         }
     tell(agent, weft_to_rank(next_rank(agent)), "nothing", WEFT_NO_VALUES);

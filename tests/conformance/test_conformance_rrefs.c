@@ -321,7 +321,7 @@ static void must_have_thrown(weft_rref *rref, int worker)
     MUST_OK(weft_rref_to_here_async(rref, ITEM_PATIENCE_MS, &future));
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_REMOTE);
     const weft_error *error = weft_future_error(future);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_SHAPE);
     MUST(says(error, "it would not be made") && weft_error_worker(error) == worker);
     weft_future_unref(future);
 }
@@ -331,7 +331,7 @@ static void must_be_handed_on(weft_rref *rref, int worker)
     weft_error *error = NULL;
     MUST_BE(weft_rref_rpc_sync(rref, "need", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_SHAPE);
     MUST(says(error, "it would not be made") && weft_error_worker(error) == worker);
     weft_error_unref(error);
 }

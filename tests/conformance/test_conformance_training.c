@@ -205,7 +205,7 @@ static void errors_in_a_step(weft_agent *agent)
     step_backward(&s, weft_add(s.tape, weft_sum(s.tape, rows), weft_sum(s.tape, weft_exp(s.tape, b))), NULL);
     MUST_BE(weft_dist_optimizer_step(there, &s.context, 1, &(weft_dist_step_options){.error = &error}),
             WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_UNSUPPORTED);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_UNSUPPORTED);
     MUST(weft_error_worker(error) == weft_rref_owner(p.there[0]) && says(error, "takes these only without momentum"));
     weft_error_unref(error);
     step_close(&s);
@@ -394,7 +394,7 @@ static void must_not_run(weft_remote_module *module, weft_tensor *x, weft_status
     weft_tape *t = weft_tape_open(NULL);
     MUST(!weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)), NULL));
     const weft_error *error = weft_tape_error(t);
-    weft_status st = weft_error_remote_code(error) ? weft_error_remote_code(error) : weft_error_code(error);
+    weft_status st = weft_error_handler_code(error) ? weft_error_handler_code(error) : weft_error_code(error);
     if (st != remote)
         weft_error_print(error, stderr);
     MUST_BE(st, remote);

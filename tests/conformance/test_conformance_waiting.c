@@ -132,7 +132,7 @@ ITEM(case_time_limits_while_all_workers_wait, .program = time_limits_fire, .size
 
 static bool ended_busy(const weft_future *future)
 {
-    return weft_error_remote_code(weft_future_error(future)) == WEFT_ERR_BUSY;
+    return weft_error_handler_code(weft_future_error(future)) == WEFT_ERR_BUSY;
 }
 
 static void every_worker_waits(weft_agent *agent, void *arg)

@@ -197,7 +197,7 @@ static weft_status ended(weft_future *future)
 {
     weft_status st = weft_future_wait(future, WEFT_FOREVER);
     if (st == WEFT_ERR_REMOTE)
-        st = weft_error_remote_code(weft_future_error(future));
+        st = weft_error_handler_code(weft_future_error(future));
     weft_future_unref(future);
     return st;
 }

@@ -77,7 +77,7 @@ static weft_status say_final(weft_agent *agent, int to, head h)
     weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, h.size)),
                                    &(weft_rpc_options){.error = &error}, &results);
     if (st == WEFT_ERR_REMOTE)
-        st = weft_error_remote_code(error);
+        st = weft_error_handler_code(error);
     weft_error_unref(error);
     weft_values_unref(results);
     return st;
@@ -93,7 +93,7 @@ static weft_status say_all(weft_agent *agent, int to, head h, weft_args lists)
     weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:pass", (weft_args){all, 6},
                                    &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
     if (st == WEFT_ERR_REMOTE)
-        st = weft_error_remote_code(error);
+        st = weft_error_handler_code(error);
     weft_error_unref(error);
     return st;
 }
@@ -785,7 +785,7 @@ static int flood(weft_agent *agent, world *w, weft_future **calls)
     for (int i = 0; i < FLOOD; i++) {
         weft_status st = weft_error_code(weft_future_error(calls[i]));
         if (st == WEFT_ERR_REMOTE)
-            st = weft_error_remote_code(weft_future_error(calls[i]));
+            st = weft_error_handler_code(weft_future_error(calls[i]));
         MUST(weft_future_done(calls[i]) ? st == WEFT_ERR_BUSY : !st);
         MUST(!st || strstr(weft_error_message(weft_future_error(calls[i])), "(WEFT_MEMORY_BUDGET sets it)"));
         running += !weft_future_done(calls[i]);

@@ -51,7 +51,7 @@ static const weft_function functions[] = {
 static weft_status status_of(const weft_error *error)
 {
     weft_status st = weft_error_code(error);
-    return st == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : st;
+    return st == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : st;
 }
 
 static int64_t ms_since(weft_agent *agent, uint64_t began)

@@ -12,7 +12,7 @@ static int check(weft_agent *agent, const char *function, weft_args arguments, w
     weft_error *error = NULL;
     weft_rpc_options how = {.error = &error};
     weft_status st = weft_rpc_sync(agent, weft_to_rank(0), function, arguments, &how, NULL);
-    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : st;
+    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : st;
     bool good = inner == code && (!words || strstr(weft_error_message(error), words));
     if (!good)
         fprintf(stderr, "stray_trainer: expected %s with '%s', found %s: %s\n", weft_status_name(code),

@@ -227,7 +227,7 @@ static void expect_refusal(weft_agent *agent, int64_t step, weft_shape shape, we
     MUST(weft_rpc_sync(agent, weft_to_rank(0), CART_SELECT_ACTION,
                        WEFT_VALUES(weft_of_i64(step), weft_of_tensor(states)), &(weft_rpc_options){.error = &error},
                        NULL) == WEFT_ERR_REMOTE);
-    MUST(weft_error_remote_code(error) == inner);
+    MUST(weft_error_handler_code(error) == inner);
     weft_error_unref(error);
     weft_tensor_unref(states);
 }

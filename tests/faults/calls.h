@@ -10,6 +10,7 @@
 #ifndef TESTS_FAULTS_CALLS_H
 #define TESTS_FAULTS_CALLS_H
 
+#include "rpc/promise.h"
 #include "faults/faults.h"
 
 #define SEATS 5

@@ -4,7 +4,6 @@
  * again), exactly once if it succeeded, and not at all, now and later, if its failure said so; and every call ends.
  */
 #include "faults/calls.h"
-#include "rpc/promise.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -427,7 +427,7 @@ static weft_status run_hop(weft_call *call, void *user)
         violation(inner, "it may not end with %s", weft_status_name(st));
     if (!st && (weft_values_get_i64(values, 0, &passed) != WEFT_OK || passed < 1 || passed > left))
         violation(inner, "its result is %lld", (long long)passed);
-    book_end(inner, st, weft_error_remote_code(error));
+    book_end(inner, st, inner_of(error));
     atomic_fetch_sub(&self.seat->under_way, 1);
     weft_values_unref(values);
     if (st && inner % 2)

@@ -150,7 +150,7 @@ static void on_done(weft_future *future, void *arg)
     trip *t = arg;
     const weft_error *error = weft_future_error(future);
     forget(t);
-    trip_over(t, weft_error_code(error), weft_error_remote_code(error), weft_future_values(future));
+    trip_over(t, weft_error_code(error), inner_of(error), weft_future_values(future));
 }
 
 /* ---- Starting -------------------------------------------------------------------------------------------------------- */
@@ -235,7 +235,7 @@ void trip_start(trip *t, weft_args arguments, weft_item_fn on_item)
         t->rref ? weft_rref_rpc_async(t->rref, calls_kind_names[t->kind], arguments, &options, &future)
                 : weft_rpc_async(self.agent, t->plan.target, calls_kind_names[t->kind], arguments, &options, &future);
     if (st)
-        trip_over(t, st, weft_error_remote_code(error), NULL);
+        trip_over(t, st, inner_of(error), NULL);
     else
         trip_watch(t, future);
     weft_error_unref(error);
@@ -388,7 +388,7 @@ static void on_all_done(weft_future *future, void *arg)
             violation(t->id + i, "it may not end with %s", weft_status_name(st));
         if (!error && (weft_values_get_i64(weft_future_values(each[i]), 0, &number) || number != t->id + i + 1))
             violation(t->id + i, "its result is %lld", (long long)number);
-        book_end(t->id + i, st, weft_error_remote_code(error));
+        book_end(t->id + i, st, inner_of(error));
     }
     trip_free(t);
 }

@@ -169,7 +169,7 @@ static void make_thing(void)
                                      WEFT_VALUES(weft_of_i64(t->id), weft_of_bool(object)), &options, &rref);
     if (st) {
         book->calls[t->id].lenient = false; /* it was not even started */
-        trip_over(t, st, weft_error_remote_code(error), NULL);
+        trip_over(t, st, inner_of(error), NULL);
         weft_error_unref(error);
         return;
     }

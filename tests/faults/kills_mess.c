@@ -109,9 +109,8 @@ static void must_be_dead(kind what, weft_future *future, int victim)
         weft_error_print(error, stderr);
         abort();
     }
-    weft_status known = weft_error_remote_code(error);
     MUST(weft_error_worker(error) == victim);
-    MUST(what == FETCH || known == WEFT_OK || known == WEFT_ERR_UNKNOWN);
+    MUST(weft_error_ran(error) != WEFT_RAN_YES);
 }
 
 double kill_mess_end(kill_mess *mess)

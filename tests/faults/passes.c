@@ -77,7 +77,7 @@ static bool is_excused(const session *s, const weft_error *error)
         weft_error_print(error, stderr);
     }
     if (st == WEFT_ERR_REMOTE)
-        st = weft_error_remote_code(error);
+        st = weft_error_handler_code(error);
     switch (st) {
     case WEFT_ERR_PEER_DEAD:
     case WEFT_ERR_BUSY: /* all threads of a worker may wait for others */
@@ -109,7 +109,7 @@ static void judge(const session *s, const weft_error *error, const char *what)
 {
     if (!is_excused(s, error))
         fault(FAULT_WRONG, "%s: %s failed: %s(%s), rank %d: %s", s->where, what,
-              weft_status_name(weft_error_code(error)), weft_status_name(weft_error_remote_code(error)),
+              weft_status_name(weft_error_code(error)), weft_status_name(weft_error_handler_code(error)),
               weft_error_worker(error), weft_error_message(error));
 }
 
@@ -310,7 +310,7 @@ static weft_status end_pass(const session *s, weft_future *future, int64_t limit
     weft_status st = weft_future_wait(future, WEFT_FOREVER);
     wait_ends(wait);
     board_count((int)s->scene, st);
-    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_remote_code(weft_future_error(future)) : st;
+    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_handler_code(weft_future_error(future)) : st;
     if (st && inner != planned)
         judge(s, weft_future_error(future), "a pass");
     weft_future_unref(future);

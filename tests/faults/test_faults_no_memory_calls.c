@@ -75,7 +75,7 @@ static void fetched(weft_future *future, void *arg)
     const weft_error *error = weft_future_error(future);
     weft_status st = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &number);
     if (st == WEFT_ERR_REMOTE)
-        st = weft_error_remote_code(error); /* the owner's own trouble, two workers away */
+        st = weft_error_handler_code(error); /* the owner's own trouble, two workers away */
     weft_call_give(call, WEFT_VALUES(weft_of_i64(number)));
     weft_call_finish(call, st);
 }
@@ -109,7 +109,7 @@ static const weft_function functions[] = {
 /* A failure is want of memory, here or at the handler; without want there is none. */
 static bool went_well(const char *what, weft_status st, const weft_error *error, bool may_fail)
 {
-    weft_status inner = error ? weft_error_remote_code(error) : st;
+    weft_status inner = error ? weft_error_handler_code(error) : st;
     bool fitting = st == WEFT_ERR_MEMORY || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_MEMORY);
     /* Where the making of a value failed, its owner knows nothing of it; whoever it was passed to meanwhile hears that, too. */
     fitting = fitting || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here")) ||

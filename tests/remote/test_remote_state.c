@@ -334,7 +334,7 @@ static void a_state_that_is_refused_changes_nothing(weft_agent *agent, void *arg
             MUST_BE(weft_dist_optimizer_set_state(m.optimizer, items, 4, 0, &error), cases[i].code);
             MUST(strstr(weft_error_message(error), cases[i].text));
             if (cases[i].remote)
-                MUST(weft_error_remote_code(error) == cases[i].remote &&
+                MUST(weft_error_handler_code(error) == cases[i].remote &&
                      weft_error_worker(error) == (cases[i].last.parameter ? 2 : 1));
             weft_error_unref(error);
             MUST_OK(weft_dist_optimizer_ref_state(m.optimizer, 0, &after, NULL));
@@ -382,7 +382,7 @@ static void own_types_are_registered_by_owners(weft_agent *agent, void *arg)
         if (weft_agent_rank(agent) == 0 && round < 2) {
             MUST_BE(model_open(&m, agent, (int[]){0, 1, 1}, &spec, &error), WEFT_ERR_REMOTE);
             MUST(weft_error_worker(error) == 2);
-            MUST(weft_error_remote_code(error) == (round ? WEFT_ERR_INVALID : WEFT_ERR_NOT_FOUND));
+            MUST(weft_error_handler_code(error) == (round ? WEFT_ERR_INVALID : WEFT_ERR_NOT_FOUND));
             MUST(strstr(weft_error_message(error), round ? "optimizer type Own of rank 2 has no option length"
                                                          : "rank 2 has no optimizer type \"Own\": register it there"));
             weft_error_unref(error);
@@ -712,7 +712,7 @@ static void forged_pages(weft_agent *agent, void *arg)
             weft_status st = weft_rref_rpc_sync(part, calls[i].bytes ? "weft:state_in" : "weft:state_set",
                                                 (weft_args){values, calls[i].bytes ? 3 : 1},
                                                 &(weft_rpc_options){.error = &error}, NULL);
-            MUST(calls[i].code ? st == WEFT_ERR_REMOTE && weft_error_remote_code(error) == calls[i].code : !st);
+            MUST(calls[i].code ? st == WEFT_ERR_REMOTE && weft_error_handler_code(error) == calls[i].code : !st);
             weft_error_unref(error);
         }
         MUST(weft_rref_rpc_sync(part, "weft:state", WEFT_VALUES(weft_of_i64(-1), weft_of_i64(1)), NULL, NULL) ==

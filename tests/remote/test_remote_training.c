@@ -593,7 +593,7 @@ static void forge_specs(weft_agent *agent, weft_rref *parameter)
         weft_future *created = weft_rref_created(made);
         weft_status st = weft_future_wait(created, WEFT_FOREVER);
         const weft_error *error = weft_future_error(created);
-        MUST(cases[i].code ? st == WEFT_ERR_REMOTE && weft_error_remote_code(error) == cases[i].code &&
+        MUST(cases[i].code ? st == WEFT_ERR_REMOTE && weft_error_handler_code(error) == cases[i].code &&
                                  strstr(weft_error_message(error), cases[i].text)
                            : !st);
         weft_future_unref(created);

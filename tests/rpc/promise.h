@@ -5,7 +5,15 @@
 
 #include <weft/status.h>
 
-/* True: it surely did not run. `inner` is weft_error_remote_code. */
+/* The handler's status if it failed, WEFT_ERR_UNKNOWN if the call may have run, WEFT_OK if it did not. */
+static inline weft_status inner_of(const weft_error *error)
+{
+    if (weft_error_code(error) == WEFT_ERR_REMOTE)
+        return weft_error_handler_code(error);
+    return error && weft_error_ran(error) == WEFT_RAN_MAYBE ? WEFT_ERR_UNKNOWN : WEFT_OK;
+}
+
+/* True: it surely did not run. `inner` is inner_of its error. */
 static inline bool promises_not_run(weft_status status, weft_status inner)
 {
     switch (status) {

@@ -9,6 +9,7 @@
 #ifndef TESTS_RPC_RANDOM_H
 #define TESTS_RPC_RANDOM_H
 
+#include "rpc/promise.h"
 #include "rpc/must.h"
 #include "rpc/spoiler.h"
 

@@ -4,7 +4,6 @@
  * result or a failure that fits what was done to those concerned; it runs at most once, exactly once if it succeeded, and not
  * at all if its failure said so.
  */
-#include "rpc/promise.h"
 #include "rpc/random.h"
 
 #define SLACK_MS 1000 /* past its limit, where something was disturbed */

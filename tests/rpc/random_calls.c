@@ -163,7 +163,7 @@ static void on_done(weft_future *future, void *arg)
     entry *e = arg;
     const weft_error *error = weft_future_error(future);
     MUST_IN_JOB(weft_future_done(future) && e->done_calls++ == 0);
-    entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+    entry_end(e, weft_error_code(error), inner_of(error));
     if (!error)
         check_result(e, weft_future_values(future));
     scribble(e);
@@ -313,7 +313,7 @@ static void on_all_done(weft_future *future, void *arg)
         const weft_error *error = weft_future_error(each[i]);
         int64_t number;
         MUST_IN_JOB(weft_future_done(each[i]));
-        entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+        entry_end(e, weft_error_code(error), inner_of(error));
         if (error)
             continue;
         MUST_OK(weft_values_get_i64(weft_future_values(each[i]), 0, &number));

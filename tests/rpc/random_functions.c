@@ -325,7 +325,7 @@ static weft_status run_hop(weft_call *call, void *user)
         options.error = &error;
         weft_status st = weft_rpc_sync(weft_call_agent(call), target, function,
                                        WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(more)), &options, &got);
-        entry_end(inner, st, weft_error_remote_code(error));
+        entry_end(inner, st, inner_of(error));
         check_told_soon(e, l); /* what is called for a call ends with it */
         if (st && once_in(&l->state, 2))
             weft_call_fail_with(call, error);

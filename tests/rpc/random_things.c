@@ -100,7 +100,7 @@ static void on_made(weft_future *future, void *arg)
     entry *e = arg;
     const weft_error *error = weft_future_error(future);
     MUST_IN_JOB(e->done_calls++ == 0);
-    entry_end(e, weft_error_code(error), weft_error_remote_code(error));
+    entry_end(e, weft_error_code(error), inner_of(error));
     MUST_IN_JOB(error || e->about->made == 1);
 }
 

@@ -394,7 +394,7 @@ static void test_named_values(void **s)
     MUST_BE(
         weft_rpc_sync(agent, weft_to_rank(0), "unknown", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
         WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), -77);
+    MUST_BE(weft_error_handler_code(error), -77);
     MUST(strstr(weft_error_message(error), "the handler ended with -77"));
     weft_error_unref(error);
     must_refuse_function(agent, (weft_function){.run = run_unknown, .flags = 1u << 20},

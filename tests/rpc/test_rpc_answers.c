@@ -142,7 +142,7 @@ static void flood(weft_agent *agent, void *arg)
             }
             const weft_error *error = weft_future_error(futures[i]);
             MUST_BE(weft_error_code(error), WEFT_ERR_BUSY);
-            MUST_OK(weft_error_remote_code(error));
+            MUST_OK(weft_error_handler_code(error));
             MUST(strstr(weft_error_message(error), "WEFT_MEMORY_BUDGET"));
             in_ranges += strstr(weft_error_message(error), "that worker is over its memory budget") != NULL;
             weft_future_unref(futures[i]);

@@ -185,9 +185,9 @@ static void check_outcome(weft_future *future, const outcome *wanted)
     }
     MUST_BE(weft_future_wait(future, 60000), WEFT_ERR_REMOTE);
     const weft_error *error = weft_future_error(future);
-    if (weft_error_remote_code(error) != wanted->remote || !strstr(weft_error_message(error), wanted->text))
+    if (weft_error_handler_code(error) != wanted->remote || !strstr(weft_error_message(error), wanted->text))
         weft_error_print(error, stderr);
-    MUST_BE(weft_error_remote_code(error), wanted->remote);
+    MUST_BE(weft_error_handler_code(error), wanted->remote);
     MUST(strstr(weft_error_message(error), wanted->text) && weft_error_worker(error) == 0);
 }
 

@@ -125,7 +125,7 @@ static void volley(weft_agent *agent, const char *function, int step, int many)
         if (!st)
             check(weft_future_values(futures[i]), i + 1);
         good += !st;
-        short_of += st == WEFT_ERR_MEMORY || weft_error_remote_code(weft_future_error(futures[i])) == WEFT_ERR_MEMORY;
+        short_of += st == WEFT_ERR_MEMORY || weft_error_handler_code(weft_future_error(futures[i])) == WEFT_ERR_MEMORY;
         weft_future_unref(futures[i]);
         weft_tensor_unref(x[i]);
     }

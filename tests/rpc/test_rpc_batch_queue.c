@@ -197,7 +197,7 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
         MUST_BE(weft_future_wait(refused, 60000), WEFT_ERR_BUSY);
         MUST(strstr(weft_error_message(weft_future_error(refused)),
                     "4 calls of \"hold\" wait for their batch, 4 of them from rank "));
-        MUST_OK(weft_error_remote_code(weft_future_error(refused))); /* it surely did not run */
+        MUST_OK(weft_error_handler_code(weft_future_error(refused))); /* it surely did not run */
         weft_future_unref(refused);
     }
     atomic_fetch_add(&shared.finished, 1);

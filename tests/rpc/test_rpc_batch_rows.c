@@ -306,7 +306,7 @@ static void too_many_dimensions(weft_agent *agent, void *arg)
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_FLOAT32);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "double", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
             WEFT_ERR_SHAPE);
-    MUST(strstr(weft_error_message(error), "tensor 0 has 8 dimensions") && !weft_error_remote_code(error));
+    MUST(strstr(weft_error_message(error), "tensor 0 has 8 dimensions") && !weft_error_handler_code(error));
     weft_error_unref(error);
     error = NULL;
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "double", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_TYPE);

@@ -98,7 +98,7 @@ static void reaches_the_handler(weft_agent *agent, void *arg)
             MUST_BE(weft_future_wait(future, 1), WEFT_ERR_TIMEOUT);
         MUST_OK(weft_future_cancel(future));
         MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
-        MUST_BE(weft_error_remote_code(weft_future_error(future)), WEFT_ERR_UNKNOWN);
+        MUST(weft_error_ran(weft_future_error(future)) == WEFT_RAN_MAYBE);
         MUST(strcmp(weft_error_function(weft_future_error(future)), "until cancelled") == 0);
         MUST_BE(weft_future_cancel(future), WEFT_ERR_COMPLETED);
         while (!atomic_load(&seen_cancelled))
@@ -275,10 +275,10 @@ static void thousand_at_once(weft_agent *agent, void *arg)
 
 /* ---- What is known of the handler -------------------------------------------------------------------------------- */
 
-static void must_end(weft_future *future, weft_status code, weft_status known)
+static void must_end(weft_future *future, weft_status code, weft_ran ran)
 {
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), code);
-    MUST_BE(weft_error_remote_code(weft_future_error(future)), known);
+    MUST(weft_error_ran(weft_future_error(future)) == ran);
     weft_future_unref(future);
 }
 
@@ -298,19 +298,19 @@ static void what_is_known(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &soon, &late));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &dying));
     MUST_OK(weft_future_cancel(cancelled));
-    must_end(cancelled, WEFT_ERR_CANCELLED, WEFT_OK);
-    must_end(late, WEFT_ERR_TIMEOUT, WEFT_OK);
+    must_end(cancelled, WEFT_ERR_CANCELLED, WEFT_RAN_NO);
+    must_end(late, WEFT_ERR_TIMEOUT, WEFT_RAN_NO);
     while (!atomic_load(&holding))
         world_sleep_ms(the_world, 1);
     MUST_OK(weft_future_cancel(arrived));
-    must_end(arrived, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    must_end(arrived, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
     finish_held();
     weft_sim_kill(sim, 2);
-    must_end(dying, WEFT_ERR_PEER_DEAD, WEFT_OK);
+    must_end(dying, WEFT_ERR_PEER_DEAD, WEFT_RAN_NO);
     weft_error *error = NULL;
     soon.error = &error;
     MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &soon, &late), WEFT_ERR_PEER_DEAD);
-    MUST_BE(weft_error_remote_code(error), WEFT_OK);
+    MUST(weft_error_ran(error) == WEFT_RAN_NO);
     weft_error_unref(error);
 }
 
@@ -327,7 +327,7 @@ static void died_with_it(weft_agent *agent, void *arg)
     while (!atomic_load(&holding))
         world_sleep_ms(the_world, 1);
     weft_sim_kill(sim, 2);
-    must_end(future, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNKNOWN);
+    must_end(future, WEFT_ERR_PEER_DEAD, WEFT_RAN_MAYBE);
     atomic_store(&holding, 0); /* that one is gone with its worker */
 }
 
@@ -343,7 +343,7 @@ static void waiting_for_room(weft_agent *agent, void *arg)
     world_sleep_ms(the_world, 200);
     MUST(!weft_future_done(future));
     MUST_OK(weft_future_cancel(future));
-    must_end(future, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    must_end(future, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
     while (!atomic_load(&forwarded))
         world_sleep_ms(the_world, 1);
     weft_sim_heal(the_world->sim, 1, 2);

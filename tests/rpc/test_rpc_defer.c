@@ -153,7 +153,7 @@ static void must_fail(weft_agent *agent, int to, const char *function, weft_stat
     weft_error *error = NULL;
     weft_rpc_options options = {.error = &error, .timeout_ms = 10000};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(to), function, WEFT_NO_VALUES, &options, NULL), WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), remote);
+    MUST_BE(weft_error_handler_code(error), remote);
     MUST(strstr(weft_error_message(error), text) && weft_error_worker(error) == to);
     MUST(strcmp(weft_error_function(error), function) == 0);
     weft_error_unref(error);

@@ -75,7 +75,7 @@ static void must_be_leaving(weft_agent *agent, size_t others)
                           &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_PEER_LEFT);
     MUST(strstr(weft_error_message(error), "rank 1 (leaver) is leaving the job"));
-    MUST(weft_error_remote_code(error) == WEFT_OK); /* it did not run */
+    MUST(weft_error_ran(error) == WEFT_RAN_NO); /* it did not run */
     weft_error_unref(error);
     weft_rref *rref;
     MUST_BE(weft_rpc_remote(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)), NULL, &rref),
@@ -154,7 +154,7 @@ static void leaver_refuses(stage *s, int actor)
         stage_sleep_ms(s, 1);
     }
     MUST_BE(st, WEFT_ERR_PEER_LEFT);
-    MUST(strstr(weft_error_message(error), "is leaving the job") && weft_error_remote_code(error) == WEFT_OK);
+    MUST(strstr(weft_error_message(error), "is leaving the job") && weft_error_ran(error) == WEFT_RAN_NO);
     weft_error_unref(error);
     weft_call_finish(s->held[0], WEFT_OK);
     stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);

@@ -548,7 +548,7 @@ static void what_is_no_status(weft_agent *agent)
     for (int rank = 0; rank < 2; rank++) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(rank), "seven", WEFT_NO_VALUES, NULL, &future));
         MUST_BE(weft_future_wait(future, 10000), WEFT_ERR_REMOTE);
-        MUST_BE(weft_error_remote_code(weft_future_error(future)), WEFT_ERR_INVALID);
+        MUST_BE(weft_error_handler_code(weft_future_error(future)), WEFT_ERR_INVALID);
         weft_future *child = weft_future_then(future, continue_oddly, NULL, NULL);
         MUST_BE(weft_future_wait(child, 10000), WEFT_ERR_INVALID);
         weft_future_unref(child);

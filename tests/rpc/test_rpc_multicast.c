@@ -133,7 +133,7 @@ static void cancelled_together(weft_agent *agent, void *arg)
     weft_future **each = weft_future_payload(all);
     for (int rank = 0; rank < SIZE; rank++)
         MUST(weft_error_code(weft_future_error(each[rank])) == WEFT_ERR_CANCELLED &&
-             weft_error_remote_code(weft_future_error(each[rank])) == WEFT_ERR_UNKNOWN);
+             weft_error_ran(weft_future_error(each[rank])) == WEFT_RAN_MAYBE);
     weft_future_unref(all);
     for (int rank = 0; rank < SIZE; rank++)
         weft_call_finish(held[rank], WEFT_OK);

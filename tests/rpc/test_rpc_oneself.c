@@ -164,11 +164,11 @@ static lent begin(weft_agent *agent, const char *function, weft_rpc_options how,
 }
 
 /* The call is over: what was lent is written to, and freed, and nobody minds. */
-static void end(lent l, weft_status code, weft_status known)
+static void end(lent l, weft_status code, weft_ran ran)
 {
     MUST_BE(weft_future_wait(l.future, WEFT_FOREVER), code);
     MUST(atomic_load(&inside) == 0);
-    MUST_BE(weft_error_remote_code(weft_future_error(l.future)), known);
+    MUST(!code || weft_error_ran(weft_future_error(l.future)) == ran);
     memset(l.sent, SCRIBBLE, COUNT * sizeof *l.sent);
     free(l.sent);
     if (l.place) {
@@ -199,12 +199,12 @@ static void late(weft_agent *agent, const char *function)
     for (int64_t limit = 20;; limit *= 4) {
         lent l = begin(agent, function, (weft_rpc_options){.timeout_ms = limit}, true);
         weft_status st = weft_future_wait(l.future, WEFT_FOREVER);
-        weft_status known = weft_error_remote_code(weft_future_error(l.future));
+        weft_ran ran = weft_error_ran(weft_future_error(l.future));
         MUST(st == WEFT_ERR_TIMEOUT || (is_inline && st == WEFT_OK));
-        end(l, st, known);
-        if (known == WEFT_ERR_UNKNOWN || !st)
+        end(l, st, ran);
+        if (ran == WEFT_RAN_MAYBE || !st)
             return;
-        MUST(known == WEFT_OK && limit < 100000);
+        MUST(ran == WEFT_RAN_NO && limit < 100000);
     }
 }
 
@@ -215,7 +215,7 @@ static void cancelled(weft_agent *agent)
     while (!atomic_load(&begun))
         world_sleep_ms(the_world, 1);
     MUST_OK(weft_future_cancel(l.future));
-    end(l, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    end(l, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
 }
 
 static void cancelled_before_it_began(weft_agent *agent)
@@ -224,7 +224,7 @@ static void cancelled_before_it_began(weft_agent *agent)
     lent l = begin(agent, "read", (weft_rpc_options){.timeout_ms = WEFT_FOREVER}, true);
     MUST_OK(weft_future_cancel(l.future)); /* no other fiber has had its turn */
     MUST(weft_future_done(l.future));
-    end(l, WEFT_ERR_CANCELLED, WEFT_OK);
+    end(l, WEFT_ERR_CANCELLED, WEFT_RAN_NO);
     MUST(atomic_load(&begun) == 0);
 }
 
@@ -233,7 +233,7 @@ static void tried_again(weft_agent *agent)
     atomic_store(&begun, 0);
     weft_retry retry = {.attempts = 100, .pause_ms = 1, .attempt_ms = 20};
     lent l = begin(agent, "third", (weft_rpc_options){.timeout_ms = WEFT_FOREVER, .retry = retry}, false);
-    end(l, WEFT_OK, WEFT_OK);
+    end(l, WEFT_OK, WEFT_RAN_NO);
 }
 
 /* ---- Deferred ---------------------------------------------------------------------------------------------------------- */
@@ -248,7 +248,7 @@ static void kept_until_finished(weft_agent *agent)
     MUST(!weft_future_done(l.future));
     check_ones(weft_call_tensor(call, 0));
     weft_call_finish(call, WEFT_OK);
-    end(l, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    end(l, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
 }
 
 /* Whoever finishes it has no arguments: it is not waited for. */
@@ -257,7 +257,7 @@ static void let_go_by_returning(weft_agent *agent)
     lent l = begin(agent, "let go", (weft_rpc_options){.timeout_ms = WEFT_FOREVER}, false);
     weft_call *call = take_held();
     MUST_OK(weft_future_cancel(l.future));
-    end(l, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    end(l, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
     weft_call_finish(call, WEFT_OK);
 }
 
@@ -281,7 +281,7 @@ static void cancelled_after_it_ran(weft_agent *agent)
         world_sleep_ms(the_world, 1);
     MUST_OK(weft_future_cancel(l.future));
     atomic_store(&may_go_on, true);
-    end(l, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN);
+    end(l, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE);
     atomic_store(&may_go_on, false);
     atomic_store(&has_item, false);
 }
@@ -350,10 +350,10 @@ static void test_from_start_to_close(void **s)
 {
     for (int i = 0; i <= 10; i++) {
         run((world){.fabric = i ? WORLD_SIM : WORLD_TCP, .seed = (uint64_t)i, .program = play});
-        assert_int_equal(weft_error_remote_code(weft_future_error(unfinished.future)), WEFT_ERR_TIMEOUT);
+        assert_int_equal(weft_error_handler_code(weft_future_error(unfinished.future)), WEFT_ERR_TIMEOUT);
         check_ones(weft_call_tensor(atomic_load(&held), 0));
         weft_call_finish(atomic_exchange(&held, NULL), WEFT_OK);
-        end(unfinished, WEFT_ERR_REMOTE, WEFT_ERR_TIMEOUT);
+        end(unfinished, WEFT_ERR_REMOTE, WEFT_RAN_YES);
     }
 }
 

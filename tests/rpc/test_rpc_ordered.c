@@ -182,7 +182,7 @@ static void some_are_cancelled(weft_agent *agent, void *arg)
         MUST(!st || (ended == WEFT_ERR_CANCELLED && i % 3 == 0) || (ended == WEFT_ERR_TIMEOUT && i % 7 == 3));
         if (!st)
             MUST(atomic_load(&callers[me].has_run[i]));
-        else if (weft_error_remote_code(weft_future_error(futures[i])) == WEFT_OK)
+        else if (weft_error_ran(weft_future_error(futures[i])) == WEFT_RAN_NO)
             MUST(!atomic_load(&callers[me].has_run[i]));
         weft_future_unref(futures[i]);
     }

@@ -266,7 +266,7 @@ static void refusals(weft_agent *agent, void *arg)
 static void must_say(const weft_error *error, weft_status code, const char *words)
 {
     MUST_BE(weft_error_code(error), WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), code);
+    MUST_BE(weft_error_handler_code(error), code);
     MUST(strstr(weft_error_message(error), words));
 }
 

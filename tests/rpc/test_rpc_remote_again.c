@@ -113,10 +113,10 @@ static void made_once(weft_agent *agent, void *arg)
     wait_for_all(agent);
 }
 
-static void must_not_be_found(weft_error *error, weft_status ran, const char *text)
+static void must_not_be_found(weft_error *error, weft_ran ran, const char *text)
 {
     MUST_BE(weft_error_code(error), WEFT_ERR_NOT_FOUND);
-    MUST_BE(weft_error_remote_code(error), ran);
+    MUST(weft_error_ran(error) == ran);
     if (!strstr(weft_error_message(error), text))
         fprintf(stderr, "\"%s\" is not in: %s\n", text, weft_error_message(error));
     MUST(strstr(weft_error_message(error), text));
@@ -131,9 +131,9 @@ static void pass_on(weft_agent *agent, weft_rref *lost)
     weft_rpc_options options = {.error = &error, .retry.attempts = 3};
     weft_args args = WEFT_VALUES(weft_of_rref(lost), weft_of_i64(0));
     MUST(weft_rpc_sync(agent, weft_to_rank(READER), "read", args, &options, NULL));
-    must_not_be_found(error, WEFT_OK, "argument 0 is a reference to a value that was not made");
+    must_not_be_found(error, WEFT_RAN_NO, "argument 0 is a reference to a value that was not made");
     MUST(weft_rpc_sync(agent, weft_to_rank(2), "read", args, &options, NULL)); /* ourselves */
-    must_not_be_found(error, WEFT_OK, "memory budget");
+    must_not_be_found(error, WEFT_RAN_NO, "memory budget");
     atomic_store(&shared.lost, lost);
     atomic_store(&shared.shown, 1);
     while (atomic_load(&shared.shown) == 1)
@@ -151,10 +151,10 @@ static void ask_for_it(weft_agent *agent)
     while (!atomic_load(&shared.shown))
         world_sleep_ms(shared.w, 1);
     MUST(weft_rpc_sync(agent, weft_to_rank(2), "show", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL));
-    must_not_be_found(error, WEFT_ERR_UNKNOWN, "result 0 is a reference to a value that was not made");
+    must_not_be_found(error, WEFT_RAN_MAYBE, "result 0 is a reference to a value that was not made");
     weft_rpc_options takes_items = {.error = &error, .on_item = never_comes};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(2), "show item", WEFT_NO_VALUES, &takes_items, NULL), WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_NOT_FOUND);
     MUST(strstr(weft_error_message(error), "value 0 is a reference to a value that was not made"));
     weft_error_unref(error);
     atomic_store(&shared.shown, 2);

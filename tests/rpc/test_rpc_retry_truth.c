@@ -58,11 +58,11 @@ static weft_future *begin(weft_agent *agent, int to, const char *function, weft_
     return future;
 }
 
-static void must_end(weft_future *future, weft_status code, weft_status known, const char *word)
+static void must_end(weft_future *future, weft_status code, weft_ran ran, const char *word)
 {
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), code);
     const weft_error *error = weft_future_error(future);
-    MUST_BE(weft_error_remote_code(error), known);
+    MUST(weft_error_ran(error) == ran);
     MUST(strstr(weft_error_message(error), word));
     weft_future_unref(future);
 }
@@ -72,7 +72,7 @@ static void late_then_busy(weft_agent *agent)
 {
     atomic_store(&runs, 0);
     must_end(begin(agent, SERVER, "keep", (weft_retry){.attempts = 3, .pause_ms = 2, .attempt_ms = 200}),
-             WEFT_ERR_UNKNOWN, WEFT_ERR_UNKNOWN, "BUSY");
+             WEFT_ERR_UNKNOWN, WEFT_RAN_MAYBE, "BUSY");
     MUST(atomic_load(&runs) == 1);
     weft_call_finish(take_when_there(&kept), WEFT_OK);
 }
@@ -87,7 +87,7 @@ static void late_then_busy_of_many(weft_agent *agent)
     MUST_OK(weft_rpc_multicast(agent, to, 1, "keep", WEFT_VALUES(weft_of_tensor(x)), &how, &all));
     MUST_OK(weft_future_wait(all, WEFT_FOREVER));
     weft_future *only = weft_future_ref(((weft_future **)weft_future_payload(all))[0]);
-    must_end(only, WEFT_ERR_UNKNOWN, WEFT_ERR_UNKNOWN, "BUSY");
+    must_end(only, WEFT_ERR_UNKNOWN, WEFT_RAN_MAYBE, "BUSY");
     weft_call_finish(take_when_there(&kept), WEFT_OK);
     weft_future_unref(all);
     weft_tensor_unref(x);
@@ -102,7 +102,7 @@ static void asked_then_busy(weft_agent *agent)
     weft_future *fills = begin(agent, SERVER, "keep", patient); /* refused until the arguments of the other are gone */
     weft_call *filler = take_when_there(&kept);
     weft_call_finish(first, WEFT_ERR_BUSY);
-    must_end(asks, WEFT_ERR_UNKNOWN, WEFT_ERR_UNKNOWN, "BUSY");
+    must_end(asks, WEFT_ERR_UNKNOWN, WEFT_RAN_MAYBE, "BUSY");
     MUST(atomic_load(&runs) == 2);
     weft_call_finish(filler, WEFT_OK);
     MUST_OK(weft_future_wait(fills, WEFT_FOREVER));
@@ -119,7 +119,7 @@ static void busy_all_along(weft_agent *agent)
     weft_future *fills = begin(agent, SERVER, "keep", patient); /* what was there before may still be going */
     weft_call *filler = take_when_there(&kept);
     atomic_store(&runs, 0);
-    must_end(begin(agent, SERVER, "let go", three), WEFT_ERR_BUSY, WEFT_OK, "budget");
+    must_end(begin(agent, SERVER, "let go", three), WEFT_ERR_BUSY, WEFT_RAN_NO, "budget");
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(SERVER), "let go", WEFT_VALUES(weft_of_tensor(x)), &how, &rref));
     MUST_BE(weft_rref_to_here(rref, WEFT_FOREVER, &out), WEFT_ERR_BUSY);
     weft_rref_unref(rref);
@@ -141,7 +141,7 @@ static void late_then_dead(weft_agent *agent)
     (void)take_when_there(&kept);
     world_sleep_ms(the_world, 200); /* it pauses now */
     weft_sim_kill(the_world->sim, LEAVER);
-    must_end(future, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNKNOWN, "");
+    must_end(future, WEFT_ERR_PEER_DEAD, WEFT_RAN_MAYBE, "");
 }
 
 /* Late, and cancelled while it pauses. */
@@ -153,7 +153,7 @@ static void late_then_cancelled(weft_agent *agent)
     weft_call *call = take_when_there(&kept);
     world_sleep_ms(the_world, 200);
     MUST_OK(weft_future_cancel(future));
-    must_end(future, WEFT_ERR_CANCELLED, WEFT_ERR_UNKNOWN, "cancelled");
+    must_end(future, WEFT_ERR_CANCELLED, WEFT_RAN_MAYBE, "cancelled");
     weft_call_finish(call, WEFT_OK);
 }
 

@@ -114,7 +114,7 @@ static void failures_pass_on(weft_agent *agent, void *arg)
                                    &(weft_rpc_options){.error = &error}, NULL);
     MUST_BE(st, WEFT_ERR_REMOTE);
     weft_status inside =
-        weft_error_remote_code(error); /* the reader's failure; where time is real, perhaps the maker's */
+        weft_error_handler_code(error); /* the reader's failure; where time is real, perhaps the maker's */
     MUST(inside == WEFT_ERR_REMOTE || (inside == WEFT_ERR_SHAPE && shared.w->fabric == WORLD_TCP));
     weft_error_unref(error);
     weft_rref_unref(rref);
@@ -123,7 +123,7 @@ static void failures_pass_on(weft_agent *agent, void *arg)
 static void must_carry_on(weft_status st, weft_error **error)
 {
     MUST_BE(st, WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(*error), WEFT_ERR_SHAPE);
+    MUST_BE(weft_error_handler_code(*error), WEFT_ERR_SHAPE);
     MUST(strcmp(weft_error_function(*error), "read") == 0 && weft_error_worker(*error) == 1);
     MUST(strstr(weft_error_message(*error), "argument 0 is a reference to a value that was not made"));
     MUST(strstr(weft_error_message(*error), "fail: it would not be made"));

@@ -49,7 +49,7 @@ static void ask_in_vain(weft_agent *agent, const char *function, inside_name nam
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_bytes(room, writer.size)),
                           &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_NOT_FOUND);
     MUST(strstr(weft_error_message(error), "rank 0 does not have the value of this reference, or has freed it"));
     weft_error_unref(error);
 }

@@ -163,7 +163,7 @@ static void objects_that_fail(weft_agent *agent)
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "new", WEFT_VALUES(weft_of_i64(1)),
                               &(weft_rpc_options){.error = &error}, NULL),
                 WEFT_ERR_REMOTE);
-        MUST(weft_error_remote_code(error) == WEFT_ERR_TYPE);
+        MUST(weft_error_handler_code(error) == WEFT_ERR_TYPE);
         weft_error_unref(error);
         await_dropped(before + 1);
         weft_rref *rref = new_remote(agent, rank, "new twice", WEFT_NO_VALUES);

@@ -95,10 +95,10 @@ static weft_future *start(weft_agent *agent, int to, const char *function, weft_
 }
 
 /* It ends as unreachable, with what is known of the handler, in bounded time. */
-static void must_be_unreachable(weft_agent *agent, weft_future *future, uint64_t begun_ms, weft_status known)
+static void must_be_unreachable(weft_agent *agent, weft_future *future, uint64_t begun_ms, weft_ran ran)
 {
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_UNREACHABLE);
-    MUST_BE(weft_error_remote_code(weft_future_error(future)), known);
+    MUST(weft_error_ran(weft_future_error(future)) == ran);
     MUST(strstr(weft_error_message(weft_future_error(future)), "the last attempt to connect to"));
     MUST(ms_of(agent) - begun_ms <= MOST_MS);
     weft_future_unref(future);
@@ -172,7 +172,7 @@ static void before_any_lane(weft_agent *agent, void *arg)
     for (int i = 0; i < 3; i++) {
         uint64_t begun_ms = ms_of(agent);
         weft_future *future = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
-        must_be_unreachable(agent, future, begun_ms, WEFT_OK);
+        must_be_unreachable(agent, future, begun_ms, WEFT_RAN_NO);
         must_count(agent, OWNER);
     }
     MUST(s->runs == 3); /* the owner's */
@@ -196,11 +196,11 @@ static void while_it_runs(weft_agent *agent, void *arg)
     MUST(s->runs == 2);
     cut_caller_and_callee(s);
     weft_future *leaves = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
-    must_be_unreachable(agent, running, cut_ms, WEFT_ERR_UNKNOWN);
-    must_be_unreachable(agent, leaves, cut_ms, WEFT_ERR_UNKNOWN);
+    must_be_unreachable(agent, running, cut_ms, WEFT_RAN_MAYBE);
+    must_be_unreachable(agent, leaves, cut_ms, WEFT_RAN_MAYBE);
     MUST(s->runs == 2);
     weft_future *waits = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
-    must_be_unreachable(agent, waits, ms_of(agent), WEFT_OK);
+    must_be_unreachable(agent, waits, ms_of(agent), WEFT_RAN_NO);
     s->slow = false;
     heal_caller_and_callee(s);
     must_count_again(agent, CALLEE);
@@ -242,7 +242,7 @@ static void under_payload(weft_agent *agent, void *arg)
         pause_ms(3); /* 64 MiB take more than 6 */
         cut_caller_and_callee(s);
         MUST(!weft_future_done(future));
-        must_be_unreachable(agent, future, ms_of(agent), WEFT_ERR_UNKNOWN);
+        must_be_unreachable(agent, future, ms_of(agent), WEFT_RAN_MAYBE);
         heal_caller_and_callee(s);
         must_count_again(agent, CALLEE);
         weft_future *again = start(agent, CALLEE, pulls ? "large" : "take", sent);
@@ -303,7 +303,7 @@ static void without_healing(weft_agent *agent, void *arg)
     weft_future *future = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));
     pause_ms(BOUND_MS);
     cut_caller_and_callee(s);
-    must_be_unreachable(agent, future, ms_of(agent), WEFT_ERR_UNKNOWN);
+    must_be_unreachable(agent, future, ms_of(agent), WEFT_RAN_MAYBE);
     weft_rref_unref(rref);
     s->done = 1;
 }

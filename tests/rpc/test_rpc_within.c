@@ -325,7 +325,7 @@ static void what_is_answered_lets_go(weft_agent *agent, void *arg)
 static void check_way(const weft_error *error, int origin, size_t hops, const int *way)
 {
     MUST_BE(weft_error_code(error), WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_SHAPE);
     MUST(strcmp(weft_error_message(error), "broken at the far end") == 0);
     MUST(strcmp(weft_error_function(error), "break") == 0);
     MUST(weft_error_worker(error) == origin && weft_error_hops(error) == hops);
@@ -359,11 +359,11 @@ static void failures_with_their_way(weft_agent *agent, void *arg)
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "relay", WEFT_VALUES(weft_of_i64(77), weft_of_string("break")),
                           &options, NULL),
             WEFT_ERR_REMOTE);
-    MUST(weft_error_remote_code(error) == WEFT_ERR_NOT_FOUND && strstr(weft_error_message(error), "rank 77"));
+    MUST(weft_error_handler_code(error) == WEFT_ERR_NOT_FOUND && strstr(weft_error_message(error), "rank 77"));
     weft_error_unref(error);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "forget the way", WEFT_NO_VALUES, &options, NULL), WEFT_ERR_REMOTE);
     MUST(weft_error_worker(error) == 1 && weft_error_hops(error) == 0);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_handler_code(error), WEFT_ERR_REMOTE);
     weft_error_unref(error);
 }
 

@@ -78,15 +78,13 @@ static void drop(retry *r)
 /*
  * The error of the call as a whole, if its last attempt failed with `error`. If an earlier attempt may have run, the
  * error must not say that the call did not run. The codes of timeouts, cancellations, peers and agents are kept: with
- * them weft_error_remote_code says whether the call may have run. Any other code becomes WEFT_ERR_UNKNOWN. A reference
+ * them weft_error_ran says whether the call may have run. Any other code becomes WEFT_ERR_UNKNOWN. A reference
  * for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
     weft_status code = weft_error_code(error);
-    bool says_it_did_not_run =
-        weft_error_remote_code(error) == WEFT_OK && code != WEFT_ERR_REMOTE && code != WEFT_ERR_UNKNOWN;
-    if (!r->may_have_run || !says_it_did_not_run)
+    if (!r->may_have_run || weft_error_ran(error) != WEFT_RAN_NO)
         return weft_error_ref(error);
     /* peers and agents have the last two blocks of codes, from WEFT_ERR_PEER_DEAD on */
     if (code == WEFT_ERR_TIMEOUT || code == WEFT_ERR_CANCELLED || code <= WEFT_ERR_PEER_DEAD)
@@ -196,7 +194,7 @@ static bool may_be_named(const retry *r)
 static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
     const weft_agent *agent = r->agent;
-    weft_status inner = weft_error_remote_code(error);
+    weft_status inner = weft_error_handler_code(error);
     bool named = r->spec.to.name != NULL, is_remote = r->spec.remote != NULL;
     switch (weft_error_code(error)) {
     case WEFT_ERR_BUSY:
@@ -243,8 +241,7 @@ static void consider(retry *r, const weft_error *error, bool started)
     weft_status why = weft_error_code(error);
     bool awaits_room = why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room;
     wfi_peer *full = awaits_room ? wfi_net_peer(agent->net, weft_error_worker(error)) : NULL;
-    r->may_have_run |=
-        weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
+    r->may_have_run |= weft_error_ran(error) != WEFT_RAN_NO;
     uint64_t until = full ? r->spec.deadline_ns : end_of_pause(r);
     bool has_next = full || (r->attempts < r->options.retry.attempts && until < r->spec.deadline_ns);
     bool pauses = has_next && !r->stop && may_pass(r, error, started);

@@ -98,7 +98,7 @@ static void add_record(wfi_call_observer *observer, wfi_trace_record *record, co
                        const weft_error *error)
 {
     snprintf(record->function, sizeof record->function, "%s", function);
-    record->remote_status = weft_error_remote_code(error);
+    record->remote_status = weft_error_handler_code(error);
     if (record->end_ns < record->span.begun_ns)
         record->end_ns = record->span.begun_ns;
     wfi_trace_free_track(observer->trace, record->side, record->span.track, record->end_ns);

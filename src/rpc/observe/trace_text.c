@@ -193,7 +193,7 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
         if (record->fabrics[kind])
             fprintf(to, ",\"%s\":\"%s\"", fabric_keys[kind], record->fabrics[kind]);
-    if (record->status == WEFT_ERR_REMOTE && record->remote_status)
+    if (record->remote_status)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
     bool is_call = record->side == WFI_TRACE_CALLS || record->side == WFI_TRACE_SERVED;
     if (trace->interface[0] && is_call && record->peer != trace->rank) {

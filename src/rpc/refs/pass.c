@@ -58,7 +58,7 @@ static weft_error *failure_of_call(const weft_rref *rref, const weft_error *why,
     bool no_room = code == WEFT_ERR_AGAIN || code == WEFT_ERR_BUSY; /* for that call; a retry of this one is no use */
     const char *maker = weft_error_function(why);
     wfi_error_detail detail = {.code = no_room ? WEFT_ERR_NOT_FOUND : code,
-                               .remote_code = code == WEFT_ERR_REMOTE ? weft_error_remote_code(why) : WEFT_OK,
+                               .remote_code = code == WEFT_ERR_REMOTE ? wfi_error_remote_code(why) : WEFT_OK,
                                .function = function,
                                .worker = weft_error_worker(why)};
     if (owner_gone)

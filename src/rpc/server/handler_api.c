@@ -140,7 +140,7 @@ void weft_call_fail_with(weft_call *call, const weft_error *error)
     weft_status code = weft_error_code(error);
     int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
     weft_error *here =
-        wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : code, rank);
+        wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? wfi_error_remote_code(error) : code, rank);
     weft_error *named = wfi_error_naming(here, call->function->name); /* an error that the handler made names none */
     call->error = origin < 0 || origin == rank ? weft_error_ref(named) : wfi_error_with_hop(named, rank);
     weft_error_unref(named);
@@ -264,7 +264,7 @@ weft_status weft_call_status(const weft_call *call)
     if (!call)
         return wfi_refuse_null("weft_call_status", "the call");
     if (call->error)
-        return weft_error_remote_code(call->error);
+        return wfi_error_remote_code(call->error);
     weft_error *kept = call->slot.error ? call->slot.error(call->slot.value) : NULL;
     weft_status st = weft_error_code(kept);
     weft_error_unref(kept);

@@ -67,7 +67,7 @@ static void send_bare_reply(weft_call *call)
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     write_reply_header(&writer, call, WFI_REPLY_ERROR);
-    wfi_error_write_bare(&writer, weft_error_code(call->error), weft_error_remote_code(call->error),
+    wfi_error_write_bare(&writer, weft_error_code(call->error), wfi_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
     wfi_post(call->agent, call->peer, WFI_RPC_REPLY, &writer, &call->notifications);
     wfi_observe_ended(call->agent, wfi_serve_observed(call), &call->span);
