@@ -205,7 +205,7 @@ static int run_roots(void)
         MUST_OK(weft_group_barrier(groups[k], 40000));
         weft_group_close(groups[k]);
     }
-    MUST_OK(weft_agent_close(agent));
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }
 
