@@ -248,8 +248,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
  *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
- *   `parent` is a call of this worker's own. Calls that were already sent are served for half a second; after that they
- *   are rejected with WEFT_ERR_PEER_LEFT.
+ *   `parent` is a call of this worker's own. Such calls, and those that were already sent, are served for half a second;
+ *   after that they are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
  * It waits for timeout_ms at most (WEFT_FOREVER, or below 0: no limit). Then it leaves as weft_agent_stop does, logs
@@ -299,8 +299,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const 
 /*
  * Leaves the job at once and frees the agent. If another thread is in weft_agent_close, that thread ends the agent,
  * and this function returns at once. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
- * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. It waits
- * for two things:
+ * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. Otherwise
+ * it waits for two things:
  *   At most half a second, until this worker's messages to members of groups have arrived. So a program may call it
  *   directly after a barrier: the other members still learn that the barrier is complete.
  *   On rank 0, until all other workers have left the job, at most 2 seconds, or death_timeout_ms if that is shorter. It

@@ -65,23 +65,22 @@ typedef enum weft_update {
 } weft_update;
 
 /*
- * OPTIONS of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the default
- * in its description, so an option whose default is not 0 cannot be 0. The formulas are with the types, such as
- * weft_sgd_type.
+ * OPTIONS of one type each: numbers and flags. A number of 0 takes the default in its description, so an option whose
+ * default is not 0 cannot be 0. The formulas are with the types, such as weft_sgd_type.
  */
 
 typedef struct weft_sgd_options {
     double momentum;
     double dampening;
     double weight_decay; /* unless said otherwise, weight_decay adds weight_decay p to the gradient */
-    double nesterov;     /* 0 or 1; needs momentum > 0 and dampening 0 */
+    bool nesterov;       /* needs momentum > 0 and dampening 0 */
 } weft_sgd_options;
 
 typedef struct weft_adam_options {
     double beta1, beta2; /* in (0, 1); 0.9 and 0.999 */
     double eps;          /* 1e-8 */
     double weight_decay; /* 0, for AdamW too, whose default in PyTorch is 0.01 */
-    double amsgrad;      /* 0 or 1: divide by the largest v so far: Reddi, Kale, Kumar (ICLR 2018) */
+    bool amsgrad;        /* divide by the largest v so far: Reddi, Kale, Kumar (ICLR 2018) */
 } weft_adam_options;
 
 typedef struct weft_adagrad_options {
@@ -96,7 +95,7 @@ typedef struct weft_rmsprop_options {
     double eps;          /* 1e-8 */
     double weight_decay; /* 0 */
     double momentum;     /* 0 */
-    double centered;     /* 0 or 1: divide by the standard deviation: Graves (arXiv:1308.0850) */
+    bool centered;       /* divide by the standard deviation: Graves (arXiv:1308.0850) */
 } weft_rmsprop_options;
 
 typedef struct weft_rprop_options {

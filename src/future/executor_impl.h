@@ -18,24 +18,24 @@
  * a short time, because a worker that returns from a wait is not stopped; workers that finish then become followers
  * instead of taking a task. New workers are made up to worker_limit + compensation in total, and only while fewer than
  * worker_limit are active. So a queued task waits only while worker_limit tasks really run, while a follower watches,
- * or if all compensation is used.
+ * or if total_limit workers exist.
  *
  * QUEUES. One for each urgency. If a leader returns with a task while others are queued, it puts the task at the head
  * of its queue and takes the next one, so that the order by urgency is kept.
  *
- * WAKING. `call_worker` makes one more worker take a queued task: a follower if there is one; otherwise the leader, by
- * nudge, once per stay in the hook; otherwise a new one. It is called when a queued task may have no worker: by a
- * submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker that takes its
- * task from the hook while others are queued. A leader that takes a task from the hook calls no worker if nothing is
- * queued: waking a follower only to lead would cost more than most tasks, and the network's poller polls instead. Nor
- * does it call one for further tasks that it brings (wfi_executor_submit_led), before it runs the first. A worker that
- * finds nothing queued leads if there is no leader.
+ * WAKING. `call_worker` wakes one more worker for a queued task: a follower if there is one; otherwise the leader, by
+ * nudge, once per stay in the hook; otherwise it makes a new one. It is used when a queued task may have no worker: by
+ * a submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker that takes its
+ * task from the hook while others are queued. A leader that takes a task from the hook wakes nobody if nothing is
+ * queued: waking a follower only to lead would cost more than most tasks, and the network's poller polls instead. It
+ * also wakes nobody for the other tasks of the same poll (wfi_executor_submit_led) until it has begun the first. A
+ * worker that finds nothing queued leads if there is no leader.
  *
- * WATCHING. To call a worker for a task that takes less time than the call would be a waste. So a follower, if no other
- * one does, first watches: it sleeps for WATCH_NS, looks, and sleeps again, until nothing was queued in WATCH_IDLE
- * looks. If tasks are queued and fewer than WATCH_BRIEF were taken since the last look, it takes one. While it watches,
- * call_worker does nothing if a worker is active. So a queued task waits for WATCH_NS at most before a further worker
- * takes it, if tasks are not brief.
+ * WATCHING. Waking a worker costs more than running a very short task. So at most one follower watches: instead of
+ * sleeping until it is woken, it wakes every WATCH_NS and checks the queue. It takes a task if some are queued, and
+ * fewer than WATCH_BRIEF were taken since it checked before. It ends watching after WATCH_IDLE checks without a task.
+ * While it watches, call_worker does nothing if a worker is active. So a task that is queued behind a long one waits for
+ * about WATCH_NS before a further worker takes it.
  *
  * FIBERS. The fiber form counts in the same way, but its workers do not idle: a fiber that finds no task ends, so that
  * a simulated program leaves nothing running. It has no leader; in the simulation the network has its own fiber.

@@ -5,6 +5,7 @@
 #include "base/text/refuse.h"
 #include "tensor/cpu/optim/update.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -43,14 +44,45 @@ static const section *section_of(const weft_optimizer_type *type)
     return &sections[s];
 }
 
-static double *values_in(const weft_optimizer_spec *spec, const section *where)
+/* A flag has the last place of its struct, which is one of 8 bytes too. */
+static_assert(offsetof(weft_sgd_options, nesterov) == 3 * sizeof(double) &&
+                  offsetof(weft_adam_options, amsgrad) == 4 * sizeof(double) &&
+                  offsetof(weft_rmsprop_options, centered) == 4 * sizeof(double),
+              "each option has a place of 8 bytes");
+
+static void *place_of(const weft_optimizer_spec *spec, const section *where, size_t option)
 {
-    return (double *)(void *)((char *)spec + where->offset);
+    return (char *)spec + where->offset + option * sizeof(double);
 }
 
-double *wfi_spec_options(weft_optimizer_spec *spec)
+static bool is_flag(const section *where, size_t option)
 {
-    return values_in(spec, section_of(spec->type));
+    return where->types[0] != NULL && where->types[0]->options[option].flag;
+}
+
+static double number_at(const weft_optimizer_spec *spec, const section *where, size_t option)
+{
+    const void *place = place_of(spec, where, option);
+    return is_flag(where, option) ? *(const bool *)place : *(const double *)place;
+}
+
+void wfi_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS])
+{
+    const section *where = section_of(spec->type);
+    for (size_t i = 0; i < where->count; i++)
+        options[i] = number_at(spec, where, i);
+}
+
+void wfi_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS])
+{
+    const section *where = section_of(spec->type);
+    for (size_t i = 0; i < where->count; i++) {
+        void *place = place_of(spec, where, i);
+        if (is_flag(where, i))
+            *(bool *)place = options[i] != 0;
+        else
+            *(double *)place = options[i];
+    }
 }
 
 const weft_optimizer_type *wfi_type_find(const char *name)
@@ -234,17 +266,16 @@ static weft_error *foreign_option(const weft_optimizer_spec *spec)
 {
     const section *mine = section_of(spec->type);
     for (const section *s = sections; s < sections + SECTIONS; s++) {
-        const double *values = values_in(spec, s);
         size_t from = s == mine ? (size_t)wfi_type_option_count(spec->type) : 0;
         for (size_t i = from; i < s->count; i++) {
-            if (values[i] == 0)
+            double value = number_at(spec, s, i);
+            if (value == 0)
                 continue;
             if (s->types[0] == NULL)
                 return weft_error_create(WEFT_ERR_INVALID, "%s: own[%zu] is %g, but the type has %d options of its own",
-                                         spec->type->name, i, values[i],
-                                         s == mine ? wfi_type_option_count(spec->type) : 0);
+                                         spec->type->name, i, value, s == mine ? wfi_type_option_count(spec->type) : 0);
             return weft_error_create(WEFT_ERR_INVALID, "%s: %s.%s is %g, an option of another type", spec->type->name,
-                                     s->name, s->types[0]->options[i].name, values[i]);
+                                     s->name, s->types[0]->options[i].name, value);
         }
     }
     return NULL;
@@ -253,14 +284,16 @@ static weft_error *foreign_option(const weft_optimizer_spec *spec)
 static weft_error *complete_options(weft_optimizer_spec *spec)
 {
     const weft_optimizer_type *type = spec->type;
-    double *values = wfi_spec_options(spec);
+    double values[WEFT_OPTIMIZER_OPTIONS];
     int count = wfi_type_option_count(type);
+    wfi_spec_get_options(spec, values);
     for (int i = 0; i < count; i++) {
         values[i] = wfi_or_else(values[i], type->options[i].otherwise);
         weft_error *error = wfi_option_check(type->name, &type->options[i], values[i]);
         if (error != NULL)
             return error;
     }
+    wfi_spec_set_options(spec, values);
     if (!spec->has_lr)
         spec->lr = wfi_or_else(spec->lr, type->lr);
     if (!spec->has_lr && spec->lr == 0)
@@ -299,7 +332,7 @@ weft_error *wfi_spec_complete(weft_optimizer_spec *spec)
 static double option_named(const weft_optimizer_spec *spec, const char *name)
 {
     int index = wfi_type_option_index(spec->type, name);
-    return index < 0 ? spec->lr : wfi_spec_get_options(spec)[index];
+    return index < 0 ? spec->lr : number_at(spec, section_of(spec->type), (size_t)index);
 }
 
 int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
@@ -318,7 +351,7 @@ const char *wfi_spec_dense_only(const weft_optimizer_spec *spec)
 {
     int count = wfi_type_option_count(spec->type);
     for (int i = 0; i < count; i++)
-        if (spec->type->options[i].dense_only && wfi_spec_get_options(spec)[i] != 0)
+        if (spec->type->options[i].dense_only && number_at(spec, section_of(spec->type), (size_t)i) != 0)
             return spec->type->options[i].name;
     return NULL;
 }

@@ -23,12 +23,9 @@ int wfi_type_option_index(const weft_optimizer_type *type, const char *name);
 
 /* Fills in the defaults of a spec and checks it all. NULL: it is right. */
 weft_error *wfi_spec_complete(weft_optimizer_spec *spec);
-/* The options of the spec's type, in the type's order. */
-double *wfi_spec_options(weft_optimizer_spec *spec);
-static inline const double *wfi_spec_get_options(const weft_optimizer_spec *spec)
-{
-    return wfi_spec_options((weft_optimizer_spec *)spec);
-}
+/* The options of the spec's type, in the type's order, as numbers: a flag is 0 or 1. */
+void wfi_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS]);
+void wfi_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS]);
 
 /* A tensor that an optimizer with these options keeps for each parameter. */
 typedef struct wfi_slot {

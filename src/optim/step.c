@@ -146,12 +146,14 @@ static weft_status run_step(const weft_optimizer *optimizer, size_t i, const wfi
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
     const wfi_write *write = &gradient->write;
     bool sparse = gradient->dense == NULL;
+    double options[WEFT_OPTIMIZER_OPTIONS];
+    wfi_spec_get_options(spec, options);
     weft_optimizer_update update = {.from = sparse ? write->to : write->from,
                                     .to = write->to,
                                     .gradient = gradient->dense,
                                     .factor = spec->maximize ? -factor.by : factor.by,
                                     .lr = spec->lr,
-                                    .options = wfi_spec_get_options(spec),
+                                    .options = options,
                                     .step = kept->steps + 1};
     memcpy(update.slots, kept->slots, sizeof(update.slots));
     const wfi_gpu_update on_gpu = {factor.scale, sparse ? &gradient->rows : NULL, optimizer->steps};

@@ -12,21 +12,26 @@
 
 /* Stochastic gradient descent: one slot, the velocity, where there is momentum. */
 
+static weft_sgd_options sgd_options(const double *o)
+{
+    return (weft_sgd_options){o[0], o[1], o[2], o[3] != 0};
+}
+
 static weft_error *sgd_check(double lr, const double *options)
 {
-    const weft_sgd_options *o = (const void *)options;
+    weft_sgd_options o = sgd_options(options);
     (void)lr;
-    if (o->nesterov != 0 && o->momentum == 0)
-        return wfi_bad_option("SGD", "momentum", o->momentum, "positive with nesterov");
-    if (o->nesterov != 0 && o->dampening != 0)
-        return wfi_bad_option("SGD", "dampening", o->dampening, "0 with nesterov");
+    if (o.nesterov && o.momentum == 0)
+        return wfi_bad_option("SGD", "momentum", o.momentum, "positive with nesterov");
+    if (o.nesterov && o.dampening != 0)
+        return wfi_bad_option("SGD", "dampening", o.dampening, "0 with nesterov");
     return NULL;
 }
 
 static weft_status sgd_step(const weft_optimizer_update *update)
 {
-    const weft_sgd_options *o = (const void *)update->options;
-    wfi_sgd how = {update->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov != 0};
+    weft_sgd_options o = sgd_options(update->options);
+    wfi_sgd how = {update->lr, o.momentum, o.dampening, o.weight_decay, o.nesterov};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_sgd_step(&u, &how);
@@ -52,8 +57,8 @@ const weft_optimizer_type weft_sgd_type = {
 
 static weft_status adam(const weft_optimizer_update *update, bool decoupled)
 {
-    const weft_adam_options *o = (const void *)update->options;
-    wfi_adam how = {update->lr, o->beta1, o->beta2, o->eps, o->weight_decay, decoupled, o->amsgrad != 0};
+    const double *o = update->options;
+    wfi_adam how = {update->lr, o[0], o[1], o[2], o[3], decoupled, o[4] != 0};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adam_step(&u, &how);
@@ -167,8 +172,8 @@ const weft_optimizer_type weft_adadelta_type = {
 
 static weft_status rmsprop_step(const weft_optimizer_update *update)
 {
-    const weft_rmsprop_options *o = (const void *)update->options;
-    wfi_rmsprop how = {update->lr, o->alpha, o->eps, o->weight_decay, o->momentum, o->centered != 0};
+    const double *o = update->options;
+    wfi_rmsprop how = {update->lr, o[0], o[1], o[2], o[3], o[4] != 0};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     if (u.slots[1] == NULL) { /* the kernel has no gap where there is no velocity */

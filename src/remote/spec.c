@@ -70,7 +70,8 @@ void wfi_remote_optimizers_close(weft_agent *agent)
 
 void wfi_remote_spec_write(const weft_optimizer_spec *spec, wfi_writer *out)
 {
-    const double *options = wfi_spec_get_options(spec);
+    double options[WEFT_OPTIMIZER_OPTIONS];
+    wfi_spec_get_options(spec, options);
     int count = wfi_type_option_count(spec->type);
     wfi_write_string(out, spec->type->name);
     wfi_write_f64(out, spec->lr);
@@ -90,7 +91,7 @@ void wfi_remote_spec_write(const weft_optimizer_spec *spec, wfi_writer *out)
 static weft_error *read_options(wfi_reader *in, int rank, weft_optimizer_spec *spec)
 {
     char name[WEFT_OPTIMIZER_NAME + 1];
-    double *options = wfi_spec_options(spec);
+    double options[WEFT_OPTIMIZER_OPTIONS] = {0};
     for (int left = wfi_read_u8(in); left > 0 && !in->failed; left--) {
         wfi_read_string(in, name, sizeof name);
         double value = wfi_read_f64(in);
@@ -102,6 +103,7 @@ static weft_error *read_options(wfi_reader *in, int rank, weft_optimizer_spec *s
                                      "optimizer type %s of rank %d has no option %.40s: register the same type there",
                                      spec->type->name, rank, name);
     }
+    wfi_spec_set_options(spec, options);
     return NULL;
 }
 

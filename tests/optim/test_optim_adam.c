@@ -119,8 +119,6 @@ static void adam_refuses_and_changes_nothing(void **state)
                                          {.adam.weight_decay = -1},
                                          {.adam.weight_decay = NAN},
                                          {.adam.weight_decay = INFINITY},
-                                         {.adam.amsgrad = 2},
-                                         {.adam.amsgrad = NAN},
                                          {.sgd.momentum = 0.5},
                                          {.own = {1}},
                                          {.pin_timeout_ms = -2}};

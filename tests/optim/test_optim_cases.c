@@ -96,7 +96,11 @@ static void set_option(optim_case *c, const char *name, double value)
             if (strcmp(options[i].name, name) != 0)
                 continue;
             assert_true(options[i].offset[c->kind] != 0);
-            *(double *)((char *)&c->spec + options[i].offset[c->kind]) = value;
+            char *place = (char *)&c->spec + options[i].offset[c->kind];
+            if (strcmp(name, "nesterov") == 0 || strcmp(name, "amsgrad") == 0 || strcmp(name, "centered") == 0)
+                *(bool *)place = value != 0;
+            else
+                *(double *)(void *)place = value;
             break;
         }
 }

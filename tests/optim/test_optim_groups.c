@@ -212,7 +212,9 @@ static void specs_that_are_wrong_are_named(void **state)
         {{.type = &weft_adam_type, .own = {[2] = 3}},
          WEFT_ERR_INVALID,
          "Adam: own[2] is 3, but the type has 0 options of its own"},
-        {{.type = &weft_sgd_type, .sgd.nesterov = 0.5}, WEFT_ERR_INVALID, "SGD: nesterov is 0.5, it must be 0 or 1"},
+        {{.type = &weft_sgd_type, .sgd.momentum = -1},
+         WEFT_ERR_INVALID,
+         "SGD: momentum is -1, it must be finite and not negative"},
         {{.type = &weft_sgd_type, .lr = -0.5}, WEFT_ERR_INVALID, "SGD: lr is -0.5, it must be finite and not negative"},
         {{.type = &weft_adam_type, .has_lr = true, .lr = -1},
          WEFT_ERR_INVALID,
@@ -305,10 +307,10 @@ static void wrong_arguments_are_named(void **state)
     REFUSES(weft_optimizer_set_state(sgd, NULL, 1, NULL), WEFT_ERR_INVALID, "weft_optimizer_set_state: items is NULL");
     REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){0}, NULL, NULL), WEFT_ERR_INVALID,
             "weft_optimizer_add_group: spec is NULL");
-    weft_optimizer_spec wrong = {.type = &weft_sgd_type, .sgd.nesterov = 2};
-    REFUSES(weft_optimizer_create((weft_tensors){p, 2}, &wrong, NULL), NULL, "SGD: nesterov is 2");
+    weft_optimizer_spec wrong = {.type = &weft_sgd_type, .sgd.momentum = -2};
+    REFUSES(weft_optimizer_create((weft_tensors){p, 2}, &wrong, NULL), NULL, "SGD: momentum is -2");
     REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){p + 2, 1}, &wrong, NULL), WEFT_ERR_INVALID,
-            "SGD: nesterov is 2");
+            "SGD: momentum is -2");
     REFUSES(weft_optimizer_apply(sgd, (weft_gradients){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
     REFUSES(weft_optimizer_accumulate(sgd, (weft_tensors){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
     weft_optimizer_unref(sgd);
