@@ -248,8 +248,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
  *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
- *   `parent` is a call of this worker's own. Such calls, and those that were already sent, are served for half a second;
- *   after that they are rejected with WEFT_ERR_PEER_LEFT.
+ *   `parent` is a call of this worker's own. Such calls, and those that were already sent, are served for half a
+ *   second; after that they are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
  * It waits for timeout_ms at most (WEFT_FOREVER, or below 0: no limit). Then it leaves as weft_agent_stop does, logs

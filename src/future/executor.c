@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.c - the queues, the counts of workers, and calling workers; see executor_impl.h. */
+/* executor.c - the queues, the counts of workers, and waking workers; see executor_impl.h. */
 #include "base/alloc.h"
 #include "future/executor_impl.h"
 
@@ -244,12 +244,12 @@ bool wfi_executor_nudge_leader(wfi_executor *executor)
     if (!executor->leader || executor->nudged)
         return false;
     executor->nudged = true;
-    executor->active++; /* like a follower that was called */
+    executor->active++; /* like a follower that was woken */
     executor->nudge(executor->hook_arg);
     return true;
 }
 
-void wfi_executor_call_worker(wfi_executor *executor)
+void wfi_executor_wake_worker(wfi_executor *executor)
 {
     wfi_assert_held(&executor->lock);
     if (executor->options.manual || executor->forked || !wfi_executor_may_take(executor))
@@ -258,7 +258,7 @@ void wfi_executor_call_worker(wfi_executor *executor)
         return;
     if (!wfi_list_empty(&executor->followers)) {
         wfi_list *link = wfi_list_pop_front(&executor->followers);
-        executor->active++; /* at once, so that the next caller does not rely on this worker */
+        executor->active++; /* at once, so that the next submit does not rely on this worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     } else if (wfi_executor_nudge_leader(executor)) {
         return;
@@ -286,7 +286,7 @@ void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
         return;
     }
     queue(executor, task);
-    wfi_executor_call_worker(executor);
+    wfi_executor_wake_worker(executor);
     wfi_mutex_unlock(&executor->lock);
 }
 
@@ -306,7 +306,7 @@ void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task)
     wfi_assert_held(&executor->lock);
     executor->active++;
     while (task != NULL) {
-        wfi_executor_call_worker(executor); /* for other queued tasks */
+        wfi_executor_wake_worker(executor); /* for other queued tasks */
         wfi_mutex_unlock(&executor->lock);
         task->run(task);
         wfi_mutex_lock(&executor->lock);
@@ -352,7 +352,7 @@ void wfi_executor_block_begin(void)
     wfi_mutex_lock(&executor->lock);
     executor->active--;
     executor->blocked++;
-    wfi_executor_call_worker(executor);
+    wfi_executor_wake_worker(executor);
     wfi_mutex_unlock(&executor->lock);
 }
 
@@ -400,7 +400,7 @@ void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit)
     wfi_mutex_unlock(&executor->lock);
 }
 
-void wfi_executor_call_visitors(wfi_executor *executor)
+void wfi_executor_wake_visitors(wfi_executor *executor)
 {
     wfi_mutex_lock(&executor->lock);
     for (wfi_list *link = executor->visits.next; link != &executor->visits; link = link->next)
@@ -409,7 +409,7 @@ void wfi_executor_call_visitors(wfi_executor *executor)
 }
 
 /* A visitor leaves as soon as it is unparked, so yielding is enough. */
-static void call_visitors_out(wfi_executor *executor)
+static void send_visitors_out(wfi_executor *executor)
 {
     wfi_mutex_lock(&executor->lock);
     while (!wfi_list_empty(&executor->visits)) {
@@ -436,7 +436,7 @@ void wfi_executor_destroy(wfi_executor *executor)
     while ((task = take_locking(executor)) != NULL) /* in the manual form, or if no worker could be made */
         task->run(task);
     if (executor->options.fibers == NULL)
-        call_visitors_out(executor);
+        send_visitors_out(executor);
     wfi_mutex_lock(&executor->lock);
     executor->ended = executor->options.fibers == NULL;
     wfi_mutex_unlock(&executor->lock);

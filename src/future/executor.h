@@ -80,7 +80,7 @@ typedef struct wfi_visit {
 } wfi_visit;
 bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker);
 void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit);
-void wfi_executor_call_visitors(wfi_executor *executor); /* unparks all: they check again whether their wait is over */
+void wfi_executor_wake_visitors(wfi_executor *executor); /* unparks all: they check again whether their wait is over */
 
 /* The process's executor (of the thread form), for futures without an agent. Started at the first use, never ended. */
 wfi_executor *wfi_executor_process(void);

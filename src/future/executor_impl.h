@@ -12,8 +12,8 @@
  *   blocked   is inside a wait of its task (wfi_executor_block_begin);
  *   leading   is inside the idle hook; at most one, `leader`;
  *   following parked, in `followers`. The worker that became idle last is first, because its cache is warm.
- * A worker that was called (a follower unparked, the leader nudged, a new one) counts as active at once, so that two
- * callers do not rely on the same worker.
+ * A worker that was woken (a follower unparked, the leader nudged, a new one) counts as active at once, so that two
+ * threads do not rely on the same worker.
  * A worker takes a task only while fewer than `worker_limit` others are active. When waits end, more may be active for
  * a short time, because a worker that returns from a wait is not stopped; workers that finish then become followers
  * instead of taking a task. New workers are made up to worker_limit + compensation in total, and only while fewer than
@@ -23,7 +23,7 @@
  * QUEUES. One for each urgency. If a leader returns with a task while others are queued, it puts the task at the head
  * of its queue and takes the next one, so that the order by urgency is kept.
  *
- * WAKING. `call_worker` wakes one more worker for a queued task: a follower if there is one; otherwise the leader, by
+ * WAKING. `wake_worker` wakes one more worker for a queued task: a follower if there is one; otherwise the leader, by
  * nudge, once per stay in the hook; otherwise it makes a new one. It is used when a queued task may have no worker: by
  * a submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker that takes its
  * task from the hook while others are queued. A leader that takes a task from the hook wakes nobody if nothing is
@@ -34,8 +34,8 @@
  * WATCHING. Waking a worker costs more than running a very short task. So at most one follower watches: instead of
  * sleeping until it is woken, it wakes every WATCH_NS and checks the queue. It takes a task if some are queued, and
  * fewer than WATCH_BRIEF were taken since it checked before. It ends watching after WATCH_IDLE checks without a task.
- * While it watches, call_worker does nothing if a worker is active. So a task that is queued behind a long one waits for
- * about WATCH_NS before a further worker takes it.
+ * While it watches, wake_worker does nothing if a worker is active. So a task that is queued behind a long one waits
+ * for about WATCH_NS before a further worker takes it.
  *
  * FIBERS. The fiber form counts in the same way, but its workers do not idle: a fiber that finds no task ends, so that
  * a simulated program leaves nothing running. It has no leader; in the simulation the network has its own fiber.
@@ -77,7 +77,7 @@ struct wfi_executor {
     atomic_bool ending;
     bool over;    /* ending, and the last task has run: the workers leave */
     bool ended;   /* the workers have left */
-    bool forked;  /* (constant) in a child of fork(2): submitted tasks are dropped, no worker is called or leads */
+    bool forked;  /* (constant) in a child of fork(2): submitted tasks are dropped, no worker is woken or leads */
     wfi_list all; /* threads */
     int total;    /* workers that exist */
     int active, blocked;
@@ -95,7 +95,7 @@ bool wfi_executor_may_take(const wfi_executor *executor); /* whether a worker ma
 wfi_task *wfi_executor_take(wfi_executor *executor);      /* takes the next queued task, or NULL; [lock] */
 /* Puts it at the head of its queue. [lock] */
 void wfi_executor_put_back(wfi_executor *executor, wfi_task *task);
-void wfi_executor_call_worker(wfi_executor *executor);  /* see WAKING; [lock] */
+void wfi_executor_wake_worker(wfi_executor *executor);  /* see WAKING; [lock] */
 bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if no leader can be nudged; [lock] */
 /* Runs `task` and further queued tasks while this worker may take them. Before and after, the worker is not active.
  * [lock], released while a task runs */

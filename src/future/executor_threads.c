@@ -29,7 +29,7 @@ static void release_idle(wfi_executor *executor)
     wfi_list *link;
     wfi_assert_held(&executor->lock);
     while ((link = wfi_list_pop_front(&executor->followers)) != NULL) {
-        executor->active++; /* like call_worker */
+        executor->active++; /* like wake_worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     }
     wfi_executor_nudge_leader(executor);
@@ -70,13 +70,13 @@ static bool watches_on(const wfi_executor *executor, uint64_t taken, unsigned *i
 }
 
 /*
- * Sleeps as a follower until called; returns with the worker counted as not active. If no other follower watches, it
- * watches first, and may return by itself to take a task (WATCHING). False: it was not called for SURPLUS_IDLE_NS, and
+ * Sleeps as a follower until woken; returns with the worker counted as not active. If no other follower watches, it
+ * watches first, and may return by itself to take a task (WATCHING). False: it was not woken for SURPLUS_IDLE_NS, and
  * there are more workers than may run, which an earlier burst of waits has made. [lock], released while it sleeps
  */
 static bool follow(wfi_executor *executor, wfi_worker *worker)
 {
-    bool watches = !executor->watched && !atomic_load(&executor->ending), called = true;
+    bool watches = !executor->watched && !atomic_load(&executor->ending), was_woken = true;
     unsigned idle = 0;
     executor->watched |= watches;
     wfi_list_push_front(&executor->followers, &worker->parker.link);
@@ -85,12 +85,12 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
         if (watches || is_surplus(executor))
             until = wfi_now(&wfi_clock_real) + (watches ? WATCH_NS : SURPLUS_IDLE_NS);
         wfi_mutex_unlock(&executor->lock);
-        bool woken = wfi_park(&worker->parker, until);
+        bool unparked = wfi_park(&worker->parker, until);
         wfi_mutex_lock(&executor->lock);
-        if (woken || wfi_list_empty(&worker->parker.link))
+        if (unparked || wfi_list_empty(&worker->parker.link))
             continue;
         if (watches && wfi_executor_may_take(executor) && executor->taken < taken + WATCH_BRIEF) {
-            called = false;
+            was_woken = false;
             wfi_list_remove(&worker->parker.link);
         } else if (watches && !watches_on(executor, taken, &idle)) {
             executor->watched = watches = false;
@@ -101,7 +101,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
     }
     if (watches)
         executor->watched = false;
-    executor->active -= called; /* the caller had counted it */
+    executor->active -= was_woken; /* wake_worker had counted it */
     return true;
 }
 
@@ -190,7 +190,7 @@ void wfi_executor_join_threads(wfi_executor *executor)
     wfi_list *link;
     wfi_mutex_lock(&executor->lock);
     atomic_store(&executor->ending, true);
-    wfi_executor_call_worker(executor);
+    wfi_executor_wake_worker(executor);
     release_idle(executor);
     /* A running task may make another worker, so the list is read again after each join. */
     while ((link = wfi_list_pop_front(&executor->all)) != NULL) {

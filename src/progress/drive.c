@@ -103,7 +103,7 @@ static size_t manual_round(wfi_progress *progress, bool slept)
 void wfi_progress_pass_call(wfi_progress *progress)
 {
     if (atomic_exchange(&progress->calls, false))
-        wfi_executor_call_visitors(progress->executor);
+        wfi_executor_wake_visitors(progress->executor);
 }
 
 void wfi_progress_call_program(wfi_progress *progress)

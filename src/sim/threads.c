@@ -46,7 +46,7 @@ void wfi_sim_workers_join(wfi_executor *executor)
     wfi_mutex_lock(&executor->lock);
     atomic_store(&executor->ending, true);
     executor->closer = &parker;
-    wfi_executor_call_worker(executor);
+    wfi_executor_wake_worker(executor);
     while (executor->total > 0 && moved) {
         wfi_mutex_unlock(&executor->lock);
         if (parker.fiber != NULL)
