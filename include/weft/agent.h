@@ -216,14 +216,14 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 /*
  * Serves calls of other workers until all of them are done, or until wait_ms has passed (WEFT_FOREVER: no limit).
  * Handlers run as at any other time; this function only waits. To find that all are done, the store asks every worker
- * twice. A shorter wait_ms ends before that, and has to be followed by a longer one. With 0 the store is not asked.
+ * twice. If wait_ms is too short for that, call the function again, with a longer one. With 0 the store is not asked.
  *   In a static job it returns when every other living worker closes its agent or is in weft_agent_serve too, and no
  *   call (including those of handlers) and no group operation is in flight. So two servers that both serve both return.
  *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
- * While a worker serves or closes, a batch that waits for calls of others begins without those that serve or close
- * themselves (weft/batch.h), even if their handlers call this worker. If handlers are to fill a batch, set its
+ * While a worker serves or closes, a batch does not wait for calls of workers that serve or close too (weft/batch.h),
+ * even if their handlers call this worker. If handlers are to fill a batch, set its
  * time limit.
  *
  * Returns WEFT_OK in the two cases above, or

@@ -18,17 +18,18 @@
  *         return st;
  *     }
  *
- * A function with _async starts the operation, and returns a future that completes when this worker's part is done. The
- * function without _async waits for that. Operations of different groups are independent. Operations of one group may
- * overlap: a member may be up to 64 operations (in shared memory one) ahead of a member to which it sends; others wait.
+ * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
+ * The function without _async waits for that. Operations of different groups are independent. Operations of one
+ * group may overlap: a member may be up to 64 operations (in shared memory one) ahead of a member to which it sends.
+ * A member that would get further ahead waits.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
  * outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an output
  * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of modules
- * are copied, so these may overlap. Tensors without elements are allowed. Memory that cannot be accessed when the
- * operation starts is WEFT_ERR_INVALID. If it is lost later, this process may get SIGSEGV or SIGBUS, because weft
- * computes with it.
+ * are copied, so these may overlap. Tensors without elements are allowed. The operation fails with WEFT_ERR_INVALID if
+ * memory of a tensor cannot be accessed when it starts. If the memory is lost later, this process may get SIGSEGV or
+ * SIGBUS, because weft computes with it.
  *
  * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does not
  * take part. The log has a warning with the function's name without _async. Any other failure ends the group, unless
@@ -80,7 +81,7 @@ WEFT_BEGIN_C
  * Opens a group on this worker: every member calls the function, with the same name and the same ranks. In a static job
  * it does not wait for the other members. *out receives the group, on success only; close it with weft_group_close.
  *
- * `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open group of that name that has not ended.
+ * `name` has 1..64 bytes of [A-Za-z0-9-_:]. This worker may have one group of that name that is open and has not ended.
  * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
  * workers of an elastic job, in the order of their ranks; `count` is then ignored.
  *
@@ -90,10 +91,10 @@ WEFT_BEGIN_C
  * (weft_group_error: WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT).
  *
  * A member that has closed a group may open another of the same name at once; the other members do the same. If
- * weft_group_open fails on some members only, the others time out, and the next group of that name that the former open
- * fails; weft_group_error has the reason. All members must then close the group and open it again; the function may
- * then query the other members for at most a second (docs/groups.md, "How operations match"). In an inline handler
- * (WEFT_FUNCTION_INLINE) it neither waits nor queries.
+ * weft_group_open fails on some members only, operations on the other members time out. The next group of that name
+ * then fails on the members whose open had failed; weft_group_error has the reason. All members must then close the
+ * group and open it again; the function may then query the other members for at most a second (docs/groups.md, "How
+ * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
@@ -139,13 +140,14 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
-/* Sets `tensor`, on every member, to the sum (or `how`) of all members' tensors; the same bits on all. */
+/* Sets `tensor`, on every member, to the reduction `how` (such as WEFT_OP_SUM) of all members' tensors; the same bits
+ * on all. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how,
                                                          int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how,
                                                                int64_t timeout_ms, weft_future **out);
 
-/* Sets `tensor`, on member `root` only, to the sum (or `how`) of all members' tensors. */
+/* Sets `tensor`, on member `root` only, to the reduction `how` of all members' tensors. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
                                                       int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how,
@@ -165,7 +167,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group
                                                                weft_tensor *output, int64_t timeout_ms,
                                                                weft_future **out);
 
-/* Sets `output` to this member's part of the sum (or `how`) of all inputs. An input has one part for each member, in
+/* Sets `output` to this member's part of the reduction `how` of all inputs. An input has one part for each member, in
  * the order of the group. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input,
                                                               weft_tensor *output, weft_op how, int64_t timeout_ms);
@@ -226,8 +228,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
 
 /*
  * Sets rules that select the algorithm of an operation by the number of members and the bytes of one member's part.
- * They precede weft's own table. The part of an allreduce, a reduce or a broadcast is the whole tensor; in other
- * operations the longer tensor has one part for each member. A rule is "OPERATION MEMBERS BYTES ALGORITHM; ...".
+ * They precede weft's own table. The part of an allreduce, a reduce or a broadcast is the whole tensor. In the other
+ * operations the longer one of the two tensors has one part for each member. A rule is "OPERATION MEMBERS BYTES
+ * ALGORITHM; ...".
  * MEMBERS and BYTES are the largest numbers to which the rule applies, or *. The first matching rule is used. All
  * members need the same rules. The environment variable WEFT_ALGORITHMS applies to groups without rules of their own.
  * Call the function before the first operation.
@@ -258,11 +261,11 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * number of elements of one member's part, and may be 0. With WEFT_OP_AVG the function also divides. If a function is
  * NULL, weft performs that operation.
  *
- * The functions of one group are called one at a time, in the order in which the operations were started, on a thread
- * of weft. Functions of overlapping groups run at the same time, up to 256, and may wait for each other. A function
- * must not call an operation of its own group (WEFT_ERR_STATE). A function that returns a failure ends the group. When
- * the group ends for another reason, such as a time limit, later operations are rejected, but a running function is not
- * interrupted: the future of its operation completes when it returns.
+ * The functions of one group are called one at a time, in the order in which the operations were started, on a
+ * thread of weft. Functions of overlapping groups run at the same time, up to 256 of them, and may wait for each
+ * other. A function must not call an operation of its own group (WEFT_ERR_STATE). A function that returns a failure
+ * ends the group. When the group ends for another reason, such as a time limit, later operations are rejected, but a
+ * running function is not interrupted: the future of its operation completes when it returns.
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);
@@ -286,11 +289,13 @@ typedef struct weft_group_carrier {
 } weft_group_carrier;
 
 /*
- * Sets the carrier of a group, before its first operation. `carrier` is copied. drop(arg), if `drop` is not NULL, runs
- * at once if the function fails, or when another carrier replaces this one. Otherwise it runs after weft_group_close
- * (before the agent has closed, if the group was closed before), on the thread that releases the group last, which may
- * be a thread of weft. Free `arg` only in `drop`. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The
- * log explains both. WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
+ * Sets the carrier of a group, before its first operation. `carrier` is copied. Free `arg` only in `drop`. drop(arg), if
+ * `drop` is not NULL, runs once:
+ *   At once, if the function fails, or when another carrier replaces this one.
+ *   Otherwise after weft_group_close, on the thread that releases the group last, which may be a thread of weft. If the
+ *   group was closed before the agent, it runs before weft_agent_close returns.
+ * WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both. WEFT_ERR_CLOSED,
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
                                                            void *arg, weft_drop_fn drop);

@@ -2,16 +2,15 @@
 /*
  * weft/status.h - status codes, and errors with their detail.
  *
- * A function that can fail returns a weft_status: 0, or a negative code. The group of a code tells the caller what
- * to rebuild:
+ * A function that can fail returns a weft_status: 0, or a negative code. The group of a code says what failed:
  *   The call failed: try again, or correct the arguments.
  *   The peer failed: that worker is gone, or cannot be reached.
  *   The agent failed: this process no longer belongs to the job.
  *
  * A weft_error has more detail than a code: a message, the name of the function that failed, the worker where it
- * failed, and the chain of workers that the error passed. It is counted and never changes. A message has at most
- * 1,023 bytes, a chain at most 16 workers. There is no per-thread "last error": an error comes from the future or
- * tape that failed, or from the field `error` of the options.
+ * failed, and the workers through which the error came. It is reference-counted and never changes. A message has at
+ * most 1,023 bytes, a chain at most 16 workers. There is no per-thread "last error": an error comes from the future
+ * or tape that failed, or from the field `error` of the options.
  *
  *     int show(weft_future *reply)
  *     {
@@ -41,7 +40,7 @@ typedef enum weft_status {
     WEFT_ERR_TIMEOUT = -6,      /* the time limit passed */
     WEFT_ERR_CANCELLED = -7,    /* the operation was cancelled */
     WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_handler_code has the handler's status */
-    WEFT_ERR_BUSY = -9,         /* the receiver has no memory or no room; or it is still in use (leaks_fail) */
+    WEFT_ERR_BUSY = -9,         /* the receiver has no memory or no room; or references are left (leaks_fail) */
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
     WEFT_ERR_TOO_LARGE = -11,   /* a documented limit is exceeded */
     WEFT_ERR_UNSUPPORTED = -12, /* not available in this build or for these arguments */
@@ -59,7 +58,7 @@ typedef enum weft_status {
     WEFT_ERR_UNREACHABLE = -66, /* the worker is not dead, but cannot be reached from here (docs/failures.md) */
     WEFT_ERR_PROTOCOL = -67,    /* the peer has another protocol version, or sent malformed messages */
 
-    /* The agent failed: this process does not belong to the job, or no longer. */
+    /* The agent failed: this process does not belong to the job, or has ceased to. */
     WEFT_ERR_CLOSED = -128,     /* the agent is closed or closing */
     WEFT_ERR_EVICTED = -129,    /* the job declared this worker dead and continued without it */
     WEFT_ERR_STORE_LOST = -130, /* the store on rank 0 is gone: the job is over */
@@ -73,7 +72,7 @@ typedef enum weft_status {
 typedef enum weft_ran {
     WEFT_RAN_NO = 0,    /* certainly not: it may be made again */
     WEFT_RAN_MAYBE = 1, /* this worker cannot know */
-    WEFT_RAN_YES = 2,   /* its handler has answered, if only with a failure */
+    WEFT_RAN_YES = 2,   /* its handler ran and reported a failure */
 } weft_ran;
 
 /* The code's name without its prefix, for example "PEER_DEAD"; never NULL. Static. Any thread. */

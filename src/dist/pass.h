@@ -16,12 +16,14 @@
  * A worker joins the pass when its first call arrives; the root joins at the start. From then on it waits for an answer
  * to each of its sends that the call does not rule out.
  *
- * It writes to another worker if it has gradients for it. It also writes if the other has asked, and has no statement
- * yet. If the other has the statement, it writes when a pending send turned out to be none. Last, it writes if it waits
- * for the other's answers, and neither of the two has written yet: such a call asks.
+ * A worker calls another one in these cases:
+ *   It has gradients for the other.
+ *   The other has asked, and has no statement yet.
+ *   The other has the statement, and a send that it called pending turned out to be none.
+ *   It waits for answers of the other, and neither has called the other yet: such a call asks.
  *
  * It answers each call at once, except the call that made it join. It answers that call when all its sends, and all its
- * own calls, are answered. The answer says whether all is answered: then what the caller still waits for is none.
+ * own calls, are answered. The answer says whether it has answered all sends of the caller: the rest is none then.
  *
  * So the unanswered calls form a tree below the root, and when the root's calls are answered, the pass is over at all
  * workers (Dijkstra and Scholten, "Termination detection for diffusing computations", 1980). One call carries at most

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_impl.h - the internals of a pass. Below pass.c, which has what the thread that runs a pass does, are the life of
- * a pass and the delivery of events (pass_events.c), pass_budget.c, pass_messages.c and pass_failure.c. Above it are
- * backward.c and the functions that other workers call (pass_calls.c).
+ * pass_impl.h - the internals of a pass, from the upper files to the lower ones:
+ *   backward.c, pass_calls.c: what the program and other workers call.
+ *   pass.c: makes a pass; the thread that runs it.
+ *   pass_events.c: the queue of events, and references.
+ *   pass_budget.c, pass_messages.c, pass_failure.c.
  */
 #ifndef WFI_DIST_PASS_IMPL_H
 #define WFI_DIST_PASS_IMPL_H

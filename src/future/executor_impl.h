@@ -41,10 +41,10 @@
  * a simulated program leaves nothing running. It has no leader; in the simulation the network has its own fiber.
  *
  * LIFETIME. Followers beyond worker_limit retire after a second; the next one that retires, or destroy, joins them. A
- * worker's struct exists until it is joined, and a retiring worker has left `followers` before, so a parker in that
- * list is always valid. Unparking happens under the lock, so no submit uses a worker after destroy could begin to free
- * it. While the executor ends, workers leave only when the queue is empty and none is active or blocked. So tasks that
- * a running task submits are run too.
+ * worker's struct exists until the worker is joined. A worker that retires leaves `followers` before. So the parkers in
+ * that list are valid. Unparking happens under the lock, because destroy may free the worker afterwards. While the
+ * executor ends, workers leave only when the queue is empty and none is active or blocked. So tasks that a running task
+ * submits are run too.
  */
 #ifndef WFI_EXECUTOR_IMPL_H
 #define WFI_EXECUTOR_IMPL_H

@@ -175,7 +175,7 @@ uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_regis
     WFI_FOR_LIST (wfi_exposed, exposed, &bulk->exposed, link) {
         if (!exposed->open || !find_range(transport, exposed, query, &offset))
             continue;
-        /* Honest peers ask for one chunk. */
+        /* A peer asks for one chunk, unless its messages are forged. */
         size_t size = query->size < WFI_CHUNK_BYTES ? query->size : WFI_CHUNK_BYTES;
         if (!wfi_memory_is_accessible((const char *)exposed->data + offset, size, query->access == WFI_REMOTE_WRITE))
             return WFI_NOT_ACCESSIBLE;
