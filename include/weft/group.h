@@ -289,8 +289,8 @@ typedef struct weft_group_carrier {
 } weft_group_carrier;
 
 /*
- * Sets the carrier of a group, before its first operation. `carrier` is copied. Free `arg` only in `drop`. drop(arg), if
- * `drop` is not NULL, runs once:
+ * Sets the carrier of a group, before its first operation. `carrier` is copied. Free `arg` only in `drop`.
+ * drop(arg), if `drop` is not NULL, runs once:
  *   At once, if the function fails, or when another carrier replaces this one.
  *   Otherwise after weft_group_close, on the thread that releases the group last, which may be a thread of weft. If the
  *   group was closed before the agent, it runs before weft_agent_close returns.
