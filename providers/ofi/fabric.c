@@ -28,6 +28,7 @@ static void set_limits(wfofi_fabric *fabric)
         .keys_per_transfer = fabric->provider->keys_per_transfer,
         .needs_local_regions = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0,
         .open_blocks = fabric->provider->open_blocks,
+        .long_pays = fabric->provider->long_pays,
         .target_must_progress = fabric->provider->progress_at_target,
         .writes = fabric->base.ops->write,
     };

@@ -31,6 +31,7 @@ typedef struct wfofi_provider {
     bool events_outlive;     /* fi_close leaves events of its endpoint in the queue */
     bool injects;            /* a send without a completion is cheaper, and takes unregistered memory */
     bool keys_per_transfer;  /* registration costs almost nothing */
+    bool long_pays;          /* wfi_fabric_limits.long_pays */
     bool progress_at_target; /* remote reads and writes need the target to poll */
 } wfofi_provider;
 

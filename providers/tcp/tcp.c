@@ -10,6 +10,7 @@ static const wfofi_provider tcp_provider = {
     .keys_per_transfer = true,
     .signal_wakes = true,
     .injects = true,
+    .long_pays = true,
     .progress_at_target = true,
 };
 

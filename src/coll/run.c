@@ -355,7 +355,7 @@ static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
     uint64_t begun = member->spaces[operation->space].begun;
     if (size <= WFI_GROUP_EAGER || size > WFI_GROUP_LONG || !member->peer)
         return size <= WFI_GROUP_EAGER;
-    wfi_peer_ask_long(member->peer);
+    wfi_peer_ask_long(member->peer, WFI_LONG_MESSAGE_MAX);
     if (wfi_peer_message_max(member->peer) < WFI_GROUP_HEAD + size || operation->number > begun + WFI_GROUP_LONG_AHEAD)
         return false;
     return operation->number <= begun || count_ahead(operation, member, size);

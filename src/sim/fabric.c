@@ -172,7 +172,7 @@ const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", 67, rdm_open, wfi_sim_w
 const sim_form wfi_sim_forms[SIM_FORMS] = {
     [FORM_PLAIN] = {.ops = &wfi_fabric_sim,
                     .number = FORM_PLAIN,
-                    .limits = {LIMITS, .writes = true, .keys_per_transfer = true},
+                    .limits = {LIMITS, .long_pays = true, .writes = true, .keys_per_transfer = true},
                     .key_mask = UINT64_MAX},
     /* Keys are few, so that a closed region's key soon belongs to another region. */
     [FORM_VERBS] = {.ops = &wfi_fabric_sim_verbs,

@@ -42,11 +42,11 @@ static bool run_values(const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* A frame of a control lane, long ones too, with a hash that is right, so that what lies behind it is reached. */
+/* A frame of a control lane, long and large ones too, with a hash that is right, so that what lies behind it is reached. */
 static bool run_frame(const uint8_t *bytes, size_t size)
 {
     static const uint8_t key[crypto_shorthash_KEYBYTES];
-    static uint8_t data[WFI_LONG_FRAME_BYTES];
+    static uint8_t data[WFI_LARGE_MESSAGE_MAX + WFI_FRAME_OTHER];
     wfi_frame frame;
     if (size < WFI_FRAME_HEAD || size > sizeof data)
         return false;
@@ -60,7 +60,7 @@ static bool run_frame(const uint8_t *bytes, size_t size)
     uint8_t type;
     unsigned i = 0;
     for (; i < frame.count && wfi_frame_next(data, size, &at, &type, &message, &length); i++)
-        must(message >= data && message + length <= data + size && length <= WFI_LONG_MESSAGE_MAX);
+        must(message >= data && message + length <= data + size && length <= WFI_LARGE_MESSAGE_MAX);
     return i == frame.count;
 }
 

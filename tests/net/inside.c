@@ -172,6 +172,24 @@ void inside_leave_credit(wfi_conn *conn, uint32_t credits)
     frames->told = frames->consumed - 1;
 }
 
+size_t inside_receives(wfi_net *net, int rank, wfi_length length)
+{
+    wfi_net_lock(net);
+    const wfi_conn *conn = inside_up(net, rank, WFI_CONTROL);
+    size_t count = conn ? wfi_conn_frames(conn)->rooms[length].receives : 0;
+    wfi_net_unlock(net);
+    return count;
+}
+
+size_t inside_lend(wfi_net *net, size_t peers)
+{
+    wfi_net_lock(net);
+    size_t before = net->transport.large_peers;
+    net->transport.large_peers += peers;
+    wfi_net_unlock(net);
+    return before;
+}
+
 uint64_t inside_told(const wfi_conn *conn)
 {
     return wfi_conn_frames(conn)->told;
@@ -186,7 +204,7 @@ static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi
 
 weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
 {
-    wfi_tx *tx = calloc(1, sizeof *tx + WFI_LONG_FRAME_BYTES);
+    wfi_tx *tx = calloc(1, sizeof *tx + size);
     MUST(tx);
     wfi_list_init(&tx->flight.link);
     tx->flight.ops = &frame_ops;

@@ -37,6 +37,10 @@ wfi_frame inside_next_frame(const wfi_conn *conn,
 const uint8_t *inside_frame_key(const wfi_conn *conn, bool theirs); /* NULL: the connection is private */
 /* As if the peer had returned all but so many credits, and had sent a frame of which nothing was said yet. */
 void inside_leave_credit(wfi_conn *conn, uint32_t credits);
+/* How many of its receives from `rank` have that length. Not locked. */
+size_t inside_receives(wfi_net *net, int rank, wfi_length length);
+size_t inside_lend(wfi_net *net,
+                   size_t peers);           /* as if so many more had large receives; how many there were. Not locked */
 uint64_t inside_told(const wfi_conn *conn); /* how many of our frames it said it has consumed */
 weft_status inside_put(wfi_conn *conn, const void *data,
                        size_t size); /* it is the next frame, past all that send.c sees to */

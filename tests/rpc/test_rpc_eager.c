@@ -1,12 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_eager.c - which tensors travel in a long message: the counter of copied bytes tells. */
+/*
+ * test_rpc_eager.c - which tensors travel in a message: the counter of copied bytes tells; and that they arrive as they
+ * were, whatever happens to the tensor after the reply, to the lanes, and to the peer.
+ */
 #include "rpc/world.h"
 
-enum { LIMIT = 32768, INLINE = 2048, FRAME = 4096 };
+enum { LONG = 32768, LIMIT = 262144, INLINE = 2048, FRAME = 4096 };
+
+static uint8_t content(int64_t number, size_t at)
+{
+    return (uint8_t)((size_t)number * 31 + at * 7 + (at >> 8));
+}
+
+static void fill(weft_tensor *x, int64_t number)
+{
+    uint8_t *data = weft_tensor_data(x);
+    for (size_t i = 0, bytes = weft_tensor_nbytes(x); i < bytes; i++)
+        data[i] = content(number, i);
+}
+
+static bool is_filled(const weft_tensor *x, int64_t number)
+{
+    const uint8_t *data = weft_tensor_data(x);
+    size_t bytes = weft_tensor_nbytes(x), i = 0;
+    while (i < bytes && data[i] == content(number, i))
+        i++;
+    return i == bytes;
+}
+
+/* The tensor that the number says: gives the next one, in the same memory. */
+static weft_status run_check(weft_call *call, void *user)
+{
+    int64_t number = weft_call_i64(call, 0);
+    weft_tensor *x = weft_call_tensor(call, 1);
+    MUST(is_filled(x, number));
+    fill(x, number + 1);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
+    return WEFT_OK;
+}
 
 static const weft_function functions[] = {
     {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "name it", .takes = {WEFT_TYPE_STRING, WEFT_TYPE_TENSOR}, .run = world_run_nothing},
+    {.name = "take one", .takes = {WEFT_TYPE_TENSOR}, .run = world_run_nothing},
+    {.name = "check", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_check},
     {.name = "take both", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR}, .run = world_run_nothing},
 };
 
@@ -21,13 +58,19 @@ static uint64_t copied_by(weft_agent *agent, const char *function, weft_args val
     return world_stats(agent).bytes_copied - before;
 }
 
+static void echo_to(weft_agent *agent, int rank, weft_tensor *x)
+{
+    weft_values *got;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
+    weft_values_unref(got);
+}
+
 /* The tensor to the callee and back, into a place or not. */
 static uint64_t echo(weft_agent *agent, size_t bytes, bool lands)
 {
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8),
                 *place = lands ? weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
-    for (size_t i = 0; i < bytes; i++)
-        ((uint8_t *)weft_tensor_data(x))[i] = (uint8_t)(i * 7 + bytes);
+    fill(x, (int64_t)bytes);
     uint64_t copied = copied_by(agent, "echo", WEFT_VALUES(weft_of_tensor(x)), place);
     MUST(!lands || memcmp(weft_tensor_data(x), weft_tensor_data(place), bytes) == 0);
     weft_tensor_unref(place);
@@ -35,12 +78,32 @@ static uint64_t echo(weft_agent *agent, size_t bytes, bool lands)
     return copied;
 }
 
+/* Of calls that are not acknowledged yet, so many are copied as a large message has bytes. The others are read. */
+static void many(weft_agent *agent, weft_tensor *half)
+{
+    enum { CALLS = 8 };
+    weft_future *futures[CALLS];
+    uint64_t before = world_stats(agent).bytes_copied;
+    for (int i = 0; i < CALLS; i++)
+        MUST_OK(
+            weft_rpc_async(agent, weft_to_rank(0), "take one", WEFT_VALUES(weft_of_tensor(half)), NULL, &futures[i]));
+    uint64_t copied = world_stats(agent).bytes_copied - before;
+    MUST(copied >= LIMIT / 2 && copied % (LIMIT / 2) == 0);
+    for (int i = 0; i < CALLS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+}
+
 static void sizes(weft_agent *agent, void *arg)
 {
-    static const size_t counts[] = {0, 1, INLINE, INLINE + 1, 5000, LIMIT - 1, LIMIT, LIMIT + 1, 100000};
+    static const size_t counts[] = {0,        1,     INLINE, INLINE + 1, 5000,  LONG - 1,  LONG,
+                                    LONG + 1, 65536, 100003, LIMIT - 1,  LIMIT, LIMIT + 1, 2 * LIMIT};
     if (weft_agent_rank(agent) != 1)
         return;
-    while (echo(agent, INLINE + 1, false) != 2 * (INLINE + 1)) /* until both take long messages */
+    while (echo(agent, INLINE + 1, false) != 2 * (INLINE + 1)) /* until both take long messages, */
+        continue;
+    while (echo(agent, LONG + 1, true) != 2 * (LONG + 1)) /* and large ones */
         continue;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         uint64_t expected = counts[i] > INLINE && counts[i] <= LIMIT ? 2 * counts[i] : 0;
@@ -57,6 +120,7 @@ static void sizes(weft_agent *agent, void *arg)
               more = WEFT_VALUES(weft_of_tensor(half), weft_of_tensor(rest));
     MUST(copied_by(agent, "take both", both, NULL) == LIMIT);
     MUST(copied_by(agent, "take both", more, NULL) == 0);
+    many(agent, half);
     char name[1001];
     memset(name, 'x', 1000);
     name[1000] = '\0';
@@ -69,4 +133,81 @@ static void sizes(weft_agent *agent, void *arg)
 
 WORLD_TEST(sizes, 5, 1, .size = 2, WORLD_FUNCTIONS(functions))
 
-UNIT_MAIN(test_sizes)
+/* ---- Changed at once after the reply, over lanes that break ------------------------------------------------------------ */
+
+enum { TURNS = 60 };
+
+static struct {
+    world *w;
+    atomic_int turns;
+} now;
+
+static void begin_turns(world *w)
+{
+    now.w = w;
+    atomic_store(&now.turns, 0);
+}
+
+static void change(weft_agent *agent, void *arg)
+{
+    static const size_t counts[] = {LONG, LONG + 1, 100003, LIMIT, LIMIT + 1, 5001};
+    weft_tensor *room = weft_tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8),
+                *landing = weft_tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8);
+    for (int64_t i = 0; weft_agent_rank(agent) == 1 && i < TURNS; i++) {
+        int64_t bytes = (int64_t)counts[i % 6];
+        weft_tensor *x = weft_tensor_narrow(room, 0, 0, bytes), *place = weft_tensor_narrow(landing, 0, 0, bytes);
+        weft_values *got;
+        fill(x, i);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "check", WEFT_VALUES(weft_of_i64(i), weft_of_tensor(x)),
+                              &(weft_rpc_options){.land = {&place, i % 4 < 2}}, &got));
+        fill(x, -i); /* a message that is sent again now has the former bytes nevertheless */
+        weft_tensor *y = NULL;
+        MUST_OK(weft_values_get_tensor(got, 0, &y));
+        MUST(is_filled(y, i + 1));
+        weft_values_unref(got);
+        weft_tensor_unref(place);
+        weft_tensor_unref(x);
+        atomic_fetch_add(&now.turns, 1);
+    }
+    for (int i = 0; weft_agent_rank(agent) == 0 && atomic_load(&now.turns) < TURNS; i++) {
+        weft_sim_sleep(now.w->sim, 100000 + now.w->seed * 7919 % 90000);
+        if (i % 3 == 0)
+            weft_sim_reset_link(now.w->sim, 0, 1);
+    }
+    weft_tensor_unref(landing);
+    weft_tensor_unref(room);
+}
+
+/* The callee dies among calls of all lengths, in both directions. */
+static void die(weft_agent *agent, void *arg)
+{
+    enum { CALLS = 40 };
+    weft_future *futures[CALLS];
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LIMIT), WEFT_DTYPE_UINT8);
+    if (weft_agent_rank(agent) == 0) { /* it is the store */
+        for (int i = 0; i < 20; i++)
+            echo_to(agent, 1, x);
+        for (int i = 0; i < CALLS; i++) {
+            weft_tensor *part = weft_tensor_narrow(x, 0, 0, LIMIT >> i % 4);
+            MUST_OK(
+                weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(part)), NULL, &futures[i]));
+            weft_tensor_unref(part);
+            weft_sim_sleep(now.w->sim, 1000);
+        }
+        weft_sim_sleep(now.w->sim, now.w->seed * 7919 % 50000);
+        weft_sim_kill(now.w->sim, 1);
+        for (int i = 0; i < CALLS; i++) {
+            weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
+            MUST(st == WEFT_OK || st == WEFT_ERR_PEER_DEAD);
+            weft_future_unref(futures[i]);
+        }
+    } else {
+        weft_sim_sleep(now.w->sim, UINT64_C(10000000000)); /* it is killed */
+    }
+    weft_tensor_unref(x);
+}
+
+WORLD_TEST(change, 40, 0, .size = 2, .begin = begin_turns, WORLD_FUNCTIONS(functions))
+WORLD_TEST(die, 20, 0, .size = 2, .begin = begin_turns, .close_may_fail = true, WORLD_FUNCTIONS(functions))
+
+UNIT_MAIN(test_sizes, test_change, test_die)

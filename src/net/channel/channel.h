@@ -50,7 +50,7 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_LANE_SENDS 64      /* sends, reads and writes in flight on a connection, at most */
 #define WFI_LANE_RECEIVES 6    /* receives posted on a connection, at most */
 #define WFI_TRANSPORT_TIMERS 3 /* timers of a wfi_transport: turn_timer, starved_timer, silent_timer */
-#define WFI_PEER_TIMERS 4      /* timers of a peer: one for each channel, for acknowledgements, and for silence */
+#define WFI_PEER_TIMERS 5      /* timers of a peer: of each channel, acknowledgements, silence, large messages */
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
@@ -462,6 +462,7 @@ struct wfi_transport {
     unsigned attempts;           /* connections that this worker has requested, and that are not up */
     wfi_list turns, turns_again; /* channels that wait for fewer attempts: for their first, for further ones */
     wfi_timer turn_timer;
+    size_t large_peers;    /* that have large receives of this worker: message/long.c */
     wfi_list spare_chunks; /* kept for reuse by bulk/ */
     /* (atomic) number of registrations on the process's executor, which do not always hold the lock (bulk/prepare.c) */
     atomic_size_t registering;

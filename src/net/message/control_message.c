@@ -6,8 +6,8 @@
  *   0xF1 REVALIDATE   number u64, address u64, key u64, fabric u8, size u64, access u8, fabric u8 (revalidate.c)
  *   0xF2 REVALIDATED  number u64, answer u8, address u64, key u64, fabric u8, generation u32
  *   0xF3 DIAL         no content; asks the receiver to connect the bulk channel, which the sender cannot
- *   0xF4 LONG         no content; asks the receiver to accept long messages (long.c)
- *   0xF5 LONG_READY   no content; all receives of the sender are long
+ *   0xF4 LONG         number u32, length u8: asks the receiver to post receives of that length (wfi_length; long.c)
+ *   0xF5 LONG_READY   number u32 of the LONG, length u8: all receives of the sender have at least that length
  *
  * One message of each type is in flight at a time. It is embedded in wfi_whole_peer, so sending allocates nothing, and
  * a peer cannot make this worker keep more. A peer that asks again before the answer has arrived gets an answer only to

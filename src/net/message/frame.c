@@ -2,13 +2,14 @@
 /*
  * frame.c - the format of frames, on control channels.
  *
- *   0  u64 MAC (SipHash-2-4) of everything after it; in a long frame only up to byte WFI_LONG_HASHED: the rest is not
- *      covered, like data moved by remote reads and writes. On a private connection (wfi_conn_is_private): 0
+ *   0  u64 MAC (SipHash-2-4) of everything after it; in a long or large frame only up to byte WFI_LONG_HASHED: the
+ *      rest is not covered, like data moved by remote reads and writes. On a private connection
+ *      (wfi_conn_is_private): 0
  *   8  u16 magic        10  u8 version     11  u8 count of messages
  *  12  u32 number of this frame on its connection, from 0
  *  16  u64 sequence of the first message   24  u64 last sequence received
  *  32  u32 frames consumed on this connection                             36  u32 size of the frame
- *  40  messages: u8 type, u8 zero, u16 size, bytes
+ *  40  messages: u8 type, u24 size, bytes
  *
  * The key belongs to one connection and one direction (handshake.c). So a frame that was forged, changed, sent back to
  * its sender or taken from another connection has a wrong MAC. The number of a frame shows that it was neither
@@ -21,7 +22,7 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 12
+#define VERSION 13
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 
@@ -79,9 +80,9 @@ bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t *key, wfi_fr
 void wfi_frame_message(uint8_t out[WFI_MESSAGE_HEAD], uint8_t type, size_t size)
 {
     out[0] = type;
-    out[1] = 0;
-    out[2] = (uint8_t)(size & 0xff);
-    out[3] = (uint8_t)(size >> 8);
+    out[1] = (uint8_t)(size & 0xff);
+    out[2] = (uint8_t)(size >> 8 & 0xff);
+    out[3] = (uint8_t)(size >> 16);
 }
 
 bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type, const uint8_t **bytes, size_t *length)
@@ -89,9 +90,8 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
     if (size - *at < WFI_MESSAGE_HEAD)
         return false;
     const uint8_t *head = data + *at;
-    size_t wanted = (size_t)head[2] | (size_t)head[3] << 8;
-    if (head[0] >= WFI_NET_MESSAGES_END || head[1] != 0 || wanted > WFI_LONG_MESSAGE_MAX ||
-        wanted > size - *at - WFI_MESSAGE_HEAD)
+    size_t wanted = (size_t)head[1] | (size_t)head[2] << 8 | (size_t)head[3] << 16;
+    if (head[0] >= WFI_NET_MESSAGES_END || wanted > WFI_LARGE_MESSAGE_MAX || wanted > size - *at - WFI_MESSAGE_HEAD)
         return false;
     *type = head[0];
     *bytes = head + WFI_MESSAGE_HEAD;

@@ -6,9 +6,10 @@
  * message is passed to the client (wfi_net_client) of its type. wfi_control_message is for net's own messages to the
  * peer's net.
  *
- * LONG MESSAGES. A message of up to WFI_LONG_MESSAGE_MAX bytes is sent in a frame of its own, if the peer has posted
- * receives that are long enough. A peer that is asked to (wfi_peer_ask_long) does so permanently (long.c). So workers
- * that need no long messages allocate no memory for them.
+ * LONG MESSAGES. A message of up to WFI_LONG_MESSAGE_MAX bytes, or a large one of up to WFI_LARGE_MESSAGE_MAX, is sent
+ * in a frame of its own, if the peer has posted receives that are long enough. A peer that is asked to
+ * (wfi_peer_ask_long) does so; large receives are given back when no large message was sent for a while (long.c). So
+ * workers that need no long messages allocate no memory for them.
  *
  * FLOW CONTROL. A frame uses a credit, which is returned when the peer's net has consumed the frame. Several messages
  * for one peer share a frame when the queue is busy. Urgent ones (replies, cancels, acknowledgements) are sent before
@@ -31,14 +32,24 @@
 #include "net/channel/channel.h"
 
 #define WFI_FRAME_BYTES 4096
-#define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
+#define WFI_FRAME_OTHER 128                                 /* bytes of a frame that are not for its longest message */
+#define WFI_MESSAGE_MAX (WFI_FRAME_BYTES - WFI_FRAME_OTHER) /* head and parts of one message */
 #define WFI_LONG_MESSAGE_MAX (33u << 10)
-#define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
-#define WFI_LONG_HASHED 512                     /* bytes of a long frame that its MAC covers; the rest is a payload */
-#define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* the first bytes of a long message, which that MAC covers */
+#define WFI_LARGE_MESSAGE_MAX (257u << 10)
+#define WFI_LARGE_KEPT_NS UINT64_C(5000000000) /* after the last large message, large receives are given back */
+#define WFI_LONG_HASHED 512 /* bytes of a frame of over WFI_FRAME_BYTES that its MAC covers; the rest is a payload */
+#define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* the first bytes of such a message, which that MAC covers */
 
 #define WFI_RECEIVE_DEPTH WFI_LANE_RECEIVES /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that are stored with the heads of other frames: see receive.c */
+
+/* How long the frames are that a receive takes: long.c. */
+typedef enum wfi_length { WFI_SHORT, WFI_LONG, WFI_LARGE, WFI_LENGTHS } wfi_length;
+
+static inline size_t wfi_length_max(wfi_length length) /* bytes of a message */
+{
+    return length == WFI_SHORT ? WFI_MESSAGE_MAX : length == WFI_LONG ? WFI_LONG_MESSAGE_MAX : WFI_LARGE_MESSAGE_MAX;
+}
 
 /* A message to send; embedded in its owner. `head` and `parts` must stay valid and unchanged until `done`. `done` is
  * called exactly once, [locked]. WEFT_OK: the peer's net has the message. Any other status is the reason why it will
@@ -80,14 +91,13 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 struct wfi_tx *wfi_frame_create(size_t size);
 uint8_t *wfi_frame_bytes(struct wfi_tx *frame);
 void wfi_frame_unref(struct wfi_tx *frame); /* NULL is a no-op */
-/* The largest size of a message to the peer at present; urgent ones have at most WFI_MESSAGE_MAX bytes. */
+/* The largest size of a message to the peer at present: WFI_MESSAGE_MAX, WFI_LONG_MESSAGE_MAX, or up to
+ * WFI_LARGE_MESSAGE_MAX, less the large messages that the peer has not acknowledged. Urgent ones have at most
+ * WFI_MESSAGE_MAX bytes. */
 size_t wfi_peer_message_max(const wfi_peer *peer);
-static inline bool wfi_peer_takes_long(const wfi_peer *peer) /* messages of WFI_LONG_MESSAGE_MAX bytes */
-{
-    return wfi_peer_message_max(peer) == WFI_LONG_MESSAGE_MAX;
-}
-/* Asks the peer to accept long messages. No-op if it was asked before. */
-void wfi_peer_ask_long(wfi_peer *peer);
+/* Asks the peer to accept messages of `size` bytes. No-op if it was asked before, or if the present connection moves as
+ * many bytes faster by a read (wfi_fabric_limits.long_pays). */
+void wfi_peer_ask_long(wfi_peer *peer, size_t size);
 /* Takes back a message that was not sent. True: `done` will not be called. */
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
 /* Bytes of all messages, including urgent ones, that are queued or kept until the peer acknowledges them, and those
@@ -153,12 +163,21 @@ typedef struct wfi_control {
     uint64_t owed_since_ns;
     wfi_timer ack;
 
-    /* Long messages: long.c. Valid for all connections of the channel. */
-    bool asks_long;  /* this worker has asked the peer to accept them */
-    bool sends_long; /* the peer has long receives */
-    bool takes_long; /* the peer has asked this worker: every receive that is posted from then on is long */
-    bool told_long;  /* the peer was told that all receives are long */
-    wfi_control_message long_asked, long_ready;
+    /* Long and large messages: long.c. Valid for all connections of the channel. Sending. */
+    wfi_length wants;           /* what this worker wants the peer's receives to be */
+    wfi_length sends;           /* what all of them are at least */
+    uint32_t asked, asked_sent; /* number of this worker's last LONG; of the last that was sent */
+    bool returns;               /* LONG is repeated until the peer has answered: the peer gets its memory back */
+    size_t large_bytes;         /* of large messages that are queued or not acknowledged */
+    uint64_t large_ns;          /* when the last one was queued, or asked for */
+    wfi_timer large_end;        /* set while large receives are wanted */
+    wfi_control_message long_asked;
+    /* Receiving. */
+    wfi_length takes;            /* what every receive is that is posted from now on */
+    wfi_length told;             /* what all are, as the peer was told */
+    uint32_t question, answered; /* numbers of the peer's last LONG, and of the last that was answered */
+    bool has_large;              /* it is counted in wfi_transport.large_peers */
+    wfi_control_message long_ready;
 } wfi_control;
 
 static inline wfi_control *wfi_control_of(const wfi_channel *channel)
@@ -174,10 +193,16 @@ static inline wfi_control *wfi_peer_control(const wfi_peer *peer)
 typedef struct wfi_rx {
     wfi_flight flight;
     uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
-    uint8_t *rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD */
-    bool is_long;  /* head and rest are one block of WFI_LONG_FRAME_BYTES */
-    size_t size;   /* received bytes, while it waits in `early` */
+    uint8_t *rest; /* the other bytes; if it is not short, they follow `head` */
+    wfi_length length;
+    size_t size; /* received bytes, while it waits in `early` */
 } wfi_rx;
+
+typedef struct wfi_long_room { /* memory of the receives of one length */
+    size_t receives;           /* that are in it */
+    uint8_t *data;             /* NULL: none is */
+    wfi_region *region;
+} wfi_long_room;
 
 typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
     uint32_t sent, returned; /* frames sent; frames that the peer has consumed, by its last frame */
@@ -186,9 +211,7 @@ typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
     wfi_rx *receives;        /* WFI_RECEIVE_DEPTH of them */
     uint8_t *receive_data;
     wfi_region *receive_region;
-    size_t long_receives; /* number of long receives */
-    uint8_t *long_data;   /* their memory; NULL: there are none */
-    wfi_region *long_region;
+    wfi_long_room rooms[WFI_LENGTHS]; /* of receives that are not short: long.c */
 } wfi_frames;
 
 static inline wfi_frames *wfi_conn_frames(const wfi_conn *conn)
@@ -212,8 +235,10 @@ void wfi_control_init(wfi_control *control, wfi_peer *peer);
 /* queue.c */
 bool wfi_peer_has_to_send(const wfi_peer *peer);
 size_t wfi_message_size(const wfi_message *message);          /* head and parts */
-size_t wfi_message_weight(const wfi_message *message);        /* its part of kept_bytes */
 void wfi_control_release(wfi_control *control, size_t bytes); /* lowers kept_bytes, and wakes a waiter if possible */
+void wfi_control_use_large(wfi_control *control); /* large receives stay wanted from now on for WFI_LARGE_KEPT_NS */
+void wfi_control_keep(wfi_control *control, const wfi_message *message);   /* it was queued: counts its bytes */
+void wfi_control_let_go(wfi_control *control, const wfi_message *message); /* the reverse: may wake a waiter */
 void wfi_control_acknowledge(wfi_control *control, uint64_t position);
 /* Fails all its messages, and wakes all waiters; its channel has ended. */
 void wfi_control_fail(wfi_control *control, weft_status why);
@@ -237,9 +262,9 @@ extern const wfi_upcalls
     wfi_long_upcalls; /* for its client, which receives WFI_CONTROL_LONG and WFI_CONTROL_LONG_READY */
 void wfi_long_init(wfi_control *control, wfi_peer *peer);
 void wfi_long_free(wfi_conn *conn);
-/* Called before a receive is posted: makes it a long one if the peer has asked for that. WEFT_ERR_MEMORY. */
+/* Called before a receive is posted: gives it the length that the peer has asked for. WEFT_ERR_MEMORY. */
 weft_status wfi_long_receive(wfi_rx *rx);
-void wfi_long_posted(wfi_conn *conn); /* tells the peer when all receives are long */
+void wfi_long_posted(wfi_conn *conn); /* tells the peer when all receives have that length */
 
 /* ---- The format of frames: frame.c ----------------------------------------------------------------------------- */
 

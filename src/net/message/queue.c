@@ -10,16 +10,6 @@ size_t wfi_message_size(const wfi_message *message)
     return size;
 }
 
-size_t wfi_peer_message_max(const wfi_peer *peer)
-{
-    return wfi_peer_control(peer)->sends_long ? WFI_LONG_MESSAGE_MAX : WFI_MESSAGE_MAX;
-}
-
-size_t wfi_message_weight(const wfi_message *message)
-{
-    return wfi_message_size(message) + message->keeps;
-}
-
 bool wfi_peer_has_to_send(const wfi_peer *peer)
 {
     const wfi_control *control = wfi_peer_control(peer);
@@ -58,6 +48,35 @@ void wfi_control_release(wfi_control *control, size_t bytes)
     wake_if_room(control->channel.peer);
 }
 
+void wfi_control_use_large(wfi_control *control)
+{
+    wfi_progress *progress = control->channel.peer->transport->progress;
+    control->large_ns = wfi_progress_now(progress);
+    if (!control->large_end.heap_index)
+        (void)wfi_timer_set(progress, &control->large_end, control->large_ns + WFI_LARGE_KEPT_NS); /* reserved */
+}
+
+static size_t large_bytes(const wfi_message *message)
+{
+    size_t size = wfi_message_size(message);
+    return size > WFI_LONG_MESSAGE_MAX ? size : 0;
+}
+
+void wfi_control_keep(wfi_control *control, const wfi_message *message)
+{
+    size_t large = large_bytes(message);
+    control->kept_bytes += wfi_message_size(message) + message->keeps;
+    control->large_bytes += large;
+    if (large)
+        wfi_control_use_large(control);
+}
+
+void wfi_control_let_go(wfi_control *control, const wfi_message *message)
+{
+    control->large_bytes -= large_bytes(message);
+    wfi_control_release(control, wfi_message_size(message) + message->keeps);
+}
+
 void wfi_room_await(wfi_room_waiter *waiter, wfi_peer *peer)
 {
     wfi_assert_held(&peer->transport->progress->lock);
@@ -93,7 +112,7 @@ static void finish_message(wfi_control *control, wfi_message *message, weft_stat
     message->net.status = status;
     message->net.ended.run = tell_message_owner;
     wfi_progress_end(control->channel.peer->transport->progress, &message->net.ended, WFI_DONE_MESSAGE);
-    wfi_control_release(control, wfi_message_weight(message));
+    wfi_control_let_go(control, message);
 }
 
 void wfi_control_acknowledge(wfi_control *control, uint64_t position)
@@ -126,6 +145,9 @@ void wfi_control_fail(wfi_control *control, weft_status why)
 {
     wfi_timer_clear(control->channel.peer->transport->progress, &control->ack);
     control->owes_ack = false;
+    wfi_timer_clear(control->channel.peer->transport->progress, &control->large_end);
+    control->channel.peer->transport->large_peers -= control->has_large;
+    control->has_large = false;
     fail_list(control, &control->sent, why);
     fail_list(control, &control->urgent, why);
     fail_list(control, &control->queued, why);

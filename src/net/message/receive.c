@@ -65,8 +65,8 @@ static weft_status rx_post(wfi_rx *rx)
     weft_status status = wfi_long_receive(rx);
     if (status)
         return status;
-    size_t rest = (rx->is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES) - WFI_RECEIVE_HEAD;
-    wfi_region *region = rx->is_long ? frames->long_region : frames->receive_region;
+    size_t rest = wfi_length_max(rx->length) + WFI_FRAME_OTHER - WFI_RECEIVE_HEAD;
+    wfi_region *region = rx->length ? frames->rooms[rx->length].region : frames->receive_region;
     const wfi_receive_buffer buffers[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = region},
                                           {.data = rx->rest, .size = rest, .region = region}};
     status = conn->fabric->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
@@ -96,7 +96,7 @@ void wfi_receives_free(wfi_conn *conn)
 /* The received `size` bytes, contiguous. Copies them to `whole` if they are not. */
 static const uint8_t *rx_frame(const wfi_rx *rx, size_t size, uint8_t whole[WFI_FRAME_BYTES])
 {
-    if (size <= WFI_RECEIVE_HEAD || rx->is_long)
+    if (size <= WFI_RECEIVE_HEAD || rx->length)
         return rx->head;
     memcpy(whole, rx->head, WFI_RECEIVE_HEAD);
     memcpy(whole + WFI_RECEIVE_HEAD, rx->rest, size - WFI_RECEIVE_HEAD);

@@ -89,7 +89,7 @@ static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
     if (spare)
         tx = wfi_container_of(spare, wfi_tx, flight.link);
     else if (!tx)
-        tx = tx_create(fabric, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
+        tx = tx_create(fabric, is_long ? WFI_FRAME_BYTES + wfi_message_size(first) : WFI_FRAME_BYTES);
     if (!tx) {
         wfi_conn_starve(conn);
         return NULL;
@@ -315,7 +315,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
     wfi_transport *transport = peer->transport;
     wfi_control *control = wfi_peer_control(peer);
     wfi_assert_held(&transport->progress->lock);
-    if (wfi_message_size(message) > (message->urgent ? WFI_MESSAGE_MAX : wfi_peer_message_max(peer)))
+    if (wfi_message_size(message) > wfi_length_max(message->urgent ? WFI_SHORT : control->sends))
         return WEFT_ERR_TOO_LARGE;
     if (transport->closing)
         return WEFT_ERR_CLOSED;
@@ -326,7 +326,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
     message->net.sequence = 0;
     wfi_list_init(&message->link);
     wfi_list_push_back(message->urgent ? &control->urgent : &control->queued, &message->link);
-    control->kept_bytes += wfi_message_weight(message);
+    wfi_control_keep(control, message);
     if (wfi_channel_up(peer->channels[WFI_CONTROL]))
         wfi_peer_flush(peer);
     else
@@ -342,7 +342,7 @@ bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message)
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
     wfi_list_remove(&message->link);
-    wfi_control_release(wfi_peer_control(peer), wfi_message_weight(message));
+    wfi_control_let_go(wfi_peer_control(peer), message);
     return true;
 }
 

@@ -17,25 +17,47 @@ static bool fits_frame(size_t header_size, size_t meta_size)
     return header_size + meta_size + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX;
 }
 
-static_assert(WFI_LONG_COVERED + WFI_EAGER_LIMIT <= WFI_LONG_MESSAGE_MAX, "eager tensors fit a long message");
+#define EAGER_OTHER 1024 /* bytes of a long message that are not for tensors */
+
+static_assert(WFI_LONG_COVERED <= EAGER_OTHER && WFI_EAGER_LONG + EAGER_OTHER == WFI_LONG_MESSAGE_MAX &&
+                  WFI_EAGER_LARGE + EAGER_OTHER == WFI_LARGE_MESSAGE_MAX,
+              "eager tensors fit a long or large message");
 static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "what is encoded inline fits a frame");
 static_assert(WFI_OUTBOUND_HEADER_MOST + WFI_META_ROOM + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "metadata in the room are never exposed");
 
+size_t wfi_payload_eager(const wfi_peer *peer)
+{
+    size_t most = wfi_peer_message_max(peer);
+    return most > WFI_MESSAGE_MAX ? most - EAGER_OTHER : 0;
+}
+
 /* Whether the tensors may follow the metadata in a long message. The MAC covers only its first WFI_LONG_COVERED bytes,
- * so header and metadata must fit into these. Does not ask whether the peer takes long messages. */
+ * so header and metadata must fit into these. Does not ask whether the peer takes such messages. */
 static bool may_be_eager(const wfi_outbound *outbound, size_t header_size)
 {
     const wfi_encoded *body = &outbound->body;
-    return body->remote_count && body->remote_bytes <= WFI_EAGER_LIMIT &&
+    return body->remote_count && body->remote_bytes <= WFI_EAGER_LARGE &&
            header_size + body->meta.size + WFI_BODY_MARGIN <= WFI_LONG_COVERED;
+}
+
+/* Whether they do. A reply that is sent after pushes is not large: large receives may be given back meanwhile. */
+static bool is_eager(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size)
+{
+    const wfi_encoded *body = &outbound->body;
+    if (!may_be_eager(outbound, header_size) || body->remote_bytes > wfi_payload_eager(peer))
+        return false;
+    for (size_t i = 0; body->remote_bytes > WFI_EAGER_LONG && i < body->remote_count; i++)
+        if (body->remote[i].patch == WFI_NO_PATCH)
+            return false;
+    return true;
 }
 
 bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size)
 {
     const wfi_encoded *body = &outbound->body;
-    if (may_be_eager(outbound, header_size) && wfi_peer_takes_long(peer))
+    if (is_eager(outbound, peer, header_size))
         return false;
     for (size_t i = 0; i < body->remote_count; i++)
         if (body->remote[i].patch != WFI_NO_PATCH)
@@ -206,14 +228,14 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     weft_status st = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st && body->meta.size > WFI_META_MAX)
         st = WEFT_ERR_TOO_LARGE; /* the peer would reject it */
-    bool may = !st && may_be_eager(outbound, header->size), is_eager = may && wfi_peer_takes_long(peer);
-    if (may && !is_eager)
-        wfi_peer_ask_long(peer);
-    if (!st && !is_eager && wfi_outbound_exposes(outbound, peer, header->size)) {
+    bool eager = !st && is_eager(outbound, peer, header->size);
+    if (!st && !eager && may_be_eager(outbound, header->size))
+        wfi_peer_ask_long(peer, EAGER_OTHER + body->remote_bytes);
+    if (!st && !eager && wfi_outbound_exposes(outbound, peer, header->size)) {
         outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof *outbound->exposures);
         st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
-    if (!st && is_eager) {
+    if (!st && eager) {
         append_tensors(outbound, header);
     } else if (!st && outgrown) {
         st = expose_meta(outbound, peer, header);

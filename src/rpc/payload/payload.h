@@ -3,10 +3,10 @@
  * payload.h - moves values between this worker's memory and a peer's.
  *
  * Values travel in one of three ways. Up to WFI_INLINE_LIMIT bytes of payload are part of the metadata
- * (value/encode.c). Up to WFI_EAGER_LIMIT bytes follow the metadata in a long message, if the peer takes long messages
- * and header and metadata fit into its authenticated part (outbound.c, may_be_eager). A copy on each side takes less
- * time than a read and the message that ends the exposure. Everything else is exposed, and the receiver reads it into
- * its final place.
+ * (value/encode.c). Up to WFI_EAGER_LONG bytes, over tcp WFI_EAGER_LARGE, follow the metadata in a long or large
+ * message, if the peer takes such messages and header and metadata fit into its authenticated part (outbound.c,
+ * is_eager). A copy on each side takes less time than a read and the message that ends the exposure. Everything else is
+ * exposed, and the receiver reads it into its final place.
  *
  * wfi_outbound     values that are sent (arguments or results): encoded, published to one peer, withdrawn
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
@@ -54,6 +54,8 @@ typedef struct wfi_outbound {
     size_t copied_bytes; /* copies that the peer reads: metadata, packed tensors */
 } wfi_outbound;
 
+/* Bytes of tensors that may follow the metadata in a message to the peer at present. */
+size_t wfi_payload_eager(const wfi_peer *peer);
 /* Whether publishing behind a header of `header_size` bytes will expose memory: tensors, or metadata too long for the
  * message. */
 bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size);

@@ -2,9 +2,9 @@
 /*
  * respond.c - sends the answer of a served call.
  *
- * Results of up to 32 KiB are part of the reply. Larger ones are pushed into the caller's landing places first; the
- * reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are
- * exposed, and kept until the caller sends DONE.
+ * Results of up to 32 KiB, over tcp 256 KiB, are part of the reply. Larger ones are pushed into the caller's landing
+ * places first; the reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot
+ * write, they are exposed, and kept until the caller sends DONE.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -206,7 +206,7 @@ static void choose_way(const weft_call *call, wfi_encode_options *how)
 {
     wfi_net_lock(call->agent->net);
     how->never_pushes = !wfi_peer_can_push(call->peer);
-    how->eager = wfi_peer_takes_long(call->peer) ? WFI_EAGER_LIMIT : 0;
+    how->eager = wfi_payload_eager(call->peer);
     wfi_net_unlock(call->agent->net);
 }
 
