@@ -211,9 +211,9 @@ ITEM(item_10_tensors_in_nested_containers, .program = containers, ITEM_FUNCTIONS
 /* The elements arrive as they are seen; the strides do not: what is not contiguous is packed, and counted. */
 static void strides(weft_agent *agent, void *arg)
 {
-    weft_tensor *flat = weft_tensor_arange(128 * 96, WEFT_DTYPE_FLOAT32),
-                *table = weft_tensor_reshape(flat, WEFT_SHAPE(128, 96)), *turned = weft_tensor_transpose(table, 0, 1),
-                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 32 KiB: read, not copied into a message */
+    weft_tensor *flat = weft_tensor_arange(1024 * 96, WEFT_DTYPE_FLOAT32),
+                *table = weft_tensor_reshape(flat, WEFT_SHAPE(1024, 96)), *turned = weft_tensor_transpose(table, 0, 1),
+                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 256 KiB: read, not copied into a message */
     weft_tensor *sent[] = {turned, strip};
     for (int i = 0; i < 2; i++) {
         weft_stats before, after;
