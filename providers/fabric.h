@@ -128,7 +128,7 @@ typedef struct wfi_fabric_limits {
      */
     bool needs_local_regions;
     bool open_blocks;          /* lane_open may take seconds: it is called without locks */
-    bool long_pays;            /* 256 KiB take less time in a message than by a read */
+    bool long_pays;            /* 128 KiB take less time in a message than by a read */
     bool target_must_progress; /* peers' reads and writes proceed only while this worker polls */
     bool reports_memory;       /* see wfi_completion.status */
     bool writes;               /* peers of this fabric can write to each other's memory: `write` is not NULL */

@@ -432,7 +432,7 @@ typedef struct weft_stats {
     uint64_t bytes_sent;     /* payload of tensors and values sent, large and small */
     uint64_t bytes_received; /* payload of tensors and values received */
     /* Payload above the inline limit that weft copied: strings, bytes, tensors that land in a call to this worker
-     * itself, rows of batches (docs/batches.md). If the tensors of a call have at most 32 KiB, over tcp 256 KiB, they
+     * itself, rows of batches (docs/batches.md). If the tensors of a call have at most 32 KiB, over tcp 128 KiB, they
      * are copied into a message and out of it. Other tensors are not copied. */
     uint64_t bytes_copied;
     uint64_t bytes_packed;     /* non-contiguous tensors, copied before sending */

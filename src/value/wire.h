@@ -70,7 +70,7 @@ enum wfi_tensor_encoding {
 };
 
 #define WFI_EAGER_LONG (32u << 10)   /* payload that is copied behind the metadata, in a long message, */
-#define WFI_EAGER_LARGE (256u << 10) /* and in a large one */
+#define WFI_EAGER_LARGE (128u << 10) /* and in a large one */
 
 /* Set in a tensor's dtype byte: it was recorded under the distributed context of its call (src/dist). */
 #define WFI_LINKED 0x80u

@@ -213,7 +213,7 @@ static void strides(weft_agent *agent, void *arg)
 {
     weft_tensor *flat = weft_tensor_arange(1024 * 96, WEFT_DTYPE_FLOAT32),
                 *table = weft_tensor_reshape(flat, WEFT_SHAPE(1024, 96)), *turned = weft_tensor_transpose(table, 0, 1),
-                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 256 KiB: read, not copied into a message */
+                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 128 KiB: read, not copied into a message */
     weft_tensor *sent[] = {turned, strip};
     for (int i = 0; i < 2; i++) {
         weft_stats before, after;

@@ -5,7 +5,7 @@
  */
 #include "rpc/world.h"
 
-enum { LONG = 32768, LIMIT = 262144, INLINE = 2048, FRAME = 4096 };
+enum { LONG = 32768, LIMIT = 131072, INLINE = 2048, FRAME = 4096 };
 
 static uint8_t content(int64_t number, size_t at)
 {

@@ -7,7 +7,7 @@
  * sends LONG_READY, and the worker may send such messages. Until then, which takes WFI_RECEIVE_DEPTH frames, it sends
  * none, and does not wait.
  *
- * LARGE RECEIVES are 1.5 MiB for a peer, so they are only lent. A worker posts them for LARGE_PEERS peers at a time.
+ * LARGE RECEIVES are 0.8 MiB for a peer, so they are only lent. A worker posts them for LARGE_PEERS peers at a time.
  * For other peers it posts long ones. If a worker has sent no large message for WFI_LARGE_KEPT_NS, it asks for long
  * receives again. It repeats this LONG until the peer has answered, because the peer gets a receive back only with a
  * frame.

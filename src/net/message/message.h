@@ -35,7 +35,7 @@
 #define WFI_FRAME_OTHER 128                                 /* bytes of a frame that are not for its longest message */
 #define WFI_MESSAGE_MAX (WFI_FRAME_BYTES - WFI_FRAME_OTHER) /* head and parts of one message */
 #define WFI_LONG_MESSAGE_MAX (33u << 10)
-#define WFI_LARGE_MESSAGE_MAX (257u << 10)
+#define WFI_LARGE_MESSAGE_MAX (129u << 10)
 #define WFI_LARGE_KEPT_NS UINT64_C(5000000000) /* after the last large message, large receives are given back */
 #define WFI_LONG_HASHED 512 /* bytes of a frame of over WFI_FRAME_BYTES that its MAC covers; the rest is a payload */
 #define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* the first bytes of such a message, which that MAC covers */

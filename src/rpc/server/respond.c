@@ -2,7 +2,7 @@
 /*
  * respond.c - sends the answer of a served call.
  *
- * Results of up to 32 KiB, over tcp 256 KiB, are part of the reply. Larger ones are pushed into the caller's landing
+ * Results of up to 32 KiB, over tcp 128 KiB, are part of the reply. Larger ones are pushed into the caller's landing
  * places first; the reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot
  * write, they are exposed, and kept until the caller sends DONE.
  */
