@@ -238,11 +238,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms);
 
 /*
- * THREE WAYS TO LEAVE. weft_agent_close waits until nobody needs this worker. weft_agent_stop waits for nobody. On rank
- * 0, weft_agent_end_job makes all workers leave, and none of them waits.
- *
- * weft_agent_close leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves
- * calls while it waits:
+ * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves calls while it
+ * waits:
  *   In a static job, and on rank 0 of an elastic job, it waits until every living worker closes, and until no call
  *   (including those of handlers) and no group operation is in flight.
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
@@ -250,21 +247,29 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
  *   `parent` is a call of this worker's own. Such calls, and those that were already sent, are served for half a
  *   second; after that they are rejected with WEFT_ERR_PEER_LEFT.
- *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
+ *   After weft_agent_end_job on rank 0 it waits for none of these, and returns WEFT_OK.
  *
- * It waits for timeout_ms at most (WEFT_FOREVER, or below 0: no limit). Then it leaves as weft_agent_stop does, logs
- * what it still waited for, and returns WEFT_ERR_TIMEOUT. The limit does not cover handlers that still run, and the up
- * to 2 seconds in which rank 0's store waits for others.
+ * It waits for timeout_ms at most (0, WEFT_FOREVER or below: no limit). Then it leaves as weft_agent_stop does, logs
+ * what it still waited for, and returns WEFT_ERR_TIMEOUT.
  *
- * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a group
- * operation. It also waits for deferred calls whose callers still wait. An operation with WEFT_FOREVER waits forever,
- * even if that member is closing too; weft_group_abort or weft_group_close ends it. After 5 seconds (level info), and
- * then every minute (level warn), the log names what it waits for. weft_debug_dump, on another thread, shows all of it.
+ * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a
+ * group operation. It also waits for deferred calls whose callers still wait. A group operation with WEFT_FOREVER
+ * that a member never calls waits forever, even if that member closes its agent; weft_group_abort or
+ * weft_group_close ends it. After 5 seconds (level info), and then every minute (level warn), the log names what it
+ * waits for. weft_debug_dump, on another thread, shows all of it.
  *
- * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler or
- * continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). Then
- * nothing was done. It returns WEFT_OK, or the first failure: WEFT_ERR_TIMEOUT, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST,
- * WEFT_ERR_BUSY (references are left: leaks_fail). NULL does nothing.
+ * RUNNING HANDLERS, continuations and membership events of this worker must return before the agent can be freed.
+ * weft_agent_close and weft_agent_stop wait for them without a limit, also after timeout_ms. After a second the log
+ * says so. Only the end of the process (_exit) ends a handler that never returns.
+ *
+ * THREE WAYS TO LEAVE. weft_agent_close waits until the job does not need this worker. weft_agent_stop leaves at once:
+ * calls in flight fail. On rank 0, weft_agent_end_job tells all workers that the job is over; then weft_agent_close
+ * does not wait for others. In an elastic job it is what ends workers that serve.
+ *
+ * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler
+ * or continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). In
+ * these two cases it has done nothing. It returns WEFT_OK, or the first failure: WEFT_ERR_TIMEOUT, WEFT_ERR_EVICTED,
+ * WEFT_ERR_STORE_LOST, WEFT_ERR_BUSY (references are left: leaks_fail). NULL does nothing.
  *
  * ONE THREAD ends an agent. If another thread calls weft_agent_close meanwhile, that call does nothing and returns
  * WEFT_ERR_STATE. If another thread calls weft_agent_stop meanwhile, for example a watchdog, weft_agent_close waits no
@@ -284,11 +289,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent, int64_t 
  * with the text `why` (NULL: none; up to 127 bytes are sent). From its event on, for each worker:
  *   Calls that it made or serves, and its group operations, end with WEFT_ERR_JOB_ENDED; new ones fail with that code,
  *   and weft_agent_status returns it.
- *   Its weft_agent_close returns WEFT_OK at once, even if it was already waiting. Remaining references are logged, but
- *   do not make it fail (leaks_fail).
+ *   Its weft_agent_close no longer waits for others, even if it was already waiting, and returns WEFT_OK. Remaining
+ *   references are logged, but do not make it fail (leaks_fail).
  *   A worker that tries to join is rejected: weft_agent_open fails with WEFT_ERR_JOB_ENDED.
- * Rank 0 must still close its agent. Its store then runs until the other workers have left, for at most 2 seconds, or
- * death_timeout_ms if that is shorter. A worker that cannot be reached in that time gets WEFT_MEMBER_STORE_LOST.
+ * All workers must still close their agents. Rank 0's store then runs until the other workers have left, for at most
+ * 2 seconds, or death_timeout_ms if that is shorter. A worker that cannot be reached in that time gets
+ * WEFT_MEMBER_STORE_LOST.
  *
  * Returns WEFT_OK, even if the job was ended before; WEFT_ERR_STATE on any other rank, and in a child of fork();
  * WEFT_ERR_INVALID (NULL), WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. Any thread, including those of handlers and
@@ -297,10 +303,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent, int64_t 
 WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const char *why);
 
 /*
- * Leaves the job at once and frees the agent. If another thread is in weft_agent_close, that thread ends the agent,
- * and this function returns at once. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
+ * Leaves the job at once and frees the agent. If another thread is in weft_agent_close or weft_agent_stop, that thread
+ * ends the agent, and this function returns at once. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
  * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. Otherwise
- * it waits for two things:
+ * it waits for handlers that run (weft_agent_close, RUNNING HANDLERS), and for two other things:
  *   At most half a second, until this worker's messages to members of groups have arrived. So a program may call it
  *   directly after a barrier: the other members still learn that the barrier is complete.
  *   On rank 0, until all other workers have left the job, at most 2 seconds, or death_timeout_ms if that is shorter. It

@@ -68,7 +68,7 @@ typedef enum weft_status {
     WEFT_ERR_JOB_ENDED = -134,  /* rank 0 ended the job (weft_agent_end_job) */
 } weft_status;
 
-/* Whether a call ran that ended with an error. A call runs at most once, also with retries. */
+/* Whether the handler of a call ran. Each attempt of a call runs at most once. */
 typedef enum weft_ran {
     WEFT_RAN_NO = 0,    /* certainly not: it may be made again */
     WEFT_RAN_MAYBE = 1, /* this worker cannot know */
@@ -96,7 +96,8 @@ WEFT_API const char *weft_error_message(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
 /* With WEFT_ERR_REMOTE: the status of the handler. With other codes: WEFT_OK. */
 WEFT_API weft_status weft_error_handler_code(const weft_error *error);
-/* Whether the handler of the failed call ran. NULL: the call did not fail, so WEFT_RAN_YES. */
+/* Whether the handler of the failed call ran; with retries, in any attempt. WEFT_RAN_MAYBE too if the error is not one
+ * of a call, or NULL. A call that has the failed value of another one as its argument ends with the error of that. */
 WEFT_API weft_ran weft_error_ran(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */

@@ -213,9 +213,11 @@ weft_status weft_error_handler_code(const weft_error *error)
 weft_ran weft_error_ran(const weft_error *error)
 {
     WFI_LIVE(error);
-    if (error == NULL || error->code == WEFT_ERR_REMOTE)
+    if (error != NULL && error->code == WEFT_ERR_REMOTE)
         return WEFT_RAN_YES;
-    return error->code == WEFT_ERR_UNKNOWN || error->remote_code == WEFT_ERR_UNKNOWN ? WEFT_RAN_MAYBE : WEFT_RAN_NO;
+    bool is_known = error != NULL && error->code != WEFT_ERR_UNKNOWN && error->remote_code != WEFT_ERR_UNKNOWN &&
+                    error->function[0] != '\0'; /* errors of calls name the function */
+    return is_known ? WEFT_RAN_NO : WEFT_RAN_MAYBE;
 }
 
 const char *weft_error_message(const weft_error *error)
@@ -267,8 +269,10 @@ void weft_error_print(const weft_error *error, FILE *to)
     if (error == NULL || to == NULL)
         return;
     at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
-    if (error->remote_code != WEFT_OK)
+    if (error->code == WEFT_ERR_REMOTE)
         at += (size_t)snprintf(line + at, room - at, " (%s)", weft_status_name(error->remote_code));
+    else if (error->remote_code == WEFT_ERR_UNKNOWN)
+        at += (size_t)snprintf(line + at, room - at, " (it may have run)");
     if (error->function[0] != '\0')
         at += (size_t)snprintf(line + at, room - at, " in %s", error->function);
     if (error->worker >= 0)

@@ -45,7 +45,7 @@ size_t wfi_chunk_for(const wfi_collective *what, size_t bytes)
 static void build_transfer(wfi_operation *operation, size_t bytes)
 {
     wfi_schedule *schedule = &operation->schedule;
-    wfi_place from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
     if (operation->sends && bytes)
         wfi_pieces_send(&operation->what, schedule, operation->peer, from, bytes);
     else if (operation->sends)

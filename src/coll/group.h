@@ -293,7 +293,7 @@ typedef struct wfi_operation {
 } wfi_operation;
 
 /* NULL: the operation does not have that memory here. */
-static inline uint8_t *wfi_operation_address(const wfi_operation *operation, wfi_place place)
+static inline uint8_t *wfi_operation_address(const wfi_operation *operation, wfi_operand place)
 {
     uint8_t *data = operation->memory[place.buffer].data;
     return data ? data + place.offset : NULL;
@@ -428,11 +428,11 @@ typedef enum wfi_share_word {
 
 /* State of a group at a member, in its answer to QUERY. */
 typedef enum wfi_group_state {
-    WFI_STATE_HERE,    /* it has the group */
-    WFI_STATE_UNKNOWN, /* it has not opened it */
-    WFI_STATE_DESTROYED,
-    WFI_STATE_OTHER_LIST, /* it has a group of that name with other members */
-    WFI_STATE_FORMER,     /* it has a former group of that name and these members, and has not closed it */
+    WFI_GROUP_HERE,    /* it has the group */
+    WFI_GROUP_UNKNOWN, /* it has not opened it */
+    WFI_GROUP_DESTROYED,
+    WFI_GROUP_OTHER_LIST, /* it has a group of that name with other members */
+    WFI_GROUP_FORMER,     /* it has a former group of that name and these members, and has not closed it */
 } wfi_group_state;
 
 /* Each function sends a message; if it cannot, the group ends. */
@@ -449,7 +449,7 @@ typedef struct wfi_progress_report {
     wfi_group_state state;
     wfi_space space;
     uint64_t number;
-    /* number of operations called there; with WFI_STATE_DESTROYED: the first generation that is not closed */
+    /* number of operations called there; with WFI_GROUP_DESTROYED: the first generation that is not closed */
     uint64_t called;
     /*
      * of that operation, if it is in progress there, or was the last one in shared memory; otherwise its kind is

@@ -150,16 +150,16 @@ static bool is_other_list(const weft_group *other, const wfi_group_key *key)
 static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *key, const wfi_group_member *member)
 {
     if (member)
-        return WFI_STATE_HERE;
+        return WFI_GROUP_HERE;
     if (wfi_group_past(agent, key) > key->generation)
-        return WFI_STATE_DESTROYED;
+        return WFI_GROUP_DESTROYED;
     WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link) {
         if (is_other_list(other, key))
-            return WFI_STATE_OTHER_LIST;
+            return WFI_GROUP_OTHER_LIST;
         if (wfi_group_is_same_list(&other->key, key))
-            return WFI_STATE_FORMER;
+            return WFI_GROUP_FORMER;
     }
-    return WFI_STATE_UNKNOWN;
+    return WFI_GROUP_UNKNOWN;
 }
 
 /* The first generation that is neither closed nor over here. */
@@ -186,7 +186,7 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     if (member && group->over) {
         group->members[index].is_told = false;
         wfi_say_over(group, index);
-        report.state = WFI_STATE_DESTROYED; /* equivalent: the next group may still meet that member */
+        report.state = WFI_GROUP_DESTROYED; /* equivalent: the next group may still meet that member */
         report.called = (uint64_t)key->generation + 1;
         wfi_answer_state(agent, peer, key, &report);
         return true;
@@ -200,7 +200,7 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         wfi_share_recall(group, report.number, &report.signature);
     if (member)
         report.called = called_here(group, member, report.space, sends);
-    else if (report.state == WFI_STATE_DESTROYED)
+    else if (report.state == WFI_GROUP_DESTROYED)
         report.called = first_left(agent, key);
     wfi_answer_state(agent, peer, key, &report);
     return true;
@@ -218,7 +218,7 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;
-    if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
+    if (report->state != WFI_GROUP_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
     wfi_missing_left(operation, from);
     return !group->over;
@@ -233,7 +233,7 @@ static bool read_report(wfi_reader *reader, wfi_progress_report *out)
     out->number = wfi_read_u64(reader);
     out->called = wfi_read_u64(reader);
     read_signature(reader, &out->signature);
-    return !reader->failed && state <= WFI_STATE_FORMER;
+    return !reader->failed && state <= WFI_GROUP_FORMER;
 }
 
 static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
@@ -244,7 +244,7 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (from->queries)
         from->queries--;
     /* The member has answered the query for the reason: its group is not over. So its transfer was malformed. */
-    if (from->has_withdrawn && !from->queries && report.state != WFI_STATE_DESTROYED)
+    if (from->has_withdrawn && !from->queries && report.state != WFI_GROUP_DESTROYED)
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
     else if (agrees(group, from, &report))
@@ -315,7 +315,7 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
     if (word == WFI_QUERY)
         return hear_query(agent, from, key, NULL, reader);
     if (word == WFI_STATE && read_report(reader, &report))
-        wfi_making_answered(agent, from, key, report.state == WFI_STATE_DESTROYED ? report.called : 0);
+        wfi_making_answered(agent, from, key, report.state == WFI_GROUP_DESTROYED ? report.called : 0);
     if (word == WFI_OVER)
         wfi_making_over(agent, from, key);
     if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)

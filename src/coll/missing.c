@@ -21,11 +21,11 @@
 
 /* The texts for members that have not begun the operation. */
 static const char *const reasons[] = {
-    [WFI_STATE_HERE] = "has not called it",
-    [WFI_STATE_UNKNOWN] = "has not made the group",
-    [WFI_STATE_DESTROYED] = "has closed the group",
-    [WFI_STATE_OTHER_LIST] = "has a group of that name with other members",
-    [WFI_STATE_FORMER] = "still has a former group of that name, which the other members have given up",
+    [WFI_GROUP_HERE] = "has not called it",
+    [WFI_GROUP_UNKNOWN] = "has not made the group",
+    [WFI_GROUP_DESTROYED] = "has closed the group",
+    [WFI_GROUP_OTHER_LIST] = "has a group of that name with other members",
+    [WFI_GROUP_FORMER] = "still has a former group of that name, which the other members have given up",
 };
 
 /* Its group of that name is the old one, or it does not know yet which members live. */
@@ -46,7 +46,7 @@ static void name_missing(const weft_group *group, bool destroyed, char *out, siz
     for (size_t i = 0; i < group->size; i++) {
         const wfi_group_member *member = &group->members[i];
         const char *why = member->is_asked ? "does not answer" : member->missing;
-        if (!why || (why == reasons[WFI_STATE_DESTROYED]) != destroyed)
+        if (!why || (why == reasons[WFI_GROUP_DESTROYED]) != destroyed)
             continue;
         if (*first < 0)
             *first = member->rank;
@@ -78,8 +78,8 @@ static void conclude(weft_group *group)
     if (first < 0)
         name_missing(group, true, missing, sizeof missing, &first);
     bool is_unmade =
-        is_missing_for(group, reasons[WFI_STATE_UNKNOWN]) || is_missing_for(group, reasons[WFI_STATE_FORMER]);
-    bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);
+        is_missing_for(group, reasons[WFI_GROUP_UNKNOWN]) || is_missing_for(group, reasons[WFI_GROUP_FORMER]);
+    bool lists_differ = is_missing_for(group, reasons[WFI_GROUP_OTHER_LIST]);
     wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
                         "rank %d: %s was not complete within %lld ms: %s%s%s", wfi_agent_rank(group->agent), which,
                         (long long)operation->timeout_ms,
@@ -219,7 +219,7 @@ void wfi_missing_unwatch(weft_group *group)
 static bool is_anybody_missing(const weft_group *group)
 {
     for (size_t i = 0; i < group->size; i++)
-        if (group->members[i].missing && group->members[i].missing != reasons[WFI_STATE_DESTROYED])
+        if (group->members[i].missing && group->members[i].missing != reasons[WFI_GROUP_DESTROYED])
             return true;
     return false;
 }
@@ -233,9 +233,9 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (operation->space == WFI_BETWEEN && report->signature.kind < WFI_OPERATION_KINDS &&
         !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
-    if (group->shrinks && report->state == WFI_STATE_OTHER_LIST)
+    if (group->shrinks && report->state == WFI_GROUP_OTHER_LIST)
         member->missing = not_shrunk;
-    else if (report->state != WFI_STATE_HERE || report->called < operation->number)
+    else if (report->state != WFI_GROUP_HERE || report->called < operation->number)
         member->missing = reasons[report->state];
     if (--group->unanswered == 0 && (group->left || is_anybody_missing(group)))
         conclude(group); /* otherwise all have called it: it may still end before the answers are due */

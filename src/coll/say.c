@@ -204,7 +204,7 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
     wfi_write_u64(&writer, report->number);
     wfi_write_u64(&writer, report->called);
     write_signature(&writer, &report->signature);
-    if (report->state == WFI_STATE_DESTROYED) /* after all earlier messages of this member */
+    if (report->state == WFI_GROUP_DESTROYED) /* after all earlier messages of this member */
         wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
     else
         wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);

@@ -90,7 +90,7 @@ static void time_is_up(wfi_timer *timer)
 {
     wfi_pass *pass = wfi_container_of(timer, wfi_pass, timer);
     wfi_pass_post_failure(
-        pass, WFI_EVENT_END, 0,
+        pass, WFI_PASS_EVENT_END, 0,
         refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit, %lld ms", (long long)pass->limit_ms),
         WFI_RUN_LOCKED);
 }
@@ -107,7 +107,7 @@ static void cancel_pass(void *owner, uint64_t id)
     if (wfi_agent_enter(pass->agent)) {
         wfi_error_detail detail = {
             .code = WEFT_ERR_CANCELLED, .function = "dist_backward", .worker = wfi_agent_rank(pass->agent)};
-        wfi_pass_post_failure(pass, WFI_EVENT_END, 0, wfi_error_create(&detail, "the pass was cancelled"),
+        wfi_pass_post_failure(pass, WFI_PASS_EVENT_END, 0, wfi_error_create(&detail, "the pass was cancelled"),
                               WFI_RUN_LATER);
         wfi_agent_leave(pass->agent);
     }

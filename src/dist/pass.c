@@ -334,7 +334,7 @@ static void hook_complete(weft_future *future, void *arg)
     wfi_error_detail detail = {.code = weft_error_code(why), .function = "backward", .worker = worker};
     if (!wfi_agent_enter(agent))
         return;
-    wfi_pass_post_failure(wait->pass, WFI_EVENT_HOOK, 0,
+    wfi_pass_post_failure(wait->pass, WFI_PASS_EVENT_HOOK, 0,
                           why ? wfi_error_create(&detail, "on rank %d (%s): what a hook had begun failed: %s",
                                                  wfi_agent_rank(agent), agent->options.name, weft_error_message(why))
                               : NULL,
@@ -444,8 +444,8 @@ static void drop_work(wfi_pass *pass)
 /* Whether the event makes a pass fail that has ended well here. */
 static bool is_failure(const wfi_pass *pass, const wfi_pass_event *event)
 {
-    return event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
-           (event->kind == WFI_EVENT_GONE && event->rank == pass->result.root);
+    return event->kind == WFI_PASS_EVENT_FAIL || event->kind == WFI_PASS_EVENT_END ||
+           (event->kind == WFI_PASS_EVENT_GONE && event->rank == pass->result.root);
 }
 
 /*
@@ -625,23 +625,23 @@ static weft_error *take_event(wfi_pass *pass, wfi_pass_event *event)
 {
     wfi_pass_peer *peer = &pass->peers[event->rank];
     switch (event->kind) {
-    case WFI_EVENT_CALL:
+    case WFI_PASS_EVENT_CALL:
         take_call(pass, event->call);
         return NULL;
-    case WFI_EVENT_ANSWER:
+    case WFI_PASS_EVENT_ANSWER:
         return take_answer(pass, event);
-    case WFI_EVENT_GONE: /* the pass fails if it needs that worker */
+    case WFI_PASS_EVENT_GONE: /* the pass fails if it needs that worker */
         peer->gone = weft_error_code(event->error);
         if (!peer->awaited && pass->result.root != event->rank &&
             !(pass->joined_by && pass->joined_by->from == event->rank))
             return NULL;
         return wfi_pass_error_here(pass, weft_error_ref(event->error));
-    case WFI_EVENT_END:
+    case WFI_PASS_EVENT_END:
         return wfi_pass_error_here(pass, weft_error_ref(event->error));
-    case WFI_EVENT_FAIL:
+    case WFI_PASS_EVENT_FAIL:
         pass->reported = true;
         break;
-    case WFI_EVENT_HOOK:
+    case WFI_PASS_EVENT_HOOK:
         pass->calls--;
         pass->hooks--;
         break;
@@ -655,7 +655,7 @@ static bool end_is_queued(wfi_pass *pass)
     bool found = false;
     wfi_mutex_lock(&pass->lock);
     WFI_FOR_LIST (const wfi_pass_event, event, &pass->events, link)
-        found = found || event->kind == WFI_EVENT_END || event->kind == WFI_EVENT_FAIL;
+        found = found || event->kind == WFI_PASS_EVENT_END || event->kind == WFI_PASS_EVENT_FAIL;
     wfi_mutex_unlock(&pass->lock);
     return found;
 }

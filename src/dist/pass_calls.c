@@ -288,7 +288,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
         weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* no tensor was exchanged with the caller */
         return WEFT_OK;
     }
-    event->kind = WFI_EVENT_CALL;
+    event->kind = WFI_PASS_EVENT_CALL;
     event->rank = call->from;
     event->call = weft_call_defer_keeping(call);
     wfi_pass_post(pass, event, WFI_RUN_HERE);
@@ -385,7 +385,7 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     if (pass && ended)
         wfi_pass_abort(pass, error); /* sends it on to the other workers of the pass */
     else if (pass)
-        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
+        wfi_pass_post_failure(pass, WFI_PASS_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
     wfi_pass_unref(pass);
     return st;
 }

@@ -96,12 +96,12 @@ static wfi_pass_event *take_spare(wfi_pass *pass, wfi_pass_event_kind *kind, wef
     wfi_mutex_unlock(&pass->lock);
     if (used)
         return NULL;
-    if (*kind != WFI_EVENT_END && *kind != WFI_EVENT_FAIL) {
+    if (*kind != WFI_PASS_EVENT_END && *kind != WFI_PASS_EVENT_FAIL) {
         wfi_error_detail detail = {
             .code = WEFT_ERR_MEMORY, .function = "backward", .worker = wfi_agent_rank(pass->agent)};
         weft_error_unref(*error);
         *error = wfi_error_create(&detail, "out of memory");
-        *kind = WFI_EVENT_END;
+        *kind = WFI_PASS_EVENT_END;
     }
     return &pass->spare;
 }

@@ -268,7 +268,7 @@ void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
     WFI_FOR_LIST (wfi_pass, pass, &context->passes, result.link) {
         weft_error *error =
             wfi_error_create(&detail, "%s; the context is of rank %d (%s)", text, opener, name_of(context, opener));
-        wfi_pass_post_failure(pass, WFI_EVENT_END, 0, error, WFI_RUN_LOCKED);
+        wfi_pass_post_failure(pass, WFI_PASS_EVENT_END, 0, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);
 }
@@ -282,7 +282,7 @@ void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, cons
         weft_error *error = wfi_error_create(&detail, "rank %d (%s) %s: %s", rank, name_of(context, rank), what, text);
         if (pass->result.root == rank)
             wfi_pass_undo(context, &pass->result, error); /* it is not known any longer whether it ended well */
-        wfi_pass_post_failure(pass, WFI_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
+        wfi_pass_post_failure(pass, WFI_PASS_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);
 }

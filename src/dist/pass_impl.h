@@ -81,12 +81,12 @@ typedef struct wfi_waiter_call {
 #define WFI_PASS_WAITS 8 /* for further calls another thread wakes */
 
 typedef enum wfi_pass_event_kind {
-    WFI_EVENT_CALL,   /* a call of "weft:pass" has arrived: `call`, deferred, which the pass finishes */
-    WFI_EVENT_ANSWER, /* this worker's call to `rank` has ended: with `error`, or with `all_answered` */
-    WFI_EVENT_FAIL,   /* the pass failed at another worker, as `rank` reports: `error` */
-    WFI_EVENT_END,    /* the pass must end here with `error`, because its time is up or it was cancelled */
-    WFI_EVENT_GONE,   /* worker `rank` has ended: `error` */
-    WFI_EVENT_HOOK,   /* an operation that a hook started has ended; `error`: why it failed */
+    WFI_PASS_EVENT_CALL,   /* a call of "weft:pass" has arrived: `call`, deferred, which the pass finishes */
+    WFI_PASS_EVENT_ANSWER, /* this worker's call to `rank` has ended: with `error`, or with `all_answered` */
+    WFI_PASS_EVENT_FAIL,   /* the pass failed at another worker, as `rank` reports: `error` */
+    WFI_PASS_EVENT_END,    /* the pass must end here with `error`, because its time is up or it was cancelled */
+    WFI_PASS_EVENT_GONE,   /* worker `rank` has ended: `error` */
+    WFI_PASS_EVENT_HOOK,   /* an operation that a hook started has ended; `error`: why it failed */
 } wfi_pass_event_kind;
 
 typedef struct wfi_pass_event {

@@ -176,7 +176,7 @@ static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
         free(event);
         return st;
     }
-    event->kind = WFI_EVENT_ANSWER;
+    event->kind = WFI_PASS_EVENT_ANSWER;
     event->rank = rank;
     pass->calls++;
     pass->peers[rank].calls++;

@@ -118,6 +118,11 @@ bool wfi_executor_has_ended(const wfi_executor *executor)
     return atomic_load_explicit(&executor->ending, memory_order_acquire);
 }
 
+bool wfi_executor_has_waiting(const wfi_executor *executor)
+{
+    return atomic_load_explicit(&executor->blocked, memory_order_relaxed) > 0;
+}
+
 bool wfi_executor_has_work(const wfi_executor *executor)
 {
     return atomic_load(&executor->queued) > 0 || atomic_load(&executor->ending);

@@ -62,6 +62,7 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
 void wfi_executor_destroy(wfi_executor *executor);
 wfi_executor *wfi_executor_ref(wfi_executor *executor); /* futures hold their executor */
 void wfi_executor_unref(wfi_executor *executor);
+bool wfi_executor_has_waiting(const wfi_executor *executor); /* whether a task waits now; takes no lock */
 bool wfi_executor_has_ended(const wfi_executor *executor); /* destroy was called: the agent's driver must not be used */
 /*
  * Called first in a child of fork(2), which has no threads of the executor; one of them may have held the lock. Queued

@@ -80,7 +80,8 @@ struct wfi_executor {
     bool forked;  /* (constant) in a child of fork(2): submitted tasks are dropped, no worker is woken or leads */
     wfi_list all; /* threads */
     int total;    /* workers that exist */
-    int active, blocked;
+    int active;
+    atomic_int blocked; /* written under the lock */
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;

@@ -297,7 +297,7 @@ WORLD_TEST(long_close, 3, 0, WORLD_FUNCTIONS(functions), .size = 2, .begin = beg
 
 static weft_group *kept; /* of rank 1, until its agent has ended */
 
-/* Rank 1 leaves without a wait. */
+/* Rank 1 leaves after a millisecond. */
 static void one_gives_up(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -305,7 +305,7 @@ static void one_gives_up(weft_agent *agent, void *arg)
         MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
         return;
     }
-    MUST_BE(weft_agent_close(agent, 0), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_agent_close(agent, 1), WEFT_ERR_TIMEOUT);
     weft_group_close(kept);
     kept = NULL;
 }

@@ -94,18 +94,19 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* of one 
 }
 
 /* Each adds steps of at most `chunk` bytes. An empty range has no step. `peer` is a place (wfi_who). */
-void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
+void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand from,
                      size_t size);
-void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
+void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand to,
+                     size_t size);
 /* to = received data (how) to. It uses scratch memory, so a schedule that uses this must not use scratch otherwise. */
-void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to,
+void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand to,
                          size_t size);
 /* Receives into `room`, then to = room (how) b. */
-void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
-                             wfi_place to, wfi_place b, size_t size);
-void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
+void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand room,
+                             wfi_operand to, wfi_operand b, size_t size);
+void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_operand to, wfi_operand from,
                      size_t size);
-void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size);
+void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_operand at, size_t size);
 
 /*
  * The rounds of an allgather in which each member has a block of its own size. Scratch from begins[i] to begins[i +

@@ -19,7 +19,7 @@ static size_t other_back(const wfi_collective *collective, size_t turn)
 static void allgather(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me;
-    wfi_place own = wfi_at(WFI_OUTPUT, me * bytes);
+    wfi_operand own = wfi_at(WFI_OUTPUT, me * bytes);
     if (!collective->in_place)
         wfi_pieces_copy(collective, schedule, own, wfi_at(WFI_INPUT, 0), bytes);
     for (size_t turn = 1; turn < collective->members; turn++) {
@@ -75,7 +75,7 @@ static void scatter(const wfi_collective *collective, wfi_schedule *schedule)
 static void reduce_scatter(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t bytes = wfi_part_bytes(collective);
-    wfi_place own = wfi_at(WFI_INPUT, collective->me * bytes), sum = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand own = wfi_at(WFI_INPUT, collective->me * bytes), sum = wfi_at(WFI_OUTPUT, 0);
     for (size_t turn = 1; turn < collective->members; turn++) {
         size_t to = other(collective, turn);
         wfi_pieces_send(collective, schedule, to, wfi_at(WFI_INPUT, to * bytes), bytes);

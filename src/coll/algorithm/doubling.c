@@ -19,7 +19,7 @@
 void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t members = collective->members, me = collective->me;
-    wfi_place token = wfi_at(WFI_SCRATCH, 0);   /* orders them: a round's send waits for the recv before */
+    wfi_operand token = wfi_at(WFI_SCRATCH, 0); /* orders them: a round's send waits for the recv before */
     bool in_pairs = !(members & (members - 1)); /* then each message also acknowledges the one that it meets */
     for (size_t distance = 1; distance < members; distance *= 2) {
         size_t to = in_pairs ? me ^ distance : (me + distance) % members;
@@ -59,7 +59,7 @@ static size_t member_at(const folding *fold, size_t place)
 static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
 {
     size_t me = collective->me, bytes = wfi_part_bytes(collective);
-    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     if (me >= 2 * fold->extra)
         return;
     if (fold->out)
@@ -72,7 +72,7 @@ static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, co
 static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
 {
     size_t me = collective->me, bytes = wfi_part_bytes(collective);
-    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     if (me >= 2 * fold->extra)
         return;
     if (fold->out)
@@ -85,7 +85,7 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
 {
     folding fold = fold_of(collective);
     size_t bytes = wfi_part_bytes(collective);
-    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     fold_in(collective, schedule, &fold);
     for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);

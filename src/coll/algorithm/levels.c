@@ -89,7 +89,7 @@ static family family_of(const wfi_levels *of)
 }
 
 /* The data of the operation; a barrier has a token, which orders its steps. */
-static wfi_place data_of(const wfi_collective *collective)
+static wfi_operand data_of(const wfi_collective *collective)
 {
     return wfi_at(collective->kind == WFI_BARRIER ? WFI_SCRATCH : WFI_OUTPUT, 0);
 }
@@ -101,7 +101,7 @@ static size_t bytes_of(const wfi_collective *collective)
 
 static void collect(const wfi_collective *collective, wfi_schedule *schedule, const family *around)
 {
-    wfi_place data = data_of(collective);
+    wfi_operand data = data_of(collective);
     size_t bytes = bytes_of(collective);
     for (size_t i = 0; i < around->child_count; i++)
         if (collective->kind == WFI_BARRIER)
@@ -114,7 +114,7 @@ static void collect(const wfi_collective *collective, wfi_schedule *schedule, co
 
 static void spread(const wfi_collective *collective, wfi_schedule *schedule, const family *around)
 {
-    wfi_place data = data_of(collective);
+    wfi_operand data = data_of(collective);
     size_t bytes = bytes_of(collective);
     if (around->has_parent)
         wfi_pieces_recv(collective, schedule, around->parent, data, bytes);
@@ -144,7 +144,7 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     family around = family_of(of);
     bool leads = of->my_place == 0;
     size_t bytes = bytes_of(collective);
-    wfi_place data = data_of(collective);
+    wfi_operand data = data_of(collective);
     wfi_collective here = *collective, leaders = *collective;
     here.members = of->here_count;
     here.me = of->my_place;
@@ -187,7 +187,7 @@ static bool next_run(const wfi_collective *collective, size_t host, run *at)
 }
 
 /* The parts of a host's members, by place: where they are at its leader while they are collected or spread. */
-static wfi_place parts_of(const wfi_collective *collective, const wfi_levels *of, wfi_buffer all, wfi_buffer own)
+static wfi_operand parts_of(const wfi_collective *collective, const wfi_levels *of, wfi_buffer all, wfi_buffer own)
 {
     run first = {0};
     (void)next_run(collective, collective->hosts[collective->me], &first);
@@ -199,10 +199,11 @@ static wfi_place parts_of(const wfi_collective *collective, const wfi_levels *of
 }
 
 /* At a leader: `parts` = what the members of its host give. */
-static void gather_here(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of, wfi_place parts)
+static void gather_here(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of,
+                        wfi_operand parts)
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, place = 0;
-    wfi_place own = wfi_at(WFI_INPUT, 0);
+    wfi_operand own = wfi_at(WFI_INPUT, 0);
     if (of->shares) {
         wfi_schedule_share(schedule, WFI_PART_COLLECT, own, bytes, parts, of->here_count * bytes);
         return;
@@ -210,7 +211,7 @@ static void gather_here(const wfi_collective *collective, wfi_schedule *schedule
     for (size_t i = 0; i < collective->members; i++) {
         if (collective->hosts[i] != collective->hosts[me])
             continue;
-        wfi_place to = wfi_beyond(parts, place++ * bytes);
+        wfi_operand to = wfi_beyond(parts, place++ * bytes);
         if (i != me)
             wfi_pieces_recv(collective, schedule, i, to, bytes);
         else if (to.buffer != WFI_INPUT && !(to.buffer == WFI_OUTPUT && collective->in_place))
@@ -222,7 +223,7 @@ static void gather(const wfi_collective *collective, wfi_schedule *schedule, con
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
     size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
-    wfi_place in = wfi_at(WFI_INPUT, 0), parts = parts_of(collective, of, WFI_OUTPUT, WFI_INPUT);
+    wfi_operand in = wfi_at(WFI_INPUT, 0), parts = parts_of(collective, of, WFI_OUTPUT, WFI_INPUT);
     if (me != leader && of->shares)
         wfi_schedule_share(schedule, WFI_PART_GIVE, in, bytes, in, 0);
     else if (me != leader)
@@ -231,7 +232,7 @@ static void gather(const wfi_collective *collective, wfi_schedule *schedule, con
         return;
     gather_here(collective, schedule, of, parts);
     for (run at = {0}; next_run(collective, host, &at);) {
-        wfi_place from = wfi_beyond(parts, at.place * bytes);
+        wfi_operand from = wfi_beyond(parts, at.place * bytes);
         if (me != root)
             wfi_pieces_send(collective, schedule, root, from, at.count * bytes);
         else if (parts.buffer == WFI_SCRATCH)
@@ -244,10 +245,10 @@ static void gather(const wfi_collective *collective, wfi_schedule *schedule, con
 
 /* At a leader: each member of its host gets its part. */
 static void scatter_here(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of,
-                         wfi_place parts)
+                         wfi_operand parts)
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, place = 0;
-    wfi_place own = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand own = wfi_at(WFI_OUTPUT, 0);
     if (of->shares) {
         wfi_schedule_share(schedule, WFI_PART_SPREAD, parts, of->here_count * bytes, own, bytes);
         return;
@@ -255,7 +256,7 @@ static void scatter_here(const wfi_collective *collective, wfi_schedule *schedul
     for (size_t i = 0; i < collective->members; i++) {
         if (collective->hosts[i] != collective->hosts[me])
             continue;
-        wfi_place from = wfi_beyond(parts, place++ * bytes);
+        wfi_operand from = wfi_beyond(parts, place++ * bytes);
         if (i != me)
             wfi_pieces_send(collective, schedule, i, from, bytes);
         else if (from.buffer != WFI_OUTPUT && !collective->in_place)
@@ -267,7 +268,7 @@ static void scatter(const wfi_collective *collective, wfi_schedule *schedule, co
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
     size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
-    wfi_place out = wfi_at(WFI_OUTPUT, 0), parts = parts_of(collective, of, WFI_INPUT, WFI_OUTPUT);
+    wfi_operand out = wfi_at(WFI_OUTPUT, 0), parts = parts_of(collective, of, WFI_INPUT, WFI_OUTPUT);
     if (me != leader && of->shares)
         wfi_schedule_share(schedule, WFI_PART_TAKE, out, 0, out, bytes);
     else if (me != leader)
@@ -278,7 +279,7 @@ static void scatter(const wfi_collective *collective, wfi_schedule *schedule, co
         for (run at = {0}; collective->hosts[other] == other && other != host && next_run(collective, other, &at);)
             wfi_pieces_send(collective, schedule, other, wfi_at(WFI_INPUT, at.first * bytes), at.count * bytes);
     for (run at = {0}; next_run(collective, host, &at);) {
-        wfi_place to = wfi_beyond(parts, at.place * bytes);
+        wfi_operand to = wfi_beyond(parts, at.place * bytes);
         if (me != root)
             wfi_pieces_recv(collective, schedule, root, to, at.count * bytes);
         else if (parts.buffer == WFI_SCRATCH)

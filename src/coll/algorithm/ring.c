@@ -67,10 +67,10 @@ static void reduce_scatter(const wfi_collective *collective, wfi_schedule *sched
 {
     neighbours ring = neighbours_of(collective);
     size_t bytes = wfi_part_bytes(collective);
-    wfi_place sum = wfi_at(WFI_INPUT, behind(&ring, 1) * bytes);
+    wfi_operand sum = wfi_at(WFI_INPUT, behind(&ring, 1) * bytes);
     for (size_t round = 0; round + 1 < ring.members; round++) {
         bool last = round + 2 == ring.members;
-        wfi_place room = wfi_at(WFI_SCRATCH, round % 2 * bytes), to = last ? wfi_at(WFI_OUTPUT, 0) : room;
+        wfi_operand room = wfi_at(WFI_SCRATCH, round % 2 * bytes), to = last ? wfi_at(WFI_OUTPUT, 0) : room;
         wfi_pieces_send(collective, schedule, ring.right, sum, bytes);
         wfi_pieces_recv_combine(collective, schedule, ring.left, room, to,
                                 wfi_at(WFI_INPUT, behind(&ring, round + 2) * bytes), bytes);

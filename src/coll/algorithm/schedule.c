@@ -71,7 +71,7 @@ static void wait_for(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earli
  * Records that `step` uses that memory. A write waits for every use, and later steps wait for it instead of the uses
  * that it covers; a read waits for writes.
  */
-static void use(wfi_schedule *schedule, wfi_step_id step, wfi_place place, size_t size, bool writes)
+static void use(wfi_schedule *schedule, wfi_step_id step, wfi_operand place, size_t size, bool writes)
 {
     wfi_uses *uses = &schedule->uses[place.buffer];
     size_t begin = place.offset, end = place.offset + size, kept = 0;
@@ -95,7 +95,7 @@ static void use(wfi_schedule *schedule, wfi_step_id step, wfi_place place, size_
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
-static void write_to(wfi_schedule *schedule, wfi_step_id step, wfi_place to, size_t size)
+static void write_to(wfi_schedule *schedule, wfi_step_id step, wfi_operand to, size_t size)
 {
     use(schedule, step, to, size, true);
     if (to.buffer == WFI_SCRATCH && to.offset + size > schedule->scratch)
@@ -120,7 +120,7 @@ static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
     return id;
 }
 
-void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_place from, size_t size)
+void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_operand from, size_t size)
 {
     if (!schedule->failed)
         add(schedule,
@@ -128,7 +128,7 @@ void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_place from, size
                 .kind = WFI_STEP_SEND, .peer = (int)peer, .slot = schedule->sends[peer]++, .a = from, .size = size});
 }
 
-void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_place to, size_t size)
+void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_operand to, size_t size)
 {
     if (schedule->failed)
         return;
@@ -144,17 +144,17 @@ void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_place to, size_t
     schedule->last_recv[peer] = id;
 }
 
-void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi_place b, size_t size)
+void wfi_schedule_combine(wfi_schedule *schedule, wfi_operand to, wfi_operand a, wfi_operand b, size_t size)
 {
     add(schedule, (wfi_step){.kind = WFI_STEP_COMBINE, .to = to, .a = a, .b = b, .size = size});
 }
 
-void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size)
+void wfi_schedule_copy(wfi_schedule *schedule, wfi_operand to, wfi_operand from, size_t size)
 {
     add(schedule, (wfi_step){.kind = WFI_STEP_COPY, .to = to, .a = from, .size = size});
 }
 
-void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size)
+void wfi_schedule_divide(wfi_schedule *schedule, wfi_operand at, size_t size)
 {
     add(schedule, (wfi_step){.kind = WFI_STEP_DIVIDE, .to = at, .size = size});
 }
@@ -164,7 +164,8 @@ void wfi_schedule_carry(wfi_schedule *schedule)
     add(schedule, (wfi_step){.kind = WFI_STEP_CARRY});
 }
 
-void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place a, size_t reads, wfi_place to, size_t writes)
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_operand a, size_t reads, wfi_operand to,
+                        size_t writes)
 {
     wfi_step_id id = add(schedule, (wfi_step){.kind = WFI_STEP_SHARE, .part = part, .to = to, .a = a});
     schedule->shares++;

@@ -46,10 +46,10 @@ typedef enum wfi_part {
 /* The memory of an operation that steps use. */
 typedef enum wfi_buffer { WFI_INPUT, WFI_OUTPUT, WFI_SCRATCH, WFI_BUFFERS } wfi_buffer;
 
-typedef struct wfi_place { /* in one of the buffers; `offset` in bytes */
+typedef struct wfi_operand { /* in one of the buffers; `offset` in bytes */
     wfi_buffer buffer;
     size_t offset;
-} wfi_place;
+} wfi_operand;
 
 typedef uint32_t wfi_step_id;
 #define WFI_NO_STEP UINT32_MAX
@@ -58,16 +58,16 @@ typedef struct wfi_step {
     wfi_step_kind kind;
     wfi_part part; /* of a WFI_STEP_SHARE */
     bool begun, done;
-    int peer;           /* a member's index */
-    uint32_t slot;      /* of a send or recv: its number among those with that peer */
-    uint32_t waits;     /* number of steps that it still waits for */
-    uint32_t edges;     /* the first of the steps that wait for it; WFI_NO_STEP */
-    wfi_step_id next;   /* the next recv from this peer */
-    wfi_step_id ready;  /* the next step in the list of those that may begin */
-    wfi_place to, a, b; /* see the kind */
-    size_t size;        /* bytes */
-    void *arrival;      /* of a recv: data that came before it began (group.h) */
-    void *bulk;         /* set while it moves data that do not fit a message (group.h) */
+    int peer;             /* a member's index */
+    uint32_t slot;        /* of a send or recv: its number among those with that peer */
+    uint32_t waits;       /* number of steps that it still waits for */
+    uint32_t edges;       /* the first of the steps that wait for it; WFI_NO_STEP */
+    wfi_step_id next;     /* the next recv from this peer */
+    wfi_step_id ready;    /* the next step in the list of those that may begin */
+    wfi_operand to, a, b; /* see the kind */
+    size_t size;          /* bytes */
+    void *arrival;        /* of a recv: data that came before it began (group.h) */
+    void *bulk;           /* set while it moves data that do not fit a message (group.h) */
 } wfi_step;
 
 typedef struct wfi_edge {
@@ -104,23 +104,24 @@ void wfi_schedule_init(wfi_schedule *schedule, size_t members);
 void wfi_schedule_built(wfi_schedule *schedule); /* frees memory that is needed only for building */
 void wfi_schedule_fini(wfi_schedule *schedule);
 /* Each adds a step. `to` may be `a` or `b`; otherwise they do not overlap. */
-void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_place from, size_t size);
-void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
-void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi_place b, size_t size);
-void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size);
-void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size);
+void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_operand from, size_t size);
+void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_operand to, size_t size);
+void wfi_schedule_combine(wfi_schedule *schedule, wfi_operand to, wfi_operand a, wfi_operand b, size_t size);
+void wfi_schedule_copy(wfi_schedule *schedule, wfi_operand to, wfi_operand from, size_t size);
+void wfi_schedule_divide(wfi_schedule *schedule, wfi_operand at, size_t size);
 void wfi_schedule_carry(wfi_schedule *schedule);
 /* `reads`: bytes of `a`; `writes`: bytes of `to`. Either may be 0. */
-void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place a, size_t reads, wfi_place to, size_t writes);
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_operand a, size_t reads, wfi_operand to,
+                        size_t writes);
 
-static inline wfi_place wfi_at(wfi_buffer buffer, size_t offset)
+static inline wfi_operand wfi_at(wfi_buffer buffer, size_t offset)
 {
-    return (wfi_place){buffer, offset};
+    return (wfi_operand){buffer, offset};
 }
 
-static inline wfi_place wfi_beyond(wfi_place place, size_t bytes)
+static inline wfi_operand wfi_beyond(wfi_operand place, size_t bytes)
 {
-    return (wfi_place){place.buffer, place.offset + bytes};
+    return (wfi_operand){place.buffer, place.offset + bytes};
 }
 
 #endif

@@ -57,7 +57,7 @@ static void add_chain(const line *of, size_t place, relatives *out)
 static void spread(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, size_t at,
                    size_t size)
 {
-    wfi_place place = wfi_at(WFI_OUTPUT, at);
+    wfi_operand place = wfi_at(WFI_OUTPUT, at);
     if (around->has_parent)
         wfi_pieces_recv(collective, schedule, around->parent, place, size);
     for (size_t i = around->child_count; i-- > 0;) /* the largest subtree first */
@@ -68,14 +68,14 @@ static void spread(const wfi_collective *collective, wfi_schedule *schedule, con
  * The sum of `sum` and of all data below; at the root it ends in the output. Each child's data has its own room in
  * scratch, where the sum then grows.
  */
-static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_place sum,
+static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_operand sum,
                     size_t at, size_t size)
 {
     size_t bytes = wfi_part_bytes(collective);
     for (size_t i = 0; i < around->child_count; i++) {
-        wfi_place room = wfi_at(WFI_SCRATCH, i * bytes + at);
+        wfi_operand room = wfi_at(WFI_SCRATCH, i * bytes + at);
         bool last = i + 1 == around->child_count && !around->has_parent;
-        wfi_place to = last ? wfi_at(WFI_OUTPUT, at) : room;
+        wfi_operand to = last ? wfi_at(WFI_OUTPUT, at) : room;
         wfi_pieces_recv_combine(collective, schedule, around->children[i], room, to, sum, size);
         sum = to;
     }
@@ -86,7 +86,7 @@ static void collect(const wfi_collective *collective, wfi_schedule *schedule, co
 }
 
 /* `data`: what this member adds to a sum. */
-static void build(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_place data)
+static void build(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_operand data)
 {
     size_t bytes = wfi_part_bytes(collective);
     for (size_t at = 0; at < bytes; at += collective->chunk) {
@@ -139,10 +139,10 @@ static void build_with_memory(const wfi_collective *collective, const wfi_levels
 {
     bool leads = levels->my_place == 0, reduces = collective->kind == WFI_REDUCE;
     size_t bytes = wfi_part_bytes(collective);
-    wfi_place in = wfi_at(WFI_INPUT, 0), out = wfi_at(WFI_OUTPUT, 0);
+    wfi_operand in = wfi_at(WFI_INPUT, 0), out = wfi_at(WFI_OUTPUT, 0);
     relatives around = {0};
     add_leaders(collective, levels, &around);
-    wfi_place sum = wfi_at(WFI_SCRATCH, around.child_count * bytes);
+    wfi_operand sum = wfi_at(WFI_SCRATCH, around.child_count * bytes);
     if (reduces)
         wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, in, bytes, sum, leads ? bytes : 0);
     if (leads)

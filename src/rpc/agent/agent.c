@@ -21,6 +21,7 @@ static _Atomic int agents; /* of this process */
 
 /* Memory of ended agents, for later ones. It is never freed, and the last SPARES_MIN of them stay as they are. So a
  * thread that ends an agent which another thread has just ended finds the word of an ended one. */
+#define LONG_HANDLER_MS 1000
 #define SPARES_MIN 64
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static wfi_list spare_agents = {&spare_agents, &spare_agents}; /* the oldest first */
@@ -257,6 +258,25 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
+/* Logs that handlers run which delay the end, if they go on for LONG_HANDLER_MS. In the simulation, and without
+ * threads, none runs now. */
+static void log_running(weft_agent *agent)
+{
+    const wfi_clock *clock = &wfi_clock_real;
+    if (agent->options.values.sim || agent->options.values.no_threads)
+        return;
+    for (uint64_t until_ns = wfi_deadline(clock, LONG_HANDLER_MS); !wfi_executor_idle(agent->executor);) {
+        if (wfi_now(clock) < until_ns) {
+            usleep(1000);
+            continue;
+        }
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+                      "handlers or continuations still run: the agent ends when they have returned. One that never "
+                      "returns ends only with the process (_exit)");
+        return;
+    }
+}
+
 /* Nothing new starts, everything outstanding fails. Then stops net and the executor, closes net, and frees the
  * tables. */
 static void stop_from_outside(weft_agent *agent)
@@ -278,6 +298,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_net_stop(agent->net);
     WFI_FOR_COMPONENTS (component, drain)
         component->drain(agent);
+    log_running(agent);
     wfi_executor *executor = wfi_executor_ref(agent->executor); /* late users may still make futures */
     wfi_executor_destroy(executor);
     atomic_store(&agent->closed, true);
@@ -346,7 +367,9 @@ weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
         return WEFT_ERR_STATE;
     weft_status st = WEFT_OK;
     if (wfi_agent_is_inside(agent))
-        st = WEFT_ERR_DEADLOCK; /* it would wait for itself */
+        st = wfi_refuse(WEFT_ERR_DEADLOCK,
+                        "weft_agent_close does nothing in a handler of the agent's own: it would wait "
+                        "for itself");
     else if (!become_ender(agent, false))
         st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
     bool is_over = st || wfi_agent_await_end(agent, timeout_ms);

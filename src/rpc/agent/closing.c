@@ -127,14 +127,14 @@ static void begin_closing(weft_agent *agent)
 bool wfi_agent_await_end(weft_agent *agent, int64_t timeout_ms)
 {
     const wfi_clock *clock = wfi_net_clock(agent->net);
-    uint64_t until_ns = wfi_deadline(clock, timeout_ms);
+    uint64_t until_ns = timeout_ms > 0 ? wfi_deadline(clock, timeout_ms) : WFI_NEVER;
     wfi_net_lock(agent->net);
     begin_closing(agent);
     wfi_awaited_watch(agent, until_ns);
     wfi_net_unlock(agent->net);
     if (agent->options.values.no_threads) {
         do {
-            wfi_agent_progress(agent, timeout_ms ? 1 : 0); /* returns soon, so that the limit is checked */
+            wfi_agent_progress(agent, 1); /* returns soon, so that the limit is checked */
         } while (!weft_future_done(agent->terminated) && wfi_now(clock) < until_ns);
     } else {
         (void)!wfi_future_wait_until(agent->terminated, until_ns); /* the future never fails */

@@ -21,19 +21,22 @@ static void look_at_workers(wfi_timer *timer)
         WFI_FOR_COMPONENTS (component, turn_away)
             count += component->turn_away(agent);
         agent->stats.calls_refused += count;
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "all workers wait, and none took a call for a second: %zu calls refused",
-                      count);
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+                      "all threads for handlers wait, and none took a call for a second: %zu calls refused", count);
     }
     agent->overload_seen = stuck;
     agent->overload_taken = taken;
     wfi_overload_watch(agent);
 }
 
-/* Sets no timer while there is a thread for each call. */
+/* Sets no timer while there is a thread for each call, and no handler waits. */
 void wfi_overload_watch(weft_agent *agent)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (agent->stopped || agent->overload_timer.heap_index || agent->serving <= (size_t)agent->options.values.threads)
+    if (agent->stopped || agent->overload_timer.heap_index)
+        return;
+    /* handlers wait, too, whose callers have given up: such calls do not count as being served */
+    if (agent->serving <= (size_t)agent->options.values.threads && !wfi_executor_has_waiting(agent->executor))
         return;
     agent->overload_timer.fire = look_at_workers;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);

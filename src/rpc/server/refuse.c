@@ -86,8 +86,8 @@ void wfi_serve_withdraw(weft_call *call, weft_error *error)
 
 void wfi_serve_turn_away(weft_call *call)
 {
-    wfi_serve_withdraw(
-        call, wfi_call_error(call, WEFT_ERR_BUSY, "all workers of %s wait: it did not run", call->agent->options.name));
+    wfi_serve_withdraw(call, wfi_call_error(call, WEFT_ERR_BUSY, "all threads for handlers of %s wait: it did not run",
+                                            call->agent->options.name));
 }
 
 void wfi_serve_refuse(weft_call *call, weft_error *error)
