@@ -97,7 +97,7 @@ WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers th
 /* With WEFT_ERR_REMOTE: the status of the handler. With other codes: WEFT_OK. */
 WEFT_API weft_status weft_error_handler_code(const weft_error *error);
 /* Whether the handler of the failed call ran; with retries, in any attempt. WEFT_RAN_MAYBE too if the error is not one
- * of a call, or NULL. A call that has the failed value of another one as its argument ends with the error of that. */
+ * of a call, or NULL. */
 WEFT_API weft_ran weft_error_ran(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */

@@ -20,6 +20,7 @@ struct weft_error {
     wfi_handle handle;
     _Atomic uint32_t refs;
     weft_status code, remote_code;
+    bool did_not_run;
     int worker;
     uint32_t hop_count;
     int hops[WFI_ERROR_HOPS_MAX];
@@ -53,6 +54,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
         .refs = 1,
         .code = detail->code < 0 ? detail->code : WEFT_ERR_INVALID,
         .remote_code = detail->remote_code,
+        .did_not_run = detail->did_not_run,
         .worker = detail->worker,
         .hop_count = hop_count,
         .function = error->text,
@@ -213,6 +215,8 @@ weft_status weft_error_handler_code(const weft_error *error)
 weft_ran weft_error_ran(const weft_error *error)
 {
     WFI_LIVE(error);
+    if (error != NULL && error->did_not_run)
+        return WEFT_RAN_NO;
     if (error != NULL && error->code == WEFT_ERR_REMOTE)
         return WEFT_RAN_YES;
     bool is_known = error != NULL && error->code != WEFT_ERR_UNKNOWN && error->remote_code != WEFT_ERR_UNKNOWN &&

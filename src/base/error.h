@@ -30,6 +30,7 @@ typedef struct wfi_error_detail {
     weft_status remote_code; /* WEFT_ERR_REMOTE: the handler's; others: WEFT_ERR_UNKNOWN if the handler may have run */
     const char *function;    /* copied; NULL: none */
     int worker;              /* -1: this worker */
+    bool did_not_run;        /* it did not, whatever the code says; not sent to other workers */
 } wfi_error_detail;
 
 weft_error *wfi_error_create(const wfi_error_detail *detail, const char *format, ...) WEFT_PRINTF(2, 3);

@@ -11,8 +11,9 @@
 
 #define SURPLUS_IDLE_NS (1000ull * 1000 * 1000)
 #define WATCH_NS 50000
-#define WATCH_IDLE 8   /* looks without a task until a watcher sleeps */
-#define WATCH_BRIEF 16 /* tasks that are taken in WATCH_NS if they are brief */
+#define WATCH_IDLE 8  /* looks without a task until a watcher sleeps */
+#define WATCH_BURST 4 /* tasks that all workers took since this one was woken: fewer are not worth a watch */
+#define BRIEF_NS 3000 /* a brief task */
 
 /* Whether the executor is ending and no more tasks can be submitted; then it stays true. [lock] */
 static bool is_over(wfi_executor *executor)
@@ -61,9 +62,12 @@ static bool is_surplus(const wfi_executor *executor)
     return executor->total > executor->worker_limit && !atomic_load(&executor->ending);
 }
 
-/* Whether a watcher that has looked goes on. `taken`: the tasks that were taken before. [lock] */
+/* Whether a watcher that has looked goes on. `taken`: the tasks that were taken before. If all workers that may run are
+ * active, it is of no use: the next one that ends takes a task, and one that blocks wakes a follower. [lock] */
 static bool watches_on(const wfi_executor *executor, uint64_t taken, unsigned *idle)
 {
+    if (executor->active >= executor->worker_limit)
+        return false;
     bool is_idle = executor->taken == taken && !atomic_load(&executor->queued);
     *idle = is_idle ? *idle + 1 : 0;
     return *idle < WATCH_IDLE;
@@ -76,20 +80,25 @@ static bool watches_on(const wfi_executor *executor, uint64_t taken, unsigned *i
  */
 static bool follow(wfi_executor *executor, wfi_worker *worker)
 {
-    bool watches = !executor->watched && !atomic_load(&executor->ending), was_woken = true;
+    bool watches = !executor->watched && executor->worker_limit > 1 && !atomic_load(&executor->ending) &&
+                   executor->taken - worker->taken >= WATCH_BURST;
+    bool was_woken = true;
     unsigned idle = 0;
+    uint64_t now = wfi_now(&wfi_clock_real);
     executor->watched |= watches;
     wfi_list_push_front(&executor->followers, &worker->parker.link);
     while (!wfi_list_empty(&worker->parker.link)) {
-        uint64_t taken = executor->taken, until = WFI_NEVER;
+        uint64_t taken = executor->taken, looked_ns = now, until = WFI_NEVER;
         if (watches || is_surplus(executor))
-            until = wfi_now(&wfi_clock_real) + (watches ? WATCH_NS : SURPLUS_IDLE_NS);
+            until = now + (watches ? WATCH_NS : SURPLUS_IDLE_NS);
         wfi_mutex_unlock(&executor->lock);
         bool unparked = wfi_park(&worker->parker, until);
         wfi_mutex_lock(&executor->lock);
         if (unparked || wfi_list_empty(&worker->parker.link))
             continue;
-        if (watches && wfi_executor_may_take(executor) && executor->taken < taken + WATCH_BRIEF) {
+        now = wfi_now(&wfi_clock_real);
+        bool are_brief = (executor->taken - taken) * BRIEF_NS >= now - looked_ns;
+        if (watches && wfi_executor_may_take(executor) && !are_brief) {
             was_woken = false;
             wfi_list_remove(&worker->parker.link);
         } else if (watches && !watches_on(executor, taken, &idle)) {
@@ -101,6 +110,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
     }
     if (watches)
         executor->watched = false;
+    worker->taken = executor->taken;
     executor->active -= was_woken; /* wake_worker had counted it */
     return true;
 }

@@ -79,7 +79,7 @@ static void fail_value(wfi_owned *owned, weft_status why, const char *text)
 {
     if (weft_future_done(owned->value))
         return;
-    wfi_error_detail detail = {.code = why, .worker = wfi_agent_rank(owned->agent)};
+    wfi_error_detail detail = {.code = why, .remote_code = WEFT_ERR_UNKNOWN, .worker = wfi_agent_rank(owned->agent)};
     weft_error *error = wfi_error_create(&detail, "%s", text);
     wfi_future_settle(owned->value, NULL, error);
     weft_error_unref(error);

@@ -60,7 +60,8 @@ static weft_error *failure_of_call(const weft_rref *rref, const weft_error *why,
     wfi_error_detail detail = {.code = no_room ? WEFT_ERR_NOT_FOUND : code,
                                .remote_code = code == WEFT_ERR_REMOTE ? wfi_error_remote_code(why) : WEFT_OK,
                                .function = function,
-                               .worker = weft_error_worker(why)};
+                               .worker = weft_error_worker(why),
+                               .did_not_run = true};
     if (owner_gone)
         return wfi_error_create(&detail, "argument %s is a reference to a value of rank %u, which is gone: %s", path,
                                 rref->name.owner, weft_error_message(why));

@@ -186,7 +186,8 @@ static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 void wfi_rrefs_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     int rank = wfi_peer_rank(peer);
-    wfi_error_detail detail = {.code = why, .worker = rank};
+    /* the handler that makes the value may have run */
+    wfi_error_detail detail = {.code = why, .remote_code = WEFT_ERR_UNKNOWN, .worker = rank};
     weft_error *error = wfi_error_create(&detail, "rank %d (\"%s\"), the owner of the reference, is gone: %s", rank,
                                          wfi_peer_name(peer), text);
     WFI_FOR_LIST (weft_rref, rref, &wfi_refs_of(agent)->references, link) {
