@@ -38,6 +38,8 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#define SLOW_MOST 6 /* doublings of a bound */
+
 static uint64_t later_of(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -259,6 +261,9 @@ static void look_at_silence(wfi_peer *peer)
     wfi_control *control = wfi_peer_control(peer);
     uint64_t silent = time_since(peer, later_of(peer->heard_ns, control->waiting_ns)),
              bound = wfi_transport_bound_ns(peer->transport), half = bound / 2;
+    bool may_be_slow = control->large_bytes || control->told == WFI_LARGE; /* message/long.c: A SLOW LINK */
+    if (may_be_slow)
+        bound <<= control->slow < SLOW_MOST ? control->slow : SLOW_MOST;
     if (silent < half) {
         wfi_peer_look_within(peer, half - silent);
         return;
@@ -268,6 +273,7 @@ static void look_at_silence(wfi_peer *peer)
     if (silent < bound || !conn)
         return;
     control->waiting_ns = peer->transport->progress->now_ns;
+    control->slow += may_be_slow;
     wfi_channel_silent(conn);
     wfi_channel_broken(conn);
     if (bulk && wfi_conn_window(bulk)->chunk_count) { /* it uses the same path, where the kernel may retry much later */

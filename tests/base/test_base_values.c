@@ -138,7 +138,8 @@ static void report_adds_nothing_to_what_the_log_has(void **state)
 
 static weft_error *detailed(void)
 {
-    wfi_error_detail detail = {WEFT_ERR_REMOTE, WEFT_ERR_SHAPE, "ps.update", 3};
+    wfi_error_detail detail = {
+        .code = WEFT_ERR_REMOTE, .remote_code = WEFT_ERR_SHAPE, .function = "ps.update", .worker = 3};
     return wfi_error_create(&detail, "rows %d\n", 7);
 }
 

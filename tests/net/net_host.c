@@ -173,7 +173,7 @@ static void bury(net_host *host)
 void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host *host),
                void (*director)(weft_sim *sim, int rank, void *world))
 {
-    weft_sim_options options = {.seed = seed};
+    weft_sim_options options = {.seed = seed, .bytes_per_second = world->bytes_per_second};
     world_init(world, world->fabric ? world->fabric : world->like_verbs ? "sim-verbs" : "sim", size, body);
     world->sim = weft_sim_open(&options);
     assert_non_null(world->sim);

@@ -36,7 +36,8 @@ struct net_host {
 
 struct net_world {
     int size;
-    const char *fabric; /* in the simulation NULL is "sim", or "sim-verbs" if like_verbs is set */
+    uint64_t bytes_per_second; /* of each connection of the simulation; 0: no limit */
+    const char *fabric;        /* in the simulation NULL is "sim", or "sim-verbs" if like_verbs is set */
     weft_sim *sim;
     int port, store_fd;
     int64_t death_timeout_ms;

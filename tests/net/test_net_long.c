@@ -194,6 +194,90 @@ static void body_lent_out(net_host *host)
 
 NET_TEST(large_receives_are_lent_to_few, body_lent_out, 2, 10, false, .on_message = host_check_order)
 
+typedef struct question {
+    wfi_message message;
+    uint8_t bytes[5];
+} question;
+
+static void drop_question(wfi_message *message, weft_status status)
+{
+    (void)status;
+    free(wfi_container_of(message, question, message));
+}
+
+/* Asks for long receives, at once and only once. */
+static void give_back(net_host *host)
+{
+    question *q = calloc(1, sizeof *q);
+    const uint32_t number = 1000;
+    memcpy(q->bytes, &number, sizeof number);
+    q->bytes[4] = WFI_LONG;
+    q->message = (wfi_message){.type = WFI_CONTROL_LONG,
+                               .urgent = true,
+                               .head = q->bytes,
+                               .head_size = sizeof q->bytes,
+                               .done = drop_question};
+    wfi_net_lock(host->net);
+    assert_int_equal(wfi_peer_send(other(host), &q->message), WEFT_OK);
+    wfi_net_unlock(host->net);
+}
+
+/* Rank 1 gives its large receives back, and is silent: most of them are still there, so they count. */
+static void body_silent(net_host *host)
+{
+    const size_t others = 15; /* of the 16 places */
+    if (host->rank == 0)
+        inside_lend(host->net, others);
+    int sent = send_short(host, 0, 1);
+    if (host->rank == 1)
+        ask_large(host);
+    (void)send_short(host, sent, 40);
+    host_meet(host, &host->world->turns[0]);
+    if (host->rank == 1)
+        assert_int_equal(most(host), WFI_LARGE_MESSAGE_MAX - NUMBER_BYTES);
+    else
+        assert_int_equal(inside_lend(host->net, 0), others + 1);
+    if (host->rank == 1)
+        give_back(host);
+    host_pause(host, 100000000);
+    host_meet(host, &host->world->turns[1]);
+    if (host->rank == 0)
+        assert_true(inside_lend(host->net, 0) == others + (inside_receives(host->net, 1, WFI_LARGE) > 0));
+    (void)send_short(host, sent + 40, 40);
+    host_meet(host, &host->world->turns[2]);
+    if (host->rank == 0)
+        assert_true(inside_lend(host->net, 0) == others && inside_receives(host->net, 1, WFI_LARGE) == 0);
+    host_meet(host, &host->world->finished);
+}
+
+NET_TEST(large_receives_count_until_they_are_gone, body_silent, 2, 10, false, .on_message = host_check_order)
+
+/* A large message takes 3.3 s, in which nothing is acknowledged. The connection breaks after 2 s at first. */
+static void body_slow(net_host *host)
+{
+    int sent = send_short(host, 0, 1);
+    if (host->rank == 1)
+        ask_large(host);
+    sent = send_short(host, sent, 40);
+    if (host->rank == 1) {
+        size_t size = most(host);
+        assert_int_equal(size, WFI_LARGE_MESSAGE_MAX - NUMBER_BYTES);
+        wfi_net_lock(host->net);
+        assert_int_equal(host_send_owed(host, 0, (uint64_t)sent, size), WEFT_OK);
+        wfi_net_unlock(host->net);
+        host_until(host, &host->done_ok, sent + 1);
+        assert_int_equal(most(host), WFI_LONG_MESSAGE_MAX - NUMBER_BYTES);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_slow_link_carries_a_large_message(void **state)
+{
+    (void)state;
+    net_world world = {.on_message = host_check_order, .bytes_per_second = 40000, .death_timeout_ms = 2000};
+    world_sim(&world, 1, 2, body_slow, NULL);
+}
+
 /* ---- Forged ones ------------------------------------------------------------------------------------------------- */
 
 /* A long frame of two messages: the second one's head would lie where no hash covers it. */
@@ -261,4 +345,5 @@ NET_TEST(forged_ones_break_a_connection_alone, body_forged, 2, 10, true, .on_mes
 
 UNIT_MAIN(long_ones_go_among_others_in_order, also_where_memory_is_registered, they_survive_resets_and_cuts,
           large_receives_are_given_back, large_ones_survive_resets_and_cuts, large_receives_are_lent_to_few,
+          large_receives_count_until_they_are_gone, a_slow_link_carries_a_large_message,
           forged_ones_break_a_connection_alone)

@@ -10,7 +10,11 @@
  * LARGE RECEIVES are 0.8 MiB for a peer, so they are only lent. A worker posts them for LARGE_PEERS peers at a time.
  * For other peers it posts long ones. If a worker has sent no large message for WFI_LARGE_KEPT_NS, it asks for long
  * receives again. It repeats this LONG until the peer has answered, because the peer gets a receive back only with a
- * frame.
+ * frame; after REPEATS times it pauses for REPEAT_NS.
+ *
+ * A SLOW LINK. Nothing is acknowledged while a frame is on its way, on neither side. If one takes longer than
+ * death_timeout_ms, the detector of either side breaks the connection, and the message is sent again. So after each
+ * such break a side that has sent large messages, or may receive some, waits twice as long. It sends no further ones.
  *
  * A worker keeps copies of large messages until the peer has acknowledged them. At most WFI_LARGE_MESSAGE_MAX bytes are
  * kept for a peer (wfi_peer_message_max): what is beyond is read by the peer. So a slow peer does not make it keep many
@@ -28,6 +32,8 @@
 
 #define PAGE_BYTES 4096
 #define LARGE_PEERS 16
+#define REPEATS (2 * WFI_RECEIVE_DEPTH)
+#define REPEAT_NS UINT64_C(1000000000)
 
 static_assert(WFI_FRAME_HEAD + WFI_MESSAGE_HEAD <= WFI_FRAME_OTHER, "a message fits a frame of its length");
 
@@ -56,6 +62,7 @@ static void send_long(wfi_control *control)
 static void ask(wfi_control *control, wfi_length wanted)
 {
     control->returns = wanted < control->wants;
+    control->repeats = 0;
     control->wants = wanted;
     control->asked++;
     if (!control->long_asked.out) /* otherwise long_arrived sends it */
@@ -65,8 +72,11 @@ static void ask(wfi_control *control, wfi_length wanted)
 static void long_arrived(wfi_control_message *own)
 {
     wfi_control *control = wfi_container_of(own, wfi_control, long_asked);
-    if (control->asked != control->asked_sent || control->returns)
+    if (control->asked != control->asked_sent || (control->returns && ++control->repeats % REPEATS))
         send_long(control);
+    else if (control->returns)
+        (void)wfi_timer_set(progress_of(control), &control->large_end,
+                            wfi_progress_now(progress_of(control)) + REPEAT_NS); /* reserved */
 }
 
 static void large_end_due(wfi_timer *timer)
@@ -74,6 +84,11 @@ static void large_end_due(wfi_timer *timer)
     wfi_control *control = wfi_container_of(timer, wfi_control, large_end);
     wfi_progress *progress = progress_of(control);
     uint64_t now = wfi_progress_now(progress), due_ns = control->large_ns + WFI_LARGE_KEPT_NS;
+    if (control->returns) {
+        if (!control->long_asked.out)
+            send_long(control);
+        return;
+    }
     if (control->large_bytes || now < due_ns) {
         (void)wfi_timer_set(progress, timer, now < due_ns ? due_ns : now + WFI_LARGE_KEPT_NS);
         return;
@@ -95,7 +110,7 @@ void wfi_peer_ask_long(wfi_peer *peer, size_t size)
     wfi_control *control = wfi_peer_control(peer);
     wfi_length wanted = size > WFI_LONG_MESSAGE_MAX ? WFI_LARGE : WFI_LONG;
     wfi_assert_held(&peer->transport->progress->lock);
-    if (control->wants >= wanted || peer->status || (wanted == WFI_LARGE && !large_pays(peer)) ||
+    if (control->wants >= wanted || peer->status || (wanted == WFI_LARGE && (control->slow || !large_pays(peer))) ||
         peer->transport->message_max < wfi_length_max(wanted) + WFI_FRAME_OTHER)
         return;
     if (wanted == WFI_LARGE)
@@ -108,6 +123,8 @@ size_t wfi_peer_message_max(const wfi_peer *peer)
     const wfi_control *control = wfi_peer_control(peer);
     if (control->sends < WFI_LARGE)
         return wfi_length_max(control->sends);
+    if (control->slow)
+        return WFI_LONG_MESSAGE_MAX;
     size_t left = control->large_bytes < WFI_LARGE_MESSAGE_MAX ? WFI_LARGE_MESSAGE_MAX - control->large_bytes : 0;
     return left > WFI_LONG_MESSAGE_MAX && large_pays(peer) ? left : WFI_LONG_MESSAGE_MAX;
 }
@@ -143,17 +160,29 @@ static void free_room(const wfi_conn *conn, wfi_long_room *room)
     *room = (wfi_long_room){0};
 }
 
+/* The peer counts no more among those with large receives, if it has none left and gets none. */
+static void uncount(wfi_control *control)
+{
+    wfi_conn *conn = wfi_channel_up(&control->channel);
+    if (!control->has_large || control->takes == WFI_LARGE ||
+        (conn && wfi_conn_frames(conn)->rooms[WFI_LARGE].receives))
+        return;
+    control->channel.peer->transport->large_peers--;
+    control->has_large = false;
+}
+
 void wfi_long_free(wfi_conn *conn)
 {
     for (wfi_length length = WFI_LONG; length < WFI_LENGTHS; length++)
         free_room(conn, &wfi_conn_frames(conn)->rooms[length]);
+    uncount(wfi_control_of(conn->channel));
 }
 
 weft_status wfi_long_receive(wfi_rx *rx)
 {
     wfi_conn *conn = rx->flight.conn;
     wfi_frames *frames = wfi_conn_frames(conn);
-    const wfi_control *control = wfi_control_of(conn->channel);
+    wfi_control *control = wfi_control_of(conn->channel);
     wfi_long_room *room = &frames->rooms[control->takes], *former = &frames->rooms[rx->length];
     if (rx->length == control->takes)
         return WEFT_OK;
@@ -166,6 +195,7 @@ weft_status wfi_long_receive(wfi_rx *rx)
     if (rx->length && --former->receives == 0)
         free_room(conn, former);
     rx->length = control->takes;
+    uncount(control);
     return WEFT_OK;
 }
 
@@ -193,14 +223,18 @@ static void ready_arrived(wfi_control_message *own)
 static void take_long(wfi_control *control, uint32_t number, wfi_length length)
 {
     wfi_transport *transport = control->channel.peer->transport;
-    if (length == WFI_LARGE && !control->has_large && transport->large_peers == LARGE_PEERS)
+    bool has_place = control->has_large || transport->large_peers < LARGE_PEERS;
+    if (length == WFI_LARGE && (!has_place || !large_pays(control->channel.peer)))
         length = WFI_LONG;
-    transport->large_peers += (length == WFI_LARGE) - control->has_large;
-    control->has_large = length == WFI_LARGE;
+    if (length == WFI_LARGE && !control->has_large) {
+        transport->large_peers++;
+        control->has_large = true;
+    }
     control->question = number;
     control->takes = length;
     if (control->told > length) /* no longer message follows */
         control->told = length;
+    uncount(control);
 }
 
 static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)

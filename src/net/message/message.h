@@ -168,6 +168,8 @@ typedef struct wfi_control {
     wfi_length sends;           /* what all of them are at least */
     uint32_t asked, asked_sent; /* number of this worker's last LONG; of the last that was sent */
     bool returns;               /* LONG is repeated until the peer has answered: the peer gets its memory back */
+    unsigned repeats;           /* of that LONG */
+    unsigned slow;              /* connections that broke by silence when large messages could be on their way */
     size_t large_bytes;         /* of large messages that are queued or not acknowledged */
     uint64_t large_ns;          /* when the last one was queued, or asked for */
     wfi_timer large_end;        /* set while large receives are wanted */
@@ -176,7 +178,7 @@ typedef struct wfi_control {
     wfi_length takes;            /* what every receive is that is posted from now on */
     wfi_length told;             /* what all are, as the peer was told */
     uint32_t question, answered; /* numbers of the peer's last LONG, and of the last that was answered */
-    bool has_large;              /* it is counted in wfi_transport.large_peers */
+    bool has_large;              /* it is counted in wfi_transport.large_peers, until its large receives are gone */
     wfi_control_message long_ready;
 } wfi_control;
 

@@ -236,6 +236,8 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
         st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
     if (!st && eager) {
+        if (body->remote_bytes > WFI_EAGER_LONG)
+            wfi_control_use_large(wfi_peer_control(peer));
         append_tensors(outbound, header);
     } else if (!st && outgrown) {
         st = expose_meta(outbound, peer, header);
