@@ -16,7 +16,7 @@ if(WEFT_RPC_ONLY) # headers of what it leaves out
   set(weft_exclude ${weft_left_out} EXCLUDE)
 endif()
 install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT weft FILES_MATCHING PATTERN "*.h"
-  ${weft_exclude})
+  PATTERN "*.hpp" ${weft_exclude})
 configure_package_config_file(cmake/weftConfig.cmake.in weftConfig.cmake INSTALL_DESTINATION ${weft_cmake_dir})
 write_basic_package_version_file(weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weftConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/weftConfigVersion.cmake

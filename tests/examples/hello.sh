@@ -67,6 +67,7 @@ readme) # README has the program, without its head, and what it prints
     grep -qF -- "$line" "$root/examples/hello.cpp" || fail "README shows a line that hello.cpp lacks: $line"
   done <"$dir/shown"
   grep -qx "rank 1: $answer" "$root/README.md" || fail "README shows another output"
+  [ "$(wc -l <"$root/examples/hello.cpp")" -le 30 ] || fail "hello.cpp has more than 30 lines"
   [ "$(wc -l <"$root/README.md")" -le 120 ] || fail "README has more than 120 lines"
   ;;
 *) fail "no such case" ;;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""handles.py ROOT - every public function that is given objects begins with WFI_LIVE of them (src/base/handle.h)."""
+"""handles.py ROOT - every public function that is given objects begins with WFI_LIVE of them (src/base/handle.h), and
+weft.hpp has an owner of each kind of object."""
 import os
 import re
 import sys
@@ -45,6 +46,11 @@ def main():
             if not text.startswith(line, function.end()):
                 wrong += 1
                 print("%s: %s should begin with %s" % (os.path.relpath(path, root), function.group(1), line.strip()))
+    owners = read(os.path.join(root, "include/weft/weft.hpp"))
+    for kind in sorted(KINDS):
+        if not re.search(r"\b(?:owned|counted|deferred)<weft_%s, " % kind, owners):
+            wrong += 1
+            print("include/weft/weft.hpp: there is no owner of a weft_%s" % kind)
     print("%d public functions are given objects, %d do not check them" % (seen, wrong))
     return 1 if wrong or seen < 200 else 0
 

@@ -9,7 +9,7 @@ rm -rf "$prefix"
 "$cmake" --install "$build" --prefix "$prefix" >/dev/null
 
 fail=0
-patterns=(include/weft/{base,weft}.h 'lib*/libweft.so' 'lib*/libweft_sim.so' 'lib*/libweft.a'
+patterns=(include/weft/{base,weft}.h include/weft/weft.hpp 'lib*/libweft.so' 'lib*/libweft_sim.so' 'lib*/libweft.a'
   'lib*/pkgconfig/weft.pc' 'lib*/pkgconfig/weft_sim.pc'
   'bin/weft-info' 'bin/weft-perf' 'bin/weft-run' 'bin/weft-trace' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake'
   share/doc/weft/{README.md,LICENSE,CHANGELOG.md,docs/README.md,docs/troubleshooting.md}

@@ -27,7 +27,7 @@ PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): ?(\w+(?:, \w+)*)")
 OURS = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
 NAMED = re.compile(r"(?<![\w/.%$-])[A-Za-z]+_\w*[^\W_]\b(?![*/.-])")
 RESERVED = re.compile(r'"(weft:[a-z_]+:?)')
-SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
+SOURCES = (".c", ".h", ".hpp", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
 
 
 def read(path):

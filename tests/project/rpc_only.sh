@@ -40,6 +40,16 @@ if ldd "$work/small/lib/libweft.so.0" | grep -E 'dnnl|openblas|cjson'; then comp
 export LD_LIBRARY_PATH=$work/small/lib
 said=$(timeout 60 "$build/bin/hello") || true
 [ "$said" = 'rank 1: the sum of 1000000 numbers is 499999500000' ] || complain "hello does not run with it: $said"
+# weft.hpp with the headers that such a build installs.
+cxx=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+left_out=$(sed -n 's/^ *"\(\/(.*)\)\\\\\.h\$")$/\1/p' "$root/cmake/WeftInstall.cmake")
+[ -n "$left_out" ] || complain "cmake/WeftInstall.cmake does not list the headers that it leaves out"
+mkdir -p "$work/headers/weft"
+find "$root/include/weft" -type f | grep -vE "$left_out\.h\$" | xargs -I{} ln -s {} "$work/headers/weft/"
+"$cxx" -std=c++11 -Wall -Wextra -Werror -I"$work/headers" "$root/examples/hello.cpp" -o "$work/hello_cpp" \
+  "$work/small/lib/libweft.so.0"
+said=$(timeout 60 "$work/hello_cpp") || true
+[ "$said" = 'rank 1: the sum of 1000000 numbers is 499999500000' ] || complain "hello.cpp does not run with it: $said"
 "$cc" -I"$root/include" "$here/consumer/weft.c" -o "$work/whole" "$build/lib/libweft.so"
 if "$work/whole" >"$work/said" 2>&1; then complain "a program that uses autograd runs with it"; fi
 grep -q 'undefined symbol: weft_tape_close' "$work/said" || { cat "$work/said"; complain "another error"; }
