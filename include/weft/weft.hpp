@@ -447,22 +447,7 @@ inline arguments::arguments(const values &given) : list(weft_values_args(given.g
 template <typename T> class future;
 
 namespace detail {
-// payload<T>: how to copy the result out of a complete future. plain<R>: the T of the future that a continuation which
-// returns R makes: R itself, or that of a future or result.
-template <typename T> struct payload {
-    static T of(const weft_future *from) { return *static_cast<const T *>(weft_future_payload(from)); }
-};
-template <> struct payload<void> {
-    static void of(const weft_future *) {}
-};
-template <> struct payload<values> {
-    static values of(const weft_future *from)
-    {
-        if (const weft_values *lent = weft_future_values(from)) // of a call
-            return values(weft_values_ref(const_cast<weft_values *>(lent)));
-        return *static_cast<const values *>(weft_future_payload(from));
-    }
-};
+// plain<R>: the T of the future that a continuation which returns R makes: R itself, or that of a future or result.
 template <typename R> struct plain {
     using type = R;
 };
@@ -492,22 +477,28 @@ inline void deliver_failure(weft_future *to, weft_error *taken)
     (void)!weft_future_fail(to, taken);
     weft_error_unref(taken);
 }
-template <typename U> typename std::enable_if<!std::is_void<U>::value>::type deliver_result(weft_future *to,
-                                                                                           weft_future *from)
+
+// How to read and to pass on the result of a complete future.
+template <typename T> struct payload {
+    static T of(const weft_future *from) { return *static_cast<const T *>(weft_future_payload(from)); }
+    static void pass(const weft_future *from, weft_future *to) { deliver(to, of(from)); }
+};
+template <> struct payload<void> {
+    static void of(const weft_future *) {}
+    static void pass(const weft_future *, weft_future *to) { deliver(to); }
+};
+template <> inline values payload<values>::of(const weft_future *from)
 {
-    deliver(to, payload<U>::of(from));
-}
-template <typename U> typename std::enable_if<std::is_void<U>::value>::type deliver_result(weft_future *to,
-                                                                                          weft_future *)
-{
-    deliver(to);
+    if (const weft_values *lent = weft_future_values(from)) // of a call
+        return values(weft_values_ref(const_cast<weft_values *>(lent)));
+    return *static_cast<const values *>(weft_future_payload(from));
 }
 template <typename U> void deliver_complete(weft_future *from, void *arg)
 {
     weft_future *to = static_cast<weft_future *>(arg);
     weft_error *why = shared(weft_future_error(from));
     if (!why)
-        why = caught([&] { deliver_result<U>(to, from); });
+        why = caught([&] { payload<U>::pass(from, to); });
     if (why)
         deliver_failure(to, why);
 }
@@ -726,7 +717,7 @@ template <typename View, typename C, typename F> weft_status run_handler(C *lent
  * A function that workers can call: name, types of the arguments and results, and a callable void(weft::call &) or
  * weft_status(weft::call &). If the callable throws, the call fails at its caller with WEFT_ERR_REMOTE and the text of
  * the exception. The callable may run on several threads at once. It is shared by copies of the function and by agents
- * that have it, and lives as long as these. get() is the C struct, for the other fields, such as `flags` and `land`.
+ * that have it, and lives as long as these. get() is the C struct, for other fields, such as `flags`; its `user` is taken.
  */
 class function {
   public:
@@ -776,7 +767,7 @@ class function {
 // ---- Agents, jobs, groups ----
 
 // This worker's membership. The destructor is weft_agent_stop: it leaves the job without waiting for calls of others.
-// The order of a program is agent.close(), or an exception and the destructor.
+// A program that has no failure calls close().
 class agent {
   public:
     using pointer = weft_agent *;
@@ -784,8 +775,9 @@ class agent {
     agent(agent &&from) noexcept : served(std::move(from.served)), held(std::move(from.held)) {}
     agent &operator=(agent &&from) noexcept
     {
-        held = std::move(from.held); // ends the former agent, and then its functions
-        served = std::move(from.served);
+        std::vector<function> taken = std::move(from.served);
+        held = std::move(from.held); // ends the former agent, before its functions
+        served = std::move(taken);
         return *this;
     }
     // weft_agent_open, with functions in addition to those of the options. Their callables live as long as the agent.

@@ -196,6 +196,9 @@ static void check_futures(weft_agent *agent)
     weft::future<void> nothing = copy.then([&](results) { ran++; });
     nothing.wait();
     check(ran == 1, "a continuation may return nothing");
+    copy.then([&](results) { ran++; });
+    while (ran < 2)
+        std::this_thread::yield();
     auto thrower = copy.then([](results) -> int { throw std::runtime_error("no sum today"); });
     check(fails([&] { thrower.wait(); }, WEFT_ERR_REMOTE, "no sum today"), "an exception fails the future");
     auto after = thrower.then([](weft::future<int> parent) { return parent.wait() + 1; });
