@@ -33,11 +33,11 @@
  *
  * WATCHING. Waking a worker costs more than running a very short task. So at most one follower watches: instead of
  * sleeping until it is woken, it wakes every WATCH_NS and checks the queue. A worker begins to watch if at least
- * WATCH_BURST tasks were taken since it was woken. It takes a task if some are queued, and those taken since it checked
- * before took more than BRIEF_NS each on average. It ends watching after WATCH_IDLE checks without a task, or if as many
- * workers are active as may be. While it watches, wake_worker does nothing if a worker is active. So a task that is
- * queued behind a long one waits for two checks at most before a further worker takes it: 100 to 250 us, with the usual
- * timer slack of 50 us.
+ * WATCH_BURST tasks were taken since it was woken. It takes a task if some are queued, and those taken since it
+ * checked before took more than BRIEF_NS each on average. It ends watching after WATCH_IDLE checks without a task,
+ * or if as many workers are active as may be. While it watches, wake_worker does nothing if a worker is active. So a
+ * task that is queued behind a long one waits for two checks at most before a further worker takes it: 100 to 250
+ * us, with the usual timer slack of 50 us.
  *
  * FIBERS. The fiber form counts in the same way, but its workers do not idle: a fiber that finds no task ends, so that
  * a simulated program leaves nothing running. It has no leader; in the simulation the network has its own fiber.
