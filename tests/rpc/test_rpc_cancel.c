@@ -319,16 +319,22 @@ static void died_with_it(weft_agent *agent, void *arg)
     weft_sim *sim = the_world->sim;
     weft_rpc_options never = {.timeout_ms = WEFT_FOREVER};
     weft_future *future;
+    weft_rref *reference;
     if (weft_agent_rank(agent) == 2)
         weft_sim_sleep(sim, 3600ull * 1000000000u);
     if (weft_agent_rank(agent) != 0)
         return;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &reference));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, &never, &future));
-    while (!atomic_load(&holding))
+    weft_future *created = weft_rref_created(reference);
+    while (atomic_load(&holding) < 2)
         world_sleep_ms(the_world, 1);
     weft_sim_kill(sim, 2);
     must_end(future, WEFT_ERR_PEER_DEAD, WEFT_RAN_MAYBE);
-    atomic_store(&holding, 0); /* that one is gone with its worker */
+    must_end(created, WEFT_ERR_PEER_DEAD, WEFT_RAN_MAYBE);
+    must_end(weft_rref_created(reference), WEFT_ERR_PEER_DEAD, WEFT_RAN_MAYBE); /* asked for afterwards */
+    weft_rref_unref(reference);
+    atomic_store(&holding, 0); /* these are gone with their worker */
 }
 
 /* ---- Room -------------------------------------------------------------------------------------------------------- */
