@@ -9,8 +9,8 @@
  * ARGUMENTS come in this order: the object, the inputs, a pointer to options (NULL or a zeroed struct takes the
  * defaults), the outputs. Outputs are written only on success.
  *
- * LIFETIMES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without the others. Objects
- * that are counted have _create, _ref and _unref. Releasing NULL does nothing.
+ * LIFETIMES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without waiting for other
+ * workers. Objects that are counted have _create, _ref and _unref. Releasing NULL does nothing.
  *
  * REFERENCES. A function that returns an object lends it. If it makes the object, or has `ref` in its name, the caller
  * gets a reference instead. Futures always come with a reference. A function with `take` in its name takes over the

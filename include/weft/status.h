@@ -96,8 +96,9 @@ WEFT_API const char *weft_error_message(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
 /* With WEFT_ERR_REMOTE: the status of the handler. With other codes: WEFT_OK. */
 WEFT_API weft_status weft_error_handler_code(const weft_error *error);
-/* Whether the handler of the failed call ran; with retries, in any attempt. WEFT_RAN_MAYBE too if the error is not one
- * of a call, or NULL. */
+/* Whether the handler of the failed call ran; with retries, in any attempt. Ask only about the error of a call: for
+ * errors of groups, backward passes and operators the answer has no meaning. Of errors that name no function, and of
+ * NULL, it is WEFT_RAN_MAYBE. */
 WEFT_API weft_ran weft_error_ran(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */

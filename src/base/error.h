@@ -38,8 +38,8 @@ weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *forma
 /* A copy with one more hop (a worker that passed it on). Beyond WFI_ERROR_HOPS_MAX, or without memory, the hop is left
  * out. */
 weft_error *wfi_error_with_hop(const weft_error *error, int rank);
-/* A copy with other codes. If the worker of the original is -1, the copy has `worker`. */
 weft_status wfi_error_remote_code(const weft_error *error); /* NULL: WEFT_OK */
+/* A copy with other codes. If the worker of the original is -1, the copy has `worker`. */
 weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker);
 /* A copy that names `function`. If the error names one, or `function` is NULL or "": a reference to the same error. */
 weft_error *wfi_error_naming(const weft_error *error, const char *function);

@@ -83,7 +83,7 @@ enum wfi_tensor_encoding {
 #define WFI_META_MAX WEFT_MAX_CALL_BYTES /* bytes of meta that a peer may ask us to pull */
 #define WFI_TIMEOUT_NEVER UINT64_MAX
 
-/* What a copy of a tensor's bytes counts for weft_stats.bytes_copied. Called at every place where this folder copies
+/* The bytes that a copy of a tensor adds to weft_stats.bytes_copied. Called at every place where this folder copies
  * payload. */
 static inline uint64_t wfi_copied(uint64_t nbytes)
 {

@@ -15,7 +15,7 @@ typedef struct update_run {
     size_t size; /* bytes of an element */
 } update_run;
 
-/* `count` elements from element `begin` of the parameter on; but for the gradient's. */
+/* `count` elements from element `begin` of the parameter on, in all tensors except the gradient. */
 static wfi_span span_at(const update_run *r, int64_t begin, int64_t count)
 {
     const wfi_update *u = r->update;

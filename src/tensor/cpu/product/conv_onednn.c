@@ -86,7 +86,7 @@ static void plan_release(conv_plan *plan)
 
 /* --- making a plan --- */
 
-/* `any` leaves the order to oneDNN, but for the bias, which has but one. */
+/* `any` leaves the order to oneDNN, except for the bias, which has only one. */
 static dnnl_status_t describe_one(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, wfi_layout **any,
                                   wfi_layout **plain)
 {

@@ -123,7 +123,7 @@ weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *
 
 /* --- Backward --- */
 
-/* What goes from step to step; the gradient of all gates. */
+/* The gradients of h and c, which each step passes to the step before; the gradient of all gates. */
 typedef struct going_back {
     weft_tensor *dh, *dc, *dgates;
 } going_back;
