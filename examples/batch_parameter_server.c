@@ -149,7 +149,7 @@ static int serve(workload *work, weft_module *model)
     weft_agent *agent = NULL;
     weft_error *error = NULL;
     s.sgd = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
-    s.gone = calloc((size_t)work->trainers + 1, sizeof *s.gone);
+    s.gone = calloc((size_t)work->trainers + 1, sizeof(*s.gone));
     s.waiting = calloc((size_t)work->trainers + 1, sizeof(weft_call *));
     weft_status st = s.sgd && s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st)

@@ -241,7 +241,7 @@ static int lead(const settings *s)
                     .pending_ranks = calloc(size, sizeof(int)),
                     .lengths = calloc(size, sizeof(double)),
                     .returns = calloc(size, sizeof(weft_tensor *))};
-    int *ranks = calloc(observers, sizeof *ranks);
+    int *ranks = calloc(observers, sizeof(*ranks));
     weft_function function = {.name = CART_SELECT_ACTION,
                               .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
                               .gives = {WEFT_TYPE_TENSOR},
@@ -316,7 +316,7 @@ static int parse(int argc, char **argv, settings *s, int *rank)
                          .purpose = "learns to balance poles: observers simulate them, one agent decides and learns",
                          .example = "cartpole --world-size 5 --num-episode 20",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     s->episodes = -1;
     int code = cli_parse(&program, argc, argv);
     if (code >= 0)

@@ -225,7 +225,7 @@ static weft_status report_epoch(trainer *me, int64_t epoch)
 static weft_status train_all(trainer *me)
 {
     const settings *s = me->set;
-    me->losses = calloc((size_t)s->epochs, sizeof *me->losses);
+    me->losses = calloc((size_t)s->epochs, sizeof(*me->losses));
     me->dense = make_dense((uint64_t)s->seed, me->index);
     weft_status st = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
     if (!st)
@@ -351,7 +351,7 @@ static int lead(const settings *set)
                 .progress = {.total = set->trainers * set->epochs * set->batches, .unit = "bags", .quiet = set->quiet}};
     const weft_function function = {
         .name = "report_epoch", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64}, .run = take_report, .user = &m};
-    m.losses = calloc((size_t)(set->trainers * set->epochs), sizeof *m.losses);
+    m.losses = calloc((size_t)(set->trainers * set->epochs), sizeof(*m.losses));
     weft_status st = m.losses ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st)
         st = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
@@ -408,7 +408,7 @@ int main(int argc, char **argv)
                          .purpose = "trains a model with its embedding on a server and its dense part on each trainer",
                          .example = "ddp_rpc_hybrid --trainers 2 --synchronous",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = FIRST_TRAINER + s.trainers;
     if (code < 0)

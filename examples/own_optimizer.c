@@ -107,7 +107,7 @@ int main(int argc, char **argv)
                          .purpose = "a custom optimizer trains a network on drawings of digits",
                          .example = "own_optimizer --steps 100",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
         return end;

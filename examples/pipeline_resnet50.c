@@ -121,7 +121,7 @@ static int serve(void)
     };
     weft_agent *agent = NULL;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .call_timeout_ms = WEFT_FOREVER, /* a slow worker is no failure; its death is */
                                   .threads = 1}; /* so micro-batches are computed one after the other, in order */
     weft_status st = worker_open(options, &agent);
@@ -251,7 +251,7 @@ static void drop_pieces(piece *pieces, int64_t count)
 static weft_status go_through(master *m, weft_context *context, uint64_t seed)
 {
     int64_t count = count_pieces(m->set);
-    piece *pieces = calloc((size_t)count, sizeof *pieces);
+    piece *pieces = calloc((size_t)count, sizeof(*pieces));
     weft_status st = pieces ? WEFT_OK : WEFT_ERR_MEMORY;
     for (int64_t k = 0; k < count && !st; k++)
         st = send_forward(m, context, seed, k, &pieces[k]);
@@ -363,7 +363,7 @@ int main(int argc, char **argv)
                          .purpose = "trains ResNet-50 in two stages on two workers, by micro-batches",
                          .example = "pipeline_resnet50 --batch-size 24 --image-size 64 --micro-batch 4",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = 1 + STAGES;
     if (code < 0)

@@ -26,9 +26,9 @@ static struct state {
 static weft_status save(const struct state *s)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s.new", file);
+    snprintf(path, sizeof(path), "%s.new", file);
     FILE *out = fopen(path, "wb");
-    bool good = out && fwrite(s, sizeof *s, 1, out) == 1 && !fflush(out) && !fsync(fileno(out));
+    bool good = out && fwrite(s, sizeof(*s), 1, out) == 1 && !fflush(out) && !fsync(fileno(out));
     if (out)
         good = !fclose(out) && good;
     return good && !rename(path, file) ? WEFT_OK : WEFT_ERR_IO;
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     file = argv[1];
     sem_init(&left, 0, 0);
     FILE *in = rank == SERVER ? fopen(file, "rb") : NULL;
-    if (in && fread(&state, sizeof state, 1, in) != 1)
+    if (in && fread(&state, sizeof(state), 1, in) != 1)
         return weft_report(WEFT_ERR_IO);
     if (in)
         fclose(in);

@@ -277,7 +277,7 @@ int main(int argc, char **argv)
                          .purpose = "trains a language model whose embedding and decoder are on another worker",
                          .example = "rnn_model_parallel --words 1000 --embedding 64 --hidden 64 --layers 2 --epochs 5",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     int rank, code = cli_parse(&program, argc, argv);
     int64_t size = 2;
     if (code < 0)

@@ -146,7 +146,7 @@ static void on_result(weft_future *future, void *arg)
             remove_worker(t->worker);
         if (st != WEFT_ERR_PEER_LEFT && !over && ++t->attempts == MOST_ATTEMPTS) {
             over = true;
-            snprintf(failure, sizeof failure, "task %td failed %d times: %s", t - tasks, MOST_ATTEMPTS,
+            snprintf(failure, sizeof(failure), "task %td failed %d times: %s", t - tasks, MOST_ATTEMPTS,
                      error ? weft_error_message(error) : weft_status_text(st));
         }
     }
@@ -175,7 +175,7 @@ static void start_tasks(void)
             t->worker = s->worker;
             if (weft_future_add_done_callback(future, on_result, t, NULL)) {
                 over = true;
-                snprintf(failure, sizeof failure, "out of memory");
+                snprintf(failure, sizeof(failure), "out of memory");
             }
         }
     }
@@ -245,7 +245,7 @@ static void run_tasks(const weft_job *job)
         over = over || interrupted;
         if (job && !workers && !has_children(job)) { /* without `job`, other workers may still join */
             over = true;
-            snprintf(failure, sizeof failure, "no worker is left");
+            snprintf(failure, sizeof(failure), "no worker is left");
         }
     }
     over = true;
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
                          .purpose = "counts primes in many tasks, on workers that may join, leave and die",
                          .example = "task_farm --workers 8 --tasks 2000",
                          .options = options,
-                         .count = sizeof options / sizeof *options};
+                         .count = sizeof(options) / sizeof(*options)};
     int rank;
     weft_job *job = NULL;
     int code = cli_parse(&program, argc, argv);

@@ -62,7 +62,7 @@ static usage weigh(void)
     char line[256];
     usage now = {.dirty_kib = -1, .descriptors = count_descriptors()};
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         if (strncmp(line, "Private_Dirty:", 14) == 0)
             now.dirty_kib = strtol(line + 14, NULL, 10);
     }
@@ -89,7 +89,7 @@ static const weft_rpc_options patient = {.timeout_ms = PATIENCE_MS};
 static weft_status call_next(weft_agent *agent, int64_t count_most)
 {
     int size = weft_agent_world_size(agent);
-    weft_target *all = calloc((size_t)size, sizeof *all);
+    weft_target *all = calloc((size_t)size, sizeof(*all));
     weft_future *ended = NULL;
     size_t count = 0;
     if (!all)
@@ -119,7 +119,7 @@ static weft_status run_report(weft_call *call, void *user)
     (void)user;
     weft_status status = weft_future_wait(called, PATIENCE_MS);
     own.now = weigh();
-    weft_call_give(call, WEFT_VALUES(weft_of_bytes(&own, sizeof own)));
+    weft_call_give(call, WEFT_VALUES(weft_of_bytes(&own, sizeof(own))));
     return status;
 }
 
@@ -141,7 +141,7 @@ static bool begin(weft_job *job, weft_agent **out)
 {
     weft_error *error = NULL;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .job = job,
                                   .rendezvous_timeout_ms = PATIENCE_MS,
                                   .death_timeout_ms = PATIENCE_MS};
@@ -178,7 +178,7 @@ static int serve(void)
 /* All others do it at once. */
 static weft_future *tell_all(weft_agent *agent, int size, const char *what, weft_args arguments)
 {
-    weft_target *all = calloc((size_t)size, sizeof *all);
+    weft_target *all = calloc((size_t)size, sizeof(*all));
     weft_future *ended = NULL;
     for (int rank = 1; all && rank < size; rank++)
         all[rank - 1] = weft_to_rank(rank);
@@ -218,7 +218,7 @@ static bool gather(weft_agent *agent, int size, news *out)
         const void *bytes = NULL;
         size_t count = 0;
         const weft_values *values = weft_future_values(((weft_future **)weft_future_payload(ended))[rank - 1]);
-        good = weft_values_get_bytes(values, 0, &bytes, &count) == WEFT_OK && count == sizeof *out;
+        good = weft_values_get_bytes(values, 0, &bytes, &count) == WEFT_OK && count == sizeof(*out);
         if (good)
             memcpy(&out[rank], bytes, count);
     }
@@ -358,7 +358,7 @@ int main(int argc, char **argv)
         .purpose = "time to the first call and memory against the number of workers",
         .example = "scale_workers --workers 64",
         .options = options,
-        .count = sizeof options / sizeof *options,
+        .count = sizeof(options) / sizeof(*options),
     };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     if (workers_is_child())
         return serve();
-    news *near = calloc((size_t)size, sizeof *near), *mesh = calloc((size_t)size, sizeof *mesh);
+    news *near = calloc((size_t)size, sizeof(*near)), *mesh = calloc((size_t)size, sizeof(*mesh));
     outcome o = {0};
     bool good = near && mesh && play((int)size, near, mesh, &o);
     if (good) {

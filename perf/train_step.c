@@ -180,7 +180,7 @@ static weft_status serve(bench *b)
 {
     char line[32];
     weft_status status = WEFT_OK;
-    while (!status && fgets(line, sizeof line, stdin)) {
+    while (!status && fgets(line, sizeof(line), stdin)) {
         double start = measure_now_us();
         for (int64_t i = strtoll(line, NULL, 10); i > 0 && !status; i--)
             status = step(b);
@@ -203,7 +203,7 @@ int main(int argc, char **argv)
         .purpose = "time of training steps on this machine's processor: reads numbers of steps, answers with seconds",
         .example = "echo 10 | OMP_NUM_THREADS=1 train_step --model resnet50",
         .options = options,
-        .count = sizeof options / sizeof *options,
+        .count = sizeof(options) / sizeof(*options),
     };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)

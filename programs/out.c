@@ -43,7 +43,7 @@ void out_verdict(out *to, const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (to->is_json)
         wfi_json_put_text(&to->json, "verdict", text);
@@ -93,7 +93,7 @@ void out_text(out *to, const char *key, const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (to->is_json)
         wfi_json_put_text(&to->json, key, text);
@@ -104,7 +104,7 @@ void out_text(out *to, const char *key, const char *format, ...)
 void out_number(out *to, const char *key, int64_t number)
 {
     char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
+    snprintf(text, sizeof(text), "%" PRId64, number);
     if (!to->is_json && number >= 0)
         put(to, key, text);
     else if (number >= 0)

@@ -71,7 +71,7 @@ static void note_secret(secret_variables *before)
 {
     const char *fd = getenv("WEFT_SECRET_FD");
     before->has_text = getenv("WEFT_SECRET") != NULL;
-    snprintf(before->fd, sizeof before->fd, "%s", fd ? fd : "");
+    snprintf(before->fd, sizeof(before->fd), "%s", fd ? fd : "");
 }
 
 static void put_variables(out *to, const secret_variables *before)
@@ -82,7 +82,7 @@ static void put_variables(out *to, const secret_variables *before)
         char name[128];
         if (strncmp(*each, "WEFT_", 5) != 0 || !value)
             continue;
-        snprintf(name, sizeof name, "%.*s", (int)(value - *each), *each);
+        snprintf(name, sizeof(name), "%.*s", (int)(value - *each), *each);
         out_row(to, "name", name);
         out_text(to, "value", "%s", strcmp(name, "WEFT_SECRET") == 0 ? "(hidden)" : value + 1);
         if (!wfi_variable_is_known(*each, &meant))
@@ -111,7 +111,7 @@ static void put_launcher(out *to)
 {
     static const char *const others[][2] = {{"weft_job_open", "WEFT_SPAWNED"}, {"torchrun", "TORCHELASTIC_RUN_ID"}};
     out_section(to, "launchers", true);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
         put_seen(to, others[i][0], others[i][1]);
     for (const wfi_launcher *one = wfi_launchers; one->name; one++)
         if (one == wfi_launchers || strcmp(one->rank, one[-1].rank) != 0) /* MPICH and MVAPICH share one */
@@ -141,7 +141,7 @@ static void put_yama(out *to)
     char line[16] = "";
     long scope = -1;
     if (file) {
-        scope = fgets(line, sizeof line, file) ? strtol(line, NULL, 10) : -1;
+        scope = fgets(line, sizeof(line), file) ? strtol(line, NULL, 10) : -1;
         fclose(file);
     }
     out_text(to, "yama_ptrace_scope", "%s", scope >= 0 && scope < 4 ? meanings[scope] : "not there");
@@ -197,10 +197,10 @@ static void try_fabric(opened *one, const weft_agent_options *options)
     wfi_fabric_options how = {.iface = options->iface, .towards = options->master_addr};
     one->status = one->ops->open(&how, &fabric, &error);
     if (one->status) {
-        snprintf(one->why, sizeof one->why, "%s", error ? weft_error_message(error) : weft_status_text(one->status));
+        snprintf(one->why, sizeof(one->why), "%s", error ? weft_error_message(error) : weft_status_text(one->status));
     } else {
-        one->ops->address_text(address, one->ops->address(fabric, address), one->address, sizeof one->address);
-        snprintf(one->iface, sizeof one->iface, "%s", one->ops->iface(fabric));
+        one->ops->address_text(address, one->ops->address(fabric, address), one->address, sizeof(one->address));
+        snprintf(one->iface, sizeof(one->iface), "%s", one->ops->iface(fabric));
         one->ops->close(fabric);
     }
     weft_error_unref(error);
@@ -236,9 +236,9 @@ static void wait_for_end(int pipe)
 static void read_from(pid_t owner, uint64_t *token)
 {
     uint64_t got = ~*token; /* both children have the same pages, so the address is the owner's too */
-    struct iovec to = {&got, sizeof got}, from = {token, sizeof *token};
+    struct iovec to = {&got, sizeof(got)}, from = {token, sizeof(*token)};
     ssize_t size = process_vm_readv(owner, &to, 1, &from, 1, 0);
-    _exit(size < 0 ? errno : size == sizeof got && got == *token ? 0 : EFAULT);
+    _exit(size < 0 ? errno : size == sizeof(got) && got == *token ? 0 : EFAULT);
 }
 
 /* Whether one process of this user can read the memory of another: 0, or an errno value. *tried: false if the two
@@ -314,7 +314,7 @@ static void put_device(out *to, int device)
     char name[24], text[WFI_CUDA_NAME], address[WFI_CUDA_ADDRESS];
     size_t room = 0, total = 0;
     weft_error *error = NULL;
-    snprintf(name, sizeof name, "cuda:%d", device);
+    snprintf(name, sizeof(name), "cuda:%d", device);
     weft_status st = wfi_cuda_try(device, &error);
     out_row(to, "name", name);
     out_text(to, "usable", "%s", st ? "no" : "yes");
@@ -350,7 +350,7 @@ static void put_nodes(out *to, const wfi_topology *topology)
     out_section(to, "numa_nodes", true);
     for (size_t i = 0; i < count && i < NODES_MAX; i++) {
         char name[16];
-        snprintf(name, sizeof name, "%d", nodes[i].node);
+        snprintf(name, sizeof(name), "%d", nodes[i].node);
         out_row(to, "node", name);
         out_text(to, "cores", "%s", nodes[i].cores);
         out_number(to, "memory_bytes", (int64_t)nodes[i].memory);
@@ -399,13 +399,13 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
 {
     char text[256];
     wfi_cores *near = first ? wfi_nic_cores(topology, place->cores, name_of(first)) : NULL;
-    wfi_cores_text(place->cores, text, sizeof text);
+    wfi_cores_text(place->cores, text, sizeof(text));
     out_text(to, "cores", "%s", text);
     out_number(to, "local_rank", place->rank);
     out_text(to, "nearest_nic", "%s", first ? name_of(first) : "none");
     if (first)
         out_text(to, "nearest_nic_reason", "%s", wfi_nic_reach_text(first->reach));
-    wfi_cores_text(near, text, sizeof text);
+    wfi_cores_text(near, text, sizeof(text));
     out_text(to, "binding", "%s%s", near ? "cores near the nic: " : "not bound", text);
     wfi_cores_destroy(near);
 }
@@ -443,7 +443,7 @@ static bool list_opened(const wfi_fabric_list *list, const opened fabrics[FABRIC
 static bool try_agent(char *text, size_t room)
 {
     static const char *const kept_out[] = {"WEFT_TRACE", "WEFT_METRICS"}; /* a report writes no files */
-    enum { COUNT = sizeof kept_out / sizeof *kept_out };
+    enum { COUNT = sizeof(kept_out) / sizeof(*kept_out) };
     char *values[COUNT];
     weft_agent *agent = NULL;
     weft_error *error = NULL;
@@ -561,9 +561,9 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     if (st && !trouble)
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
     try_fabrics(fabrics, &options.values);
-    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof text) && try_agent(text, sizeof text);
+    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof(text)) && try_agent(text, sizeof(text));
     if (trouble)
-        snprintf(text, sizeof text, "%s", weft_error_message(trouble));
+        snprintf(text, sizeof(text), "%s", weft_error_message(trouble));
     out_verdict(to, "%s%s", opens ? "an agent opens here: " : "no agent opens here: ", text);
     put_build(to);
     put_variables(to, &secret);

@@ -87,7 +87,7 @@ child child_fork(const char *name)
     int ends[2];
     child one = {0};
     pid_t parent = getpid();
-    snprintf(one.name, sizeof one.name, "%s", name);
+    snprintf(one.name, sizeof(one.name), "%s", name);
     fflush(NULL);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) || (one.pid = fork()) < 0)
         COMPLAIN(&one, "starting it: %s\n", strerror(errno));
@@ -114,7 +114,7 @@ child child_exec(const char *name, const char *const *argv)
 static void set_number(const char *name, int number)
 {
     char text[16];
-    snprintf(text, sizeof text, "%d", number);
+    snprintf(text, sizeof(text), "%d", number);
     setenv(name, text, 1);
 }
 
@@ -124,7 +124,7 @@ child child_start(int rank, int world_size, int port, const char *role)
     set_number("RANK", rank);
     set_number("WORLD_SIZE", world_size);
     set_number("MASTER_PORT", port);
-    snprintf(name, sizeof name, "%s, rank %d", role, rank);
+    snprintf(name, sizeof(name), "%s, rank %d", role, rank);
     return child_exec(name, (const char *const[]){"child", role, NULL});
 }
 
@@ -142,7 +142,7 @@ void *child_memory(size_t bytes)
     int fd = inherited ? open(inherited, O_RDWR | O_CLOEXEC) : memfd_create("children", MFD_CLOEXEC);
     if (!inherited) {
         MUST(ftruncate(fd, (off_t)bytes) == 0);
-        snprintf(name, sizeof name, "/proc/%d/fd/%d", (int)getpid(), fd);
+        snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), fd);
         setenv(MEMORY, name, 1);
     }
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -13,7 +13,7 @@ static char said_line[600];
 static void said_sink(weft_log_level level, const char *line, void *arg)
 {
     (void)level, (void)arg;
-    snprintf(said_line, sizeof said_line, "%s", line);
+    snprintf(said_line, sizeof(said_line), "%s", line);
 }
 
 /* The expression has this value and logs a line that contains `words`; NULL: it logs nothing. */

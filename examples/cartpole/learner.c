@@ -31,7 +31,7 @@ struct cart_learner {
 
 cart_learner *cart_learner_create(const cart_settings *set)
 {
-    cart_learner *l = calloc(1, sizeof *l);
+    cart_learner *l = calloc(1, sizeof(*l));
     if (!l)
         return NULL;
     size_t poles = (size_t)(set->steps * set->envs);
@@ -42,11 +42,11 @@ cart_learner *cart_learner_create(const cart_settings *set)
     if (l->policy)
         l->adam = weft_optimizer_create(weft_module_parameters(l->policy),
                                         &(weft_optimizer_spec){.type = &weft_adam_type, .lr = set->lr}, NULL);
-    l->tracks = calloc((size_t)set->world_size, sizeof *l->tracks);
+    l->tracks = calloc((size_t)set->world_size, sizeof(*l->tracks));
     for (int64_t rank = 1; rank < set->world_size && l->tracks; rank++) {
         track *k = &l->tracks[rank];
-        k->states = malloc(poles * CARTPOLE_STATE * sizeof *k->states);
-        k->actions = malloc(poles * sizeof *k->actions);
+        k->states = malloc(poles * CARTPOLE_STATE * sizeof(*k->states));
+        k->actions = malloc(poles * sizeof(*k->actions));
         whole = whole && k->states && k->actions;
     }
     if (whole && l->adam && l->tracks)
@@ -121,8 +121,8 @@ static void remember(cart_learner *l, int rank, const float *states, const int64
 {
     track *k = &l->tracks[rank];
     size_t envs = (size_t)l->set->envs, at = (size_t)k->steps++ * envs;
-    memcpy(k->states + at * CARTPOLE_STATE, states, envs * CARTPOLE_STATE * sizeof *states);
-    memcpy(k->actions + at, actions, envs * sizeof *actions);
+    memcpy(k->states + at * CARTPOLE_STATE, states, envs * CARTPOLE_STATE * sizeof(*states));
+    memcpy(k->actions + at, actions, envs * sizeof(*actions));
 }
 
 weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks, int64_t count, weft_tensor *states)
@@ -158,10 +158,10 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
 static double *join_returns(const cart_learner *l, weft_tensor *const *returns, size_t *observers)
 {
     size_t each = (size_t)(l->set->steps * l->set->envs), count = 0;
-    double *all = malloc((size_t)l->set->world_size * each * sizeof *all);
+    double *all = malloc((size_t)l->set->world_size * each * sizeof(*all));
     for (int64_t rank = 1; rank < l->set->world_size && all; rank++)
         if (returns[rank])
-            memcpy(all + count++ * each, weft_tensor_data(returns[rank]), each * sizeof *all);
+            memcpy(all + count++ * each, weft_tensor_data(returns[rank]), each * sizeof(*all));
     if (all && l->set->normalise)
         policy_normalise(all, count * each);
     *observers = count;

@@ -28,10 +28,10 @@ static void begin(observer *o, size_t i)
 static bool open_observer(observer *o)
 {
     int64_t envs = (int64_t)o->envs, steps = (int64_t)o->steps;
-    o->poles = calloc(o->envs, sizeof *o->poles);
-    o->beginnings = calloc(o->envs, sizeof *o->beginnings);
-    o->first = calloc(o->envs, sizeof *o->first);
-    o->last = calloc(o->envs * o->steps, sizeof *o->last);
+    o->poles = calloc(o->envs, sizeof(*o->poles));
+    o->beginnings = calloc(o->envs, sizeof(*o->beginnings));
+    o->first = calloc(o->envs, sizeof(*o->first));
+    o->last = calloc(o->envs * o->steps, sizeof(*o->last));
     o->states = weft_tensor_zeros(WEFT_SHAPE(envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
     o->actions = weft_tensor_zeros(WEFT_SHAPE(envs), WEFT_DTYPE_INT64);
     o->returns = weft_tensor_full(WEFT_SHAPE(steps, envs), WEFT_DTYPE_FLOAT64, 1); /* a reward of 1 for every step */

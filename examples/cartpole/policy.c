@@ -25,7 +25,7 @@ static weft_tensor *apply(weft_tape *t, weft_module *policy, weft_tensor *x)
 weft_module *policy_create(int64_t hidden, double dropout, uint64_t seed)
 {
     static const weft_module_type type = {.name = "Policy", .forward = apply, .drop = free};
-    shape *s = malloc(sizeof *s);
+    shape *s = malloc(sizeof(*s));
     weft_module *policy = s ? weft_module_create(&type, s, NULL) : NULL;
     if (!policy) {
         free(s);

@@ -16,7 +16,7 @@ int cli_error(const cli *program, const char *format, ...)
     char what[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     fprintf(stderr, "%s: %s (--help lists the options)\n", program->program, what);
     return 2;
@@ -50,10 +50,10 @@ static void print_option(const cli_option *option)
 {
     char value[128] = "", left[192];
     if (option->kind == CLI_CHOICE)
-        print_choices(option, value, sizeof value);
+        print_choices(option, value, sizeof(value));
     else if (option->kind != CLI_FLAG)
-        snprintf(value, sizeof value, "%s", option->shown);
-    snprintf(left, sizeof left, "  %s%s%s%s", dashes(option), option->name, *value ? " " : "", value);
+        snprintf(value, sizeof(value), "%s", option->shown);
+    snprintf(left, sizeof(left), "  %s%s%s%s", dashes(option), option->name, *value ? " " : "", value);
     printf("%-*s%s%s", HELP_COLUMN, left, strlen(left) < HELP_COLUMN ? "" : "  ", option->help);
     if (option->fallback)
         printf(" (default: %s)", option->fallback);
@@ -114,7 +114,7 @@ static int set_choice(const cli *program, const cli_option *option, const char *
             return -1;
         }
     }
-    print_choices(option, choices, sizeof choices);
+    print_choices(option, choices, sizeof(choices));
     return cli_error(program, "%s%s is '%s': expected %s", dashes(option), option->name, text, choices);
 }
 

@@ -20,7 +20,7 @@ static weft_status refuse(weft_error **error, weft_status code, const char *path
     char what[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     *error = weft_error_create(code, "%s: %s", path, what);
     return code;
@@ -135,7 +135,7 @@ static weft_status read_file(const char *folder, dataset_part part, const char *
     static const char *const prefixes[] = {[DATASET_TRAIN] = "train", [DATASET_HELD_OUT] = "t10k"};
     char path[PATH_MAX];
     for (int packed = 0; packed < 2; packed++) {
-        snprintf(path, sizeof path, "%s/%s-%s%s", folder, prefixes[part], kind, packed ? ".gz" : "");
+        snprintf(path, sizeof(path), "%s/%s-%s%s", folder, prefixes[part], kind, packed ? ".gz" : "");
         if (access(path, F_OK) == 0)
             return idx_read(path, shape, out, error);
     }

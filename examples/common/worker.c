@@ -31,7 +31,7 @@ static void on_signal(int number)
 static void catch_signals(int rank)
 {
     struct sigaction action = {.sa_handler = rank == 0 ? on_signal : SIG_DFL};
-    snprintf(interrupted, sizeof interrupted, "%s: interrupted\n", who);
+    snprintf(interrupted, sizeof(interrupted), "%s: interrupted\n", who);
     sigfillset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -52,9 +52,9 @@ int worker_begin(const cli *program, const char *first, const char *other, int l
     if (*size < least)
         return cli_error(program, "WORLD_SIZE is '%d': expected at least %d workers", given, least);
     if (*rank == 0)
-        snprintf(who, sizeof who, "%s: %s", program->program, first);
+        snprintf(who, sizeof(who), "%s: %s", program->program, first);
     else
-        snprintf(who, sizeof who, "%s: %s %d", program->program, other, *rank);
+        snprintf(who, sizeof(who), "%s: %s %d", program->program, other, *rank);
     other_name = other;
     catch_signals(*rank);
     return -1;
@@ -118,9 +118,9 @@ void worker_note(const char *format, ...)
     char what[768], line[896];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    int length = snprintf(line, sizeof line, "%s: %s\n", who, what);
+    int length = snprintf(line, sizeof(line), "%s: %s\n", who, what);
     (void)!write(STDERR_FILENO, line, (size_t)length);
 }
 

@@ -73,9 +73,9 @@ static weft_status outcome(mpi_carrier *c, const char *call, int code)
     if (code == MPI_SUCCESS)
         return WEFT_OK;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
-        snprintf(text, sizeof text, "error %d", code);
+        snprintf(text, sizeof(text), "error %d", code);
     if (!*c->failure)
-        snprintf(c->failure, sizeof c->failure, "%s: %s", call, text);
+        snprintf(c->failure, sizeof(c->failure), "%s: %s", call, text);
     return WEFT_ERR_SYSTEM;
 }
 
@@ -85,7 +85,7 @@ static weft_status check(mpi_carrier *c, size_t count)
     if (count <= INT_MAX)
         return WEFT_OK;
     if (!*c->failure)
-        snprintf(c->failure, sizeof c->failure, "a part has %zu elements: MPI counts to %d", count, INT_MAX);
+        snprintf(c->failure, sizeof(c->failure), "a part has %zu elements: MPI counts to %d", count, INT_MAX);
     return WEFT_ERR_TOO_LARGE;
 }
 
@@ -97,7 +97,7 @@ static weft_status check_reduction(mpi_carrier *c, weft_dtype dtype, size_t coun
     if (dtype != WEFT_DTYPE_FLOAT16 && dtype != WEFT_DTYPE_BFLOAT16)
         return check(c, count);
     if (!*c->failure)
-        snprintf(c->failure, sizeof c->failure, "MPI has no %s: reduce float32", weft_dtype_name(dtype));
+        snprintf(c->failure, sizeof(c->failure), "MPI has no %s: reduce float32", weft_dtype_name(dtype));
     return WEFT_ERR_UNSUPPORTED;
 }
 
@@ -237,7 +237,7 @@ static weft_status recv_from(void *arg, void *data, size_t count, weft_dtype dty
 weft_status mpi_carrier_open(MPI_Comm comm, mpi_carrier **out)
 {
     int threads = MPI_THREAD_SINGLE;
-    mpi_carrier *c = calloc(1, sizeof *c);
+    mpi_carrier *c = calloc(1, sizeof(*c));
     if (!c)
         return WEFT_ERR_MEMORY;
     if (MPI_Query_thread(&threads) || threads < MPI_THREAD_MULTIPLE || MPI_Comm_dup(comm, &c->comm)) {

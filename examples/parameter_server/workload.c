@@ -58,8 +58,8 @@ static size_t list_options(workload *w, cli_option *out)
         {"image-size", CLI_INT, &w->image_size, 32, 1024, NULL, "N", "resnet50: height and width of an image", "64"},
         {"classes", CLI_INT, &w->classes, 2, 100000, NULL, "N", "resnet50: number of classes", "30"},
     };
-    memcpy(out, options, sizeof options);
-    return sizeof options / sizeof *options - (w->shared ? 0 : 3);
+    memcpy(out, options, sizeof(options));
+    return sizeof(options) / sizeof(*options) - (w->shared ? 0 : 3);
 }
 
 /* ---- Digits ----------------------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static weft_status open_digits(workload *w, weft_error **error)
         w->iterations = per_epoch(w) * w->epochs;
     if (!st && w->rank == 0)
         return load(w, DATASET_HELD_OUT, error);
-    w->order = st ? NULL : malloc(w->images.count * sizeof *w->order);
+    w->order = st ? NULL : malloc(w->images.count * sizeof(*w->order));
     return st || w->order ? st : WEFT_ERR_MEMORY;
 }
 

@@ -17,7 +17,7 @@ void series_add(series *s, double value)
 {
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 1024;
-        double *values = realloc(s->values, room * sizeof *values);
+        double *values = realloc(s->values, room * sizeof(*values));
         if (!values) {
             fprintf(stderr, "out of memory\n");
             exit(1);
@@ -44,7 +44,7 @@ summary series_summary(series *s)
 {
     if (s->count == 0)
         return (summary){0};
-    qsort(s->values, s->count, sizeof *s->values, compare);
+    qsort(s->values, s->count, sizeof(*s->values), compare);
     return (summary){s->values[0], s->values[s->count / 2], s->values[s->count * 99 / 100]};
 }
 

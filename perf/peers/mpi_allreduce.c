@@ -32,7 +32,7 @@ static void time_operations(float *x, int elements, int count, double *us)
 static int follow(const double order[2], double us[SAMPLES])
 {
     int elements = (int)(order[0] / sizeof(float)), count;
-    float *x = calloc((size_t)elements + 1, sizeof *x); /* zeros, as the others sum */
+    float *x = calloc((size_t)elements + 1, sizeof(*x)); /* zeros, as the others sum */
     if (!x)
         MPI_Abort(MPI_COMM_WORLD, 1);
     time_operations(x, elements, 2, us);
@@ -48,7 +48,7 @@ static void lead(int processes)
 {
     double order[2], us[SAMPLES];
     char line[256];
-    while (fgets(line, sizeof line, stdin) && sscanf(line, "%lf %*s %lf", &order[0], &order[1]) == 2) {
+    while (fgets(line, sizeof(line), stdin) && sscanf(line, "%lf %*s %lf", &order[0], &order[1]) == 2) {
         for (int rank = 1; rank < processes; rank++)
             MPI_Send(order, 2, MPI_DOUBLE, rank, 0, MPI_COMM_WORLD);
         int count = follow(order, us);

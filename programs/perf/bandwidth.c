@@ -51,7 +51,7 @@ static bool measure(bench *b, size_t bytes, bool is_both)
 
 bool measure_bandwidth(bench *b)
 {
-    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof(usual) / sizeof(*usual), sizes);
     bool ok = true;
     for (size_t i = 0; ok && i < 2 * count; i++)
         ok = measure(b, sizes[i % count], i >= count);

@@ -44,7 +44,7 @@ static bool join_remote(bench *b)
     options.rank = WEFT_ANY_RANK;
     options.rendezvous_timeout_ms = JOIN_MS;
     weft_status st = weft_agent_open(&options, &b->agent, &error);
-    snprintf(what, sizeof what, "joining the weft-perf at %s, port %d", b->o->to_host, (int)b->o->to_port);
+    snprintf(what, sizeof(what), "joining the weft-perf at %s, port %d", b->o->to_host, (int)b->o->to_port);
     if (st)
         return task_fail_status(b->to, what, st, error);
     b->peer = 0;
@@ -64,7 +64,7 @@ static void end_job(bench *b)
 static bool share_fabric(const char *ours, const char *theirs)
 {
     char item[32];
-    for (const char *at = ours; next_item(&at, item, sizeof item);)
+    for (const char *at = ours; next_item(&at, item, sizeof(item));)
         if (list_has(theirs, item))
             return true;
     return false;
@@ -73,14 +73,14 @@ static bool share_fabric(const char *ours, const char *theirs)
 static void explain_absent(bench *b)
 {
     char theirs[128], text[600];
-    serve_list(b->agent, theirs, sizeof theirs);
+    serve_list(b->agent, theirs, sizeof(theirs));
     if (*theirs && !share_fabric(b->list, theirs))
-        snprintf(b->absent, sizeof b->absent,
+        snprintf(b->absent, sizeof(b->absent),
                  "%s does not reach the other side, which has only %s: start weft-perf --serve without --fabric, or "
                  "measure with --fabric %s",
                  b->fabric, theirs, theirs);
-    else if (weft_agent_fabric(b->agent, b->peer, WEFT_LANE_CONTROL, text, sizeof text) == WEFT_OK)
-        snprintf(b->absent, sizeof b->absent, "%s does not reach the other side: %s", b->fabric, text);
+    else if (weft_agent_fabric(b->agent, b->peer, WEFT_LANE_CONTROL, text, sizeof(text)) == WEFT_OK)
+        snprintf(b->absent, sizeof(b->absent), "%s does not reach the other side: %s", b->fabric, text);
 }
 
 /* The first call opens the control lane. After it, weft knows over which fabric the bulk lane would go. */
@@ -146,7 +146,7 @@ bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int
     *is_absent = false;
     (void)fabric_name(list, b->fabric);
     if (has_helpers && !o->no_floor && !*o->to_host) {
-        b->floors = floors_open(list, most < FLOOR_TRIP_MOST ? FLOOR_TRIP_MOST : most, why, sizeof why);
+        b->floors = floors_open(list, most < FLOOR_TRIP_MOST ? FLOOR_TRIP_MOST : most, why, sizeof(why));
         if (!b->floors)
             task_note(to, "%s has no floor here: %s", b->fabric, why);
     }
@@ -156,7 +156,7 @@ bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int
     if (ok && !strstr(list, "tcp") && lacks_bulk(b, why)) {
         task_note(to, "%s cannot carry large tensors here, so it is measured with tcp for them: %s", b->fabric, why);
         end_job(b);
-        snprintf(longer, sizeof longer, "%s,tcp", list);
+        snprintf(longer, sizeof(longer), "%s,tcp", list);
         b->list = longer;
         ok = open_job(b, workers, is_absent);
     }
@@ -189,7 +189,7 @@ bool bench_close(bench *b, bool ok)
 bool bench_fail(bench *b, const char *function, int rank, weft_status status, weft_error *error)
 {
     char what[128];
-    snprintf(what, sizeof what, "calling \"%s\" of worker %d over %s", function, rank, b->fabric);
+    snprintf(what, sizeof(what), "calling \"%s\" of worker %d over %s", function, rank, b->fabric);
     return task_fail_status(b->to, what, status, error);
 }
 
@@ -221,13 +221,13 @@ void bench_put(bench *b, result *r)
         weft_lane lane;
         char *to;
     } lanes[] = {{WEFT_LANE_CONTROL, r->control}, {WEFT_LANE_BULK, r->bulk}};
-    text_copy(r->fabric, sizeof r->fabric, b->fabric);
+    text_copy(r->fabric, sizeof(r->fabric), b->fabric);
     for (size_t i = 0; i < 2; i++) {
         char text[600];
-        if (weft_agent_fabric(b->agent, b->peer, lanes[i].lane, text, sizeof text) != WEFT_OK)
+        if (weft_agent_fabric(b->agent, b->peer, lanes[i].lane, text, sizeof(text)) != WEFT_OK)
             continue;
         text[strcspn(text, " ")] = '\0'; /* the reasons follow */
-        text_copy(lanes[i].to, sizeof r->control, text);
+        text_copy(lanes[i].to, sizeof(r->control), text);
     }
     task_put(b->to, r);
 }
@@ -240,7 +240,7 @@ static void measure_floor(const probe *p, const result *r, double us, series *ou
     size_t before = out->count;
     if (!b->floors)
         return;
-    if (!floors_measure(b->floors, p->floor, p->floor_bytes, p->window, us, out, why, sizeof why)) {
+    if (!floors_measure(b->floors, p->floor, p->floor_bytes, p->window, us, out, why, sizeof(why))) {
         task_note(b->to, "the floor of %s failed at %s of %zu bytes, and is not measured further: %s", b->fabric,
                   r->what, p->bytes, why);
         floors_close(b->floors);
@@ -261,7 +261,7 @@ bool bench_measure(probe *p, result *r)
     r->bytes = (int64_t)p->bytes;
     r->window = p->window;
     r->workers = r->workers ? r->workers : 2;
-    text_copy(r->fabric, sizeof r->fabric, b->fabric);
+    text_copy(r->fabric, sizeof(r->fabric), b->fabric);
     bool ok = p->ours(p, slice / 4, &warm);
     for (int turn = 0; ok && turn < TURNS; turn++) {
         if (has_floor)

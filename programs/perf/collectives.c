@@ -51,7 +51,7 @@ static bool measure(bench *b, int operation, size_t bytes, int world)
 
 bool measure_collectives(bench *b)
 {
-    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof(usual) / sizeof(*usual), sizes);
     bool ok = true;
     for (int world = 2; ok && world <= b->world; world *= 2) {
         ok = measure(b, BARRIER, 0, world);

@@ -21,7 +21,7 @@ bool command_exists(const char *program)
     const char *folders = getenv("PATH");
     for (const char *at = folders; at && *at;) {
         size_t length = strcspn(at, ":");
-        snprintf(path, sizeof path, "%.*s/%s", (int)length, at, program);
+        snprintf(path, sizeof(path), "%.*s/%s", (int)length, at, program);
         if (length > 0 && access(path, X_OK) == 0)
             return true;
         at += length + (at[length] ? 1 : 0);
@@ -32,7 +32,7 @@ bool command_exists(const char *program)
 bool command_own_file(const char *relative, char *out, size_t room)
 {
     char self[768];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     self[length > 0 ? length : 0] = '\0';
     char *slash = strrchr(self, '/');
     if (!slash)
@@ -76,7 +76,7 @@ static bool drain(int fd, double limit_s, char *out, size_t room)
         if (got <= 0)
             return false;
         bool has_room = used + 1 < room;
-        ssize_t size = read(fd, has_room ? out + used : dropped, has_room ? room - 1 - used : sizeof dropped);
+        ssize_t size = read(fd, has_room ? out + used : dropped, has_room ? room - 1 - used : sizeof(dropped));
         if (size <= 0)
             break;
         used += has_room ? (size_t)size : 0;

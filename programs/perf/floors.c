@@ -105,22 +105,22 @@ floors *floors_open(const char *fabric, size_t most, char *why, size_t room)
     static const char *const known[] = {"host", "tcp", "verbs"};
     floors *f = NULL;
     snprintf(why, room, "none is known");
-    for (size_t i = 0; i < sizeof known / sizeof *known && !f; i++)
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known) && !f; i++)
         if (strcspn(fabric, ",") == strlen(known[i]) && strncmp(fabric, known[i], strlen(known[i])) == 0) {
-            f = calloc(1, sizeof *f);
+            f = calloc(1, sizeof(*f));
             if (f)
-                snprintf(f->provider, sizeof f->provider, "%s", known[i]);
+                snprintf(f->provider, sizeof(f->provider), "%s", known[i]);
         }
     if (!f)
         return NULL;
     f->most = most;
     if (strcmp(f->provider, "host") == 0) {
-        snprintf(f->names[0], sizeof f->names[0], "shared memory");
-        snprintf(f->names[1], sizeof f->names[1], "process_vm_readv");
+        snprintf(f->names[0], sizeof(f->names[0]), "shared memory");
+        snprintf(f->names[1], sizeof(f->names[1]), "process_vm_readv");
     } else {
         unsigned major = FI_MAJOR(fi_version()), minor = FI_MINOR(fi_version());
-        snprintf(f->names[0], sizeof f->names[0], "libfabric %u.%u %s messages", major, minor, f->provider);
-        snprintf(f->names[1], sizeof f->names[1], "libfabric %u.%u %s remote reads", major, minor, f->provider);
+        snprintf(f->names[0], sizeof(f->names[0]), "libfabric %u.%u %s messages", major, minor, f->provider);
+        snprintf(f->names[1], sizeof(f->names[1]), "libfabric %u.%u %s remote reads", major, minor, f->provider);
     }
     if (helper_open(&f->helper, run, f, why, room))
         return f;

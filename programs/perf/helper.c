@@ -28,7 +28,7 @@ bool helper_say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(said, sizeof said, format, args);
+    vsnprintf(said, sizeof(said), format, args);
     va_end(args);
     return false;
 }
@@ -51,15 +51,15 @@ static bool answer(int fd, bool is_ok, const series *samples)
 {
     head h = {.count = is_ok ? samples->count : 0};
     if (!is_ok)
-        text_copy(h.why, sizeof h.why, *said ? said : "it failed");
-    return write_all(fd, &h, sizeof h) && write_all(fd, samples->values, h.count * sizeof *samples->values);
+        text_copy(h.why, sizeof(h.why), *said ? said : "it failed");
+    return write_all(fd, &h, sizeof(h)) && write_all(fd, samples->values, h.count * sizeof(*samples->values));
 }
 
 int helper_serve(int fd, bool is_ready, helper_fn fn, void *state)
 {
     order o;
     bool ok = answer(fd, is_ready, &(series){0}) && is_ready;
-    while (ok && recv(fd, &o, sizeof o, MSG_WAITALL) == sizeof o) {
+    while (ok && recv(fd, &o, sizeof(o), MSG_WAITALL) == sizeof(o)) {
         series samples = {0};
         *said = '\0';
         ok = answer(fd, fn(state, &o, &samples), &samples);
@@ -103,9 +103,9 @@ static bool read_answer(helper *h, double limit_s, series *out, char *why, size_
 {
     head in;
     double value, end = measure_now_us() + limit_s * 1e6;
-    bool ok = read_all(h->fd, &in, sizeof in, end);
+    bool ok = read_all(h->fd, &in, sizeof(in), end);
     for (size_t i = 0; ok && i < in.count; i++) {
-        ok = read_all(h->fd, &value, sizeof value, end);
+        ok = read_all(h->fd, &value, sizeof(value), end);
         if (ok)
             series_add(out, value);
     }
@@ -153,7 +153,7 @@ bool helper_open(helper *h, helper_main run, void *arg, char *why, size_t room)
 
 bool helper_measure(helper *h, const order *o, double limit_s, series *out, char *why, size_t room)
 {
-    if (h->pid <= 0 || !write_all(h->fd, o, sizeof *o)) {
+    if (h->pid <= 0 || !write_all(h->fd, o, sizeof(*o))) {
         snprintf(why, room, "its process ended");
         helper_close(h);
         return false;

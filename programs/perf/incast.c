@@ -47,7 +47,7 @@ static bool measure(bench *b, size_t bytes)
 
 bool measure_incast(bench *b)
 {
-    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof(usual) / sizeof(*usual), sizes);
     if (b->world < 3) {
         task_note(b->to, "incast needs two senders: three workers on this host (--workers 3)");
         return true;

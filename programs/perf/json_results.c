@@ -64,7 +64,7 @@ static const struct run_field {
     {"load_5_minutes", FIELD_NUMBER, offsetof(run_report, averages[1]), 0},
     {"load_15_minutes", FIELD_NUMBER, offsetof(run_report, averages[2]), 0},
 };
-#define RUN_FIELDS (sizeof run_fields / sizeof *run_fields)
+#define RUN_FIELDS (sizeof(run_fields) / sizeof(*run_fields))
 
 void json_write(FILE *to, const run_report *run)
 {
@@ -185,7 +185,7 @@ static bool read_members(reader *r, bool is_object, char end)
     if (take(r, end))
         return true;
     do {
-        if (is_object && (!read_string(r, key, sizeof key) || !take(r, ':')))
+        if (is_object && (!read_string(r, key, sizeof(key)) || !take(r, ':')))
             return fail(r, "a name and ':' are expected");
         if (!read_value(r, key))
             return false;
@@ -245,7 +245,7 @@ static bool read_value(reader *r, const char *key)
         r->in_notes = r->in_notes && r->depth != 2;
     } else {
         bool is_string = *r->at == '"';
-        ok = is_string ? read_string(r, text, sizeof text) : read_word(r, text, sizeof text);
+        ok = is_string ? read_string(r, text, sizeof(text)) : read_word(r, text, sizeof(text));
         if (ok)
             set(r, key, text, is_string);
     }

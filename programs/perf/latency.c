@@ -54,7 +54,7 @@ static void put_first_call(bench *b)
 
 bool measure_latency(bench *b)
 {
-    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof(usual) / sizeof(*usual), sizes);
     put_first_call(b);
     bool ok = measure(b, "no-op inline", "inline", 0, false) && measure(b, "no-op executor", "executor", 0, false);
     for (size_t i = 0; ok && i < count; i++)

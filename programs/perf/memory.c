@@ -25,7 +25,7 @@ static long used_kib(void)
     char line[256];
     long kib = -1, shared = 0;
     FILE *file = fopen("/proc/self/smaps_rollup", "re");
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         if (strncmp(line, "Anonymous:", 10) == 0)
             kib = strtol(line + 10, NULL, 10);
         else if (strncmp(line, "Pss_Shmem:", 10) == 0)
@@ -60,10 +60,10 @@ static double measure_libfabric(const char *list)
         long before = used_kib();
         bool opens = raw_endpoint_open(&e, list, 4096);
         kib = opens ? used_kib() - before : -1;
-        _exit(write(fds[1], &kib, sizeof kib) == sizeof kib ? 0 : 1);
+        _exit(write(fds[1], &kib, sizeof(kib)) == sizeof(kib) ? 0 : 1);
     }
     close(fds[1]);
-    bool is_read = child > 0 && read(fds[0], &kib, sizeof kib) == sizeof kib;
+    bool is_read = child > 0 && read(fds[0], &kib, sizeof(kib)) == sizeof(kib);
     close(fds[0]);
     if (child > 0)
         (void)waitpid(child, NULL, 0);

@@ -69,8 +69,8 @@ static int serve(const pair *to, void *arg)
         return 1;
     memset(h.memory, 1, p->most);
     instruction next;
-    bool ok = write(to->control, &h, sizeof h) == sizeof h;
-    while (ok && read(to->control, &next, sizeof next) == sizeof next)
+    bool ok = write(to->control, &h, sizeof(h)) == sizeof(h);
+    while (ok && read(to->control, &next, sizeof(next)) == sizeof(next))
         for (uint32_t i = 0; i < next.trips; i++) {
             await(&p->shared->there, atomic_load(&p->shared->back.count));
             send_message(&p->shared->back, message, next.bytes);
@@ -80,18 +80,18 @@ static int serve(const pair *to, void *arg)
 
 bool memory_pair_open(size_t most, memory_pair **out)
 {
-    memory_pair *p = calloc(1, sizeof *p);
+    memory_pair *p = calloc(1, sizeof(*p));
     if (!p)
         return helper_say("no memory");
     p->most = most;
     p->near = malloc(most);
-    p->shared = mmap(NULL, sizeof *p->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!p->near || p->shared == MAP_FAILED)
         return helper_say("no memory for %zu bytes", most);
     memset(p->near, 2, most);
     if (!pair_split(&p->pair, serve, p))
         return false;
-    if (read(p->pair.control, &p->far, sizeof p->far) != sizeof p->far)
+    if (read(p->pair.control, &p->far, sizeof(p->far)) != sizeof(p->far))
         return helper_say("the other process of the pair ended");
     *out = p;
     return memory_pair_read(p, 8, 1, 1, &(series){0});
@@ -100,7 +100,7 @@ bool memory_pair_open(size_t most, memory_pair **out)
 bool memory_pair_trips(memory_pair *p, size_t bytes, unsigned count, series *out)
 {
     instruction next = {count, (uint32_t)bytes};
-    if (write(p->pair.control, &next, sizeof next) != sizeof next)
+    if (write(p->pair.control, &next, sizeof(next)) != sizeof(next))
         return helper_say("the other process of the pair ended");
     for (unsigned i = 0; i < count; i++) {
         double start = measure_now_us();

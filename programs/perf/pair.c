@@ -17,7 +17,7 @@ static void read_siblings(int processor, char out[64])
 {
     char path[96];
     *out = 0;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", processor);
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", processor);
     FILE *file = fopen(path, "re");
     if (!file)
         return;
@@ -40,7 +40,7 @@ static bool find_cores(int out[2])
 {
     cpu_set_t allowed;
     int found = 0;
-    if (sched_getaffinity(0, sizeof allowed, &allowed))
+    if (sched_getaffinity(0, sizeof(allowed), &allowed))
         return false;
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (!CPU_ISSET(i, &allowed))
@@ -63,7 +63,7 @@ static void bind_to(int processor)
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(processor, &set);
-    (void)sched_setaffinity(0, sizeof set, &set);
+    (void)sched_setaffinity(0, sizeof(set), &set);
 }
 
 bool pair_split(pair *out, int (*serve)(const pair *p, void *arg), void *arg)

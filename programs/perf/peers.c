@@ -63,7 +63,7 @@ struct peers {
 static bool start(peers *p, int which, int workers)
 {
     char count[16];
-    snprintf(count, sizeof count, "%d", workers);
+    snprintf(count, sizeof(count), "%d", workers);
     const char *yields = workers > sysconf(_SC_NPROCESSORS_ONLN) ? "1" : "0"; /* its processes spin while they wait */
     const char *torch[] = {p->python, p->torch_rpc, "--transport", p->is_tcp ? "tcp" : "default", NULL};
     const char *gloo[] = {p->python, p->torch_allreduce, "--processes", count, NULL};
@@ -81,9 +81,9 @@ static bool ask(peers *p, const order *o, series *out)
     session *s = &p->running[o->what];
     if ((s->pid <= 0 || p->workers[o->what] != o->of.workers) && !start(p, o->what, (int)o->of.workers))
         return false;
-    snprintf(line, sizeof line, "%lld %lld %.0f %s\n", (long long)o->of.bytes, (long long)o->of.window, o->us,
+    snprintf(line, sizeof(line), "%lld %lld %.0f %s\n", (long long)o->of.bytes, (long long)o->of.window, o->us,
              o->of.what);
-    if (!session_ask(s, line, LIMIT_S, p->out, sizeof p->out))
+    if (!session_ask(s, line, LIMIT_S, p->out, sizeof(p->out)))
         return false;
     for (double value = strtod(at, &end); end != at; value = strtod(at, &end)) {
         series_add(out, value);
@@ -121,7 +121,7 @@ static const char *python_with_torch(peers *p)
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
     for (size_t i = 0; i < 2; i++) {
         const char *probe[] = {pythons[i], "-c", "import torch", NULL};
-        if (command_run(probe, 60, p->out, sizeof p->out))
+        if (command_run(probe, 60, p->out, sizeof(p->out)))
             return pythons[i];
     }
     return NULL;
@@ -140,18 +140,18 @@ static bool find_own(peers *p, int which)
 {
     switch (which) {
     case TORCH:
-        return command_own_file("../share/weft/peers/torch_rpc.py", p->torch_rpc, sizeof p->torch_rpc);
+        return command_own_file("../share/weft/peers/torch_rpc.py", p->torch_rpc, sizeof(p->torch_rpc));
     case GLOO:
         return command_own_file("../share/weft/peers/torch_allreduce.py", p->torch_allreduce,
-                                sizeof p->torch_allreduce);
+                                sizeof(p->torch_allreduce));
     default:
-        return command_own_file("mpi_allreduce", p->mpi_allreduce, sizeof p->mpi_allreduce);
+        return command_own_file("mpi_allreduce", p->mpi_allreduce, sizeof(p->mpi_allreduce));
     }
 }
 
 peers *peers_open(const settings *o, const char *fabrics, task_end *to)
 {
-    peers *p = calloc(1, sizeof *p);
+    peers *p = calloc(1, sizeof(*p));
     char why[256] = "no memory";
     bool has_any = false;
     if (!p)
@@ -172,7 +172,7 @@ peers *peers_open(const settings *o, const char *fabrics, task_end *to)
         else if (!is_found)
             task_note(to, "%s is not installed: apt-get install %s", programs[i].program, programs[i].package);
     }
-    if (has_any && helper_open(&p->helper, run, p, why, sizeof why))
+    if (has_any && helper_open(&p->helper, run, p, why, sizeof(why)))
         return p;
     if (has_any)
         task_note(to, "no peer is measured: %s", why);
@@ -193,7 +193,7 @@ void peers_measure(peers *p, int which, const result *of, double us, series *out
     order o = {.what = which, .of = *of, .us = us};
     if (!p || !p->has[which] || !programs[which].measures(of))
         return;
-    if (helper_measure(&p->helper, &o, 2 * LIMIT_S, out, why, sizeof why))
+    if (helper_measure(&p->helper, &o, 2 * LIMIT_S, out, why, sizeof(why)))
         return;
     p->has[which] = false;
     out->count = 0;
@@ -207,9 +207,9 @@ result peers_result(const peers *p, int which, const result *ours, series *sampl
     r.bytes = ours->bytes;
     r.workers = ours->workers;
     r.window = ours->window;
-    text_copy(r.program, sizeof r.program, programs[which].program);
-    text_copy(r.fabric, sizeof r.fabric, ours->fabric);
-    text_copy(r.control, sizeof r.control, p->is_tcp ? programs[which].beside_tcp : programs[which].beside_others);
+    text_copy(r.program, sizeof(r.program), programs[which].program);
+    text_copy(r.fabric, sizeof(r.fabric), ours->fabric);
+    text_copy(r.control, sizeof(r.control), p->is_tcp ? programs[which].beside_tcp : programs[which].beside_others);
     result_fill(&r, samples, (double)NAN, "");
     r.of_weft = r.is_rate ? r.p50 / ours->p50 : ours->p50 / r.p50;
     return r;

@@ -54,8 +54,8 @@ bool measure_rate(bench *b)
         unsigned threads;
     } callers[] = {{"inline", "inline", 1}, {"executor", "executor", 1}, {"executor, 4 threads", "executor", THREADS}};
     bool ok = true;
-    for (size_t c = 0; c < sizeof callers / sizeof *callers; c++)
-        for (size_t i = 0; ok && i < sizeof windows / sizeof *windows; i++) {
+    for (size_t c = 0; c < sizeof(callers) / sizeof(*callers); c++)
+        for (size_t i = 0; ok && i < sizeof(windows) / sizeof(*windows); i++) {
             probe p = {.b = b, .function = callers[c].function, .window = windows[i], .threads = callers[c].threads};
             p.ours = call;
             p.has_floor = true;

@@ -91,7 +91,7 @@ bool raw_endpoint_open(raw_endpoint *e, const char *provider, size_t bulk_bytes)
 static bool wait_event(raw_endpoint *e, uint32_t expected, struct fi_eq_cm_entry *entry)
 {
     uint32_t event = 0;
-    ssize_t ret = fi_eq_sread(e->eq, &event, entry, sizeof *entry, CONNECT_MS, 0);
+    ssize_t ret = fi_eq_sread(e->eq, &event, entry, sizeof(*entry), CONNECT_MS, 0);
     if (ret >= 0)
         return check("connecting", event == expected ? 0 : -FI_EOTHER);
     return check("connecting", ret == -FI_EAGAIN ? -FI_ETIMEDOUT : ret);
@@ -114,7 +114,7 @@ static bool open_connection(raw_endpoint *e, struct fi_info *info)
 
 bool raw_endpoint_listen(raw_endpoint *e, raw_address *out)
 {
-    *out = (raw_address){.size = sizeof out->address};
+    *out = (raw_address){.size = sizeof(out->address)};
     int ret = fi_passive_ep(e->fabric, e->info, &e->pep, NULL);
     if (!ret)
         ret = fi_pep_bind(e->pep, &e->eq->fid, 0);

@@ -54,11 +54,11 @@ static int serve(const pair *p, void *arg)
     raw_address address;
     instruction next;
     bool ok = raw_endpoint_open(&e, s->provider, s->bulk_bytes) && raw_endpoint_listen(&e, &address) &&
-              write(p->control, &address, sizeof address) == sizeof address && raw_endpoint_accept(&e);
+              write(p->control, &address, sizeof(address)) == sizeof(address) && raw_endpoint_accept(&e);
     raw_memory memory = ok ? raw_endpoint_memory(&e) : (raw_memory){0};
-    ok = ok && write(p->control, &memory, sizeof memory) == sizeof memory;
+    ok = ok && write(p->control, &memory, sizeof(memory)) == sizeof(memory);
     e.alone = p->is_apart;
-    while (ok && read(p->control, &next, sizeof next) == sizeof next)
+    while (ok && read(p->control, &next, sizeof(next)) == sizeof(next))
         ok = answer(&e, &next);
     return ok ? 0 : 1;
 }
@@ -69,22 +69,22 @@ bool raw_pair_open(const char *provider, size_t bulk_bytes, raw_pair **out)
 {
     raw_address address;
     setup s = {provider, bulk_bytes};
-    raw_pair *p = calloc(1, sizeof *p);
+    raw_pair *p = calloc(1, sizeof(*p));
     if (!p || !pair_split(&p->pair, serve, &s) || !raw_endpoint_open(&p->here, provider, bulk_bytes))
         return false;
     p->here.alone = p->pair.is_apart;
-    if (read(p->pair.control, &address, sizeof address) != sizeof address)
+    if (read(p->pair.control, &address, sizeof(address)) != sizeof(address))
         return helper_say("the other process of the pair ended");
     if (!raw_endpoint_connect(&p->here, &address))
         return false;
     *out = p;
-    return read(p->pair.control, &p->there, sizeof p->there) == sizeof p->there;
+    return read(p->pair.control, &p->there, sizeof(p->there)) == sizeof(p->there);
 }
 
 static bool begin(raw_pair *p, unsigned answers, size_t bytes)
 {
     instruction next = {answers, bytes};
-    return write(p->pair.control, &next, sizeof next) == sizeof next ||
+    return write(p->pair.control, &next, sizeof(next)) == sizeof(next) ||
            helper_say("the other process of the pair ended");
 }
 
@@ -166,7 +166,7 @@ bool raw_pair_bulk(raw_pair *p, bool both, size_t bytes, raw_cut cut, unsigned c
 
 static const size_t chunks[] = {64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};
 static const unsigned windows[] = {1, 2, 4, 8};
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define CUTS_MAX (COUNT(chunks) * COUNT(windows) + 1)
 
 /* A window wider than the number of pieces adds nothing. */

@@ -21,7 +21,7 @@ const result_field result_fields[] = {
     FIELD(floor_name, FIELD_TEXT, false), FIELD(of_floor, FIELD_NUMBER, false), FIELD(of_weft, FIELD_NUMBER, false),
     FIELD(control, FIELD_TEXT, false),    FIELD(bulk, FIELD_TEXT, false),
 };
-const size_t result_field_count = sizeof result_fields / sizeof *result_fields;
+const size_t result_field_count = sizeof(result_fields) / sizeof(*result_fields);
 
 const void *result_at(const result *r, const result_field *field)
 {
@@ -71,10 +71,10 @@ result result_of(const char *measure, const char *what, const char *unit, bool i
                 .floor = (double)NAN,
                 .of_floor = (double)NAN,
                 .of_weft = (double)NAN};
-    text_copy(r.measure, sizeof r.measure, measure);
-    text_copy(r.program, sizeof r.program, "weft");
-    text_copy(r.what, sizeof r.what, what);
-    text_copy(r.unit, sizeof r.unit, unit);
+    text_copy(r.measure, sizeof(r.measure), measure);
+    text_copy(r.program, sizeof(r.program), "weft");
+    text_copy(r.what, sizeof(r.what), what);
+    text_copy(r.unit, sizeof(r.unit), unit);
     return r;
 }
 
@@ -95,14 +95,14 @@ void result_fill(result *r, series *samples, double floor, const char *floor_nam
         return;
     r->floor = floor;
     r->of_floor = r->is_rate ? r->p50 / floor : floor / r->p50;
-    text_copy(r->floor_name, sizeof r->floor_name, floor_name);
+    text_copy(r->floor_name, sizeof(r->floor_name), floor_name);
 }
 
 void results_add(results *to, const result *r)
 {
     if (to->count == to->room) {
         size_t room = to->room ? 2 * to->room : 64;
-        result *items = realloc(to->items, room * sizeof *items);
+        result *items = realloc(to->items, room * sizeof(*items));
         if (!items) {
             fprintf(stderr, "weft-perf: out of memory\n");
             exit(1);

@@ -19,17 +19,17 @@ void run_report_here(run_report *run, double seconds)
 {
     struct utsname system = {0};
     (void)uname(&system);
-    text_copy(run->version, sizeof run->version, weft_version());
-    snprintf(run->libfabric, sizeof run->libfabric, "%u.%u", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
-    text_copy(run->kernel, sizeof run->kernel, system.release);
+    text_copy(run->version, sizeof(run->version), weft_version());
+    snprintf(run->libfabric, sizeof(run->libfabric), "%u.%u", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
+    text_copy(run->kernel, sizeof(run->kernel), system.release);
     run->processors = sysconf(_SC_NPROCESSORS_ONLN);
     run->seconds = seconds;
     run->busy = (double)NAN;
-    text_copy(run->host, sizeof run->host, system.nodename);
+    text_copy(run->host, sizeof(run->host), system.nodename);
     time_t now = time(NULL);
     struct tm utc;
     if (gmtime_r(&now, &utc))
-        strftime(run->date, sizeof run->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+        strftime(run->date, sizeof(run->date), "%Y-%m-%dT%H:%M:%SZ", &utc);
     for (int i = getloadavg(run->averages, 3) < 0 ? 0 : 3; i < 3; i++)
         run->averages[i] = (double)NAN;
 }
@@ -64,9 +64,9 @@ const char *run_report_caption(const run_report *run, char *out, size_t room)
 {
     char load[64] = "";
     if (isfinite(run->averages[0]))
-        snprintf(load, sizeof load, ", load %.1f", run->averages[0]);
+        snprintf(load, sizeof(load), ", load %.1f", run->averages[0]);
     if (isfinite(run->busy))
-        snprintf(load + strlen(load), sizeof load - strlen(load), ", others used %.0f %%%s", 100 * run->busy,
+        snprintf(load + strlen(load), sizeof(load) - strlen(load), ", others used %.0f %%%s", 100 * run->busy,
                  run->busy > BUSY_MOST ? ": busy, do not quote" : "");
     snprintf(out, room, "%s, %lld processors, %.10s, weft %s, libfabric %s%s", *run->host ? run->host : "unknown host",
              (long long)run->processors, run->date, run->version, run->libfabric, load);
@@ -76,13 +76,13 @@ const char *run_report_caption(const run_report *run, char *out, size_t room)
 bool run_report_note(run_report *run, const char *text)
 {
     for (size_t i = 0; i < run->note_count; i++)
-        if (strncmp(run->notes[i], text, sizeof *run->notes - 1) == 0)
+        if (strncmp(run->notes[i], text, sizeof(*run->notes) - 1) == 0)
             return false;
-    char(*notes)[1024] = realloc(run->notes, (run->note_count + 1) * sizeof *notes);
+    char(*notes)[1024] = realloc(run->notes, (run->note_count + 1) * sizeof(*notes));
     if (!notes)
         return false;
     run->notes = notes;
-    text_copy(notes[run->note_count++], sizeof *notes, text);
+    text_copy(notes[run->note_count++], sizeof(*notes), text);
     return true;
 }
 

@@ -83,7 +83,7 @@ static void on_member(weft_agent *agent, weft_member_event event, int rank, cons
         s->has_come = true;
         s->is_here[rank] = event == WEFT_MEMBER_JOINED;
     } else if (event == WEFT_MEMBER_DEAD) {
-        snprintf(s->dead, sizeof s->dead, "the measuring side (worker %d) died: %s", rank, why ? why : "");
+        snprintf(s->dead, sizeof(s->dead), "the measuring side (worker %d) died: %s", rank, why ? why : "");
     }
     pthread_mutex_unlock(&s->lock);
     (void)eventfd_write(s->news, 1);
@@ -147,7 +147,7 @@ static void give_up(server *s)
 {
     pthread_mutex_lock(&s->lock);
     if (!is_anyone_here(s) && !s->is_done)
-        snprintf(s->dead, sizeof s->dead, "the measuring side left without saying that it is done");
+        snprintf(s->dead, sizeof(s->dead), "the measuring side left without saying that it is done");
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -177,8 +177,8 @@ static void put_name(const char *fabrics, char *out, size_t room)
 void serve_list(weft_agent *agent, char *out, size_t room)
 {
     const char *name = weft_agent_name(agent, 0);
-    bool is_known = name && strncmp(name, SERVES, sizeof SERVES - 1) == 0;
-    snprintf(out, room, "%s", is_known ? name + sizeof SERVES - 1 : "");
+    bool is_known = name && strncmp(name, SERVES, sizeof(SERVES) - 1) == 0;
+    snprintf(out, room, "%s", is_known ? name + sizeof(SERVES) - 1 : "");
     for (char *at = out; *at; at++)
         *at = *at == ':' ? ',' : *at;
 }
@@ -191,11 +191,11 @@ int serve(const settings *o, const char *fabrics)
         fprintf(stderr, "weft-perf: eventfd: %s\n", strerror(errno));
         return 1;
     }
-    put_name(fabrics, name, sizeof name);
+    put_name(fabrics, name, sizeof(name));
     const char *address = o->address ? o->address : find_address(found);
     weft_function functions[FUNCTIONS_MAX] = {{0}};
     size_t count = service_function_count;
-    memcpy(functions, service_functions, count * sizeof *functions);
+    memcpy(functions, service_functions, count * sizeof(*functions));
     functions[count++] = (weft_function){.name = "done", .run = take_done, .user = &s};
     weft_agent_options options = serve_options(address, o->port ? (int)o->port : WEFT_ANY_PORT, fabrics);
     options.name = name;

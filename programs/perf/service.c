@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 const char *const service_collective_names[COLLECTIVES_COUNT] = {
     "barrier",    "allreduce",       "broadcast, barrier", "allgather",       "reduce_scatter",

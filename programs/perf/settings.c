@@ -11,7 +11,7 @@
 
 #include <weft/base.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define SIZE_MOST ((size_t)1 << 30)
 
 const char *const measure_names[MEASURES + 1] = {"latency", "bandwidth",   "rate",   "incast",
@@ -30,7 +30,7 @@ size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size
 {
     const size_t *from = o->size_count ? o->sizes : usual;
     count = o->size_count ? o->size_count : count;
-    memcpy(out, from, count * sizeof *out);
+    memcpy(out, from, count * sizeof(*out));
     return count;
 }
 
@@ -66,7 +66,7 @@ bool next_item(const char **at, char *out, size_t room)
 bool list_has(const char *list, const char *name)
 {
     char item[64];
-    for (const char *at = list; next_item(&at, item, sizeof item);)
+    for (const char *at = list; next_item(&at, item, sizeof(item));)
         if (strcmp(item, name) == 0)
             return true;
     return false;
@@ -76,7 +76,7 @@ static int read_measures(const cli *program, const char *text, settings *o)
 {
     char item[64];
     o->has_only = true;
-    for (const char *at = text; next_item(&at, item, sizeof item);) {
+    for (const char *at = text; next_item(&at, item, sizeof(item));) {
         size_t i = 0;
         while (measure_names[i] && strcmp(measure_names[i], item) != 0)
             i++;
@@ -94,12 +94,12 @@ static int read_fabrics(const cli *program, const char *text, settings *o)
 {
     char item[64];
     o->has_fabrics = true;
-    for (const char *at = text; next_item(&at, item, sizeof item);) {
+    for (const char *at = text; next_item(&at, item, sizeof(item));) {
         if (!*item)
             return cli_error(program, "--fabric is '%s': a name is empty", text);
-        if (strlen(item) >= sizeof *o->fabrics)
+        if (strlen(item) >= sizeof(*o->fabrics))
             return cli_error(program, "--fabric is '%s': an item is longer than %zu characters", text,
-                             sizeof *o->fabrics - 1);
+                             sizeof(*o->fabrics) - 1);
         if (o->fabric_count == FABRICS_MAX)
             return cli_error(program, "--fabric is '%s': at most %d fabrics", text, FABRICS_MAX);
         for (char *plus = item; *plus; plus++)
@@ -119,11 +119,11 @@ static int read_fabric_variable(const cli *program, settings *o)
     const char *text = getenv("WEFT_FABRIC");
     if (!text || !*text || strcmp(text, "auto") == 0)
         return -1;
-    if (strlen(text) >= sizeof *o->fabrics)
+    if (strlen(text) >= sizeof(*o->fabrics))
         return cli_error(program, "WEFT_FABRIC is '%s': weft-perf takes at most %zu characters; use --fabric", text,
-                         sizeof *o->fabrics - 1);
+                         sizeof(*o->fabrics) - 1);
     o->has_fabrics = true;
-    snprintf(o->fabrics[o->fabric_count++], sizeof *o->fabrics, "%s", text);
+    snprintf(o->fabrics[o->fabric_count++], sizeof(*o->fabrics), "%s", text);
     return -1;
 }
 
@@ -131,7 +131,7 @@ static int read_sizes(const cli *program, const char *text, settings *o)
 {
     static const char *const units[][2] = {{"", "B"}, {"K", "KiB"}, {"M", "MiB"}, {"G", "GiB"}};
     char item[32], *end;
-    for (const char *at = text; next_item(&at, item, sizeof item);) {
+    for (const char *at = text; next_item(&at, item, sizeof(item));) {
         unsigned unit = 0;
         errno = 0;
         unsigned long long size = strtoull(item, &end, 10);
@@ -167,9 +167,9 @@ static int read_to(const cli *program, const char *text, settings *o)
         host++;
         length -= 2;
     }
-    if (length == 0 || length >= sizeof o->to_host)
+    if (length == 0 || length >= sizeof(o->to_host))
         return cli_error(program, "--to is '%s': expected HOST or HOST:PORT", text);
-    snprintf(o->to_host, sizeof o->to_host, "%.*s", (int)length, host);
+    snprintf(o->to_host, sizeof(o->to_host), "%.*s", (int)length, host);
     return -1;
 }
 

@@ -28,7 +28,7 @@ bool stop_catch(void)
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0)
         return false;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         struct sigaction now, action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
         if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             (void)sigaction(numbers[i], &action, NULL);

@@ -16,7 +16,7 @@ enum { WIDTH = 780, HEIGHT = 360, LEFT = 76, RIGHT = 210, TOP = 40, BOTTOM = 56,
 
 static const char *const colours[] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2", "#c29a18",
                                       "#2aa1a8", "#7a4b2a", "#d46a9f", "#5b6770", "#93b31f"};
-#define COLOURS (sizeof colours / sizeof *colours)
+#define COLOURS (sizeof(colours) / sizeof(*colours))
 
 typedef struct range {
     double low, high;
@@ -284,7 +284,7 @@ bool svg_write(picture *out, const run_report *run)
     for (int i = 0; i < count; i++)
         write_plot(to, &plots[i]);
     fprintf(to, "<text x=\"12\" y=\"%d\" font-size=\"11\" fill=\"#555\">", height + CAPTION / 2);
-    write_escaped(to, run_report_caption(run, caption, sizeof caption));
+    write_escaped(to, run_report_caption(run, caption, sizeof(caption)));
     fprintf(to, "</text>\n</svg>\n");
     failed = fflush(to) != 0 || failed;
     int why = errno;

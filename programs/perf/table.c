@@ -51,7 +51,7 @@ void table_write(FILE *to, const result *r, const result *before)
     char size[32], load[48], p50[32], p90[32], p99[32], best[32], floor[32], of[32], of_weft[32], lanes[64];
     if (!before || strcmp(before->measure, r->measure) != 0)
         write_head(to, r, !before);
-    snprintf(lanes, sizeof lanes, "%s%s%s", r->control, r->bulk[0] ? ", " : "", r->bulk);
+    snprintf(lanes, sizeof(lanes), "%s%s%s", r->control, r->bulk[0] ? ", " : "", r->bulk);
     fprintf(to,
             "| %-11s | %-22s | %-8s | %-23s | %-7s | %9s | %9s | %9s | %9s | %7lld | %9s | %8s | %7s | %-11s | %s\n",
             strcmp(r->program, "weft") == 0 ? r->fabric : r->program, r->what, size_text(r->bytes, size),

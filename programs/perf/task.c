@@ -40,7 +40,7 @@ static void put(task_end *to, const record *r)
 {
     ssize_t done;
     do
-        done = write(to->fd, r, sizeof *r);
+        done = write(to->fd, r, sizeof(*r));
     while (done < 0 && errno == EINTR);
 }
 
@@ -54,7 +54,7 @@ void task_put(task_end *to, const result *r)
 static void put_text(task_end *to, int kind, const char *format, va_list args)
 {
     record out = {.kind = kind};
-    vsnprintf(out.text, sizeof out.text, format, args);
+    vsnprintf(out.text, sizeof(out.text), format, args);
     put(to, &out);
 }
 
@@ -112,10 +112,10 @@ static bool hear(int fd, double silence_s, const task_hears *hears, char *why, s
             continue;
         if (got <= 0)
             return false;
-        ssize_t size = read(fd, &in, sizeof in);
+        ssize_t size = read(fd, &in, sizeof(in));
         if (size < 0 && errno == EINTR)
             continue;
-        if (size != (ssize_t)sizeof in)
+        if (size != (ssize_t)sizeof(in))
             return true;
         if (in.kind == RESULT && hears->result)
             hears->result(&in.result, hears->arg);

@@ -65,7 +65,7 @@ static bool try_host_bulk(task_end *to, void *arg)
     char why[600];
     if (!bench_open(&b, p->o, to, p->list, 2, false, &is_absent))
         return is_absent && task_fail(to, "%s", b.absent);
-    bool carries = bench_try_bulk(&b, why, sizeof why);
+    bool carries = bench_try_bulk(&b, why, sizeof(why));
     if (!carries)
         task_note(to, "host cannot carry large tensors here, so it is measured with tcp for them: %s", why);
     return bench_close(&b, carries) || !carries;
@@ -167,7 +167,7 @@ static bool do_part(run *r, task_fn fn, const char *list)
     task_hears hears = {.result = take_result, .note = take_note, .arg = r};
     double silence_s = SILENCE_S + 10 * r->o.seconds + (r->o.peers ? 600 : 0);
     r->now = list;
-    bool ok = task_run(fn, &p, silence_s, &hears, why, sizeof why);
+    bool ok = task_run(fn, &p, silence_s, &hears, why, sizeof(why));
     if (!ok)
         say(r, why);
     r->has_said_stop = stop_signal();
@@ -200,9 +200,9 @@ static void complete_host(run *r)
         task_hears hears = {.note = take_bulk_note, .arg = &news};
         if (strcmp(o->fabrics[i], "host") != 0)
             continue;
-        (void)task_run(try_host_bulk, &p, SILENCE_S, &hears, why, sizeof why);
+        (void)task_run(try_host_bulk, &p, SILENCE_S, &hears, why, sizeof(why));
         if (news.lacks)
-            text_copy(o->fabrics[i], sizeof *o->fabrics, "host,tcp");
+            text_copy(o->fabrics[i], sizeof(*o->fabrics), "host,tcp");
     }
 }
 
@@ -214,13 +214,13 @@ static int find_fabrics(run *r)
     size_t kept = 0;
     char why[1024];
     task_hears hears = {.note = take_invalid, .arg = r};
-    for (size_t i = 0; i < sizeof usual_fabrics / sizeof *usual_fabrics && !o->has_fabrics; i++)
-        text_copy(o->fabrics[o->fabric_count++], sizeof *o->fabrics, usual_fabrics[i]);
+    for (size_t i = 0; i < sizeof(usual_fabrics) / sizeof(*usual_fabrics) && !o->has_fabrics; i++)
+        text_copy(o->fabrics[o->fabric_count++], sizeof(*o->fabrics), usual_fabrics[i]);
     for (size_t i = 0; i < o->fabric_count; i++) {
         part p = {.o = o, .list = o->fabrics[i]};
-        bool opens = task_run(try_fabric, &p, SILENCE_S, &hears, why, sizeof why);
+        bool opens = task_run(try_fabric, &p, SILENCE_S, &hears, why, sizeof(why));
         if (opens && kept != i)
-            memcpy(o->fabrics[kept], o->fabrics[i], sizeof *o->fabrics);
+            memcpy(o->fabrics[kept], o->fabrics[i], sizeof(*o->fabrics));
         kept += opens;
         if (opens)
             continue;
@@ -281,7 +281,7 @@ static int finish(run *r, const results *old)
     if (o->json)
         json_write(stdout, &r->report);
     else
-        printf("\n%s\n", run_report_caption(&r->report, caption, sizeof caption));
+        printf("\n%s\n", run_report_caption(&r->report, caption, sizeof(caption)));
     if (o->svg && !svg_write(&r->svg, &r->report))
         r->has_failed = true;
     if (o->compare)
@@ -294,11 +294,11 @@ static int finish(run *r, const results *old)
 /* The fabrics of --serve, in one list, each once. */
 static int serve_fabrics(run *r)
 {
-    char list[FABRICS_MAX * sizeof *r->o.fabrics] = "", item[sizeof *r->o.fabrics];
+    char list[FABRICS_MAX * sizeof(*r->o.fabrics)] = "", item[sizeof(*r->o.fabrics)];
     for (size_t i = 0; i < r->o.fabric_count; i++)
-        for (const char *at = r->o.fabrics[i]; next_item(&at, item, sizeof item);)
+        for (const char *at = r->o.fabrics[i]; next_item(&at, item, sizeof(item));)
             if (!list_has(list, item))
-                snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? "," : "", item);
+                snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? "," : "", item);
     return serve(&r->o, list);
 }
 
@@ -307,12 +307,12 @@ static int open_files(run *r, run_report *old)
 {
     const settings *o = &r->o;
     char why[512];
-    bool ok = !o->compare || json_read(o->compare, old, why, sizeof why);
+    bool ok = !o->compare || json_read(o->compare, old, why, sizeof(why));
     if (!ok) {
         fprintf(stderr, "weft-perf: --compare %s\n", why);
         return REFUSED;
     }
-    if (o->from && !json_read(o->from, &r->report, why, sizeof why)) {
+    if (o->from && !json_read(o->from, &r->report, why, sizeof(why))) {
         fprintf(stderr, "weft-perf: --from %s\n", why);
         return REFUSED;
     }

@@ -30,7 +30,7 @@ static bool add_host(host_list *list, const char *name, host_method method, int 
 {
     if (list->count == list->room) {
         size_t room = list->room ? 2 * list->room : 1;
-        host *larger = realloc(list->items, room * sizeof *larger);
+        host *larger = realloc(list->items, room * sizeof(*larger));
         if (!larger)
             return false;
         list->items = larger;
@@ -231,7 +231,7 @@ static bool find_same(const host_list *list)
 {
     static const char *const own[] = {"localhost", "127.0.0.1", "::1"};
     size_t count = 0;
-    key *keys = calloc(list->count + resolve_all(list) + 3, sizeof *keys);
+    key *keys = calloc(list->count + resolve_all(list) + 3, sizeof(*keys));
     if (!keys)
         return false;
     for (size_t i = 0; i < 3; i++)
@@ -242,7 +242,7 @@ static bool find_same(const host_list *list)
         for (const struct addrinfo *each = list->items[i].addresses; each; each = each->ai_next)
             keys[count++] = (key){.address = each, .index = i};
     }
-    qsort(keys, count, sizeof *keys, compare_keys);
+    qsort(keys, count, sizeof(*keys), compare_keys);
     for (size_t i = 1; i < count; i++) {
         size_t a = first_of(list, keys[i - 1].index), b = first_of(list, keys[i].index);
         if (compare(&keys[i - 1], &keys[i]) == 0)
@@ -284,7 +284,7 @@ bool hosts_merge(host_list *list, int wanted, const char *path)
         slots += list->items[count].slots;
     while (list->count > count)
         free_host(&list->items[--list->count]);
-    (void)gethostname(own, sizeof own - 1);
+    (void)gethostname(own, sizeof(own) - 1);
     if (!add_host(list, own, HOST_HERE, 0) || !find_same(list)) {
         fprintf(stderr, "weft-run: --hosts: %s: %s\n", path, strerror(ENOMEM));
         return false;
@@ -313,7 +313,7 @@ bool hosts_of_slurm(host_list *made)
     *made = (host_list){0};
     if (!names || !nodes || strtol(nodes, NULL, 10) < 2)
         return true;
-    for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof name); i++) {
+    for (size_t i = 0; wfi_nodelist_at(names, i, name, sizeof(name)); i++) {
         long slots = wfi_launcher_slurm_number(getenv("SLURM_TASKS_PER_NODE"), i, SLOTS_MOST);
         if (i >= SLOTS_MOST || !add_host(made, name, HOST_SRUN, slots > 0 ? (int)slots : 1)) {
             fprintf(stderr, "weft-run: SLURM_JOB_NODELIST names more than %zu nodes: at most %d\n", i, SLOTS_MOST);

@@ -105,7 +105,7 @@ static void start_waiting(job *j)
             continue;
         if (!worker_start(one, j->o)) {
             char what[300], why[WFI_THREADS_TEXT];
-            snprintf(what, sizeof what, "rank %d cannot be started: %s", rank,
+            snprintf(what, sizeof(what), "rank %d cannot be started: %s", rank,
                      errno == EMFILE   ? "each takes three descriptors: raise the limit of open files (ulimit -n)"
                      : errno == EAGAIN ? wfi_threads_text(errno, why)
                                        : strerror(errno));
@@ -140,7 +140,7 @@ static void take_answer(job *j, worker *one)
     if (j->phase != OPENING && j->phase != RUNNING)
         return;
     if (one->is_other) {
-        snprintf(what, sizeof what, "%s has a weft-run of another version: --node-program names the right one",
+        snprintf(what, sizeof(what), "%s has a weft-run of another version: --node-program names the right one",
                  one->on->name);
         fail(j, 1, what);
     } else if (one->rank == 0 && one->port <= 0 && !j->o->master_port) {
@@ -177,7 +177,7 @@ static void describe_end(const worker *of, worker_state was, int status, char *o
     char how[64];
     const char *through = worker_command(of), *name = of->on->name;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    describe_status(status, how, sizeof how);
+    describe_status(status, how, sizeof(how));
     if (was == WORKER_STARTING)
         snprintf(out, room, "%s cannot be reached: %s %s%s", name, through, how,
                  code == 127 ? ": is it installed here, and weft-run there? (--ssh, --node-program)"
@@ -197,7 +197,7 @@ static void take_failure(job *j, worker *failed, worker_state was, int status)
     int code = is_lost ? 1 : WEXITSTATUS(status);
     bool has_program = code != 126 && code != 127, is_left = j->restarts < j->o->restarts && has_program && !is_lost;
     bool is_alone = j->o->least && failed->rank > 0; /* the others can go on without it */
-    describe_end(failed, was, status, what, sizeof what);
+    describe_end(failed, was, status, what, sizeof(what));
     if (is_alone && is_left && !j->workers[0].is_done) {
         output_say(&j->printed, "%s: restarting it (%lld of %lld)", what, (long long)++j->restarts,
                    (long long)j->o->restarts);
@@ -271,8 +271,8 @@ static void look_at_awaited(job *j)
     char names[400], what[600];
     if (!is_awaiting(j) || clock_left(j->heard_ms + j->o->connect_ms) > 0)
         return;
-    name_awaited(j, names, sizeof names);
-    snprintf(what, sizeof what, "no answer from %s within %.3g s (--connect-timeout)", names,
+    name_awaited(j, names, sizeof(names));
+    snprintf(what, sizeof(what), "no answer from %s within %.3g s (--connect-timeout)", names,
              (double)j->o->connect_ms / 1000);
     if (j->phase == OPENING) {
         fail(j, 1, what);
@@ -311,7 +311,7 @@ static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static void take_signal(job *j, int number)
 {
     bool ends = false;
-    for (size_t i = 0; i < sizeof ending_signals / sizeof *ending_signals; i++)
+    for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++)
         ends |= number == ending_signals[i];
     if (!ends) {
         pass_signal(j, number);
@@ -335,7 +335,7 @@ static void take_signals(job *j)
 {
     struct signalfd_siginfo one;
     bool has_ended = false;
-    while (read(j->signals, &one, sizeof one) == (ssize_t)sizeof one) {
+    while (read(j->signals, &one, sizeof(one)) == (ssize_t)sizeof(one)) {
         if (one.ssi_signo == SIGCHLD)
             has_ended = true;
         else
@@ -353,7 +353,7 @@ static bool catch_signals(job *j)
     (void)signal(SIGCHLD, SIG_DFL);
     (void)signal(SIGPIPE, SIG_IGN);
     sigemptyset(&caught);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         struct sigaction now;
         if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             sigaddset(&caught, numbers[i]);
@@ -379,7 +379,7 @@ static void check_output(job *j)
         end_workers(j, SIGTERM, j->o->grace_ms);
         return;
     }
-    snprintf(what, sizeof what, "standard output cannot be written: %s", wfi_quiet_trouble(trouble));
+    snprintf(what, sizeof(what), "standard output cannot be written: %s", wfi_quiet_trouble(trouble));
     fail(j, 1, what);
 }
 
@@ -472,8 +472,8 @@ static void loop(job *j)
 static bool place(job *j, host_list *hosts)
 {
     int rank = 0;
-    j->workers = calloc((size_t)j->count, sizeof *j->workers);
-    j->fds = calloc(FIXED_FDS + 3 * (size_t)j->count, sizeof *j->fds);
+    j->workers = calloc((size_t)j->count, sizeof(*j->workers));
+    j->fds = calloc(FIXED_FDS + 3 * (size_t)j->count, sizeof(*j->fds));
     if (!j->workers || !j->fds)
         return false;
     for (size_t i = 0; i < hosts->count && rank < j->count; i++) {
@@ -495,7 +495,7 @@ static void finish(job *j)
     if (!j->stop) { /* a signal that ends jobs ends this process at once, even if nobody reads its output */
         sigset_t ends;
         sigemptyset(&ends);
-        for (size_t i = 0; i < sizeof ending_signals / sizeof *ending_signals; i++)
+        for (size_t i = 0; i < sizeof(ending_signals) / sizeof(*ending_signals); i++)
             sigaddset(&ends, ending_signals[i]);
         (void)sigprocmask(SIG_UNBLOCK, &ends, NULL);
     }

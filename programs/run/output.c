@@ -32,7 +32,7 @@ static void need_room(buffer *to, size_t size)
     char *larger = realloc(to->memory, room);
     if (!larger) {
         static const char text[] = "weft-run: out of memory\n";
-        (void)!write(2, text, sizeof text - 1);
+        (void)!write(2, text, sizeof(text) - 1);
         _exit(1);
     }
     *to = (buffer){.memory = larger, .used = to->used, .room = room};
@@ -124,7 +124,7 @@ void output_init(output *made)
     for (int which = 0; which < 2; which++) {
         char path[32];
         struct stat about;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", which + 1);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", which + 1);
         bool may_fill = isatty(which + 1) || (fstat(which + 1, &about) == 0 && S_ISFIFO(about.st_mode));
         int fd = may_fill ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
         made->fds[which] = fd >= 0 ? fd : which + 1;
@@ -136,7 +136,7 @@ void output_say(output *to, const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text - 1, format, args);
+    vsnprintf(text, sizeof(text) - 1, format, args);
     va_end(args);
     buffer_add(&to->out[1], "weft-run: ", 10);
     buffer_add(&to->out[1], text, strlen(text));

@@ -29,9 +29,9 @@ static bool read_file(const char *path, secret *out)
     struct stat about;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     ssize_t got = fd < 0 ? -1 : 1;
-    snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.256s\"", path);
-    while (got > 0 && out->size < sizeof out->bytes) {
-        got = read(fd, out->bytes + out->size, sizeof out->bytes - out->size);
+    snprintf(source, sizeof(source), "WEFT_SECRET_FILE=\"%.256s\"", path);
+    while (got > 0 && out->size < sizeof(out->bytes)) {
+        got = read(fd, out->bytes + out->size, sizeof(out->bytes) - out->size);
         out->size += got > 0 ? (size_t)got : 0;
     }
     if (got < 0)
@@ -49,7 +49,7 @@ static bool read_file(const char *path, secret *out)
 static void take_variable(char *value, secret *out)
 {
     size_t size = strlen(value);
-    out->size = size < sizeof out->bytes ? size : sizeof out->bytes;
+    out->size = size < sizeof(out->bytes) ? size : sizeof(out->bytes);
     memcpy(out->bytes, value, out->size);
     explicit_bzero(value, size);
     (void)unsetenv("WEFT_SECRET");

@@ -112,7 +112,7 @@ int settings_read(int argc, char **argv, settings *out)
                          .purpose = "starts the workers of a job, here or on several hosts, and ends them together",
                          .example = "weft-run -n 4 --hosts hosts.txt ./train --epochs 3",
                          .options = options,
-                         .count = sizeof options / sizeof *options,
+                         .count = sizeof(options) / sizeof(*options),
                          .notes = notes,
                          .operands = "PROGRAM [ARGUMENTS...]",
                          .first = &first,

@@ -47,12 +47,12 @@ typedef struct supervisor {
 static int reserve_port(int *fd)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t size = sizeof address;
+    socklen_t size = sizeof(address);
     int one = 1;
     *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (*fd < 0 || bind(*fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+    if (*fd < 0 || bind(*fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         getsockname(*fd, (struct sockaddr *)&address, &size) != 0 ||
-        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0)
+        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0)
         return 0;
     return ntohs(address.sin_port);
 }
@@ -75,12 +75,12 @@ static void set_environment(char *at, size_t variables, int secret_fd)
         "RANK",        "LOCAL_RANK",  "WORLD_SIZE",   "LOCAL_WORLD_SIZE", "MASTER_ADDR",
         "MASTER_PORT", "WEFT_SECRET", "WEFT_SPAWNED", "WEFT_SECRET_FILE"};
     char number[16];
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
         (void)unsetenv(others[i]);
     (void)setenv("IPATH_NO_BACKTRACE", "1", 0); /* else libinfinipath turns a worker's signals into exit code 1 */
     for (size_t i = 0; i < variables; i++, at += strlen(at) + 1)
         (void)putenv(at);
-    snprintf(number, sizeof number, "%d", secret_fd);
+    snprintf(number, sizeof(number), "%d", secret_fd);
     (void)setenv("WEFT_SECRET_FD", number, 1);
 }
 
@@ -92,14 +92,14 @@ static int read_setup(supervisor *s)
     do {
         if (!read_all(line + used, 1))
             return 1; /* weft-run needs the worker no more */
-    } while (line[used++] != '\n' && used < sizeof line - 1);
+    } while (line[used++] != '\n' && used < sizeof(line) - 1);
     if (sscanf(line, SUPERVISOR_SETUP, &s->grace_ms, &secret_size, &variables, &size) != 4 ||
         size > SUPERVISOR_SETUP_MOST || secret_size >= size) {
         fprintf(stderr, "weft-run: --worker: what comes on standard input is not from weft-run\n");
         return 2;
     }
     char *texts = s->texts = malloc(size + 1), *folder = texts + secret_size, *end = texts + size;
-    s->argv = calloc(size, sizeof *s->argv);
+    s->argv = calloc(size, sizeof(*s->argv));
     if (!texts || !s->argv || !read_all(texts, size))
         return 1;
     *end = '\0';
@@ -130,9 +130,9 @@ static int read_setup(supervisor *s)
 int supervisor_report_trouble(const char *program, int trouble)
 {
     char here[300], limit[WFI_THREADS_TEXT];
-    snprintf(here, sizeof here, "./%s", program);
+    snprintf(here, sizeof(here), "./%s", program);
     bool is_searched = trouble == ENOENT && !strchr(program, '/');
-    if (is_searched && strlen(program) < sizeof here - 2 && access(here, X_OK) == 0)
+    if (is_searched && strlen(program) < sizeof(here) - 2 && access(here, X_OK) == 0)
         fprintf(stderr, "weft-run: %.256s: not found on PATH: to start the program of this folder, write %s\n", program,
                 here);
     else
@@ -188,7 +188,7 @@ static void end_worker(supervisor *s, int number, int64_t grace_ms)
 static void take_orders(supervisor *s)
 {
     unsigned char numbers[64];
-    ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
+    ssize_t got = read(STDIN_FILENO, numbers, sizeof(numbers));
     for (ssize_t i = 0; i < got; i++) {
         int number = numbers[i];
         if (number == SIGKILL)
@@ -256,7 +256,7 @@ static bool watch(supervisor *s, int signals)
         struct pollfd fds[2] = {{.fd = s->is_cut ? -1 : STDIN_FILENO, .events = POLLIN},
                                 {.fd = signals, .events = POLLIN}};
         (void)poll(fds, 2, until_ms ? clock_left(until_ms) + 1 : -1);
-        while (read(signals, &one, sizeof one) == (ssize_t)sizeof one)
+        while (read(signals, &one, sizeof(one)) == (ssize_t)sizeof(one))
             if (ends_job((int)one.ssi_signo)) /* from Slurm, or by hand */
                 end_worker(s, SIGTERM, s->grace_ms);
         if (fds[0].revents)
@@ -273,7 +273,7 @@ static int start_and_watch(supervisor *s)
     static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP};
     sigset_t caught;
     sigemptyset(&caught);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
         sigaddset(&caught, numbers[i]);
     (void)sigprocmask(SIG_BLOCK, &caught, NULL);
     int signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     code = settings_find_hosts(&o, &hosts);
     if (code < 0)
         code = secret_find(&job_secret) ? job_run(&o, &hosts, &job_secret) : 2;
-    explicit_bzero(&job_secret, sizeof job_secret);
+    explicit_bzero(&job_secret, sizeof(job_secret));
     hosts_free(&hosts);
     return code;
 }

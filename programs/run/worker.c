@@ -31,13 +31,13 @@ static char **ssh_command(const host *to, const settings *o, const char *self)
     static const char *const options[] = {
         "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=20"};
     char *split = strdup(o->ssh), *remote = malloc(4 * strlen(self) + 32), *rest = NULL;
-    const char **words = calloc(strlen(o->ssh) + 16, sizeof *words);
+    const char **words = calloc(strlen(o->ssh) + 16, sizeof(*words));
     size_t count = 0;
     if (!split || !remote || !words)
         return NULL;
     for (char *word = strtok_r(split, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         words[count++] = word;
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
         words[count++] = options[i];
     char *end = stpcpy(remote, "exec '");
     for (const char *at = self; *at; at++) /* for the remote shell */
@@ -54,8 +54,8 @@ static char **srun_command(const host *to, char *self)
     static char nodes[300], cpus[40];
     static char *words[] = {"srun",         "--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--quiet",
                             "--unbuffered", nodes,       cpus,         NULL,        "--worker",   NULL};
-    snprintf(nodes, sizeof nodes, "--nodelist=%s", to->name);
-    snprintf(cpus, sizeof cpus, "--cpus-per-task=%d", to->cpus > 0 ? to->cpus : 1);
+    snprintf(nodes, sizeof(nodes), "--nodelist=%s", to->name);
+    snprintf(cpus, sizeof(cpus), "--cpus-per-task=%d", to->cpus > 0 ? to->cpus : 1);
     words[9] = self;
     return words;
 }
@@ -88,9 +88,9 @@ static _Noreturn void become(const worker *one, const settings *o, int ends[3])
     if (one->on->method == HOST_HERE)
         _exit(supervisor_run());
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)!readlink("/proc/self/exe", self, sizeof self - 1);
+    (void)!readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (o->node_program)
-        snprintf(self, sizeof self, "%s", o->node_program);
+        snprintf(self, sizeof(self), "%s", o->node_program);
     char **words = one->on->method == HOST_SSH ? ssh_command(one->on, o, self) : srun_command(one->on, self);
     if (words)
         execvp(words[0], words);
@@ -130,7 +130,7 @@ bool worker_start(worker *one, const settings *o)
         one->streams[which] = fds[2 + 2 * which];
         one->out[which] = (lines){0};
         if (!o->no_prefix)
-            snprintf(one->out[which].prefix, sizeof one->out[which].prefix, "[%d] ", one->rank);
+            snprintf(one->out[which].prefix, sizeof(one->out[which].prefix), "[%d] ", one->rank);
         (void)fcntl(one->streams[which], F_SETFL, O_NONBLOCK);
     }
     (void)fcntl(one->in, F_SETFL, O_NONBLOCK);
@@ -180,7 +180,7 @@ static bool is_exported(const settings *o, const char *variable)
     static const char *const usual[] = {"WEFT_", "FI_", "OMP_", "OPENBLAS_", "PATH=", "LD_LIBRARY_PATH="};
     if (strncmp(variable, "WEFT_SECRET", 11) == 0 || strncmp(variable, "WEFT_SPAWNED=", 13) == 0)
         return false; /* WEFT_SPAWNED is about this process alone */
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
         if (strncmp(variable, usual[i], strlen(usual[i])) == 0)
             return true;
     size_t length = strcspn(variable, "=");
@@ -209,7 +209,7 @@ static void add_address(buffer *to, const worker_setup *of)
 {
     char own[300] = "127.0.0.1";
     if (!of->is_alone)
-        (void)gethostname(own, sizeof own - 1);
+        (void)gethostname(own, sizeof(own) - 1);
     const char *address = of->first->method == HOST_HERE ? own : host_address(of->first);
     add_text(to, "MASTER_ADDR=%s", of->o->master_addr ? of->o->master_addr : address);
 }
@@ -238,7 +238,7 @@ void worker_set_up(worker *one, const worker_setup *of, int local_world_size)
         add_text(&texts, "WEFT_ELASTIC=1");
     for (char **word = of->o->argv; *word; word++)
         add_text(&texts, "%s", *word);
-    snprintf(line, sizeof line, SUPERVISOR_SETUP, (long long)of->o->grace_ms, of->job_secret->size, variables,
+    snprintf(line, sizeof(line), SUPERVISOR_SETUP, (long long)of->o->grace_ms, of->job_secret->size, variables,
              of->job_secret->size + texts.used);
     buffer_add(&one->outbox, line, strlen(line));
     buffer_add(&one->outbox, of->job_secret->bytes, of->job_secret->size);
@@ -261,11 +261,11 @@ static bool find_greeting(worker *from)
     const char *end = found ? memchr(found + begin, '\n', in->used - begin) : NULL;
     char line[40];
     int version = 0;
-    if (!end && (!found || in->used < begin + sizeof line))
+    if (!end && (!found || in->used < begin + sizeof(line)))
         return false; /* a longer line is not the supervisor's */
     if (!end)
         end = in->memory + in->begin + in->used;
-    snprintf(line, sizeof line, "%.*s", (int)(end - found - (ptrdiff_t)begin), found + begin);
+    snprintf(line, sizeof(line), "%.*s", (int)(end - found - (ptrdiff_t)begin), found + begin);
     from->is_other = sscanf(line, "%7d %7d", &version, &from->port) != 2 || version != SUPERVISOR_VERSION ||
                      from->port < 0 || from->port > UINT16_MAX;
     buffer_drop(in, in->used); /* the worker has not started, so no output follows */
@@ -277,7 +277,7 @@ bool worker_read(worker *from, int which, buffer *to)
     char bytes[READ_BYTES];
     if (from->streams[which] < 0)
         return false;
-    ssize_t got = read(from->streams[which], bytes, sizeof bytes);
+    ssize_t got = read(from->streams[which], bytes, sizeof(bytes));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         close_all(&from->streams[which], 1);
     if (got <= 0)

@@ -29,15 +29,15 @@ socklen_t wfi_host_socket_name(const uint8_t name[WFI_HOST_NAME_BYTES], struct s
 size_t wfi_host_address(const wfi_fabric *base, uint8_t *out)
 {
     const wfi_host *host = wfi_host_of(base);
-    memcpy(out, &host->machine, sizeof host->machine);
-    memcpy(out + sizeof host->machine, host->name, sizeof host->name);
+    memcpy(out, &host->machine, sizeof(host->machine));
+    memcpy(out + sizeof(host->machine), host->name, sizeof(host->name));
     return WFI_HOST_ADDRESS_BYTES;
 }
 
 bool wfi_host_reaches(const wfi_fabric *base, const uint8_t *address, size_t size)
 {
     const wfi_host *host = wfi_host_of(base);
-    return size == WFI_HOST_ADDRESS_BYTES && memcmp(address, &host->machine, sizeof host->machine) == 0;
+    return size == WFI_HOST_ADDRESS_BYTES && memcmp(address, &host->machine, sizeof(host->machine)) == 0;
 }
 
 void wfi_host_address_text(const uint8_t *address, size_t size, char *out, size_t room)

@@ -24,7 +24,7 @@ static wfi_host_greeting greet(const wfi_lane *lane, uint8_t kind, int refusal)
                                   .slot = lane->slot,
                                   .table = (uintptr_t)host->table,
                                   .token = atomic_load(&host->table[0].key)};
-    memcpy(greeting.bell, host->bell, sizeof greeting.bell);
+    memcpy(greeting.bell, host->bell, sizeof(greeting.bell));
     return greeting;
 }
 

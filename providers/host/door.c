@@ -45,11 +45,11 @@ static int open_bell(wfi_host *host)
     struct sockaddr_un name;
     socklen_t size;
     const int no = 0;
-    randombytes_buf(host->bell, sizeof host->bell);
+    randombytes_buf(host->bell, sizeof(host->bell));
     host->bell_fd = make_socket(host->bell, &name, &size);
     if (host->bell_fd < 0 || bind(host->bell_fd, (struct sockaddr *)&name, size) != 0)
         return errno;
-    (void)setsockopt(host->bell_fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+    (void)setsockopt(host->bell_fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
     host->door.fd = make_socket(host->bell, &name, &size);
     return host->door.fd < 0 || connect(host->door.fd, (struct sockaddr *)&name, size) != 0 ? errno : 0;
 }
@@ -86,7 +86,7 @@ void wfi_host_door_close(wfi_host_door *door)
 {
     if (!door->page)
         return;
-    munmap(door->page, sizeof *door->page);
+    munmap(door->page, sizeof(*door->page));
     if (door->fd >= 0)
         close(door->fd);
     *door = (wfi_host_door){.fd = -1};

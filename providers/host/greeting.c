@@ -25,7 +25,7 @@ int wfi_host_greeting_send(int fd, const wfi_host_greeting *greeting, const int 
 {
     wfi_host_greeting copy = *greeting;
     copy.magic = MAGIC;
-    struct iovec iov = {.iov_base = &copy, .iov_len = sizeof copy};
+    struct iovec iov = {.iov_base = &copy, .iov_len = sizeof(copy)};
     control space = {.bytes = {0}};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
     if (fd_count) {
@@ -38,7 +38,7 @@ int wfi_host_greeting_send(int fd, const wfi_host_greeting *greeting, const int 
         memcpy(CMSG_DATA(head), fds, sizeof(int) * fd_count);
     }
     ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent == (ssize_t)sizeof copy ? 0 : sent < 0 ? errno : EPROTO;
+    return sent == (ssize_t)sizeof(copy) ? 0 : sent < 0 ? errno : EPROTO;
 }
 
 static size_t take_descriptors(struct msghdr *message, int fds[WFI_HOST_FDS_MAX])
@@ -50,7 +50,7 @@ static size_t take_descriptors(struct msghdr *message, int fds[WFI_HOST_FDS_MAX]
         size_t here = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < here; i++) {
             int fd;
-            memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
+            memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
             if (count < WFI_HOST_FDS_MAX)
                 fds[count++] = fd;
             else
@@ -62,10 +62,10 @@ static size_t take_descriptors(struct msghdr *message, int fds[WFI_HOST_FDS_MAX]
 
 int wfi_host_greeting_receive(int fd, wfi_host_greeting *out, int fds[WFI_HOST_FDS_MAX], size_t *fd_count)
 {
-    struct iovec iov = {.iov_base = out, .iov_len = sizeof *out};
+    struct iovec iov = {.iov_base = out, .iov_len = sizeof(*out)};
     control space = {.bytes = {0}};
     struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &space, .msg_controllen = sizeof space.bytes};
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &space, .msg_controllen = sizeof(space.bytes)};
     *fd_count = 0;
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0)
@@ -73,14 +73,14 @@ int wfi_host_greeting_receive(int fd, wfi_host_greeting *out, int fds[WFI_HOST_F
     *fd_count = take_descriptors(&message, fds);
     if (got == 0 && *fd_count == 0)
         return EPIPE;
-    bool is_one = got == (ssize_t)sizeof *out && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-                  out->magic == MAGIC && out->data_size <= sizeof out->data && out->slot < WFI_HOST_LANES_MAX;
+    bool is_one = got == (ssize_t)sizeof(*out) && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+                  out->magic == MAGIC && out->data_size <= sizeof(out->data) && out->slot < WFI_HOST_LANES_MAX;
     return is_one ? 0 : EPROTO;
 }
 
 bool wfi_host_is_ours(int fd, struct ucred *out)
 {
-    socklen_t size = sizeof *out;
+    socklen_t size = sizeof(*out);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &size) == 0 && out->uid == geteuid();
 }
 

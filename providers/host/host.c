@@ -30,7 +30,7 @@ static const wfi_fabric_limits limits = {
 
 static wfi_host *create(const wfi_fabric_options *options)
 {
-    wfi_host *host = wfi_calloc(1, sizeof *host);
+    wfi_host *host = wfi_calloc(1, sizeof(*host));
     if (!host)
         return NULL;
     host->base.ops = &wfi_fabric_host;
@@ -81,7 +81,7 @@ static bool watch(const wfi_host *host, int fd, uint64_t id)
 static int open_sockets(wfi_host *host)
 {
     struct sockaddr_un name;
-    randombytes_buf(host->name, sizeof host->name);
+    randombytes_buf(host->name, sizeof(host->name));
     socklen_t size = wfi_host_socket_name(host->name, &name);
     host->last_id = WFI_HOST_ID_WAKE;
     host->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -139,7 +139,7 @@ static void host_close(wfi_fabric *base)
     }
     wfi_mutex_lock(&host->events_lock);
     wfi_list *const all[] = {&host->half_open, &host->requests};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         while (!wfi_list_empty(all[i]))
             wfi_host_request_free(wfi_container_of(all[i]->next, wfi_connect_request, link));
     wfi_mutex_unlock(&host->events_lock);

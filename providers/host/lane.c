@@ -41,7 +41,7 @@ static void give_slot(const wfi_lane *lane)
 
 static wfi_lane *create(wfi_host *host, void *user, bool is_dialler)
 {
-    wfi_lane *lane = wfi_calloc(1, sizeof *lane);
+    wfi_lane *lane = wfi_calloc(1, sizeof(*lane));
     if (!lane)
         return NULL;
     lane->host = host;
@@ -82,7 +82,7 @@ weft_status wfi_host_lane_open(wfi_fabric *base, const uint8_t *address, size_t 
     memcpy(lane->name, address + size - WFI_HOST_NAME_BYTES, WFI_HOST_NAME_BYTES);
     lane->source.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int failed =
-        lane->source.fd < 0 ? errno : wfi_shared_make("weft-lane", sizeof *lane->segment, &lane->segment_fd, &segment);
+        lane->source.fd < 0 ? errno : wfi_shared_make("weft-lane", sizeof(*lane->segment), &lane->segment_fd, &segment);
     if (failed) {
         wfi_host_lane_close(lane);
         return wfi_host_status(failed);
@@ -144,7 +144,7 @@ void wfi_host_lane_close(wfi_lane *lane)
         close(lane->segment_fd);
     wfi_host_door_close(&lane->peer.door);
     if (lane->segment)
-        munmap(lane->segment, sizeof *lane->segment);
+        munmap(lane->segment, sizeof(*lane->segment));
     if (lane->request)
         wfi_host_reject(&host->base, lane->request);
     wfi_mutex_fini(&lane->lock);

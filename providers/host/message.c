@@ -142,10 +142,10 @@ static bool write_message(wfi_lane *lane, wfi_host_op *op, uint32_t room)
 {
     const uint64_t head = op->size;
     if (!op->status) {
-        if (room < sizeof head)
+        if (room < sizeof(head))
             return false;
-        wfi_host_ring_put(&lane->out, &head, sizeof head);
-        room -= (uint32_t)sizeof head;
+        wfi_host_ring_put(&lane->out, &head, sizeof(head));
+        room -= (uint32_t)sizeof(head);
         op->status = WEFT_ERR_AGAIN;
     }
     while (op->done < op->size && room) {
@@ -250,7 +250,7 @@ static weft_status put_injected(wfi_lane *lane, const void *data, size_t size)
         wfi_host_door_signal(&lane->peer.door, lane->peer.slot);
         return WEFT_OK;
     }
-    injected *copy = malloc(sizeof *copy);
+    injected *copy = malloc(sizeof(*copy));
     if (!copy)
         return WEFT_ERR_MEMORY;
     copy->op = (wfi_host_op){.kind = WFI_HOST_INJECT, .size = size, .parts = {{.data = copy->data, .size = size}}};

@@ -26,7 +26,7 @@ static bool is_connected(wfi_lane *lane)
 weft_status wfi_host_pass(wfi_lane *lane, int fd, const void *data, size_t size)
 {
     wfi_host_greeting greeting = {.kind = WFI_HOST_PASS, .data_size = (uint8_t)size};
-    if (size > sizeof greeting.data)
+    if (size > sizeof(greeting.data))
         return WEFT_ERR_INVALID;
     if (!is_connected(lane))
         return WEFT_ERR_UNREACHABLE;
@@ -46,7 +46,7 @@ void wfi_host_wake(wfi_lane *lane)
 bool wfi_host_passed_take(wfi_lane *lane, const wfi_host_greeting *greeting, int fd)
 {
     wfi_assert_held(&lane->host->events_lock);
-    wfi_host_passed *passed = lane->passed_count < PASSED_MAX ? wfi_calloc(1, sizeof *passed) : NULL;
+    wfi_host_passed *passed = lane->passed_count < PASSED_MAX ? wfi_calloc(1, sizeof(*passed)) : NULL;
     if (!passed)
         return false;
     passed->lane = lane;

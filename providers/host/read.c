@@ -39,10 +39,10 @@ static struct iovec remote_iov(uint64_t address, size_t size)
 /* Copies data, then the record. Returns 0 or an errno value. */
 static int copy(const wfi_host_peer *peer, void *local, size_t size, uint64_t remote, uint32_t index, record_copy *out)
 {
-    struct iovec to[2] = {{.iov_base = local, .iov_len = size}, {.iov_base = out, .iov_len = sizeof *out}};
-    struct iovec from[2] = {remote_iov(remote, size), remote_iov(peer->table + index * sizeof *out, sizeof *out)};
+    struct iovec to[2] = {{.iov_base = local, .iov_len = size}, {.iov_base = out, .iov_len = sizeof(*out)}};
+    struct iovec from[2] = {remote_iov(remote, size), remote_iov(peer->table + index * sizeof(*out), sizeof(*out))};
     size_t first = !LOADS_ARE_ORDERED || size == 0 ? 1 : 2;
-    ssize_t want = (ssize_t)(size + (first == 2 ? sizeof *out : 0));
+    ssize_t want = (ssize_t)(size + (first == 2 ? sizeof(*out) : 0));
     if (!peer->pid)
         return ESRCH;
     if (want) {
@@ -54,7 +54,7 @@ static int copy(const wfi_host_peer *peer, void *local, size_t size, uint64_t re
         return 0;
     atomic_thread_fence(memory_order_seq_cst);
     ssize_t got = process_vm_readv(peer->pid, &to[1], 1, &from[1], 1, 0);
-    return got == (ssize_t)sizeof *out ? 0 : got < 0 ? errno : EFAULT;
+    return got == (ssize_t)sizeof(*out) ? 0 : got < 0 ? errno : EFAULT;
 }
 
 int wfi_host_probe(const wfi_host_peer *peer)

@@ -26,13 +26,13 @@ static uint64_t random_key(uint32_t index)
 {
     uint64_t key = 0;
     while (!(key >> WFI_HOST_REGIONS_BITS))
-        randombytes_buf(&key, sizeof key);
+        randombytes_buf(&key, sizeof(key));
     return key << WFI_HOST_REGIONS_BITS | index;
 }
 
 int wfi_host_regions_open(wfi_host *host)
 {
-    size_t size = RECORDS * sizeof *host->table;
+    size_t size = RECORDS * sizeof(*host->table);
     void *table = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table == MAP_FAILED)
         return errno;
@@ -46,7 +46,7 @@ int wfi_host_regions_open(wfi_host *host)
 void wfi_host_regions_close(wfi_host *host)
 {
     if (host->table)
-        munmap(host->table, RECORDS * sizeof *host->table);
+        munmap(host->table, RECORDS * sizeof(*host->table));
 }
 
 /* 0: all records are in use. */
@@ -67,7 +67,7 @@ weft_status wfi_host_region_open(wfi_fabric *fabric, const wfi_memory *memory, u
         return WEFT_ERR_UNSUPPORTED;
     if (!memory->data || memory->size == 0 || !access)
         return WEFT_ERR_INVALID;
-    host_region *region = wfi_calloc(1, sizeof *region);
+    host_region *region = wfi_calloc(1, sizeof(*region));
     if (!region)
         return WEFT_ERR_MEMORY;
     wfi_mutex_lock(&host->regions_lock);

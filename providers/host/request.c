@@ -26,7 +26,7 @@ void wfi_host_request_free(wfi_connect_request *request)
     wfi_list_remove(&request->asks.link);
     wfi_host_door_close(&request->peer.door);
     if (request->segment)
-        munmap(request->segment, sizeof *request->segment);
+        munmap(request->segment, sizeof(*request->segment));
     free(request);
 }
 
@@ -42,7 +42,7 @@ static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *gree
 {
     void *segment;
     if (count != 2 || greeting->kind != WFI_HOST_HELLO ||
-        wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof *request->segment, &segment) != 0)
+        wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof(*request->segment), &segment) != 0)
         return false;
     request->segment = segment;
     if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], greeting->bell, &request->peer.door) != 0)
@@ -95,7 +95,7 @@ void wfi_host_request_event(wfi_connect_request *request)
 
 static wfi_connect_request *receive_caller(wfi_host *host, int fd, pid_t pid)
 {
-    wfi_connect_request *request = wfi_calloc(1, sizeof *request);
+    wfi_connect_request *request = wfi_calloc(1, sizeof(*request));
     if (!request)
         return NULL;
     request->host = host;

@@ -32,7 +32,7 @@ static struct sockaddr_in6 *v6_of(const wfofi_sockaddr *address)
 
 static void address_set(wfofi_sockaddr *out, const struct sockaddr *from, socklen_t size)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     memcpy(&out->storage, from, size);
     out->size = size;
 }
@@ -73,7 +73,7 @@ size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out)
 
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (size == 7 && bytes[0] == 4) {
         out->storage.ss_family = AF_INET;
         out->size = sizeof(struct sockaddr_in);
@@ -125,7 +125,7 @@ void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TE
     char host[INET6_ADDRSTRLEN] = "?";
     bool v4 = address->storage.ss_family == AF_INET;
     const void *bytes = v4 ? (const void *)&v4_of(address)->sin_addr : (const void *)&v6_of(address)->sin6_addr;
-    inet_ntop(address->storage.ss_family, bytes, host, sizeof host);
+    inet_ntop(address->storage.ss_family, bytes, host, sizeof(host));
     snprintf(out, WFOFI_ADDRESS_TEXT, v4 ? "%s:%d" : "[%s]:%d", host, wfofi_address_port(address));
 }
 
@@ -153,7 +153,7 @@ static bool parse_scoped(const char *text, wfofi_sockaddr *out)
 
 static bool parse_numeric(const char *text, wfofi_sockaddr *out)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (inet_pton(AF_INET, text, &v4_of(out)->sin_addr) == 1) {
         out->storage.ss_family = AF_INET;
         out->size = sizeof(struct sockaddr_in);
@@ -205,7 +205,7 @@ static weft_status from_interface(const char *iface, wfofi_sockaddr *out, weft_e
             best = entry;
     }
     char names[256];
-    list_interfaces(all, names, sizeof names);
+    list_interfaces(all, names, sizeof(names));
     if (best)
         address_set(out, best->ifa_addr,
                     best->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
@@ -251,7 +251,7 @@ static int route_from(const struct addrinfo *to, wfofi_sockaddr *out)
     address_set(&there, to->ai_addr, to->ai_addrlen);
     wfofi_address_set_port(&there, 9); /* some systems refuse port 0 */
     struct sockaddr_storage here;
-    socklen_t size = sizeof here;
+    socklen_t size = sizeof(here);
     int trouble = 0;
     if (connect(fd, (struct sockaddr *)&there.storage, there.size) == 0 &&
         getsockname(fd, (struct sockaddr *)&here, &size) == 0)

@@ -29,7 +29,7 @@ static weft_status fail(wfofi_fabric *fabric, int ret, size_t size, weft_error *
     struct rlimit limit = {0};
     char text[32] = "unlimited";
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(text, sizeof text, "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
+        snprintf(text, sizeof(text), "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
     return wfi_error_fail(error, ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC,
                           "registering %zu KiB of memory with provider '%s': %s: this process may lock %s (ulimit -l); "
                           "raise that with \"ulimit -l unlimited\", LimitMEMLOCK=infinity for a service, --ulimit "

@@ -41,9 +41,9 @@ static weft_status fail(const wfofi_fabric *fabric, int ret, const char *where, 
     const wfofi_provider *provider = fabric->provider;
     char advice[512];
     if (provider->explain)
-        provider->explain(fabric->own_iface ? &fabric->local : NULL, advice, sizeof advice);
+        provider->explain(fabric->own_iface ? &fabric->local : NULL, advice, sizeof(advice));
     else
-        snprintf(advice, sizeof advice, "%s", provider->advice);
+        snprintf(advice, sizeof(advice), "%s", provider->advice);
     return wfofi_fail(error, ret, "libfabric %u.%u offers no endpoints of '%s'%s%s; %s", FI_MAJOR(fi_version()),
                       FI_MINOR(fi_version()), provider->name, where[0] ? " on " : "", where, advice);
 }
@@ -51,7 +51,7 @@ static weft_status fail(const wfofi_fabric *fabric, int ret, const char *where, 
 static weft_status info_of_address(wfofi_fabric *fabric, const struct fi_info *hints, weft_error **error)
 {
     char node[INET6_ADDRSTRLEN + 20];
-    if (getnameinfo((struct sockaddr *)&fabric->local.storage, fabric->local.size, node, sizeof node, NULL, 0,
+    if (getnameinfo((struct sockaddr *)&fabric->local.storage, fabric->local.size, node, sizeof(node), NULL, 0,
                     NI_NUMERICHOST) != 0)
         return wfofi_fail(error, -FI_EINVAL, "address of this machine");
     int ret = fi_getinfo(WFOFI_API, node, "0", FI_SOURCE | FI_NUMERICHOST, hints, &fabric->info);
@@ -93,9 +93,9 @@ static const struct fi_info *nearest(const struct fi_info *all)
     size_t count = 0, used = 0;
     for (const struct fi_info *info = all; info; info = info->next)
         count++;
-    const struct fi_info **infos = wfi_calloc(count, sizeof *infos), *best = NULL;
-    const char **names = wfi_calloc(count, sizeof *names);
-    wfi_nic_choice *order = wfi_calloc(count, sizeof *order);
+    const struct fi_info **infos = wfi_calloc(count, sizeof(*infos)), *best = NULL;
+    const char **names = wfi_calloc(count, sizeof(*names));
+    wfi_nic_choice *order = wfi_calloc(count, sizeof(*order));
     for (const struct fi_info *info = all; infos && names && info; info = info->next) {
         if (!preference(info))
             continue;
@@ -121,7 +121,7 @@ static weft_status info_of_device(wfofi_fabric *fabric, const struct fi_info *hi
     struct fi_info *all = NULL;
     int ret = fi_getinfo(WFOFI_API, NULL, NULL, 0, hints, &all);
     const struct fi_info *best = ret == 0 ? nearest(all) : NULL;
-    if (best && best->src_addrlen <= sizeof fabric->local.storage) {
+    if (best && best->src_addrlen <= sizeof(fabric->local.storage)) {
         fabric->info = fi_dupinfo(best);
         memcpy(&fabric->local.storage, best->src_addr, best->src_addrlen);
         fabric->local.size = (socklen_t)best->src_addrlen;

@@ -55,7 +55,7 @@ static void say_not_connected(wfofi_fabric *fabric, const wfofi_sockaddr *to, in
     char text[WFOFI_ADDRESS_TEXT], doing[WFOFI_ADDRESS_TEXT + 16];
     fabric->connect_error = strerrordesc_np(-ret);
     wfofi_address_text(to, text);
-    snprintf(doing, sizeof doing, "connecting to %s", text);
+    snprintf(doing, sizeof(doing), "connecting to %s", text);
     if (ret == -EMFILE || ret == -ENFILE)
         wfofi_say_failed(fabric, doing, ret);
     else
@@ -97,7 +97,7 @@ weft_status wfofi_lane_take(wfi_fabric *base, wfi_connect_request *request, void
     }
     wfi_lane *lane = *out;
     lane->request = request;
-    if (request->info->dest_addrlen <= sizeof lane->peer.storage) {
+    if (request->info->dest_addrlen <= sizeof(lane->peer.storage)) {
         wfi_mutex_lock(&fabric->events_lock); /* tcp's event thread reads it */
         memcpy(&lane->peer.storage, request->info->dest_addr, request->info->dest_addrlen);
         lane->peer.size = (socklen_t)request->info->dest_addrlen;

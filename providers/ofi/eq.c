@@ -29,7 +29,7 @@ static bool on_request(wfofi_fabric *fabric, const event_entry *entry, size_t da
         refuse(fabric, entry->cm.info);
         return false;
     }
-    wfi_connect_request *request = wfi_calloc(1, sizeof *request);
+    wfi_connect_request *request = wfi_calloc(1, sizeof(*request));
     if (!request) {
         refuse(fabric, entry->cm.info);
         return false;
@@ -85,7 +85,7 @@ static bool on_closed(const struct fid *fid, weft_status status, wfi_event *out)
 
 static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *entry, size_t size, wfi_event *out)
 {
-    size_t data_size = size > sizeof entry->cm ? size - sizeof entry->cm : 0;
+    size_t data_size = size > sizeof(entry->cm) ? size - sizeof(entry->cm) : 0;
     switch (kind) {
     case FI_CONNREQ:
         return on_request(fabric, entry, data_size, out);
@@ -134,7 +134,7 @@ static read_result read_locked(wfofi_fabric *fabric, wfi_event *out)
     wfi_assert_held(&fabric->events_lock);
     *out = (wfi_event){0};
     errno = 0;
-    ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
+    ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof(entry), 0);
     if (size == -FI_EAVAIL) {
         struct fi_eq_err_entry failure = {0};
         size = fi_eq_readerr(fabric->eq, &failure, 0);
@@ -186,7 +186,7 @@ static void ahead_free(wfofi_fabric *fabric, wfofi_ahead *ahead)
 /* Reads one event, and keeps it for poll_events. If memory is out, it reads none. */
 static read_result read_ahead(wfofi_fabric *fabric)
 {
-    wfofi_ahead *ahead = fabric->ahead_spare ? fabric->ahead_spare : wfi_calloc(1, sizeof *ahead);
+    wfofi_ahead *ahead = fabric->ahead_spare ? fabric->ahead_spare : wfi_calloc(1, sizeof(*ahead));
     if (!ahead)
         return READ_NOTHING;
     fabric->ahead_spare = NULL;
@@ -254,7 +254,7 @@ void wfofi_events_closed(wfofi_fabric *fabric, const struct fid *closed)
     }
     fabric->closed = NULL;
     if (kept) /* wakes the thread that waits for events; translate drops the event that does so */
-        (void)fi_eq_write(fabric->eq, FI_NOTIFY, &nothing, sizeof nothing, 0);
+        (void)fi_eq_write(fabric->eq, FI_NOTIFY, &nothing, sizeof(nothing), 0);
 }
 
 void wfofi_events_fini(wfofi_fabric *fabric)

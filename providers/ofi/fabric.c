@@ -128,7 +128,7 @@ static void take_apart(wfofi_fabric *fabric)
 static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_options *options)
 {
     static const wfofi_hooks none;
-    wfofi_fabric *fabric = wfi_calloc(1, sizeof *fabric);
+    wfofi_fabric *fabric = wfi_calloc(1, sizeof(*fabric));
     if (!fabric)
         return NULL;
     fabric->hooks = provider->hooks ? provider->hooks : &none;

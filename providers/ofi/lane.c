@@ -45,7 +45,7 @@ static void release(wfofi_fabric *fabric)
 /* The lane is listed when this returns, because its events may come at once. */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out)
 {
-    wfi_lane *lane = wfi_calloc(1, sizeof *lane);
+    wfi_lane *lane = wfi_calloc(1, sizeof(*lane));
     if (!lane)
         return WEFT_ERR_MEMORY;
     lane->fabric = fabric;

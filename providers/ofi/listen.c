@@ -21,7 +21,7 @@ static int listen_on(wfofi_fabric *fabric, int port)
     ret = fi_pep_bind(fabric->pep, &fabric->eq->fid, 0);
     if (ret == 0)
         ret = fi_listen(fabric->pep);
-    size_t size = sizeof fabric->local.storage;
+    size_t size = sizeof(fabric->local.storage);
     if (ret == 0)
         ret = fi_getname(&fabric->pep->fid, &fabric->local.storage, &size);
     if (ret == 0)

@@ -23,7 +23,7 @@ int wfofi_register(wfofi_fabric *fabric, void *data, size_t size, uint64_t acces
     for (int tries = 0; tries < KEY_TRIES && ret == -FI_ENOKEY; tries++) {
         uint64_t key = 0;
         if (!theirs)
-            randombytes_buf(&key, sizeof key);
+            randombytes_buf(&key, sizeof(key));
         ret = fi_mr_reg(fabric->domain, data, size, access, 0, key, 0, out, NULL);
     }
     return ret;
@@ -36,7 +36,7 @@ weft_status wfofi_region_open(wfi_fabric *base, const wfi_memory *memory, unsign
         return WEFT_ERR_UNSUPPORTED;
     if (!memory->data || memory->size == 0 || !fi_access(access))
         return WEFT_ERR_INVALID;
-    wfofi_region *region = wfi_calloc(1, sizeof *region);
+    wfofi_region *region = wfi_calloc(1, sizeof(*region));
     if (!region)
         return WEFT_ERR_MEMORY;
     int ret = wfofi_register(fabric, memory->data, memory->size, fi_access(access), &region->mr);

@@ -48,14 +48,14 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     char what[512];
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(what, sizeof what, format, args);
+    wfi_utf8_print_v(what, sizeof(what), format, args);
     va_end(args);
     bool exhausted =
         wfi_descriptors_lack(FEW_DESCRIPTORS); /* libfabric reports this as "Input/output error" in some places */
     char hint[96] = "";
     if (exhausted) {
         status = WEFT_ERR_SYSTEM;
-        snprintf(hint, sizeof hint, " (this process is about out of file descriptors, its limit is %llu: ulimit -n)",
+        snprintf(hint, sizeof(hint), " (this process is about out of file descriptors, its limit is %llu: ulimit -n)",
                  wfi_descriptors_limit());
     }
     bool is_told = ret == -FI_ENODATA; /* fi_getinfo found nothing, which `what` says */

@@ -32,7 +32,7 @@ static bool is_infinipaths(const struct sigaction *action)
 {
     Dl_info where;
     void *handler;
-    memcpy(&handler, &action->sa_handler, sizeof handler); /* sa_sigaction is at the same place */
+    memcpy(&handler, &action->sa_handler, sizeof(handler)); /* sa_sigaction is at the same place */
     return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN && dladdr(handler, &where) &&
            where.dli_fname && strstr(where.dli_fname, "libinfinipath");
 }
@@ -41,7 +41,7 @@ static bool is_infinipaths(const struct sigaction *action)
 __attribute__((constructor)) static void restore_signals(void)
 {
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGINT, SIGTERM};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+    for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
         struct sigaction action;
         if (!sigaction(signals[i], NULL, &action) && is_infinipaths(&action))
             (void)signal(signals[i], SIG_DFL);

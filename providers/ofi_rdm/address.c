@@ -27,16 +27,16 @@ static bool is_ip(const uint8_t *bytes, size_t size)
     struct sockaddr_in four;
     struct sockaddr_in6 six;
     sa_family_t family;
-    if (size < sizeof family)
+    if (size < sizeof(family))
         return false;
-    memcpy(&family, bytes, sizeof family);
-    if (family == AF_INET && size == sizeof four) {
-        memcpy(&four, bytes, sizeof four);
+    memcpy(&family, bytes, sizeof(family));
+    if (family == AF_INET && size == sizeof(four)) {
+        memcpy(&four, bytes, sizeof(four));
         return four.sin_port && four.sin_addr.s_addr != INADDR_ANY;
     }
-    if (family != AF_INET6 || size != sizeof six)
+    if (family != AF_INET6 || size != sizeof(six))
         return false;
-    memcpy(&six, bytes, sizeof six);
+    memcpy(&six, bytes, sizeof(six));
     return six.sin6_port && !IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr);
 }
 
@@ -85,7 +85,7 @@ void wfrdm_address_text(const uint8_t *address, size_t size, char *out, size_t r
 weft_status wfrdm_address_make(wfrdm *rdm, weft_error **error)
 {
     uint8_t name[256];
-    size_t size = sizeof name;
+    size_t size = sizeof(name);
     int ret = fi_getname(&rdm->ep->fid, name, &size);
     if (ret == 0 && rdm->kind->is_local)
         size = strnlen((char *)name, size);
@@ -94,9 +94,9 @@ weft_status wfrdm_address_make(wfrdm *rdm, weft_error **error)
     if (ret != 0)
         return wfofi_fail(error, ret, "the address of the endpoint of provider '%s'", rdm->kind->provider);
     uint64_t where = rdm->kind->is_local ? wfrdm_local_where() : 0;
-    randombytes_buf(&rdm->instance, sizeof rdm->instance);
-    memcpy(rdm->address, &where, sizeof where);
-    memcpy(rdm->address + 8, &rdm->instance, sizeof rdm->instance);
+    randombytes_buf(&rdm->instance, sizeof(rdm->instance));
+    memcpy(rdm->address, &where, sizeof(where));
+    memcpy(rdm->address + 8, &rdm->instance, sizeof(rdm->instance));
     memcpy(rdm->address + FIXED, name, size);
     rdm->address_size = FIXED + size;
     return WEFT_OK;

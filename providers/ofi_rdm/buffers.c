@@ -18,7 +18,7 @@
 static int add_slab(wfrdm *rdm, size_t count, wfrdm_slab **out)
 {
     size_t each = rdm->kind->frame_bytes;
-    wfrdm_slab *slab = wfi_calloc(1, sizeof *slab + count * sizeof *slab->buffers);
+    wfrdm_slab *slab = wfi_calloc(1, sizeof(*slab) + count * sizeof(*slab->buffers));
     if (!slab)
         return -FI_ENOMEM;
     slab->memory = aligned_alloc(4096, count * each);

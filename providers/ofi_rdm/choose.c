@@ -54,7 +54,8 @@ weft_status wfrdm_choose(wfrdm *rdm, const wfi_fabric_options *options, weft_err
         weft_status status = wfofi_choose_address(options, &local, error);
         if (status != WEFT_OK)
             return status;
-        if (getnameinfo((struct sockaddr *)&local.storage, local.size, node, sizeof node, NULL, 0, NI_NUMERICHOST) != 0)
+        if (getnameinfo((struct sockaddr *)&local.storage, local.size, node, sizeof(node), NULL, 0, NI_NUMERICHOST) !=
+            0)
             return wfofi_fail(error, -FI_EINVAL, "address of this machine");
         wfofi_address_iface(&local, rdm->iface);
     }

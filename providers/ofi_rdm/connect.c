@@ -27,8 +27,8 @@ static void say_hello(wfi_lane *lane, const void *data, size_t size)
 {
     const wfrdm *rdm = lane->rdm;
     wfrdm_hello hello = {.address_size = rdm->address_size, .data_size = size};
-    uint8_t content[sizeof hello];
-    memcpy(&hello.instance, lane->peer->address + 8, sizeof hello.instance);
+    uint8_t content[sizeof(hello)];
+    memcpy(&hello.instance, lane->peer->address + 8, sizeof(hello.instance));
     memcpy(hello.address, rdm->address, rdm->address_size);
     if (size)
         memcpy(hello.data, data, size);
@@ -37,7 +37,7 @@ static void say_hello(wfi_lane *lane, const void *data, size_t size)
     if (lane->dialled_ns + WFRDM_DIAL_NS < lane->rdm->dials_due_ns)
         lane->rdm->dials_due_ns = lane->dialled_ns + WFRDM_DIAL_NS;
     wfrdm_lane_say_or_break(lane, WFRDM_HELLO, reads_flag(lane), content,
-                            wfrdm_hello_write(&hello, content, sizeof content));
+                            wfrdm_hello_write(&hello, content, sizeof(content)));
 }
 
 static void answer(wfi_lane *lane, const void *data, size_t size)
@@ -112,10 +112,10 @@ static wfi_connect_request *find_request(wfrdm *rdm, uint64_t id)
 static bool admit(wfrdm *rdm, const wfrdm_head *head, const wfrdm_hello *hello, wfrdm_peer *peer)
 {
     uint64_t id = head->to & ~UINT64_C(1);
-    bool is_for_this = memcmp(&hello->instance, &rdm->instance, sizeof rdm->instance) == 0;
+    bool is_for_this = memcmp(&hello->instance, &rdm->instance, sizeof(rdm->instance)) == 0;
     if (!is_for_this || rdm->is_closing || rdm->request_count >= WFRDM_REQUESTS_MAX)
         return false;
-    wfi_connect_request *request = wfi_calloc(1, sizeof *request);
+    wfi_connect_request *request = wfi_calloc(1, sizeof(*request));
     if (!request)
         return false;
     *request = (wfi_connect_request){.rdm = rdm,

@@ -24,7 +24,7 @@ void wfrdm_deaf_ask(wfrdm *rdm)
         return;
     if (!rdm->self && wfrdm_peer_use(rdm, rdm->address, rdm->address_size, &rdm->self) != WEFT_OK)
         return; /* memory is out: the next death asks */
-    randombytes_buf(&rdm->probe, sizeof rdm->probe);
+    randombytes_buf(&rdm->probe, sizeof(rdm->probe));
     rdm->probe_due_ns = wfi_now(&wfi_clock_real) + DEAF_NS;
     wfrdm_bye(rdm, rdm->self, rdm->probe);
 }

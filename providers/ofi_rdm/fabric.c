@@ -28,7 +28,7 @@
 
 static wfrdm *create(const wfrdm_kind *kind, const wfi_fabric_options *options)
 {
-    wfrdm *rdm = wfi_calloc(1, sizeof *rdm);
+    wfrdm *rdm = wfi_calloc(1, sizeof(*rdm));
     if (!rdm)
         return NULL;
     rdm->base.ops = kind->ops;
@@ -39,13 +39,13 @@ static wfrdm *create(const wfrdm_kind *kind, const wfi_fabric_options *options)
     rdm->events_fd = rdm->notice_fd = rdm->wait_fd = rdm->wake_fd = rdm->timer_fd = -1;
     rdm->dials_due_ns = UINT64_MAX;
     rdm->window = WFRDM_WINDOW_BYTES / (uint32_t)kind->frame_bytes;
-    randombytes_buf(&rdm->hash_key, sizeof rdm->hash_key);
+    randombytes_buf(&rdm->hash_key, sizeof(rdm->hash_key));
     wfi_map_init_keyed(&rdm->by_id, &rdm->hash_key);
     wfi_map_init(&rdm->regions);
     wfi_mutex_init(&rdm->lock);
     wfi_list *const lists[] = {&rdm->ready, &rdm->lanes,   &rdm->work,   &rdm->requests, &rdm->notices,
                                &rdm->peers, &rdm->stalled, &rdm->failed, &rdm->frames,   &rdm->local_link};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     return rdm;
 }

@@ -59,11 +59,11 @@ bool wfrdm_hello_read(const uint8_t *bytes, size_t size, wfrdm_hello *out)
     wfi_reader_init(&reader, bytes, size);
     out->instance = wfi_read_u64(&reader);
     out->address_size = wfi_read_u8(&reader);
-    if (out->address_size > sizeof out->address)
+    if (out->address_size > sizeof(out->address))
         return false;
     wfi_read_raw(&reader, out->address, out->address_size);
     out->data_size = wfi_read_u8(&reader);
-    if (out->data_size > sizeof out->data)
+    if (out->data_size > sizeof(out->data))
         return false;
     wfi_read_raw(&reader, out->data, out->data_size);
     return !reader.failed && wfi_reader_left(&reader) == 0;

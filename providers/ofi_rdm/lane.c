@@ -16,14 +16,14 @@ static uint64_t key_of(const wfi_lane *lane)
 
 static weft_status create(wfrdm *rdm, void *user, wfrdm_peer *peer, uint64_t id, bool is_dialler, wfi_lane **out)
 {
-    wfi_lane *lane = wfi_calloc(1, sizeof *lane);
+    wfi_lane *lane = wfi_calloc(1, sizeof(*lane));
     if (!lane)
         return WEFT_ERR_MEMORY;
     *lane = (wfi_lane){.rdm = rdm, .peer = peer, .user = user, .id = id, .is_dialler = is_dialler};
     lane->has_no_reads = rdm->limits.no_reads;
     wfi_list *const lists[] = {&lane->link,     &lane->work,  &lane->up.link, &lane->down.link,
                                &lane->receives, &lane->sends, &lane->reads,   &lane->unread};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     weft_status status = wfi_map_put(&rdm->by_id, key_of(lane), lane);
     if (status != WEFT_OK) {
@@ -46,7 +46,7 @@ weft_status wfrdm_lane_open(wfi_fabric *base, const uint8_t *address, size_t siz
     if (status == WEFT_OK) {
         do {
             uint64_t id;
-            randombytes_buf(&id, sizeof id);
+            randombytes_buf(&id, sizeof(id));
             status = create(rdm, user, peer, id & ~UINT64_C(1), true, out);
         } while (status == WEFT_ERR_EXISTS);
         wfrdm_peer_leave(rdm, peer);

@@ -51,9 +51,9 @@ typedef struct identity { /* of the process that has an endpoint */
 static unsigned long long start_of(pid_t pid)
 {
     char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
         close(fd);
     if (size <= 0)
@@ -112,7 +112,7 @@ uint64_t wfrdm_local_where(void)
     if (!parts[0] || !parts[1] || !start_of(getpid()) || stat(FOLDER, &folder) != 0)
         return 0;
     parts[2] = folder.st_dev;
-    uint64_t hash = wfi_hash_bytes(parts, sizeof parts);
+    uint64_t hash = wfi_hash_bytes(parts, sizeof(parts));
     return hash ? hash : 1;
 }
 
@@ -124,8 +124,8 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
 {
     struct stat file = {.st_size = 0};
     struct statvfs folder = {.f_bavail = 0};
-    char path[sizeof FOLDER + WFRDM_NAME_BYTES + 1];
-    snprintf(path, sizeof path, "%s/%s", FOLDER, name);
+    char path[sizeof(FOLDER) + WFRDM_NAME_BYTES + 1];
+    snprintf(path, sizeof(path), "%s/%s", FOLDER, name);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int failed = fd < 0 || fstat(fd, &file) != 0 ? errno : EINTR;
     wfi_quiet quiet;
@@ -149,8 +149,8 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
 /* In another process the file of an open endpoint exists. In this one the registry says whether it is open. */
 static bool is_open(const char *name, const identity *owner)
 {
-    char path[sizeof FOLDER + WFRDM_NAME_BYTES + 1];
-    snprintf(path, sizeof path, "%s/%s", FOLDER, name);
+    char path[sizeof(FOLDER) + WFRDM_NAME_BYTES + 1];
+    snprintf(path, sizeof(path), "%s/%s", FOLDER, name);
     return start_of(owner->pid) == owner->start && access(path, F_OK) == 0;
 }
 

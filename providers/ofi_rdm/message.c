@@ -81,7 +81,7 @@ static void consume(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes
 
 static bool put_unread(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
 {
-    wfrdm_unread *unread = malloc(sizeof *unread + head->size);
+    wfrdm_unread *unread = malloc(sizeof(*unread) + head->size);
     if (!unread)
         return false;
     unread->head = *head;

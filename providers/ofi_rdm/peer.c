@@ -35,7 +35,7 @@ weft_status wfrdm_peer_use(wfrdm *rdm, const uint8_t *address, size_t size, wfrd
         return WEFT_ERR_INVALID;
     wfrdm_peer *peer = find(rdm, address, size);
     if (!peer) {
-        peer = wfi_calloc(1, sizeof *peer);
+        peer = wfi_calloc(1, sizeof(*peer));
         if (!peer)
             return WEFT_ERR_MEMORY;
         memcpy(peer->address, address, size);

@@ -116,7 +116,7 @@ bool wfrdm_may_sleep(wfi_fabric *base)
     if (may && rdm->wait_fd >= 0) {
         struct fid *queue = &rdm->cq->fid;
         uint64_t count;
-        (void)!read(rdm->timer_fd, &count, sizeof count);
+        (void)!read(rdm->timer_fd, &count, sizeof(count));
         (void)eventfd_read(rdm->wake_fd, &count); /* of operations that have been reported */
         may = fi_trywait(rdm->fabric, &queue, 1) == FI_SUCCESS;
     }

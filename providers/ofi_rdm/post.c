@@ -106,7 +106,7 @@ static weft_status put_injected(wfi_lane *lane, const void *data, size_t size)
     wfrdm_op now = {.size = size, .parts = {{.data = (uint8_t *)(uintptr_t)data, .size = size}}};
     if (!waits && wfrdm_send_part(lane, &now))
         return WEFT_OK;
-    wfrdm_injected *copy = malloc(sizeof *copy);
+    wfrdm_injected *copy = malloc(sizeof(*copy));
     if (!copy)
         return WEFT_ERR_MEMORY;
     copy->op = (wfrdm_op){.kind = WFRDM_OP_INJECT, .size = size, .parts = {{.data = copy->data, .size = size}}};

@@ -31,7 +31,7 @@ static void ask(wfi_lane *lane, wfrdm_op *op)
                                .size = left < WFRDM_PIECE_BYTES ? left : WFRDM_PIECE_BYTES};
     op->read.asked += range.size;
     lane->piece_left[lane->pieces++] = range.size;
-    wfrdm_lane_say_or_break(lane, WFRDM_READ, 0, content, wfrdm_range_write(&range, content, sizeof content));
+    wfrdm_lane_say_or_break(lane, WFRDM_READ, 0, content, wfrdm_range_write(&range, content, sizeof(content)));
 }
 
 void wfrdm_on_bytes(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
@@ -47,7 +47,7 @@ void wfrdm_on_bytes(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes
     lane->bytes_in += head->size;
     lane->piece_left[0] -= head->size;
     if (lane->piece_left[0] == 0)
-        memmove(lane->piece_left, lane->piece_left + 1, --lane->pieces * sizeof *lane->piece_left);
+        memmove(lane->piece_left, lane->piece_left + 1, --lane->pieces * sizeof(*lane->piece_left));
     if (op->done < op->size)
         return;
     wfi_list_remove(&op->link);
@@ -89,7 +89,7 @@ static bool serve(wfi_lane *lane, size_t *budget)
     range->remote += size;
     range->size -= size;
     if (range->size == 0)
-        memmove(lane->serves, lane->serves + 1, --lane->serve_count * sizeof *lane->serves);
+        memmove(lane->serves, lane->serves + 1, --lane->serve_count * sizeof(*lane->serves));
     *budget -= size < *budget ? size : *budget;
     wfrdm_lane_send_frame(lane, frame, &head);
     return true;

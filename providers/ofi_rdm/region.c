@@ -16,7 +16,7 @@ weft_status wfrdm_region_open(wfi_fabric *base, const wfi_memory *memory, unsign
         return WEFT_ERR_UNSUPPORTED;
     if (!memory->data || memory->size == 0 || !access)
         return WEFT_ERR_INVALID;
-    wfrdm_region *region = wfi_calloc(1, sizeof *region);
+    wfrdm_region *region = wfi_calloc(1, sizeof(*region));
     if (!region)
         return WEFT_ERR_MEMORY;
     region->data = memory->data;
@@ -25,7 +25,7 @@ weft_status wfrdm_region_open(wfi_fabric *base, const wfi_memory *memory, unsign
     weft_status status;
     wfi_mutex_lock(&rdm->lock);
     do {
-        randombytes_buf(&region->base.key, sizeof region->base.key);
+        randombytes_buf(&region->base.key, sizeof(region->base.key));
         status = wfi_map_put(&rdm->regions, region->base.key, region);
     } while (status == WEFT_ERR_EXISTS);
     wfi_mutex_unlock(&rdm->lock);

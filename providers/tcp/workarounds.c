@@ -106,14 +106,14 @@ static bool is_inet(const wfofi_sockaddr *address)
 
 static bool local_is(int fd, const wfofi_sockaddr *address)
 {
-    wfofi_sockaddr local = {.size = sizeof local.storage};
+    wfofi_sockaddr local = {.size = sizeof(local.storage)};
     return getsockname(fd, (struct sockaddr *)&local.storage, &local.size) == 0 && is_inet(&local) &&
            wfofi_address_equal(&local, address);
 }
 
 static bool peer_of(int fd, wfofi_sockaddr *out)
 {
-    *out = (wfofi_sockaddr){.size = sizeof out->storage};
+    *out = (wfofi_sockaddr){.size = sizeof(out->storage)};
     return getpeername(fd, (struct sockaddr *)&out->storage, &out->size) == 0 && is_inet(out);
 }
 
@@ -128,11 +128,11 @@ static bool bound_listener(int fd, void *arg)
 {
     listener_search *search = arg;
     int listening = 0;
-    socklen_t size = sizeof listening;
+    socklen_t size = sizeof(listening);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening || !local_is(fd, search->local))
         return false;
     const struct timeval limit = {.tv_usec = RECEIVE_US};
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0)
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0)
         search->found = fd;
     return true;
 }
@@ -181,7 +181,7 @@ static bool is_caller(int fd, const wfofi_sockaddr *local)
 static bool is_ended(int fd)
 {
     struct tcp_info info = {0};
-    socklen_t size = sizeof info;
+    socklen_t size = sizeof(info);
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
         return false;
     switch (info.tcpi_state) {
@@ -334,7 +334,7 @@ static bool is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
     for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
         const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
         wfofi_sockaddr asking = {.size = (socklen_t)info->dest_addrlen};
-        if (info->dest_addrlen > sizeof asking.storage)
+        if (info->dest_addrlen > sizeof(asking.storage))
             continue;
         memcpy(&asking.storage, info->dest_addr, info->dest_addrlen);
         if (wfofi_address_equal(&asking, peer))
@@ -353,7 +353,7 @@ static bool every_lane_is_alive(const wfofi_fabric *fabric)
     for (const wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
         const wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
         struct sockaddr_storage peer;
-        size_t size = sizeof peer;
+        size_t size = sizeof(peer);
         if (lane->peer.size && fi_getpeer(lane->ep, &peer, &size) != 0)
             return false;
     }
@@ -465,7 +465,7 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
     wfi_mutex_lock(&fabric->events_lock);
     each_caller(&fabric->local, look_at, &now);
     wfi_mutex_unlock(&fabric->events_lock);
-    memcpy(state_of(fabric)->silent, now.seen, now.count * sizeof now.seen[0]);
+    memcpy(state_of(fabric)->silent, now.seen, now.count * sizeof(now.seen[0]));
     state_of(fabric)->silent_count = now.count;
     state_of(fabric)->silent_suspected = now.count > 0 || now.ended > 0;
     state_of(fabric)->silent_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
@@ -572,7 +572,7 @@ static bool give_turns(wfi_lane *lane)
 static void throw_away(int fd)
 {
     uint8_t scratch[16384];
-    while (recv(fd, scratch, sizeof scratch, MSG_DONTWAIT | MSG_TRUNC) > 0)
+    while (recv(fd, scratch, sizeof(scratch), MSG_DONTWAIT | MSG_TRUNC) > 0)
         ;
 }
 
@@ -596,7 +596,7 @@ static void park(wfi_lane *lane)
 static int shutdown_socket(const wfi_lane *lane)
 {
     wfofi_sockaddr local, peer;
-    size_t local_size = sizeof local.storage, peer_size = sizeof peer.storage;
+    size_t local_size = sizeof(local.storage), peer_size = sizeof(peer.storage);
     if (fi_getname(&lane->ep->fid, &local.storage, &local_size) != 0 ||
         fi_getpeer(lane->ep, &peer.storage, &peer_size) != 0)
         return -1;

@@ -24,17 +24,17 @@ typedef struct names { /* a list such as "mlx5_0, mlx5_1" */
 static void add_name(names *list, const char *name)
 {
     size_t size = strlen(name);
-    if (list->used + size + 3 > sizeof list->text)
+    if (list->used + size + 3 > sizeof(list->text))
         return;
-    list->used +=
-        (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s", list->used ? ", " : "", name);
+    list->used += (size_t)snprintf(list->text + list->used, sizeof(list->text) - list->used, "%s%s",
+                                   list->used ? ", " : "", name);
 }
 
 /* The names in a folder, except hidden ones. */
 static void list_folder(const char *root, const char *folder, names *out)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s%s", root, folder);
+    snprintf(path, sizeof(path), "%s%s", root, folder);
     DIR *dir = opendir(path);
     out->text[0] = '\0';
     out->used = 0;
@@ -49,7 +49,7 @@ static void list_folder(const char *root, const char *folder, names *out)
 static int trouble_with(const char *root, const char *node)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/dev/infiniband/%s", root, node);
+    snprintf(path, sizeof(path), "%s/dev/infiniband/%s", root, node);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno;
@@ -61,7 +61,7 @@ static int trouble_with(const char *root, const char *node)
 static bool find_closed_node(const char *root, char name[NAME_MAX + 1], int *why)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/sys/class/infiniband_verbs", root);
+    snprintf(path, sizeof(path), "%s/sys/class/infiniband_verbs", root);
     snprintf(name, NAME_MAX + 1, "rdma_cm");
     *why = trouble_with(root, name);
     if (*why)

@@ -60,25 +60,25 @@ static inline void wfi_write_raw(wfi_writer *writer, const void *little, size_t 
 
 static inline void wfi_write_u8(wfi_writer *writer, uint8_t value)
 {
-    wfi_write_raw(writer, &value, sizeof value);
+    wfi_write_raw(writer, &value, sizeof(value));
 }
 
 static inline void wfi_write_u16(wfi_writer *writer, uint16_t value)
 {
     value = htole16(value);
-    wfi_write_raw(writer, &value, sizeof value);
+    wfi_write_raw(writer, &value, sizeof(value));
 }
 
 static inline void wfi_write_u32(wfi_writer *writer, uint32_t value)
 {
     value = htole32(value);
-    wfi_write_raw(writer, &value, sizeof value);
+    wfi_write_raw(writer, &value, sizeof(value));
 }
 
 static inline void wfi_write_u64(wfi_writer *writer, uint64_t value)
 {
     value = htole64(value);
-    wfi_write_raw(writer, &value, sizeof value);
+    wfi_write_raw(writer, &value, sizeof(value));
 }
 
 static inline void wfi_write_i64(wfi_writer *writer, int64_t value)
@@ -89,7 +89,7 @@ static inline void wfi_write_i64(wfi_writer *writer, int64_t value)
 static inline void wfi_write_f64(wfi_writer *writer, double value)
 {
     uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof(bits));
     wfi_write_u64(writer, bits);
 }
 
@@ -106,28 +106,28 @@ static inline void wfi_read_raw(wfi_reader *reader, void *little, size_t size)
 static inline uint8_t wfi_read_u8(wfi_reader *reader)
 {
     uint8_t value = 0;
-    wfi_read_raw(reader, &value, sizeof value);
+    wfi_read_raw(reader, &value, sizeof(value));
     return value;
 }
 
 static inline uint16_t wfi_read_u16(wfi_reader *reader)
 {
     uint16_t value = 0;
-    wfi_read_raw(reader, &value, sizeof value);
+    wfi_read_raw(reader, &value, sizeof(value));
     return le16toh(value);
 }
 
 static inline uint32_t wfi_read_u32(wfi_reader *reader)
 {
     uint32_t value = 0;
-    wfi_read_raw(reader, &value, sizeof value);
+    wfi_read_raw(reader, &value, sizeof(value));
     return le32toh(value);
 }
 
 static inline uint64_t wfi_read_u64(wfi_reader *reader)
 {
     uint64_t value = 0;
-    wfi_read_raw(reader, &value, sizeof value);
+    wfi_read_raw(reader, &value, sizeof(value));
     return le64toh(value);
 }
 
@@ -140,7 +140,7 @@ static inline double wfi_read_f64(wfi_reader *reader)
 {
     uint64_t bits = wfi_read_u64(reader);
     double value;
-    memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 

@@ -46,7 +46,7 @@ weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
     size_t i;
     if (text == NULL)
         return WEFT_OK;
-    for (i = 0; i < sizeof words / sizeof words[0]; i++) {
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (strcasecmp(text, words[i][0]) == 0 || strcasecmp(text, words[i][1]) == 0) {
             *out = strcasecmp(text, words[i][1]) == 0;
             return WEFT_OK;
@@ -68,7 +68,7 @@ weft_status wfi_env_word(const char *name, const char *const *words, int *out, w
             *out = i;
             return WEFT_OK;
         }
-        snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", words[i]);
+        snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", words[i]);
     }
     return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, wfi_utf8_fit(text, SHOWN_MAX),
                           text, list);

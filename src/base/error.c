@@ -45,7 +45,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
 {
     size_t function_size = bounded_length(detail->function, WFI_ERROR_FUNCTION_MAX);
     size_t message_size = bounded_length(message, WFI_ERROR_MESSAGE_MAX);
-    weft_error *error = malloc(sizeof *error + function_size + message_size + 2);
+    weft_error *error = malloc(sizeof(*error) + function_size + message_size + 2);
     char *message_at;
     if (error == NULL)
         return &out_of_memory;
@@ -60,7 +60,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
         .function = error->text,
     };
     if (hop_count > 0)
-        memcpy(error->hops, hops, hop_count * sizeof *hops);
+        memcpy(error->hops, hops, hop_count * sizeof(*hops));
     message_at = error->text + function_size + 1;
     error->message = message_at;
     if (function_size > 0)
@@ -78,17 +78,17 @@ void wfi_error_note_memory(const char *text)
 {
     memory_note[0] = '\0';
     if (text != NULL)
-        snprintf(memory_note, sizeof memory_note, "%s", text);
+        snprintf(memory_note, sizeof(memory_note), "%s", text);
 }
 
 weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args)
 {
     char message[WFI_ERROR_MESSAGE_MAX];
-    if (wfi_utf8_print_v(message, sizeof message, format, args) < 0)
+    if (wfi_utf8_print_v(message, sizeof(message), format, args) < 0)
         message[0] = '\0';
     if (detail->code == WEFT_ERR_MEMORY && memory_note[0] != '\0') {
         size_t size = strlen(message);
-        snprintf(message + size, sizeof message - size, ": %s", memory_note);
+        snprintf(message + size, sizeof(message) - size, ": %s", memory_note);
         memory_note[0] = '\0';
     }
     return build(detail, message, NULL, 0);
@@ -269,7 +269,7 @@ void weft_error_print(const weft_error *error, FILE *to)
 {
     WFI_LIVE(error);
     char line[LINE_BYTES];
-    size_t room = sizeof line - 1, at; /* leaves room for the end of the line */
+    size_t room = sizeof(line) - 1, at; /* leaves room for the end of the line */
     if (error == NULL || to == NULL)
         return;
     at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
@@ -329,8 +329,8 @@ weft_error *wfi_error_read(wfi_reader *reader)
         reader->failed = true;
     for (i = 0; i < hop_count && !reader->failed; i++)
         hops[i] = (int)wfi_read_u32(reader);
-    wfi_read_string(reader, function, sizeof function);
-    wfi_read_string(reader, message, sizeof message);
+    wfi_read_string(reader, function, sizeof(function));
+    wfi_read_string(reader, message, sizeof(message));
     if (reader->failed)
         return NULL;
     detail.code = code < 0 && wfi_status_is_known(code) ? (weft_status)code : WEFT_ERR_PROTOCOL;

@@ -25,7 +25,7 @@ void wfi_handle_end(void *handle, const char *function)
 _Noreturn void wfi_handle_refuse(const void *handle, const char *function, const char *why)
 {
     char text[512];
-    int size = snprintf(text, sizeof text, "%s: %p is %s\n", function, handle,
+    int size = snprintf(text, sizeof(text), "%s: %p is %s\n", function, handle,
                         why ? why
                             : "no object of weft, or no longer one: it was closed, finished or released before, it is "
                               "memory of something else, or it was overwritten");

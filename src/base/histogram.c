@@ -50,12 +50,12 @@ static bool cover(wfi_histogram *histogram, unsigned low, unsigned high)
         high = high >= end ? high : end - 1;
     }
     size_t octaves = high - low + 1;
-    uint64_t *counts = wfi_calloc(octaves * WFI_HISTOGRAM_STEPS, sizeof *counts);
+    uint64_t *counts = wfi_calloc(octaves * WFI_HISTOGRAM_STEPS, sizeof(*counts));
     if (!counts)
         return false;
     if (histogram->octaves)
         memcpy(counts + (size_t)(first - low) * WFI_HISTOGRAM_STEPS, histogram->counts,
-               (size_t)histogram->octaves * WFI_HISTOGRAM_STEPS * sizeof *counts);
+               (size_t)histogram->octaves * WFI_HISTOGRAM_STEPS * sizeof(*counts));
     free(histogram->counts);
     histogram->counts = counts;
     histogram->first = (uint8_t)low;

@@ -35,7 +35,8 @@ static uint64_t mix(uint64_t key)
 /* The first slot of the search for `key` in a table of `mask` + 1 slots. */
 static size_t home(const wfi_map *map, uint64_t key, size_t mask)
 {
-    return (map->hash_key && mask + 1 >= KEYED_MIN ? wfi_hash_keyed(map->hash_key, &key, sizeof key) : mix(key)) & mask;
+    return (map->hash_key && mask + 1 >= KEYED_MIN ? wfi_hash_keyed(map->hash_key, &key, sizeof(key)) : mix(key)) &
+           mask;
 }
 
 /* The slot of `key`, or NULL. *probes: the number of slots that were visited. */
@@ -71,7 +72,7 @@ static weft_status rebuild(wfi_map *map)
     struct wfi_map_slot *slots;
     while (capacity < (map->count + 1) * 2)
         capacity *= 2;
-    slots = wfi_calloc(capacity, sizeof *slots);
+    slots = wfi_calloc(capacity, sizeof(*slots));
     if (slots == NULL)
         return WEFT_ERR_MEMORY;
     for (i = 0; i < map->capacity; i++) {

@@ -116,6 +116,6 @@ void wfi_park_on_end(wfi_parker *parker)
                                                 memory_order_acquire))
         return;
     assert(expected == UNPARKED);
-    while (read(atomic_load_explicit(&parker->fd, memory_order_relaxed), &count, sizeof count) < 0 && errno == EINTR)
+    while (read(atomic_load_explicit(&parker->fd, memory_order_relaxed), &count, sizeof(count)) < 0 && errno == EINTR)
         continue;
 }

@@ -7,7 +7,7 @@
 #include <time.h>
 
 static const int signals[] = {SIGPIPE, SIGXFSZ};
-#define SIGNALS (sizeof signals / sizeof *signals)
+#define SIGNALS (sizeof(signals) / sizeof(*signals))
 
 void wfi_quiet_begin(wfi_quiet *quiet)
 {

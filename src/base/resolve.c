@@ -32,7 +32,7 @@ struct wfi_lookup {
 bool wfi_host_says_loopback(const char *host)
 {
     static const char *const names[] = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcasecmp(host, names[i]) == 0)
             return true;
     return strncmp(host, "127.", 4) == 0;
@@ -81,7 +81,7 @@ static void *run_lookup(void *arg)
 wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
 {
     size_t size = strlen(host) + 1;
-    wfi_lookup *lookup = calloc(1, sizeof *lookup + size);
+    wfi_lookup *lookup = calloc(1, sizeof(*lookup) + size);
     pthread_t thread;
     if (!lookup)
         return NULL;
@@ -90,7 +90,7 @@ wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
     lookup->hints = (struct addrinfo){
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV | AI_NUMERICHOST};
     memcpy(lookup->host, host, size);
-    snprintf(lookup->service, sizeof lookup->service, "%d", port);
+    snprintf(lookup->service, sizeof(lookup->service), "%d", port);
     look_up(lookup);
     lookup->is_over = !lookup->trouble || flags & AI_NUMERICHOST;
     if (lookup->is_over)

@@ -40,9 +40,9 @@ void wfi_tune_socket(int fd)
          * the default bound. */
         {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0];
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]);
          i++) /* a socket works without an option that it refuses */
-        (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value, sizeof settings[i].value);
+        (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value, sizeof(settings[i].value));
 }
 
 static int listen_on(const struct addrinfo *where, int *out)
@@ -52,7 +52,7 @@ static int listen_on(const struct addrinfo *where, int *out)
     if (fd < 0)
         return errno;
     /* Connections of the last job may be in TIME_WAIT. A port on which a process listens is still refused. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0) {
         *out = fd;
         return 0;
@@ -99,20 +99,20 @@ weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **erro
 weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out)
 {
     int listens = 0;
-    socklen_t size = sizeof listens;
+    socklen_t size = sizeof(listens);
     if (getsockopt(listen_fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens)
         return WEFT_ERR_INVALID;
     int flags = fcntl(listen_fd, F_GETFL);
     if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return WEFT_ERR_INVALID;
-    out->size = sizeof out->address;
+    out->size = sizeof(out->address);
     return getsockname(listen_fd, (struct sockaddr *)&out->address, &out->size) == 0 ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 int wfi_listening_port(int listen_fd)
 {
     struct sockaddr_storage address;
-    socklen_t size = sizeof address;
+    socklen_t size = sizeof(address);
     if (getsockname(listen_fd, (struct sockaddr *)&address, &size) != 0)
         return 0;
     if (address.ss_family == AF_INET)
@@ -158,7 +158,7 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
     if (ready == 0)
         return ETIMEDOUT;
     int trouble = 0;
-    socklen_t size = sizeof trouble;
+    socklen_t size = sizeof(trouble);
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
 }
 
@@ -167,7 +167,7 @@ bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *
     struct addrinfo *found = NULL;
     int trouble = wfi_resolve(host, 9, 0, deadline_ns, &found);
     int fd = trouble ? -1 : socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* connecting it sends nothing */
-    *out = (wfi_endpoint){.size = sizeof out->address};
+    *out = (wfi_endpoint){.size = sizeof(out->address)};
     bool ok = fd >= 0 && !connect(fd, found->ai_addr, found->ai_addrlen) &&
               !getsockname(fd, (struct sockaddr *)&out->address, &out->size);
     if (fd >= 0)
@@ -188,7 +188,7 @@ bool wfi_address_towards(const char *host, uint64_t deadline_ns, char *out, size
  * there. */
 bool wfi_is_connected_to_itself(int fd)
 {
-    wfi_endpoint here = {.size = sizeof here.address}, there = {.size = sizeof there.address};
+    wfi_endpoint here = {.size = sizeof(here.address)}, there = {.size = sizeof(there.address)};
     return getsockname(fd, (struct sockaddr *)&here.address, &here.size) == 0 &&
            getpeername(fd, (struct sockaddr *)&there.address, &there.size) == 0 && here.size == there.size &&
            memcmp(&here.address, &there.address, here.size) == 0;

@@ -43,7 +43,7 @@ static const struct {
     {WEFT_ERR_SYSTEM, "SYSTEM", "the operating system failed"},
 };
 
-#define TABLE_SIZE (sizeof table / sizeof table[0])
+#define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
 
 static size_t find(int status)
 {

@@ -24,7 +24,7 @@ void wfi_signals_block(sigset_t *before)
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t blocked;
     sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
         sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, before);
 }

@@ -51,7 +51,7 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
 weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *table, void *arg, weft_drop_fn drop)
 {
     WFI_LIVE(group);
-    wfi_carrier *carrier = group && table ? wfi_calloc(1, sizeof *carrier) : NULL;
+    wfi_carrier *carrier = group && table ? wfi_calloc(1, sizeof(*carrier)) : NULL;
     if (!carrier) {
         if (drop)
             drop(arg);

@@ -21,13 +21,13 @@ static weft_status room_for(const weft_agent *agent, size_t bytes)
 
 static size_t early_bytes(const wfi_early *early)
 {
-    return sizeof *early + (early->data.rides ? early->data.size : 0);
+    return sizeof(*early) + (early->data.rides ? early->data.size : 0);
 }
 
 wfi_early *wfi_early_make(size_t from, const wfi_data *data)
 {
     size_t riding = data->rides ? data->size : 0;
-    wfi_early *early = malloc(sizeof *early + riding);
+    wfi_early *early = malloc(sizeof(*early) + riding);
     if (!early)
         return NULL;
     *early = (wfi_early){.from = from, .data = *data};
@@ -162,7 +162,7 @@ static void free_stray(weft_agent *agent, stray *one)
     if (one->is_over)
         wfi_groups_of(agent)->over_count--;
     else
-        wfi_budget_keep_item(agent, -(int64_t)(sizeof *one + one->size));
+        wfi_budget_keep_item(agent, -(int64_t)(sizeof(*one) + one->size));
     wfi_peer_unref(one->from);
     free(one->bytes);
     free(one);
@@ -171,7 +171,7 @@ static void free_stray(weft_agent *agent, stray *one)
 /* NULL: no memory. */
 static record *make_record(wfi_map *records, uint64_t id, const wfi_group_key *key)
 {
-    record *made = wfi_calloc(1, sizeof *made);
+    record *made = wfi_calloc(1, sizeof(*made));
     if (!made)
         return NULL;
     made->id = id;
@@ -216,7 +216,7 @@ static void forget_refusal(wfi_groups *groups, record *kept)
 /* NULL: no memory. The caller counts it. */
 static stray *make_stray(record *of, wfi_peer *from, const uint8_t *bytes, size_t size)
 {
-    stray *one = wfi_calloc(1, sizeof *one);
+    stray *one = wfi_calloc(1, sizeof(*one));
     uint8_t *copy = one ? malloc(size) : NULL;
     if (!copy) {
         free(one);
@@ -343,7 +343,7 @@ size_t wfi_records_count(const weft_agent *agent, size_t *bytes)
             if (one->is_over)
                 continue;
             count++;
-            *bytes += sizeof *one + one->size;
+            *bytes += sizeof(*one) + one->size;
         }
     return count;
 }

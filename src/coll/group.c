@@ -22,13 +22,13 @@ typedef struct id_bytes {
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key)
 {
     id_bytes bytes = {{key->name_hash, key->members_hash, key->generation}};
-    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof bytes);
+    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof(bytes));
 }
 
 static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
 {
     id_bytes bytes = {{key->name_hash, key->members_hash, UINT64_MAX}};
-    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof bytes);
+    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof(bytes));
 }
 
 /*
@@ -61,7 +61,7 @@ weft_status wfi_group_remember(const weft_group *group)
         of->failed = false;
         return WEFT_OK;
     }
-    of = wfi_calloc(1, sizeof *of + group->size * sizeof *of->members);
+    of = wfi_calloc(1, sizeof(*of) + group->size * sizeof(*of->members));
     if (!of)
         return WEFT_ERR_MEMORY;
     *of = (past){.id = id, .count = 1, .size = group->size};
@@ -127,14 +127,14 @@ void wfi_pasts_free(weft_agent *agent)
 weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done),
                            void (*due)(wfi_done *done))
 {
-    weft_group *group = wfi_calloc(1, sizeof *group);
+    weft_group *group = wfi_calloc(1, sizeof(*group));
     if (!group)
         return NULL;
     group->agent = wfi_agent_ref(agent);
     WFI_BEGIN(group);
     atomic_init(&group->users, 1);
     atomic_init(&group->refs, 1);
-    snprintf(group->name, sizeof group->name, "%s", name);
+    snprintf(group->name, sizeof(group->name), "%s", name);
     group->ended.run = ended;
     wfi_list_init(&group->link);
     wfi_list_init(&group->operations);
@@ -206,7 +206,7 @@ static weft_error *problem_of(const weft_group *group, weft_status code, int wor
 {
     wfi_error_detail detail = {.code = code, .function = "group", .worker = worker}; /* its name is in the message */
     char text[WFI_ERROR_MESSAGE_MAX];
-    wfi_utf8_print_v(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     return wfi_error_create(&detail, "group \"%s\": %s", group->name, text);
 }
 
@@ -251,7 +251,7 @@ const char *wfi_reduction_name(unsigned how)
                                         [WEFT_OP_MIN] = "minimum",
                                         [WEFT_OP_MAX] = "maximum",
                                         [WEFT_OP_PROD] = "product"};
-    return how < sizeof names / sizeof *names ? names[how] : "reduction of that number";
+    return how < sizeof(names) / sizeof(*names) ? names[how] : "reduction of that number";
 }
 
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT])
@@ -263,7 +263,7 @@ const char *wfi_signature_text(const wfi_signature *signature, bool whole, char 
     const char *name = wfi_operation_names[kind], *how = reduces ? wfi_reduction_name(signature->how) : "";
     char root[24] = "";
     if (has_root)
-        snprintf(root, sizeof root, "%sroot %u", reduces ? ", " : "", signature->root);
+        snprintf(root, sizeof(root), "%sroot %u", reduces ? ", " : "", signature->root);
     if (whole && has_tensor)
         snprintf(text, WFI_SIGNATURE_TEXT, "%s of %llu %s%s%s%s%s", name, (unsigned long long)signature->count,
                  weft_dtype_name((weft_dtype)signature->dtype), reduces || has_root ? " (" : "", how, root,

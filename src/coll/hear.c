@@ -275,7 +275,7 @@ static weft_error *as_heard(weft_error *error, int from, int me)
 static weft_error *over_before(const weft_group *group, weft_error *error)
 {
     char prefix[WFI_GROUP_NAME_MAX + 16];
-    size_t size = (size_t)snprintf(prefix, sizeof prefix, "group \"%s\": ", group->name);
+    size_t size = (size_t)snprintf(prefix, sizeof(prefix), "group \"%s\": ", group->name);
     const char *why = weft_error_message(error);
     if (!strncmp(why, prefix, size))
         why += size;

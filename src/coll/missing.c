@@ -69,14 +69,14 @@ static void conclude(weft_group *group)
         return;
     }
     if (operation->space == WFI_TOGETHER)
-        snprintf(which, sizeof which, "operation %llu, %s,", (unsigned long long)operation->number,
+        snprintf(which, sizeof(which), "operation %llu, %s,", (unsigned long long)operation->number,
                  wfi_operation_names[operation->what.kind]);
     else
-        snprintf(which, sizeof which, "%s rank %d", operation->sends ? "a send to" : "a recv from",
+        snprintf(which, sizeof(which), "%s rank %d", operation->sends ? "a send to" : "a recv from",
                  group->members[operation->peer].rank);
-    name_missing(group, false, missing, sizeof missing, &first);
+    name_missing(group, false, missing, sizeof(missing), &first);
     if (first < 0)
-        name_missing(group, true, missing, sizeof missing, &first);
+        name_missing(group, true, missing, sizeof(missing), &first);
     bool is_unmade =
         is_missing_for(group, reasons[WFI_GROUP_UNKNOWN]) || is_missing_for(group, reasons[WFI_GROUP_FORMER]);
     bool lists_differ = is_missing_for(group, reasons[WFI_GROUP_OTHER_LIST]);

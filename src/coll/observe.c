@@ -52,10 +52,10 @@ static wfi_group_metrics *metrics_of(wfi_groups *groups, const char *name)
             return each;
     if (groups->metric_count == NAMES_MAX && strcmp(name, OTHER) != 0)
         return metrics_of(groups, OTHER);
-    wfi_group_metrics *made = wfi_calloc(1, sizeof *made);
+    wfi_group_metrics *made = wfi_calloc(1, sizeof(*made));
     if (!made)
         return NULL;
-    snprintf(made->name, sizeof made->name, "%s", name);
+    snprintf(made->name, sizeof(made->name), "%s", name);
     for (int kind = 0; kind < WFI_OPERATION_KINDS; kind++)
         wfi_histogram_init(&made->kinds[kind].seconds);
     made->next = groups->metrics;
@@ -127,7 +127,7 @@ void wfi_operation_observe_end(wfi_operation *operation, weft_status status)
                                .end_ns = wfi_now(wfi_net_clock(agent->net)),
                                .status = status};
     operation->span.track = 0;
-    snprintf(what, sizeof what, "%s: %s", labels[operation->what.kind], operation->group->name);
+    snprintf(what, sizeof(what), "%s: %s", labels[operation->what.kind], operation->group->name);
     wfi_observe_span_end(agent, &record, what);
 }
 
@@ -141,7 +141,7 @@ typedef struct row {
 /* One row for each kind of operation of each name that was called. [agent lock] */
 static weft_status copy_rows(const wfi_groups *groups, const char *who, row **out, size_t *count)
 {
-    row *rows = wfi_calloc((groups->metric_count + 1) * WFI_OPERATION_KINDS + 1, sizeof *rows);
+    row *rows = wfi_calloc((groups->metric_count + 1) * WFI_OPERATION_KINDS + 1, sizeof(*rows));
     weft_status st = rows ? WEFT_OK : WEFT_ERR_MEMORY;
     size_t used = 0;
     for (const wfi_group_metrics *each = groups->metrics; each && !st; each = each->next) {
@@ -155,7 +155,8 @@ static weft_status copy_rows(const wfi_groups *groups, const char *who, row **ou
             wfi_histogram_init(&to->numbers.seconds);
             st = wfi_histogram_merge(&to->numbers.seconds, &from->seconds);
             /* A group's name has no characters that need escaping. */
-            snprintf(to->labels, sizeof to->labels, "{%s,group=\"%s\",operation=\"%s\"", who, each->name, labels[kind]);
+            snprintf(to->labels, sizeof(to->labels), "{%s,group=\"%s\",operation=\"%s\"", who, each->name,
+                     labels[kind]);
         }
     }
     *out = rows;

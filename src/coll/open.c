@@ -37,7 +37,7 @@ static weft_status refuse_group(const weft_agent *agent, weft_error **error, wef
     char text[320];
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     if (error)
         return wfi_error_fail(error, status, "weft_group_open: %s", text);
@@ -79,7 +79,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     weft_status st = WEFT_OK;
     size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
     group->index = -1;
-    group->members = wfi_calloc(members, sizeof *group->members);
+    group->members = wfi_calloc(members, sizeof(*group->members));
     if (!group->members)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < members && !st; i++) {
@@ -103,7 +103,7 @@ static weft_status find_hosts(weft_group *group)
 {
     const wfi_net *net = group->agent->net;
     size_t hosts = 0;
-    group->hosts = wfi_calloc(group->size, sizeof *group->hosts);
+    group->hosts = wfi_calloc(group->size, sizeof(*group->hosts));
     if (!group->hosts)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < group->size; i++) {
@@ -275,7 +275,7 @@ weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error 
 {
     weft_agent *agent = group->agent;
     size_t count = 0;
-    int *ranks = wfi_calloc(group->size, sizeof *ranks);
+    int *ranks = wfi_calloc(group->size, sizeof(*ranks));
     if (!ranks)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
@@ -434,7 +434,7 @@ static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 static weft_status open_groups(weft_agent *agent, weft_error **error)
 {
     (void)error;
-    wfi_groups *groups = wfi_calloc(1, sizeof *groups);
+    wfi_groups *groups = wfi_calloc(1, sizeof(*groups));
     if (!groups)
         return WEFT_ERR_MEMORY;
     agent->state[WFI_STATE_GROUPS] = groups;

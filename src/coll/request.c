@@ -22,7 +22,7 @@ static weft_status refuse(const weft_group *group, const wfi_group_request *what
     char text[320];
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", what->name, group->name, text);
     if (wfi_log_wants(WEFT_LOG_WARN))
@@ -277,7 +277,7 @@ static void set_collective(wfi_operation *operation, wfi_operation_kind kind)
 
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
 {
-    wfi_operation *operation = wfi_calloc(1, sizeof *operation);
+    wfi_operation *operation = wfi_calloc(1, sizeof(*operation));
     weft_future *future = operation ? wfi_agent_future(group->agent) : NULL;
     if (!future) {
         free(operation);

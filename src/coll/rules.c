@@ -11,7 +11,7 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
                               weft_error **error)
 {
     char problem[400] = "";
-    weft_status st = wfi_rules_read(text, out, problem, sizeof problem);
+    weft_status st = wfi_rules_read(text, out, problem, sizeof(problem));
     if (st == WEFT_ERR_INVALID && error)
         return wfi_error_fail(error, st, "weft_group_open: %s: %s", where, problem);
     if (st == WEFT_ERR_INVALID)

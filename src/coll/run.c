@@ -237,7 +237,7 @@ static void run_computation(wfi_task *task)
 static void begin_computation(wfi_operation *operation, wfi_step_id id)
 {
     const wfi_step *step = &operation->schedule.steps[id];
-    computation *one = step->size > INLINE_BYTES ? malloc(sizeof *one) : NULL;
+    computation *one = step->size > INLINE_BYTES ? malloc(sizeof(*one)) : NULL;
     if (!one) { /* small, or no memory: done now */
         compute(operation, step);
         step_done(operation, id);
@@ -290,7 +290,7 @@ static void drop_carrying(wfi_operation *operation)
 static void begin_carrying(wfi_operation *operation, wfi_step_id id)
 {
     weft_group *group = operation->group;
-    computation *one = malloc(sizeof *one);
+    computation *one = malloc(sizeof(*one));
     if (!one) {
         wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent),
                             "rank %d has no memory for the carrier's %s", wfi_agent_rank(group->agent),
@@ -316,7 +316,7 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
     bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_JOB_ENDED;
     bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells || (transfer && transfer->is_bad_here);
     if (group->members[peer].peer)
-        wfi_transfer_trouble(transfer, group->members[peer].peer, st, why, sizeof why);
+        wfi_transfer_trouble(transfer, group->members[peer].peer, st, why, sizeof(why));
     wfi_group_break(group,
                     wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s%s%s", me, what, rank,
                                       weft_status_text(st), *why ? ": " : "", why),
@@ -437,7 +437,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
         step_done(operation, id);
         return;
     }
-    bulk *moved = wfi_calloc(1, sizeof *moved);
+    bulk *moved = wfi_calloc(1, sizeof(*moved));
     wfi_peer *peer = group->members[to].peer;
     weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
     if (!st) {
@@ -511,7 +511,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
 {
     wfi_step *step = &operation->schedule.steps[id];
     wfi_peer *peer = operation->group->members[step->peer].peer;
-    bulk *moved = wfi_calloc(1, sizeof *moved);
+    bulk *moved = wfi_calloc(1, sizeof(*moved));
     weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
     if (!st) {
         moved->operation = operation;

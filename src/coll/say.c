@@ -77,7 +77,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
     int me = wfi_agent_rank(group->agent);
     if (!peer)
         return;
-    group_message *message = malloc(sizeof *message + size);
+    group_message *message = malloc(sizeof(*message) + size);
     weft_status st = message ? WEFT_OK : WEFT_ERR_MEMORY;
     if (message) {
         memcpy(message->head, head->data, head->size);
@@ -89,7 +89,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
                                          .head_size = head->size,
                                          .parts = {{message->bytes, size}},
                                          .part_count = size > 0,
-                                         .keeps = sizeof *message,
+                                         .keeps = sizeof(*message),
                                          .done = said};
         message->group = group;
         message->to = to;
@@ -120,7 +120,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, &group->key, WFI_DATA);
+    begin_words(&writer, room, sizeof(room), &group->key, WFI_DATA);
     wfi_write_u8(&writer, (uint8_t)data->space);
     wfi_write_u64(&writer, data->number);
     write_signature(&writer, &data->signature);
@@ -139,7 +139,7 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, &group->key, word);
+    begin_words(&writer, room, sizeof(room), &group->key, word);
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u64(&writer, number);
     say(group, to, &writer, NULL, 0);
@@ -149,7 +149,7 @@ void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, ui
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, &group->key, WFI_QUERY);
+    begin_words(&writer, room, sizeof(room), &group->key, WFI_QUERY);
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u8(&writer, sends);
     wfi_write_u64(&writer, number);
@@ -161,7 +161,7 @@ void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, &group->key, WFI_TAKEN);
+    begin_words(&writer, room, sizeof(room), &group->key, WFI_TAKEN);
     wfi_write_u8(&writer, (uint8_t)data->space);
     wfi_write_u64(&writer, data->number);
     wfi_write_u32(&writer, data->token);
@@ -175,7 +175,7 @@ void wfi_say_over(weft_group *group, size_t to)
     if (group->members[to].is_told)
         return;
     group->members[to].is_told = true;
-    begin_words(&head, room, sizeof room, &group->key, WFI_OVER);
+    begin_words(&head, room, sizeof(room), &group->key, WFI_OVER);
     wfi_writer_init_growing(&error);
     wfi_error_write(&error, group->over);
     if (!error.failed)
@@ -187,7 +187,7 @@ void wfi_say_share(weft_group *group, size_t to, wfi_share_word word)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, &group->key, WFI_SHARE);
+    begin_words(&writer, room, sizeof(room), &group->key, WFI_SHARE);
     wfi_write_u8(&writer, (uint8_t)word);
     say(group, to, &writer, NULL, 0);
 }
@@ -198,7 +198,7 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, key, WFI_STATE);
+    begin_words(&writer, room, sizeof(room), key, WFI_STATE);
     wfi_write_u8(&writer, (uint8_t)report->space);
     wfi_write_u8(&writer, (uint8_t)report->state);
     wfi_write_u64(&writer, report->number);
@@ -214,7 +214,7 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof room, key, WFI_OVER);
+    begin_words(&writer, room, sizeof(room), key, WFI_OVER);
     wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
     /* In order, because it says less than wfi_say_over, which may be in flight. */
     wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);

@@ -126,7 +126,7 @@ static void pass_to(const weft_group *group, const wfi_group_member *member)
 {
     uint8_t key[KEY_BYTES];
     write_key(&group->key, key);
-    weft_status st = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof key) : WEFT_OK;
+    weft_status st = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof(key)) : WEFT_OK;
     (void)st; /* a failure is ignored: `late` passes the descriptor again */
 }
 
@@ -214,7 +214,7 @@ weft_status wfi_sharing_init(weft_group *group)
 {
     wfi_share *share = &group->share;
     size_t here = group->hosts[group->index];
-    share->who = wfi_calloc(group->size, sizeof *share->who);
+    share->who = wfi_calloc(group->size, sizeof(*share->who));
     if (!share->who)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < group->size; i++) {

@@ -49,9 +49,9 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
         uint8_t *at = wfi_storage_data(block);
         uint64_t meta = htole64(encoded.meta.size);
         memset(at, 0, size);
-        memcpy(at, &meta, sizeof meta);
-        memcpy(at + sizeof meta, encoded.meta.data, encoded.meta.size);
-        at += aligned(sizeof meta + encoded.meta.size);
+        memcpy(at, &meta, sizeof(meta));
+        memcpy(at + sizeof(meta), encoded.meta.data, encoded.meta.size);
+        at += aligned(sizeof(meta) + encoded.meta.size);
         for (size_t i = 0; i < encoded.remote_count; i++) {
             const weft_tensor *tensor = encoded.remote[i].tensor;
             size_t bytes = (size_t)weft_tensor_numel(tensor) * weft_dtype_size(tensor->dtype);
@@ -85,13 +85,13 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
     uint64_t meta_size = 0;
     wfi_reader meta, tail;
     wfi_decoded decoded;
-    if (size < sizeof meta_size)
+    if (size < sizeof(meta_size))
         return WEFT_ERR_PROTOCOL;
-    memcpy(&meta_size, block, sizeof meta_size);
+    memcpy(&meta_size, block, sizeof(meta_size));
     meta_size = le64toh(meta_size);
-    if (meta_size > size - sizeof meta_size)
+    if (meta_size > size - sizeof(meta_size))
         return WEFT_ERR_PROTOCOL;
-    wfi_reader_init(&meta, block + sizeof meta_size, meta_size);
+    wfi_reader_init(&meta, block + sizeof(meta_size), meta_size);
     wfi_reader_init(&tail, block, 0);
     uint64_t left = size;
     weft_status st =
@@ -154,7 +154,7 @@ static weft_status add_sizes(wfi_operation *operation)
     weft_status st = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
     uint64_t own = all->mine ? htole64(wfi_storage_size(all->mine)) : TOO_MUCH;
     if (!st)
-        memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof own);
+        memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof(own));
     return st;
 }
 
@@ -167,7 +167,7 @@ static weft_status place_blocks(const wfi_operation *operation, gathering *all)
     for (size_t i = 0; i < all->members; i++) {
         size_t member = (all->me + i) % all->members;
         uint64_t size;
-        memcpy(&size, sizes + i * sizeof size, sizeof size);
+        memcpy(&size, sizes + i * sizeof(size), sizeof(size));
         size = le64toh(size);
         if (size == TOO_MUCH) {
             first_excess = member < first_excess ? member : first_excess;
@@ -247,7 +247,7 @@ static weft_status read_blocks(wfi_operation *operation)
 {
     const gathering *all = operation->own;
     char whose[24];
-    snprintf(whose, sizeof whose, "rank %d", all->excess);
+    snprintf(whose, sizeof(whose), "rank %d", all->excess);
     if (all->excess >= 0)
         return fail_for_size(operation, all->excess, whose, "");
     const uint8_t *blocks = operation->memory[WFI_SCRATCH].data;
@@ -262,7 +262,7 @@ static weft_status read_blocks(wfi_operation *operation)
             items[member] = weft_of_list(weft_values_args(lists[i]));
     }
     weft_args whole = {items, all->members};
-    if (!st && wfi_encode_fits(whole, problem, sizeof problem))
+    if (!st && wfi_encode_fits(whole, problem, sizeof(problem)))
         st = fail_for_size(operation, -1, "all members together", problem);
     if (!st)
         st = wfi_values_create(whole, &operation->values);
@@ -295,7 +295,7 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
     char problem[200];
     wfi_walk walk;
     if (timeout_ms < WEFT_FOREVER) {
-        snprintf(problem, sizeof problem, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)timeout_ms);
+        snprintf(problem, sizeof(problem), "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)timeout_ms);
         return refuse(group, WEFT_ERR_INVALID, problem);
     }
     if (!wfi_args_are_readable(mine))
@@ -304,7 +304,7 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
         if (value->type == WEFT_TYPE_RREF)
             return refuse(group, WEFT_ERR_UNSUPPORTED, "a remote reference: pass it on in calls");
-    weft_status st = wfi_encode_fits(mine, problem, sizeof problem);
+    weft_status st = wfi_encode_fits(mine, problem, sizeof(problem));
     return st ? refuse(group, st, problem) : WEFT_OK;
 }
 
@@ -317,7 +317,7 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
     wfi_operation *operation = st ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
     if (!operation)
         return st ? st : WEFT_ERR_MEMORY;
-    gathering *all = wfi_calloc(1, sizeof *all);
+    gathering *all = wfi_calloc(1, sizeof(*all));
     operation->own = all;
     operation->free_own = all ? free_gathering : NULL;
     operation->more = add_blocks;
@@ -327,7 +327,7 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
         all->members = group->size;
         all->me = (size_t)group->index;
         all->excess = -1;
-        all->begins = wfi_calloc(group->size + 1, sizeof *all->begins);
+        all->begins = wfi_calloc(group->size + 1, sizeof(*all->begins));
     }
     st = !all || !all->begins ? WEFT_ERR_MEMORY : exceeds ? WEFT_OK : make_block(mine, &all->mine);
     if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE)

@@ -28,7 +28,7 @@ weft_status wfi_buckets_make(weft_data_parallel *parallel, const size_t *order)
 {
     size_t count = parallel->count;
     wfi_buckets_free(parallel);
-    parallel->buckets = wfi_calloc(count, sizeof *parallel->buckets);
+    parallel->buckets = wfi_calloc(count, sizeof(*parallel->buckets));
     if (!parallel->buckets)
         return WEFT_ERR_MEMORY;
     wfi_bucket *bucket = parallel->buckets;
@@ -39,7 +39,7 @@ weft_status wfi_buckets_make(weft_data_parallel *parallel, const size_t *order)
             bucket++;
             parallel->bucket_count++;
         }
-        if (!bucket->parameters && !(bucket->parameters = wfi_calloc(count - i, sizeof *bucket->parameters)))
+        if (!bucket->parameters && !(bucket->parameters = wfi_calloc(count - i, sizeof(*bucket->parameters))))
             return WEFT_ERR_MEMORY;
         bucket->dtype = parameter->tensor->dtype;
         bucket->parameters[bucket->count++] = order[i];
@@ -129,7 +129,7 @@ static weft_status divide(weft_future *reduced, weft_future *whole, void *arg)
 static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucket)
 {
     weft_future *reduced;
-    division *of = wfi_calloc(1, sizeof *of);
+    division *of = wfi_calloc(1, sizeof(*of));
     if (!of)
         return WEFT_ERR_MEMORY;
     weft_status st =
@@ -199,7 +199,7 @@ weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t 
     (void)index, (void)arg;
     if (!group || !bucket || !out)
         return wfi_refuse_null("weft_bucket_bfloat16", !group ? "group" : !bucket ? "bucket" : "out");
-    packed *of = wfi_calloc(1, sizeof *of);
+    packed *of = wfi_calloc(1, sizeof(*of));
     if (!of)
         return WEFT_ERR_MEMORY;
     *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_DTYPE_BFLOAT16)};

@@ -32,9 +32,9 @@ static weft_status check_places(const weft_module *module, weft_error **error)
 static weft_status take_parameters(weft_data_parallel *parallel, weft_error **error)
 {
     weft_tensors all = weft_module_parameters(parallel->module);
-    parallel->parameters = wfi_calloc(all.count, sizeof *parallel->parameters);
-    parallel->gradients = wfi_calloc(all.count, sizeof *parallel->gradients);
-    parallel->order = wfi_calloc(all.count, sizeof *parallel->order);
+    parallel->parameters = wfi_calloc(all.count, sizeof(*parallel->parameters));
+    parallel->gradients = wfi_calloc(all.count, sizeof(*parallel->gradients));
+    parallel->order = wfi_calloc(all.count, sizeof(*parallel->order));
     if (!parallel->parameters || !parallel->gradients || !parallel->order)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < all.count; i++) {
@@ -119,7 +119,7 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
         give_error(group, error, why);
         return WEFT_ERR_INVALID;
     }
-    weft_data_parallel *parallel = wfi_calloc(1, sizeof *parallel);
+    weft_data_parallel *parallel = wfi_calloc(1, sizeof(*parallel));
     if (!parallel) {
         end_group(group, WEFT_ERR_MEMORY, &why);
         give_error(group, error, why);

@@ -261,8 +261,8 @@ static weft_status fill_missing(weft_data_parallel *parallel)
             return WEFT_ERR_MEMORY;
         memset(weft_tensor_data(view), 0, weft_tensor_nbytes(view));
         missing += of->accumulated == NULL;
-        if (!of->accumulated && used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", of->name);
+        if (!of->accumulated && used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "", of->name);
         add_accumulated(of, view);
         weft_tensor_unref(view);
         wfi_parameter_arrives(parallel, i);
@@ -325,7 +325,7 @@ static weft_status keep_gradients(weft_data_parallel *parallel)
 static weft_status adopt_order(weft_data_parallel *parallel)
 {
     const int64_t *shared = weft_tensor_data(parallel->shared_order);
-    bool *seen = wfi_calloc(parallel->count, sizeof *seen);
+    bool *seen = wfi_calloc(parallel->count, sizeof(*seen));
     weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
     bool has_none = shared[0] == -1;
     for (size_t i = 0; i < parallel->count && !st && !has_none; i++) {
@@ -501,7 +501,7 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
     if (!parallel->hooks)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parallel->count && !st; i++) {
-        hook_arg *hook = wfi_calloc(1, sizeof *hook);
+        hook_arg *hook = wfi_calloc(1, sizeof(*hook));
         if (!hook)
             return WEFT_ERR_MEMORY;
         wfi_parallel_ref(parallel);

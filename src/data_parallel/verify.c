@@ -60,7 +60,7 @@ static uint64_t hash_of(const weft_module *module)
     uint64_t hash = tensors_of(module);
     char text[TEXT_MAX];
     for (size_t i = 0; i < tensors_of(module); i++) {
-        describe(module, i, text, sizeof text);
+        describe(module, i, text, sizeof(text));
         hash = hash * 1099511628211u ^ wfi_hash_bytes(text, strlen(text));
     }
     return hash;
@@ -104,12 +104,12 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
 {
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module), listed = count < NAMES_MOST ? count : NAMES_MOST;
-    char(*texts)[TEXT_MAX] = wfi_calloc(listed, sizeof *texts);
-    weft_value *items = wfi_calloc(listed, sizeof *items);
+    char(*texts)[TEXT_MAX] = wfi_calloc(listed, sizeof(*texts));
+    weft_value *items = wfi_calloc(listed, sizeof(*items));
     weft_values *all = NULL;
     weft_status st = texts && items ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < listed && !st; i++) {
-        describe(module, i, texts[i], sizeof texts[i]);
+        describe(module, i, texts[i], sizeof(texts[i]));
         items[i] = weft_of_string(texts[i]);
     }
     if (!st)
@@ -123,7 +123,7 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
             text_in(all, other, i, there);
         } while (!strcmp(here, there) && i++ < NAMES_MOST);
         if (i > NAMES_MOST)
-            snprintf(there, sizeof there, "something else behind its first %d tensors than what follows there",
+            snprintf(there, sizeof(there), "something else behind its first %d tensors than what follows there",
                      NAMES_MOST);
         *known = true;
         st = wfi_error_fail(error, WEFT_ERR_INVALID,

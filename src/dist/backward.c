@@ -417,7 +417,7 @@ weft_status wfi_backward_register(weft_agent *agent)
         {.name = "weft:recorded", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_REST}, .run = run_fetch},
     };
     weft_status st = WEFT_OK;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !st; i++)
         st = wfi_function_register(agent, &functions[i], NULL);
     return st;
 }
@@ -431,7 +431,7 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
         return wfi_refuse_null("weft_rref_backward", !root ? "the root" : context ? "out" : "the context");
     uint8_t room[ROOT_HEAD_BYTES];
     wfi_writer head, names;
-    wfi_writer_init(&head, room, sizeof room);
+    wfi_writer_init(&head, room, sizeof(room));
     wfi_write_u32(&head, context->id.rank);
     wfi_write_u32(&head, context->id.incarnation);
     wfi_write_u64(&head, context->id.number);

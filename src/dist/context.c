@@ -15,11 +15,11 @@
 
 weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
 {
-    weft_context *context = wfi_calloc(1, sizeof *context);
+    weft_context *context = wfi_calloc(1, sizeof(*context));
     wfi_graph *graph = context ? wfi_graph_create() : NULL;
     size_t world = (size_t)agent->options.values.world_size;
     uint8_t *holders = graph ? wfi_calloc(world, 1) : NULL;
-    bool *has_pairs = holders ? wfi_calloc(world, sizeof *has_pairs) : NULL;
+    bool *has_pairs = holders ? wfi_calloc(world, sizeof(*has_pairs)) : NULL;
     if (!has_pairs) {
         free(holders);
         wfi_graph_unref(graph);
@@ -188,7 +188,7 @@ static wfi_node *make_send(weft_context *context, wfi_tape_path *path, weft_tens
 static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
                             weft_tensor *tensor)
 {
-    wfi_send *sends = wfi_grow(context->sends, context->send_count, &context->send_capacity, sizeof *sends);
+    wfi_send *sends = wfi_grow(context->sends, context->send_count, &context->send_capacity, sizeof(*sends));
     if (!sends)
         return WEFT_ERR_MEMORY;
     context->sends = sends;
@@ -220,7 +220,7 @@ weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, w
     if (wfi_tensor_view(tensor, tensor->shape, tensor->strides, tensor->offset, &view))
         return NULL;
     wfi_mutex_lock(&context->lock);
-    wfi_recv *recvs = wfi_grow(context->recvs, context->recv_count, &context->recv_capacity, sizeof *recvs);
+    wfi_recv *recvs = wfi_grow(context->recvs, context->recv_count, &context->recv_capacity, sizeof(*recvs));
     wfi_node_list made = {0};
     wfi_node *node = NULL;
     if (recvs) {
@@ -441,7 +441,7 @@ void weft_context_drop_gradients(weft_gradient *gradients, size_t count)
 static uint64_t key_of(const weft_agent *agent, const weft_context_id *id)
 {
     uint64_t words[] = {id->rank, id->incarnation, id->number};
-    return wfi_hash_keyed(&agent->hash_key, words, sizeof words);
+    return wfi_hash_keyed(&agent->hash_key, words, sizeof(words));
 }
 
 weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id)
@@ -489,7 +489,7 @@ static void run_unref(wfi_task *task)
 
 void wfi_context_unref_later(weft_context *context)
 {
-    unref_task *later = wfi_calloc(1, sizeof *later);
+    unref_task *later = wfi_calloc(1, sizeof(*later));
     if (!later)
         return;
     *later = (unref_task){.task.run = run_unref, .context = context};

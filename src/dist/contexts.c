@@ -230,8 +230,8 @@ static void dump(weft_agent *agent, wfi_json *j)
 static weft_status open_contexts(weft_agent *agent, weft_error **error)
 {
     (void)error;
-    wfi_contexts *all = wfi_calloc(1, sizeof *all);
-    wfi_opener *openers = all ? wfi_calloc((size_t)agent->options.values.world_size, sizeof *openers) : NULL;
+    wfi_contexts *all = wfi_calloc(1, sizeof(*all));
+    wfi_opener *openers = all ? wfi_calloc((size_t)agent->options.values.world_size, sizeof(*openers)) : NULL;
     if (!openers) {
         free(all);
         return WEFT_ERR_MEMORY;

@@ -47,7 +47,7 @@ struct wfi_link {
 /* Returns a source with one reference, and takes over the reference to `path`. NULL: no memory, or no path. */
 static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
 {
-    wfi_link_source *source = path ? wfi_calloc(1, sizeof *source) : NULL;
+    wfi_link_source *source = path ? wfi_calloc(1, sizeof(*source)) : NULL;
     if (!source) {
         wfi_tape_path_unref(path);
         return NULL;
@@ -104,7 +104,7 @@ static const wfi_link_source *source_of(const wfi_link *link)
 /* With a reference to the source. NULL: no memory. */
 static wfi_link *make_link(wfi_link_source *source)
 {
-    wfi_link *link = wfi_calloc(1, sizeof *link);
+    wfi_link *link = wfi_calloc(1, sizeof(*link));
     if (!link)
         return NULL;
     link->source = ref_source(source);
@@ -364,7 +364,7 @@ weft_tape *weft_call_tape(weft_call *call)
     if (!call)
         return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
-    return open_in(&call->slot, wfi_hash_bytes(key, sizeof key), call->link);
+    return open_in(&call->slot, wfi_hash_bytes(key, sizeof(key)), call->link);
 }
 
 weft_tape *weft_batch_tape(weft_batch *batch)

@@ -132,7 +132,7 @@ static void write_passes(FILE *to, const char *who, const wfi_dist_numbers *c, c
     begin_family(to, "weft_pass_seconds", "histogram", "How long this worker's part took, from its beginning here.");
     for (int i = 0; i < WFI_PASS_PLACES; i++) {
         char labels[WFI_LABELS_MAX];
-        snprintf(labels, sizeof labels, "{%s,at=\"%s\"", who, places[i]);
+        snprintf(labels, sizeof(labels), "{%s,at=\"%s\"", who, places[i]);
         wfi_exposition_seconds(to, "weft_pass_seconds", &seconds[i], labels);
     }
 }
@@ -158,7 +158,7 @@ static void write_numbers(FILE *to, const char *who, const wfi_dist_numbers *c, 
         {"weft_gradient_received_bytes_total", "counter", "Bytes of the gradients that came.",
          c->bytes[WFI_PASS_RECEIVED]},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         begin_family(to, numbers[i].name, numbers[i].type, numbers[i].help);
         fprintf(to, "%s{%s} %" PRIu64 "\n", numbers[i].name, who, numbers[i].value);
     }

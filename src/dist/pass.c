@@ -23,8 +23,8 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
 wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
 {
     weft_agent *agent = context->agent;
-    wfi_pass *pass = wfi_calloc(1, sizeof *pass);
-    wfi_pass_peer *peers = pass ? wfi_calloc((size_t)agent->options.values.world_size, sizeof *peers) : NULL;
+    wfi_pass *pass = wfi_calloc(1, sizeof(*pass));
+    wfi_pass_peer *peers = pass ? wfi_calloc((size_t)agent->options.values.world_size, sizeof(*peers)) : NULL;
     if (!peers) {
         free(pass);
         return NULL;
@@ -69,7 +69,7 @@ void wfi_pass_discard(wfi_pass *pass)
 static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
 {
     wfi_pass *pass = arg;
-    weft_gradient *kept = wfi_calloc(1, sizeof *kept);
+    weft_gradient *kept = wfi_calloc(1, sizeof(*kept));
     if (!kept || wfi_map_put(&pass->result.gradients, leaf, kept)) {
         free(kept);
         wfi_gradient_clear(sum);
@@ -121,7 +121,7 @@ static weft_status lock_counted(wfi_pass *pass)
 {
     char problem[WFI_ERROR_MESSAGE_MAX];
     for (;;) {
-        weft_status st = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof problem) : WEFT_OK;
+        weft_status st = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof(problem)) : WEFT_OK;
         if (st) {
             wfi_engine_fail(&pass->engine, st, "backward: %s", problem);
             return st;
@@ -142,8 +142,8 @@ static weft_status snapshot(wfi_pass *pass)
         return st;
     if (!pass->engine.hooks)
         pass->engine.hooks = weft_hooks_ref(context->hooks);
-    pass->sends = wfi_calloc(context->send_count, sizeof *pass->sends);
-    pass->recvs = wfi_calloc(context->recv_count, sizeof *pass->recvs);
+    pass->sends = wfi_calloc(context->send_count, sizeof(*pass->sends));
+    pass->recvs = wfi_calloc(context->recv_count, sizeof(*pass->recvs));
     bool whole = pass->sends && pass->recvs;
     for (size_t i = 0; whole && i < context->send_count; i++) {
         pass->sends[i] = (wfi_pass_send){.send = context->sends[i]};
@@ -353,7 +353,7 @@ static void free_hook_wait(void *arg)
 /* Counts the operation as a call of the pass, until it is complete. False: it is complete, or there is no memory. */
 static bool follow_hook(wfi_pass *pass, weft_future *future)
 {
-    hook_wait *wait = weft_future_done(future) ? NULL : wfi_calloc(1, sizeof *wait);
+    hook_wait *wait = weft_future_done(future) ? NULL : wfi_calloc(1, sizeof(*wait));
     if (!wait)
         return false;
     *wait = (hook_wait){wfi_pass_ref(pass), weft_hooks_ref(pass->engine.hooks)};

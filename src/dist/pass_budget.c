@@ -7,7 +7,7 @@ void wfi_pass_charge_gradients(wfi_pass *pass, weft_call *call, weft_tensors gra
 {
     size_t bytes = 0;
     for (size_t i = 0; i < gradients.count; i++)
-        bytes += sizeof *gradients.items[i] + weft_tensor_nbytes(gradients.items[i]);
+        bytes += sizeof(*gradients.items[i]) + weft_tensor_nbytes(gradients.items[i]);
     wfi_net_lock(pass->agent->net);
     pass->gradient_bytes += wfi_budget_take_over(&call->charge, bytes);
     wfi_net_unlock(pass->agent->net);

@@ -27,7 +27,7 @@ static wfi_pass *create_for_peer(weft_context *context, unsigned flags)
     if (!pass)
         return NULL;
     pass->for_peer = true;
-    pass->counted_bytes = sizeof *pass + (size_t)context->agent->options.values.world_size * sizeof *pass->peers;
+    pass->counted_bytes = sizeof(*pass) + (size_t)context->agent->options.values.world_size * sizeof(*pass->peers);
     wfi_budget_keep_item(context->agent, (int64_t)pass->counted_bytes);
     return pass;
 }
@@ -69,7 +69,7 @@ static weft_status gradient_fault(const wfi_send *send, const weft_call *call, c
 static uint64_t number_at(const wfi_peeked *numbers, size_t i)
 {
     uint64_t number;
-    memcpy(&number, numbers->bytes + i * sizeof number, sizeof number);
+    memcpy(&number, numbers->bytes + i * sizeof(number), sizeof(number));
     return le64toh(number);
 }
 
@@ -85,7 +85,7 @@ static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *
         i++;
     if (i >= count)
         return WEFT_OK;
-    bool *seen = wfi_calloc(most + 1, sizeof *seen);
+    bool *seen = wfi_calloc(most + 1, sizeof(*seen));
     if (!seen)
         return WEFT_ERR_MEMORY;
     for (i = 0; i < count; i++) {
@@ -243,7 +243,7 @@ static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t n
     if (apart) {
         pass = NULL;
     } else if (!pass && !*st) {
-        *st = wfi_pass_may_work(context, why->text, sizeof why->text);
+        *st = wfi_pass_may_work(context, why->text, sizeof(why->text));
         pass = *st ? NULL : create_for_peer(context, flags);
         if (pass)
             wfi_pass_enlist(pass, root, number);
@@ -269,7 +269,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
     reason why = {""};
     if (!wfi_pass_read(call, &message, &id, &root, &number))
         return WEFT_ERR_PROTOCOL;
-    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    wfi_pass_event *event = wfi_calloc(1, sizeof(*event));
     if (!event)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);

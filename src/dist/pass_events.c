@@ -144,7 +144,7 @@ void wfi_pass_post(wfi_pass *pass, wfi_pass_event *event, wfi_pass_runner runner
 void wfi_pass_post_failure(wfi_pass *pass, wfi_pass_event_kind kind, int rank, weft_error *error,
                            wfi_pass_runner runner)
 {
-    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    wfi_pass_event *event = wfi_calloc(1, sizeof(*event));
     if (!event)
         event = take_spare(pass, &kind, &error);
     if (!event) {

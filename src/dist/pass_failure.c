@@ -90,9 +90,9 @@ static weft_error *copy_error(const weft_error *error, int worker, const char *t
 weft_error *wfi_pass_error_here(const wfi_pass *pass, weft_error *error)
 {
     char text[WFI_ERROR_MESSAGE_MAX] = "";
-    add_place(pass, text, sizeof text);
-    add_text(text, sizeof text, ": %s", weft_error_message(error));
-    int awaited = add_awaited_workers(pass, text, sizeof text);
+    add_place(pass, text, sizeof(text));
+    add_text(text, sizeof(text), ": %s", weft_error_message(error));
+    int awaited = add_awaited_workers(pass, text, sizeof(text));
     weft_error *located = copy_error(error, awaited >= 0 ? awaited : wfi_agent_rank(pass->agent), text);
     weft_error_unref(error);
     return located;
@@ -101,8 +101,8 @@ weft_error *wfi_pass_error_here(const wfi_pass *pass, weft_error *error)
 weft_error *wfi_pass_error_from_elsewhere(const wfi_pass *pass, const weft_error *error)
 {
     char text[WFI_ERROR_MESSAGE_MAX] = "";
-    add_text(text, sizeof text, "%s; here, ", weft_error_message(error));
-    add_place(pass, text, sizeof text);
+    add_text(text, sizeof(text), "%s; here, ", weft_error_message(error));
+    add_place(pass, text, sizeof(text));
     return copy_error(error, -1, text);
 }
 
@@ -217,11 +217,11 @@ static weft_status send_abort(wfi_pass *pass, int rank, const weft_error *error)
     weft_future *future = NULL;
     weft_error *unsent = NULL;
     weft_worker to = {rank, pass->peers[rank].incarnation};
-    abort_arg *abort = wfi_calloc(1, sizeof *abort);
+    abort_arg *abort = wfi_calloc(1, sizeof(*abort));
     if (!abort)
         return WEFT_ERR_MEMORY;
     *abort = (abort_arg){wfi_pass_ref(pass), rank};
-    wfi_writer_init(&head, room, sizeof room);
+    wfi_writer_init(&head, room, sizeof(room));
     wfi_pass_write_head(pass, pass->result.number, 0, 0, &head);
     const wfi_reserved_call call = {
         .function = "weft:abort",

@@ -97,7 +97,7 @@ static void post_answer(wfi_pass *pass, weft_future *call, wfi_pass_event *event
     bool all = false;
     if (error)
         event->error = weft_error_ref(error);
-    else if (wfi_values_get(weft_future_values(call), 0, WEFT_TYPE_BOOL, &all, sizeof all))
+    else if (wfi_values_get(weft_future_values(call), 0, WEFT_TYPE_BOOL, &all, sizeof(all)))
         event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", event->rank);
     event->all_answered = all;
     wfi_pass_post(pass, event, runner);
@@ -127,7 +127,7 @@ static weft_status follow_call(wfi_pass *pass, weft_future *call, wfi_pass_event
         pass->waiter_calls[pass->waiter_call_count++] = (wfi_waiter_call){weft_future_ref(call), event};
         return WEFT_OK;
     }
-    answer_arg *answer = wfi_calloc(1, sizeof *answer);
+    answer_arg *answer = wfi_calloc(1, sizeof(*answer));
     if (!answer) {
         wfi_pass_free_event(event);
         return WEFT_ERR_MEMORY;
@@ -162,7 +162,7 @@ static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
     weft_error *error = NULL;
     const wfi_reserved_call call = {
         .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
-    wfi_pass_event *event = wfi_calloc(1, sizeof *event); /* if it were made later, and failed, the pass would hang */
+    wfi_pass_event *event = wfi_calloc(1, sizeof(*event)); /* if it were made later, and failed, the pass would hang */
     weft_status st =
         event ? wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error) : WEFT_ERR_MEMORY;
     if (st) {
@@ -198,7 +198,7 @@ static weft_status write_to(wfi_pass *pass, int rank)
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
     lists out = {0};
-    wfi_writer_init(&head, room, sizeof room);
+    wfi_writer_init(&head, room, sizeof(room));
     wfi_mutex_lock(&pass->context->lock);
     uint64_t final = wfi_context_last_final(pass->context, pass->result.root);
     wfi_mutex_unlock(&pass->context->lock);
@@ -250,7 +250,7 @@ void wfi_pass_send_final(wfi_pass *pass, uint64_t number, int except)
 {
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
-    wfi_writer_init(&head, room, sizeof room);
+    wfi_writer_init(&head, room, sizeof(room));
     wfi_pass_write_head(pass, number, 0, 0, &head);
     const wfi_reserved_call call = {.function = WFI_FINAL_FUNCTION,
                                     .arguments = WEFT_VALUES(weft_of_bytes(room, head.size))};

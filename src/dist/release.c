@@ -336,8 +336,8 @@ void wfi_contexts_send_close(weft_agent *agent, int rank, uint64_t also)
 {
     uint8_t room[(1 + CLOSE_NUMBERS_MAX) * sizeof(uint64_t)];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
-    close_call *close = wfi_calloc(1, sizeof *close);
+    wfi_writer_init(&writer, room, sizeof(room));
+    close_call *close = wfi_calloc(1, sizeof(*close));
     wfi_net_lock(agent->net);
     if (close) {
         close->agent = wfi_agent_ref(agent);
@@ -398,7 +398,7 @@ static void run_close_task(wfi_task *task)
 
 static bool send_close_later(weft_agent *agent, int rank, uint64_t also)
 {
-    close_task *later = wfi_calloc(1, sizeof *later);
+    close_task *later = wfi_calloc(1, sizeof(*later));
     if (!later)
         return false;
     *later = (close_task){.task.run = run_close_task, .agent = wfi_agent_ref(agent), .rank = rank, .also = also};
@@ -456,7 +456,7 @@ static void report_answered(weft_future *future, void *arg)
         return;
     context->reports = false;
     if (!weft_future_error(future) &&
-        !wfi_values_get(weft_future_values(future), 0, WEFT_TYPE_BOOL, &over, sizeof over) && over && !context->over)
+        !wfi_values_get(weft_future_values(future), 0, WEFT_TYPE_BOOL, &over, sizeof(over)) && over && !context->over)
         wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
     else
         wfi_contexts_report(context);
@@ -517,7 +517,7 @@ static void run_report(wfi_task *task)
 static void begin_report(weft_context *context)
 {
     int world = context->agent->options.values.world_size;
-    report *r = wfi_calloc(1, sizeof *r);
+    report *r = wfi_calloc(1, sizeof(*r));
     if (!r)
         return; /* the reply to the opener's next call names them */
     r->context = wfi_context_ref(context);

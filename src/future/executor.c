@@ -42,7 +42,7 @@ static void init(wfi_executor *executor, const wfi_executor_options *options)
     executor->total_limit = options->workers + executor->options.compensation;
     atomic_init(&executor->refs, 1);
     if (options->thread_name != NULL)
-        strncpy(executor->thread_name, options->thread_name, sizeof executor->thread_name - 1);
+        strncpy(executor->thread_name, options->thread_name, sizeof(executor->thread_name) - 1);
     executor->options.thread_name = executor->thread_name;
     wfi_mutex_init(&executor->lock);
     for (int i = 0; i < WFI_URGENCIES; i++)
@@ -58,7 +58,7 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
     if (options->workers < 1 || options->workers > INT16_MAX || options->compensation < 0 ||
         options->compensation > INT16_MAX || (options->manual && options->fibers != NULL))
         return WEFT_ERR_INVALID;
-    executor = wfi_calloc(1, sizeof *executor);
+    executor = wfi_calloc(1, sizeof(*executor));
     if (executor == NULL)
         return WEFT_ERR_MEMORY;
     init(executor, options);
@@ -80,7 +80,7 @@ static void make_process_executor(void)
 /* The child of a fork has none of its threads, and one of these may have held its lock. */
 static void make_in_child(void)
 {
-    memset(&process_executor, 0, sizeof process_executor);
+    memset(&process_executor, 0, sizeof(process_executor));
     make_process_executor();
 }
 

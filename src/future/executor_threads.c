@@ -171,7 +171,7 @@ static void *thread_main(void *arg)
 
 bool wfi_executor_start_thread(wfi_executor *executor)
 {
-    wfi_worker *worker = wfi_calloc(1, sizeof *worker);
+    wfi_worker *worker = wfi_calloc(1, sizeof(*worker));
     char why[WFI_THREADS_TEXT];
     int rc;
     wfi_assert_held(&executor->lock);

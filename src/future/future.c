@@ -35,7 +35,7 @@ void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *dr
 
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
 {
-    weft_future *future = wfi_calloc(1, sizeof *future);
+    weft_future *future = wfi_calloc(1, sizeof(*future));
     if (future != NULL)
         wfi_future_init(future, executor, driver);
     return future;
@@ -333,7 +333,7 @@ static weft_status add_done_callback(weft_future *future, wfi_urgency urgency, w
         drop_arg(arg, drop);
         return wfi_refuse_null("weft_future_add_done_callback", future == NULL ? "the future" : "fn");
     }
-    done_callback *one = malloc(sizeof *one);
+    done_callback *one = malloc(sizeof(*one));
     if (one == NULL) {
         drop_arg(arg, drop);
         return WEFT_ERR_MEMORY;

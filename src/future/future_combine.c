@@ -93,7 +93,7 @@ static const wfi_canceller child_canceller = {.hold = hold_child, .cancel = canc
 
 static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *arg, weft_drop_fn drop, bool owned)
 {
-    continuation *self = parent != NULL && fn != NULL ? wfi_calloc(1, sizeof *self) : NULL;
+    continuation *self = parent != NULL && fn != NULL ? wfi_calloc(1, sizeof(*self)) : NULL;
     if (self == NULL) {
         if (drop != NULL)
             drop(arg);
@@ -170,8 +170,8 @@ static members *make_members(size_t count)
 {
     size_t bytes;
     members *made;
-    if (__builtin_mul_overflow(count, sizeof made->futures[0], &bytes) ||
-        __builtin_add_overflow(bytes, sizeof *made, &bytes) || (made = wfi_calloc(1, bytes)) == NULL)
+    if (__builtin_mul_overflow(count, sizeof(made->futures[0]), &bytes) ||
+        __builtin_add_overflow(bytes, sizeof(*made), &bytes) || (made = wfi_calloc(1, bytes)) == NULL)
         return NULL;
     atomic_init(&made->refs, 1);
     made->count = count;
@@ -378,8 +378,8 @@ static collection *make_collection(weft_future *child, size_t count, bool any)
 {
     size_t bytes;
     collection *whole;
-    if (__builtin_mul_overflow(count, sizeof whole->parts[0], &bytes) ||
-        __builtin_add_overflow(bytes, sizeof *whole, &bytes) || (whole = wfi_calloc(1, bytes)) == NULL)
+    if (__builtin_mul_overflow(count, sizeof(whole->parts[0]), &bytes) ||
+        __builtin_add_overflow(bytes, sizeof(*whole), &bytes) || (whole = wfi_calloc(1, bytes)) == NULL)
         return NULL;
     whole->from = make_members(count);
     if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *))) != NULL) {

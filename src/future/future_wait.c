@@ -210,7 +210,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, wait_
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
     weft_status status;
     if (count > WAITERS_ON_STACK)
-        waiters = wfi_calloc(count, sizeof *waiters);
+        waiters = wfi_calloc(count, sizeof(*waiters));
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
     status = wait_with(futures, count, waiters, how, wfi_deadline(wfi_park_clock(), wait_ms));

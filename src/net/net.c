@@ -343,7 +343,7 @@ static void refuse_all(const wfi_net_options *options, int store_fd, weft_status
                                         .secret_size = agent->secret_size,
                                         .processes = options->processes,
                                         .store_fd = store_fd};
-    wfi_utf8_print(why, sizeof why, "rank 0 could not join its own job: %s",
+    wfi_utf8_print(why, sizeof(why), "rank 0 could not join its own job: %s",
                    error ? weft_error_message(error) : weft_status_text(status));
     wfi_rendezvous_refuse(&how, why);
 }

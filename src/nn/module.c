@@ -19,7 +19,7 @@ weft_module *wfi_module_refuse(weft_error **error, const char *type, const char 
     char why[256];
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(why, sizeof why, format, args);
+    wfi_utf8_print_v(why, sizeof(why), format, args);
     va_end(args);
     (void)wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s", type, why);
     return NULL;

@@ -116,9 +116,9 @@ void wfi_progress_call_program(wfi_progress *progress)
         wfi_progress_pass_call(progress);
         return;
     }
-    ssize_t written = write(progress->events_fd, &one, sizeof one); /* the event thread passes it on */
-    (void)written;                                                  /* a full eventfd also wakes */
-    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);                 /* without threads: the thread that polls */
+    ssize_t written = write(progress->events_fd, &one, sizeof(one)); /* the event thread passes it on */
+    (void)written;                                                   /* a full eventfd also wakes */
+    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);                  /* without threads: the thread that polls */
     errno = error;
 }
 

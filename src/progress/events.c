@@ -46,7 +46,7 @@ static void wait_for_events(wfi_progress *progress)
         wfi_watch *watch = &progress->watches[i];
         watch->due = watch->due || fds[1 + i].revents || watch->due_ns <= now;
     }
-    ssize_t got = read(progress->events_fd, &count, sizeof count);
+    ssize_t got = read(progress->events_fd, &count, sizeof(count));
     (void)got; /* non-blocking: it may be empty */
 }
 
@@ -74,7 +74,7 @@ void wfi_events_wake(wfi_progress *progress)
         wfi_progress_ready(progress);
         return;
     }
-    ssize_t written = write(progress->events_fd, &one, sizeof one);
+    ssize_t written = write(progress->events_fd, &one, sizeof(one));
     (void)written; /* a full eventfd also wakes */
 }
 

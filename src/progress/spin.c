@@ -79,7 +79,7 @@ void wfi_spin_init(wfi_progress *progress)
 static bool is_crowded(const wfi_progress *progress)
 {
     char text[64];
-    ssize_t size = progress->token.load_fd >= 0 ? pread(progress->token.load_fd, text, sizeof text - 1, 0) : -1;
+    ssize_t size = progress->token.load_fd >= 0 ? pread(progress->token.load_fd, text, sizeof(text) - 1, 0) : -1;
     if (size <= 0)
         return false;
     text[size] = '\0';

@@ -76,11 +76,11 @@ weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft
         return wfi_refuse_null("weft_agent_register_module", !agent ? "the agent" : make ? "the type" : "make");
     if (!names_type(type))
         return WEFT_ERR_INVALID;
-    maker *how = wfi_calloc(1, sizeof *how);
+    maker *how = wfi_calloc(1, sizeof(*how));
     if (!how)
         return WEFT_ERR_MEMORY;
     *how = (maker){.make = make, .user = user};
-    snprintf(name, sizeof name, PREFIX "%s", type);
+    snprintf(name, sizeof(name), PREFIX "%s", type);
     weft_function function = {
         .name = name, .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_make, .user = how};
     weft_status st = wfi_function_register(agent, &function, NULL);
@@ -144,7 +144,7 @@ static weft_status run_parameters(weft_call *call, void *user)
     if (from < 0 || (uint64_t)from > all.count)
         return WEFT_ERR_INVALID;
     size_t count = all.count - (size_t)from < WFI_REMOTE_PAGE ? all.count - (size_t)from : WFI_REMOTE_PAGE, made = 0;
-    weft_value *items = wfi_calloc(1 + count, sizeof *items);
+    weft_value *items = wfi_calloc(1 + count, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     items[0] = weft_of_i64((int64_t)all.count);
@@ -184,7 +184,7 @@ weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **o
     WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_remote_module_from_rref", rref ? "out" : "the handle");
-    weft_remote_module *module = wfi_calloc(1, sizeof *module);
+    weft_remote_module *module = wfi_calloc(1, sizeof(*module));
     if (!module)
         return WEFT_ERR_MEMORY;
     WFI_BEGIN(module);
@@ -204,7 +204,7 @@ weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const c
         return wfi_refuse_null("weft_remote_module_create", !agent ? "the agent" : out ? "the type" : "out");
     if (!names_type(type))
         return WEFT_ERR_INVALID;
-    snprintf(name, sizeof name, PREFIX "%s", type);
+    snprintf(name, sizeof(name), PREFIX "%s", type);
     weft_status st = weft_rpc_remote(agent, to, name, args, NULL, &rref);
     if (st)
         return st;
@@ -284,14 +284,14 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
                        WEFT_MAX_VALUES - FIRST_INPUT);
         return WEFT_ERR_TOO_LARGE;
     }
-    weft_value *items = wfi_calloc(inputs.count + FIRST_INPUT, sizeof *items);
+    weft_value *items = wfi_calloc(inputs.count + FIRST_INPUT, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     items[0] = weft_of_i64(mode_of(tape, module, options));
     items[1] = weft_of_bool(options && options->has_seed);
     items[2] = weft_of_i64(options ? (int64_t)options->seed : 0);
     if (inputs.count)
-        memcpy(items + FIRST_INPUT, inputs.items, inputs.count * sizeof *items);
+        memcpy(items + FIRST_INPUT, inputs.items, inputs.count * sizeof(*items));
     weft_error *error = NULL;
     const weft_rpc_options how = {.tape = tape && wfi_tape_owner(tape) ? tape : NULL,
                                   .timeout_ms = options ? options->timeout_ms : 0,
@@ -352,7 +352,7 @@ static void drop_handles(handles *all)
 
 static weft_status add_handle(handles *all, weft_rref *rref)
 {
-    weft_value *items = wfi_grow(all->items, all->count, &all->capacity, sizeof *items);
+    weft_value *items = wfi_grow(all->items, all->count, &all->capacity, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     all->items = items;
@@ -407,7 +407,7 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
         return st ? st : WEFT_ERR_MEMORY;
     }
     if (all.count)
-        memcpy((weft_value *)weft_values_args(values).items, all.items, all.count * sizeof *all.items);
+        memcpy((weft_value *)weft_values_args(values).items, all.items, all.count * sizeof(*all.items));
     free(all.items);
     *out = values;
     return WEFT_OK;

@@ -102,7 +102,7 @@ static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const 
                                const wfi_writer *spec, weft_error **error)
 {
     int owner = weft_rref_owner(parameters[first]);
-    weft_value *items = wfi_calloc(count + 1, sizeof *items);
+    weft_value *items = wfi_calloc(count + 1, sizeof(*items));
     size_t used = 1, pages = 0;
     weft_status st = items ? WEFT_OK : WEFT_ERR_MEMORY;
     if (st)
@@ -167,8 +167,8 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
     why = wfi_spec_complete(&complete); /* before any owner is called */
     weft_status st = why ? weft_error_code(why)
                          : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
-    weft_dist_optimizer *optimizer = st ? NULL : wfi_calloc(1, sizeof *optimizer);
-    weft_rref **parts = optimizer ? wfi_calloc(count, sizeof *parts) : NULL;
+    weft_dist_optimizer *optimizer = st ? NULL : wfi_calloc(1, sizeof(*optimizer));
+    weft_rref **parts = optimizer ? wfi_calloc(count, sizeof(*parts)) : NULL;
     if (!st && !parts)
         st = WEFT_ERR_MEMORY;
     if (st) {
@@ -227,7 +227,7 @@ static void note_failure(const weft_dist_optimizer *optimizer, const char *funct
 weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owner_calls *call, weft_values **results,
                             weft_error **error)
 {
-    weft_future **futures = wfi_calloc(optimizer->count, sizeof *futures);
+    weft_future **futures = wfi_calloc(optimizer->count, sizeof(*futures));
     weft_status first = futures ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; futures && i < optimizer->count; i++) {
         weft_error *unsent = NULL;

@@ -73,7 +73,7 @@ static weft_status run_create(weft_call *call, void *user)
     const void *bytes = weft_call_bytes(call, 0, &size);
     weft_error *error = wfi_remote_spec_read(weft_call_agent(call), bytes, size, &spec);
     weft_status st = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
-    wfi_part *made = st ? NULL : wfi_calloc(1, sizeof *made);
+    wfi_part *made = st ? NULL : wfi_calloc(1, sizeof(*made));
     if (!st && !made)
         st = WEFT_ERR_MEMORY;
     if (!st) {
@@ -96,7 +96,7 @@ static weft_status run_create(weft_call *call, void *user)
 /* Adds the gradients that a context has for the parameters. */
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
-    weft_gradient *more = wfi_calloc(parameters.count, sizeof *more);
+    weft_gradient *more = wfi_calloc(parameters.count, sizeof(*more));
     weft_status st = more ? weft_context_ref_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parameters.count && !st; i++)
         st = wfi_gradient_join(&sums[i], &more[i]);
@@ -114,7 +114,7 @@ static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gr
     weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
     const void *bytes = weft_call_bytes(call, at, &size);
     wfi_reader_init(&ids, bytes, size);
-    *out = wfi_calloc(parameters.count, sizeof **out);
+    *out = wfi_calloc(parameters.count, sizeof(**out));
     weft_status st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
     while (!st && wfi_reader_left(&ids)) {
         weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
@@ -246,7 +246,7 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     wfi_part *p = object;
     if (!st) {
         weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
-        sums = wfi_calloc(parameters.count, sizeof *sums);
+        sums = wfi_calloc(parameters.count, sizeof(*sums));
         st = sums ? WEFT_OK : WEFT_ERR_MEMORY;
         for (size_t i = 0; i < parameters.count && !st; i++)
             st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
@@ -298,7 +298,7 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent)
         {.name = "weft:state_set", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = wfi_part_run_exchange},
     };
     weft_status st = WEFT_OK;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !st; i++)
         st = wfi_function_register(agent, &functions[i], NULL);
     return st;
 }

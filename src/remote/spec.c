@@ -40,7 +40,7 @@ weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimize
         weft_error_unref(wrong);
         return WEFT_ERR_INVALID;
     }
-    known_type *known = wfi_calloc(1, sizeof *known);
+    known_type *known = wfi_calloc(1, sizeof(*known));
     if (!known)
         return WEFT_ERR_MEMORY;
     known->type = type;
@@ -93,7 +93,7 @@ static weft_error *read_options(wfi_reader *in, int rank, weft_optimizer_spec *s
     char name[WEFT_OPTIMIZER_NAME + 1];
     double options[WEFT_OPTIMIZER_OPTIONS] = {0};
     for (int left = wfi_read_u8(in); left > 0 && !in->failed; left--) {
-        wfi_read_string(in, name, sizeof name);
+        wfi_read_string(in, name, sizeof(name));
         double value = wfi_read_f64(in);
         int index = in->failed ? -1 : wfi_type_option_index(spec->type, name);
         if (index >= 0)
@@ -114,7 +114,7 @@ weft_error *wfi_remote_spec_read(const weft_agent *agent, const void *bytes, siz
     int rank = wfi_agent_rank(agent);
     weft_optimizer_spec spec = {.has_lr = true};
     wfi_reader_init(&in, bytes, size);
-    wfi_read_string(&in, name, sizeof name);
+    wfi_read_string(&in, name, sizeof(name));
     spec.lr = wfi_read_f64(&in);
     spec.max_norm = wfi_read_f64(&in);
     spec.pin_timeout_ms = wfi_read_i64(&in);

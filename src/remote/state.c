@@ -51,7 +51,7 @@ static void drop_owners(owner_state *owners, size_t count)
 
 static weft_status add_item(owner_state *o, size_t parameter, const char *name, weft_tensor *tensor)
 {
-    weft_optimizer_state *grown = wfi_grow(o->states.items, o->states.count, &o->capacity, sizeof *grown);
+    weft_optimizer_state *grown = wfi_grow(o->states.items, o->states.count, &o->capacity, sizeof(*grown));
     if (!grown)
         return WEFT_ERR_MEMORY;
     o->states.items = grown;
@@ -103,8 +103,8 @@ static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state 
                               int64_t timeout_ms, weft_error **error)
 {
     weft_values **pages = wfi_calloc(optimizer->count, sizeof(*pages));
-    weft_args *each = wfi_calloc(optimizer->count, sizeof *each);
-    weft_value(*arguments)[2] = wfi_calloc(optimizer->count, sizeof *arguments);
+    weft_args *each = wfi_calloc(optimizer->count, sizeof(*each));
+    weft_value(*arguments)[2] = wfi_calloc(optimizer->count, sizeof(*arguments));
     weft_status st = pages && each && arguments ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < optimizer->count && !st; i++) {
         arguments[i][0] = weft_of_i64((int64_t)owners[i].states.count);
@@ -159,7 +159,7 @@ static weft_status join(const weft_dist_optimizer *optimizer, owner_state *owner
 static weft_status read_state(const weft_dist_optimizer *optimizer, int64_t timeout_ms, weft_optimizer_states *out,
                               weft_error **error)
 {
-    owner_state *owners = wfi_calloc(optimizer->count, sizeof *owners);
+    owner_state *owners = wfi_calloc(optimizer->count, sizeof(*owners));
     weft_status st = owners ? WEFT_OK : WEFT_ERR_MEMORY;
     for (bool is_read = false; !st && !is_read;) {
         st = read_pages(optimizer, owners, WFI_REMOTE_PAGE, timeout_ms, error);
@@ -272,8 +272,8 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
 static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *shipments, uint64_t number,
                               int64_t timeout_ms, bool *sent, weft_error **error)
 {
-    parcel *parcels = wfi_calloc(optimizer->count, sizeof *parcels);
-    weft_args *each = wfi_calloc(optimizer->count, sizeof *each);
+    parcel *parcels = wfi_calloc(optimizer->count, sizeof(*parcels));
+    weft_args *each = wfi_calloc(optimizer->count, sizeof(*each));
     weft_status st = parcels && each ? WEFT_OK : WEFT_ERR_MEMORY;
     *sent = false;
     for (size_t i = 0; parcels && i < optimizer->count; i++)
@@ -299,8 +299,8 @@ static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *sh
 static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
                              int64_t timeout_ms, weft_error **error)
 {
-    owner_state *owners = wfi_calloc(optimizer->count, sizeof *owners);
-    shipment *shipments = wfi_calloc(optimizer->count, sizeof *shipments);
+    owner_state *owners = wfi_calloc(optimizer->count, sizeof(*owners));
+    shipment *shipments = wfi_calloc(optimizer->count, sizeof(*shipments));
     weft_status st = owners && shipments ? WEFT_OK : WEFT_ERR_MEMORY;
     uint64_t number = atomic_fetch_add(&optimizer->sets, 1) + 1;
     bool sent = true;

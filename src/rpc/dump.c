@@ -41,7 +41,7 @@ static void put_fabrics(wfi_json *j, weft_agent *agent, int rank)
     const wfi_peer *peer = rank == wfi_agent_rank(agent) ? NULL : wfi_net_peer(agent->net, rank);
     for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++) {
         char text[512];
-        wfi_peer_fabric_text(peer, (wfi_lane_kind)kind, text, sizeof text);
+        wfi_peer_fabric_text(peer, (wfi_lane_kind)kind, text, sizeof(text));
         wfi_json_put_text(j, names[kind], text);
     }
 }

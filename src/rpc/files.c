@@ -127,7 +127,7 @@ static weft_status begin_files(weft_agent *agent, weft_error **error)
     const weft_agent_options *options = &agent->options.values;
     if (!options->metrics_file || options->sim) /* a simulation has no real time */
         return WEFT_OK;
-    wfi_metrics_files *files = wfi_calloc(1, sizeof *files);
+    wfi_metrics_files *files = wfi_calloc(1, sizeof(*files));
     pthread_condattr_t monotonic;
     struct stat old;
     if (!files)
@@ -140,15 +140,15 @@ static weft_status begin_files(weft_agent *agent, weft_error **error)
     pthread_cond_init(&files->end, &monotonic);
     pthread_condattr_destroy(&monotonic);
     weft_status st = WEFT_OK;
-    if (!wfi_trace_expand(options->metrics_file, &who, files->metrics, sizeof files->metrics - BESIDE_MAX))
+    if (!wfi_trace_expand(options->metrics_file, &who, files->metrics, sizeof(files->metrics) - BESIDE_MAX))
         st = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
     if (!st && stat(files->metrics, &old) == 0 && !S_ISREG(old.st_mode))
         st = wfi_error_fail(error, WEFT_ERR_INVALID, "the file of metrics \"%s\" exists and is no regular file",
                             files->metrics);
     if (!st) {
         int size = (int)strlen(files->metrics);
-        snprintf(files->dump, sizeof files->dump, "%.*s" DUMP_ENDING, size, files->metrics);
-        snprintf(files->beside, sizeof files->beside, "%.*s.%d-%u.tmp", size, files->metrics, (int)getpid(),
+        snprintf(files->dump, sizeof(files->dump), "%.*s" DUMP_ENDING, size, files->metrics);
+        snprintf(files->beside, sizeof(files->beside), "%.*s.%d-%u.tmp", size, files->metrics, (int)getpid(),
                  atomic_fetch_add(&opened, 1));
         st = write_both(files, error);
     }

@@ -77,13 +77,13 @@ void wfi_sim_stock_fini(weft_sim *sim)
 
 static channel_message *make_message(weft_sim *sim, size_t size)
 {
-    channel_message *message = malloc(sizeof *message + size);
+    channel_message *message = malloc(sizeof(*message) + size);
     if (message && wfi_sim_reserve(sim, 1) == WEFT_OK) {
         message->is_of_stock = false;
         return message;
     }
     free(message);
-    wfi_list *link = sizeof *message + size <= STOCK_SIZE ? wfi_list_pop_front(&sim->stock) : NULL;
+    wfi_list *link = sizeof(*message) + size <= STOCK_SIZE ? wfi_list_pop_front(&sim->stock) : NULL;
     return link ? wfi_container_of(link, channel_message, event.link) : NULL;
 }
 
@@ -244,7 +244,7 @@ weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out)
     sim_rank *listener = wfi_sim_rank_seen(sim, to), *dialler = wfi_sim_rank(sim, from);
     if (!listener || !listener->accepted)
         return WEFT_ERR_UNREACHABLE;
-    channel_pair *pair = dialler ? wfi_calloc(1, sizeof *pair) : NULL;
+    channel_pair *pair = dialler ? wfi_calloc(1, sizeof(*pair)) : NULL;
     if (!pair || wfi_sim_reserve(sim, EVENTS_OF_A_PAIR) != WEFT_OK) {
         free(pair);
         return WEFT_ERR_MEMORY;

@@ -151,12 +151,12 @@ static void switch_registers(wfi_context *from, wfi_context *to)
 
 void wfi_context_init_thread(wfi_context *context)
 {
-    memset(context, 0, sizeof *context);
+    memset(context, 0, sizeof(*context));
 }
 
 void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void))
 {
-    memset(context, 0, sizeof *context);
+    memset(context, 0, sizeof(*context));
     context->stack_base = stack->base;
     context->stack_size = stack->size;
 #if ASAN

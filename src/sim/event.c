@@ -11,7 +11,7 @@ weft_status wfi_sim_reserve(weft_sim *sim, size_t events)
     size_t wanted = sim->reserved + events;
     if (wanted > sim->heap_capacity) {
         size_t capacity = sim->heap_capacity * 2 > wanted ? sim->heap_capacity * 2 : wanted;
-        sim_event **heap = realloc(sim->heap, capacity * sizeof *heap);
+        sim_event **heap = realloc(sim->heap, capacity * sizeof(*heap));
         if (!heap)
             return WEFT_ERR_MEMORY;
         sim->heap = heap;

@@ -27,7 +27,7 @@ static weft_status form_open(const sim_form *form, const wfi_fabric_options *opt
     if (options->rank < 0 || options->rank >= SIM_RANK_MAX)
         return fail(error, WEFT_ERR_INVALID, "no such rank in a simulated world");
     sim_rank *rank = wfi_sim_rank(options->sim, options->rank);
-    sim_fabric *fabric = rank ? wfi_calloc(1, sizeof *fabric) : NULL;
+    sim_fabric *fabric = rank ? wfi_calloc(1, sizeof(*fabric)) : NULL;
     if (!fabric)
         return fail(error, WEFT_ERR_MEMORY, "out of memory");
     if (rank->listens[form->number] || rank->failed[form->number]) {
@@ -108,15 +108,15 @@ static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
     const sim_fabric *fabric = (const sim_fabric *)base;
     int rank = fabric->rank->rank;
     sim_address address = {.rank = rank, .fabric = fabric->number, .form = fabric->form->number};
-    memcpy(out, &address, sizeof address);
-    return sizeof address;
+    memcpy(out, &address, sizeof(address));
+    return sizeof(address);
 }
 
 static void fabric_address_text(const uint8_t *bytes, size_t size, char *out, size_t room)
 {
     sim_address address = {.rank = -1};
-    if (size == sizeof address)
-        memcpy(&address, bytes, sizeof address);
+    if (size == sizeof(address))
+        memcpy(&address, bytes, sizeof(address));
     const sim_form *form = &wfi_sim_forms[address.form < SIM_FORMS ? address.form : 0];
     snprintf(out, room, "%s:%d", form->ops->name, address.rank);
 }

@@ -114,7 +114,7 @@ weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fab
     weft_status status = find_link("weft_sim_fabric_cut", sim, from, to, fabric, &at);
     if (status || !at.rank || wfi_sim_fabric_cut(sim, at.form, from, to))
         return status;
-    wfi_list *held = malloc(sizeof *held);
+    wfi_list *held = malloc(sizeof(*held));
     status = held ? wfi_map_put(&sim->fabric_cuts, wfi_sim_fabric_cut_key(at.form, from, to), held) : WEFT_ERR_MEMORY;
     if (status) {
         free(held);

@@ -89,7 +89,7 @@ void weft_sim_cut(weft_sim *sim, int a, int b)
     WFI_LIVE(sim);
     if (!sim || a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
         return;
-    wfi_list *held = malloc(sizeof *held);
+    wfi_list *held = malloc(sizeof(*held));
     if (!held || wfi_map_put(&sim->cuts, wfi_sim_link_key(a, b), held) != WEFT_OK) {
         free(held);
         sim->broken = WEFT_ERR_MEMORY;

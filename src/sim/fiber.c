@@ -133,7 +133,7 @@ static weft_status heap_reserve(wfi_fibers *fibers, size_t count)
     sim_fiber **heap;
     if (count <= fibers->heap_capacity)
         return WEFT_OK;
-    heap = realloc(fibers->heap, capacity * sizeof *heap);
+    heap = realloc(fibers->heap, capacity * sizeof(*heap));
     if (heap == NULL)
         return WEFT_ERR_MEMORY;
     fibers->heap = heap;
@@ -153,7 +153,7 @@ static group *make_group(wfi_fibers *fibers, int id)
     group *made = find_group(fibers, id);
     if (made != NULL)
         return made;
-    made = wfi_calloc(1, sizeof *made);
+    made = wfi_calloc(1, sizeof(*made));
     if (made == NULL)
         return NULL;
     wfi_list_init(&made->held);
@@ -185,7 +185,7 @@ static sim_fiber *make_fiber(wfi_fibers *fibers)
         return wfi_container_of(spare, sim_fiber, link);
     if (heap_reserve(fibers, fibers->made + 1) != WEFT_OK)
         return NULL;
-    fiber = wfi_calloc(1, sizeof *fiber);
+    fiber = wfi_calloc(1, sizeof(*fiber));
     if (fiber == NULL)
         return NULL;
     if (!wfi_stack_map(&fiber->stack, fibers->stack_bytes)) {
@@ -347,7 +347,7 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
 
 wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
 {
-    wfi_fibers *fibers = wfi_calloc(1, sizeof *fibers);
+    wfi_fibers *fibers = wfi_calloc(1, sizeof(*fibers));
     if (fibers == NULL)
         return NULL;
     fibers->clock = clock;

@@ -176,14 +176,14 @@ static void end_init(sim_pair *pair, int index, int rank, int peer)
                            .form = pair->form};
     wfi_list *lists[] = {&end->up.link, &end->down.link, &end->link,   &end->receives,
                          &end->sending, &end->arrived,   &end->passed, &end->bye.link};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     end->up.end = end->down.end = end;
 }
 
 static sim_pair *pair_create(weft_sim *sim, const sim_form *form, int from, int to)
 {
-    sim_pair *pair = wfi_calloc(1, sizeof *pair);
+    sim_pair *pair = wfi_calloc(1, sizeof(*pair));
     if (!pair || wfi_sim_reserve(sim, SIM_PAIR_EVENTS) != WEFT_OK) {
         free(pair);
         return NULL;
@@ -215,9 +215,9 @@ weft_status wfi_sim_lane_open(wfi_fabric *base, const uint8_t *address, size_t a
 {
     sim_fabric *fabric = (sim_fabric *)base;
     sim_address to;
-    if (address_size != sizeof to)
+    if (address_size != sizeof(to))
         return WEFT_ERR_INVALID;
-    memcpy(&to, address, sizeof to);
+    memcpy(&to, address, sizeof(to));
     if (to.rank < 0 || to.rank >= SIM_RANK_MAX || to.form != fabric->form->number)
         return WEFT_ERR_INVALID;
     if (has_failed(fabric))

@@ -283,7 +283,7 @@ weft_status wfi_sim_link_open(const wfi_rendezvous_options *given, wfi_rendezvou
     if (!wfi_fiber_current() || wfi_fiber_current()->clock != options.clock)
         return wfi_error_fail(error, WEFT_ERR_STATE,
                               "only a program of this simulated world (weft_sim_spawn) can join");
-    sim_link *link = wfi_calloc(1, sizeof *link);
+    sim_link *link = wfi_calloc(1, sizeof(*link));
     weft_status status = link ? wfi_link_init(&link->base, &options, &sim_shell) : WEFT_ERR_MEMORY;
     if (status) {
         free(link);

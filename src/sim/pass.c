@@ -71,7 +71,7 @@ weft_status wfi_sim_pass(wfi_lane *lane, int fd, const void *data, size_t size)
         return WEFT_ERR_INVALID;
     if (end->state != SIM_OPEN)
         return WEFT_ERR_UNREACHABLE;
-    sim_passed *passed = wfi_calloc(1, sizeof *passed);
+    sim_passed *passed = wfi_calloc(1, sizeof(*passed));
     if (!passed || wfi_sim_reserve(sim, 1) != WEFT_OK) {
         free(passed);
         return WEFT_ERR_AGAIN;

@@ -14,7 +14,7 @@ sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank)
 static bool ranks_grow(weft_sim *sim, size_t wanted)
 {
     size_t capacity = sim->rank_capacity * 2 > wanted ? sim->rank_capacity * 2 : wanted;
-    sim_rank **ranks = realloc(sim->ranks, capacity * sizeof *ranks);
+    sim_rank **ranks = realloc(sim->ranks, capacity * sizeof(*ranks));
     if (!ranks)
         return false;
     for (size_t i = sim->rank_capacity; i < capacity; i++)
@@ -31,7 +31,7 @@ sim_rank *wfi_sim_rank(weft_sim *sim, int rank)
         return found;
     if ((size_t)rank >= sim->rank_capacity && !ranks_grow(sim, (size_t)rank + 1))
         return NULL;
-    found = wfi_calloc(1, sizeof *found);
+    found = wfi_calloc(1, sizeof(*found));
     if (!found)
         return NULL;
     found->rank = rank;

@@ -16,7 +16,7 @@ weft_status wfi_sim_region_open(wfi_fabric *base, const wfi_memory *memory, unsi
         return WEFT_ERR_UNSUPPORTED;
     if (fabric->rank->refuses_memory[form->number] || (form->regions_max && fabric->regions.count >= form->regions_max))
         return WEFT_ERR_MEMORY;
-    sim_region *region = wfi_calloc(1, sizeof *region);
+    sim_region *region = wfi_calloc(1, sizeof(*region));
     if (!region)
         return WEFT_ERR_MEMORY;
     region->data = memory->data;

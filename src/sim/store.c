@@ -95,7 +95,7 @@ static void end_closed(void *arg, wfi_sim_channel *channel)
 static void end_accepted(void *arg, wfi_sim_channel *channel)
 {
     wfi_store_sim *store = arg;
-    end *at = wfi_calloc(1, sizeof *at);
+    end *at = wfi_calloc(1, sizeof(*at));
     if (!at)
         goto close_channel;
     *at = (end){.owner = store, .id = ++store->last_id, .channel = channel};
@@ -214,16 +214,16 @@ static weft_status sim_create_store(wfi_store_sim *store, const wfi_store_option
     options.outputs = (wfi_store_outputs){
         .send = sim_output_send, .close = sim_output_close, .random = sim_output_random, .arg = store};
     uint8_t job_key[WFI_JOB_KEY_BYTES];
-    wfi_sim_random_bytes(store->sim, job_key, sizeof job_key);
+    wfi_sim_random_bytes(store->sim, job_key, sizeof(job_key));
     options.job_key = job_key;
     weft_status status = wfi_store_create(&options, &store->store);
-    sodium_memzero(job_key, sizeof job_key);
+    sodium_memzero(job_key, sizeof(job_key));
     return status;
 }
 
 weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi_store_sim **out)
 {
-    wfi_store_sim *store = wfi_calloc(1, sizeof *store);
+    wfi_store_sim *store = wfi_calloc(1, sizeof(*store));
     if (!store)
         return WEFT_ERR_MEMORY;
     store->sim = sim;

@@ -197,7 +197,7 @@ static weft_status may_initiate(const sim_end *end)
 
 static sim_packet *packet_create(sim_end *end, sim_kind kind, size_t size)
 {
-    sim_packet *packet = wfi_calloc(1, sizeof *packet);
+    sim_packet *packet = wfi_calloc(1, sizeof(*packet));
     if (!packet)
         return NULL;
     if (kind == SIM_MESSAGE && !(packet->copy = malloc(size ? size : 1)))

@@ -36,7 +36,7 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
 
 weft_sim *weft_sim_open(const weft_sim_options *options)
 {
-    weft_sim *sim = wfi_calloc(1, sizeof *sim);
+    weft_sim *sim = wfi_calloc(1, sizeof(*sim));
     if (!sim)
         return NULL;
     WFI_BEGIN(sim);
@@ -52,7 +52,7 @@ weft_sim *weft_sim_open(const weft_sim_options *options)
     wfi_map_init(&sim->fabric_cuts);
     wfi_map_init(&sim->walls);
     wfi_list *lists[] = {&sim->programs, &sim->pairs, &sim->channels, &sim->fabrics, &sim->ready};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     if (wfi_sim_stock_init(sim)) {
         weft_sim_close(sim);
@@ -115,7 +115,7 @@ weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *
         return wfi_refuse_null("weft_sim_spawn", sim ? "run" : "the simulation");
     if (rank < 0 || rank >= SIM_RANK_MAX)
         return wfi_refuse(WEFT_ERR_INVALID, "weft_sim_spawn: rank is %d: 0 to %d", rank, SIM_RANK_MAX - 1);
-    sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof *program) : NULL;
+    sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof(*program)) : NULL;
     if (!program)
         return WEFT_ERR_MEMORY;
     *program = (sim_program){.sim = sim, .rank = rank, .run = run, .arg = arg};

@@ -68,7 +68,7 @@ int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 static void print_number(double value, bool signs, FILE *to)
 {
     char text[64];
-    snprintf(text, sizeof text, signs ? "%+.6g" : "%.6g", value);
+    snprintf(text, sizeof(text), signs ? "%+.6g" : "%.6g", value);
     for (const char *at = text; *at;) {
         size_t kept = strspn(at, "+-0123456789abcdefghijklmnopqrstuvwxyz");
         fwrite(at, 1, kept, to);

@@ -74,15 +74,15 @@ static const char *below(const char *path, const char *mounted)
 static bool find_mount(const char *root, const char *controller, const char *path, hierarchy *out)
 {
     char name[PATH_MAX], line[LINE_MAX_BYTES], *mounted, *point;
-    snprintf(name, sizeof name, "%s/proc/self/mountinfo", root);
+    snprintf(name, sizeof(name), "%s/proc/self/mountinfo", root);
     FILE *file = fopen(name, "re");
     bool found = false, is_inside = false;
-    while (file && !is_inside && fgets(line, sizeof line, file)) {
+    while (file && !is_inside && fgets(line, sizeof(line), file)) {
         if (!is_mount_of(line, controller, &mounted, &point))
             continue;
         const char *part = below(path, mounted);
-        int size = snprintf(name, sizeof name, "%s%s%s", root, point, part ? part : "");
-        if ((found && !part) || size < 0 || (size_t)size >= sizeof out->folder)
+        int size = snprintf(name, sizeof(name), "%s%s%s", root, point, part ? part : "");
+        if ((found && !part) || size < 0 || (size_t)size >= sizeof(out->folder))
             continue;
         memcpy(out->folder, name, (size_t)size + 1);
         out->top = strlen(root) + strlen(point);
@@ -111,11 +111,11 @@ static char *path_of(char *line, const char *controller)
 static bool find_group(const char *root, const char *controller, hierarchy *out)
 {
     char name[PATH_MAX], line[LINE_MAX_BYTES], *path = NULL;
-    snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
+    snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
     FILE *file = fopen(name, "re");
     if (!file)
         return false;
-    while (!path && fgets(line, sizeof line, file))
+    while (!path && fgets(line, sizeof(line), file))
         path = path_of(line, controller);
     fclose(file);
     return path && find_mount(root, controller, path, out);
@@ -127,8 +127,8 @@ static bool find_group(const char *root, const char *controller, hierarchy *out)
 static bool read_line(const char *folder, const char *file_name, char *line, size_t room)
 {
     char name[PATH_MAX];
-    int size = snprintf(name, sizeof name, "%s/%s", folder, file_name);
-    FILE *file = size > 0 && (size_t)size < sizeof name ? fopen(name, "re") : NULL;
+    int size = snprintf(name, sizeof(name), "%s/%s", folder, file_name);
+    FILE *file = size > 0 && (size_t)size < sizeof(name) ? fopen(name, "re") : NULL;
     if (!file)
         return false;
     bool any = fgets(line, (int)room, file) != NULL;
@@ -139,7 +139,7 @@ static bool read_line(const char *folder, const char *file_name, char *line, siz
 static long long read_number(const char *folder, const char *file_name)
 {
     char line[64];
-    return read_line(folder, file_name, line, sizeof line) ? strtoll(line, NULL, 10) : 0; /* "max" is 0, too */
+    return read_line(folder, file_name, line, sizeof(line)) ? strtoll(line, NULL, 10) : 0; /* "max" is 0, too */
 }
 
 static void take_memory(const char *folder, const char *file_name, wfi_cgroup *out)
@@ -181,14 +181,14 @@ static int count_list(const char *list)
 static void take_cores(const char *folder, const char *file_name, wfi_cgroup *out)
 {
     char line[LINE_MAX_BYTES];
-    if (out->cores == 0 && read_line(folder, file_name, line, sizeof line))
+    if (out->cores == 0 && read_line(folder, file_name, line, sizeof(line)))
         out->cores = count_list(line);
 }
 
 static void take_version_2(const char *folder, wfi_cgroup *out)
 {
     char line[64], *rest = line;
-    if (read_line(folder, "cpu.max", line, sizeof line)) { /* "quota period" or "max period" */
+    if (read_line(folder, "cpu.max", line, sizeof(line))) { /* "quota period" or "max period" */
         long long quota = strtoll(line, &rest, 10);
         take_quota(quota, strtoll(rest, NULL, 10), out);
     }

@@ -242,7 +242,7 @@ static bool arrange(const wfi_topology *topology, const wfi_place *place, const 
     close_view(&view);
     if (ok && count > 0) {
         turn(devices, count, place->rank > 0 ? place->rank : 0);
-        qsort(devices, count, sizeof *devices, compare);
+        qsort(devices, count, sizeof(*devices), compare);
     }
     return ok;
 }
@@ -293,13 +293,13 @@ static void describe(hwloc_topology_t topology, const device *one, wfi_nic *out)
 {
     *out = (wfi_nic){.node = -1, .reach = one->reach};
     if (one->iface)
-        snprintf(out->iface, sizeof out->iface, "%s", one->iface->name);
+        snprintf(out->iface, sizeof(out->iface), "%s", one->iface->name);
     if (one->verbs)
-        snprintf(out->verbs, sizeof out->verbs, "%s", one->verbs->name);
+        snprintf(out->verbs, sizeof(out->verbs), "%s", one->verbs->name);
     if (!one->pci)
         return;
     pci_text(one->pci, out->pci);
-    model_text(one->pci, out->model, sizeof out->model);
+    model_text(one->pci, out->model, sizeof(out->model));
     out->node = node_of(topology, one->pci);
 }
 
@@ -314,7 +314,7 @@ size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_n
         room++;
     for (hwloc_obj_t at = NULL; (at = hwloc_get_next_osdev(here, at)) != NULL;)
         room++;
-    device *devices = wfi_calloc(room, sizeof *devices);
+    device *devices = wfi_calloc(room, sizeof(*devices));
     for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_pcidev(here, at)) != NULL;)
         count += list_pci(here, at, devices, count);
     for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_osdev(here, at)) != NULL;)
@@ -323,7 +323,7 @@ size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_n
             count++;
         }
     wfi_nic *nics =
-        count > 0 && arrange(topology, place, NULL, devices, count) ? wfi_calloc(count, sizeof *nics) : NULL;
+        count > 0 && arrange(topology, place, NULL, devices, count) ? wfi_calloc(count, sizeof(*nics)) : NULL;
     for (size_t i = 0; nics && i < count; i++)
         describe(here, &devices[i], &nics[i]);
     free(devices);
@@ -338,12 +338,12 @@ size_t wfi_gpus_list(const wfi_topology *topology, wfi_gpu **out)
     *out = NULL;
     for (hwloc_obj_t at = NULL; topology && (at = hwloc_get_next_pcidev(here, at)) != NULL;)
         room += is_pci(at, PCI_DISPLAY);
-    wfi_gpu *gpus = room > 0 ? wfi_calloc(room, sizeof *gpus) : NULL;
+    wfi_gpu *gpus = room > 0 ? wfi_calloc(room, sizeof(*gpus)) : NULL;
     for (hwloc_obj_t at = NULL; gpus && (at = hwloc_get_next_pcidev(here, at)) != NULL;) {
         if (!is_pci(at, PCI_DISPLAY))
             continue;
         pci_text(at, gpus[count].pci);
-        model_text(at, gpus[count].model, sizeof gpus[count].model);
+        model_text(at, gpus[count].model, sizeof(gpus[count].model));
         gpus[count++].node = node_of(here, at);
     }
     *out = gpus;
@@ -355,7 +355,7 @@ void wfi_nics_order(const wfi_topology *topology, const wfi_place *place, const 
 {
     for (size_t i = 0; i < count; i++)
         out[i] = (wfi_nic_choice){i, WFI_NIC_UNKNOWN};
-    device *devices = topology && count > 0 ? wfi_calloc(count, sizeof *devices) : NULL;
+    device *devices = topology && count > 0 ? wfi_calloc(count, sizeof(*devices)) : NULL;
     for (size_t i = 0; devices && i < count; i++) {
         hwloc_obj_t found = find_device(hwloc_of(topology), names[i]);
         devices[i] = (device){.pci = pci_of(found), .iface = found, .index = i};
@@ -376,14 +376,14 @@ static int by_index(const void *a, const void *b)
 size_t wfi_gpus_nearest(const wfi_topology *topology, const wfi_cores *cores, const char *const *addresses,
                         size_t count, int rank)
 {
-    wfi_nic_choice *order = count > 0 ? wfi_calloc(count, sizeof *order) : NULL;
+    wfi_nic_choice *order = count > 0 ? wfi_calloc(count, sizeof(*order)) : NULL;
     if (!order)
         return 0;
     wfi_nics_order(topology, &(wfi_place){.cores = cores}, addresses, count, order);
     size_t near = 1;
     while (near < count && distance_of(order[near].reach) == distance_of(order[0].reach))
         near++;
-    qsort(order, near, sizeof *order, by_index);
+    qsort(order, near, sizeof(*order), by_index);
     size_t chosen = order[(rank > 0 ? (size_t)rank : 0) % near].index;
     free(order);
     return chosen;

@@ -53,7 +53,7 @@ static int slurm_says(void)
     const char *node = wfi_env_string("SLURM_NODEID");
     long at = node ? strtol(node, NULL, 10) : 0;
     int tasks = 0;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists && !tasks && at >= 0; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(*lists) && !tasks && at >= 0; i++)
         tasks = (int)wfi_launcher_slurm_number(wfi_env_string(lists[i]), (size_t)at, PROCESSES_MAX);
     return tasks ? tasks : to_count(wfi_env_string("SLURM_NTASKS_PER_NODE")); /* one number for all nodes */
 }
@@ -159,7 +159,7 @@ static wfi_share_facts facts_here(void)
     cpu_set_t mask;
     long online = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     wfi_share_facts facts = {.online = online > 0 ? (int)online : 1};
-    facts.bound = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : facts.online;
+    facts.bound = sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : facts.online;
     facts.memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
     facts.processes = wfi_share_launched(&facts.is_unbound);
     if (!facts.processes)

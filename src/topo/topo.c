@@ -40,7 +40,7 @@ static pthread_once_t topo_once = PTHREAD_ONCE_INIT;
 static void switch_off_components(hwloc_topology_t topology)
 {
     static const char *const names[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) /* one that this hwloc does not have: EINVAL */
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) /* one that this hwloc does not have: EINVAL */
         (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
 
@@ -238,7 +238,7 @@ size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size
     while (topology && (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node)) != NULL) {
         if (count < room) {
             out[count] = (wfi_numa_node){.node = (int)node->os_index, .memory = node->attr->numanode.local_memory};
-            (void)hwloc_bitmap_list_snprintf(out[count].cores, sizeof out[count].cores, node->cpuset);
+            (void)hwloc_bitmap_list_snprintf(out[count].cores, sizeof(out[count].cores), node->cpuset);
         }
         count++;
     }

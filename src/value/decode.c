@@ -27,7 +27,7 @@ static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *
         return;
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(d->out->problem, sizeof d->out->problem, format, args);
+    wfi_utf8_print_v(d->out->problem, sizeof(d->out->problem), format, args);
     va_end(args);
     d->status = status;
 }
@@ -72,8 +72,8 @@ static bool admit_tensor(decoding *d, weft_dtype dtype, weft_shape shape)
     uint64_t bytes = weft_dtype_size(dtype);
     for (int i = 0; i < shape.ndim; i++)
         bytes *= (uint64_t)shape.dims[i]; /* wfi_read_tensor_type saw that it does not overflow */
-    char problem[sizeof d->out->problem];
-    weft_status st = d->options->admit(d->options->admit_arg, bytes, problem, sizeof problem);
+    char problem[sizeof(d->out->problem)];
+    weft_status st = d->options->admit(d->options->admit_arg, bytes, problem, sizeof(problem));
     if (st)
         fail(d, st, "%s", problem);
     return !st;
@@ -102,7 +102,7 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
     place = present_value(place);
     weft_shape have = weft_tensor_shape(place);
     bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && !wfi_check_plain(place) &&
-                memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof *shape.dims) == 0;
+                memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof(*shape.dims)) == 0;
     if (!fits) {
         char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
         fail(d, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
@@ -144,7 +144,7 @@ static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     wfi_decoded *out = d->out;
     wfi_rma_address remote = wfi_read_rma(d->meta);
-    wfi_segment *segments = wfi_grow(out->segments, out->segment_count, &out->segment_capacity, sizeof *segments);
+    wfi_segment *segments = wfi_grow(out->segments, out->segment_count, &out->segment_capacity, sizeof(*segments));
     if (!segments) {
         fail(d, WEFT_ERR_MEMORY, "no memory for the list of segments");
         return;
@@ -167,7 +167,7 @@ static void check_landed(decoding *d, uint64_t nbytes)
 static void note_linked(decoding *d)
 {
     wfi_decoded *out = d->out;
-    size_t *linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof *linked);
+    size_t *linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof(*linked));
     if (linked)
         out->linked = linked;
     if (!linked)
@@ -234,7 +234,7 @@ static void decode_tensors(decoding *d, weft_value *value)
         (void)decode_tensor(d);
     if (!d->options)
         return;
-    weft_tensor **items = wfi_calloc(count, sizeof *items);
+    weft_tensor **items = wfi_calloc(count, sizeof(*items));
     if (!items) {
         fail(d, WEFT_ERR_MEMORY, "no memory for %u tensors", count);
         return;
@@ -274,7 +274,7 @@ static void decode_rref(decoding *d, weft_value *value)
         count_bytes(d, RREF_OVERHEAD);
         return;
     }
-    wfi_decoded_rref *rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof *rrefs);
+    wfi_decoded_rref *rrefs = wfi_grow(out->rrefs, out->rref_count, &out->rref_capacity, sizeof(*rrefs));
     if (!rrefs) {
         fail(d, WEFT_ERR_MEMORY, "no memory for references");
         return;
@@ -336,7 +336,7 @@ static void decode_list(decoding *d, weft_value *value, int depth)
             decode_value(d, &one, depth);
         return;
     }
-    weft_value *items = wfi_calloc(count, sizeof *items);
+    weft_value *items = wfi_calloc(count, sizeof(*items));
     if (!items) {
         fail(d, WEFT_ERR_MEMORY, "no memory for %u values", count);
         return;
@@ -360,10 +360,10 @@ weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail,
     for (uint32_t i = 0; i < count && !d.status; i++)
         decode_value(&d, &items[i], 0);
     if (d.status) {
-        char problem[sizeof decoded->problem];
-        memcpy(problem, decoded->problem, sizeof problem);
+        char problem[sizeof(decoded->problem)];
+        memcpy(problem, decoded->problem, sizeof(problem));
         wfi_decoded_fini(decoded);
-        memcpy(decoded->problem, problem, sizeof problem);
+        memcpy(decoded->problem, problem, sizeof(problem));
     }
     return d.status;
 }
@@ -441,7 +441,7 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
         return WEFT_ERR_PROTOCOL;
     if (!announced)
         return WEFT_OK;
-    wfi_landing *list = wfi_calloc(announced, sizeof *list);
+    wfi_landing *list = wfi_calloc(announced, sizeof(*list));
     if (!list)
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {

@@ -69,7 +69,7 @@ weft_status wfi_encode_fits(weft_args values, char *problem, size_t room)
 static void add_remote(encoding *e, weft_tensor *tensor, size_t patch, size_t landing)
 {
     wfi_encoded *out = e->out;
-    wfi_encoded_tensor *remote = wfi_grow(out->remote, out->remote_count, &out->remote_capacity, sizeof *remote);
+    wfi_encoded_tensor *remote = wfi_grow(out->remote, out->remote_count, &out->remote_capacity, sizeof(*remote));
     if (!remote) {
         e->status = WEFT_ERR_MEMORY;
         return;

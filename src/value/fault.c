@@ -83,11 +83,11 @@ weft_status wfi_values_refuse(const char *function, weft_args values, weft_statu
     wfi_walk walk;
     if (status == WEFT_ERR_MEMORY)
         return status;
-    wfi_list_fault(values, 0, "the list", text, sizeof text);
+    wfi_list_fault(values, 0, "the list", text, sizeof(text));
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !text[0] && (value = wfi_walk_next(&walk));) {
-        snprintf(path, sizeof path, "value %s", wfi_walk_path(&walk, at));
-        wfi_value_fault(value, walk.depth, path, text, sizeof text);
+        snprintf(path, sizeof(path), "value %s", wfi_walk_path(&walk, at));
+        wfi_value_fault(value, walk.depth, path, text, sizeof(text));
         tensor = text[0] && value->type == WEFT_TYPE_TENSOR;
     }
     if (!tensor || null_tensor == WEFT_LOG_ERROR)

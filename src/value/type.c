@@ -13,5 +13,5 @@ static const char *const type_names[] = {
 const char *weft_type_name(weft_type type)
 {
     size_t i = (size_t)type;
-    return i < sizeof type_names / sizeof *type_names ? type_names[i] : "unknown";
+    return i < sizeof(type_names) / sizeof(*type_names) ? type_names[i] : "unknown";
 }

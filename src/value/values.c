@@ -116,7 +116,7 @@ static weft_status own_tensors(weft_value *value)
     for (size_t i = 0; i < from.count; i++)
         if (!from.items[i])
             return WEFT_ERR_INVALID;
-    weft_tensor **items = malloc(from.count * sizeof *items + 1);
+    weft_tensor **items = malloc(from.count * sizeof(*items) + 1);
     if (!items)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < from.count; i++)
@@ -131,11 +131,11 @@ static weft_status own_list(weft_value *value, int depth)
     weft_args from = value->as.list;
     if (depth > WEFT_MAX_LIST_DEPTH || from.count > WEFT_MAX_VALUES)
         return WEFT_ERR_TOO_LARGE;
-    weft_value *items = malloc(from.count * sizeof *items + 1);
+    weft_value *items = malloc(from.count * sizeof(*items) + 1);
     if (!items)
         return WEFT_ERR_MEMORY;
     if (from.count)
-        memcpy(items, from.items, from.count * sizeof *items);
+        memcpy(items, from.items, from.count * sizeof(*items));
     value->as.list.items = items;
     return WEFT_OK;
 }
@@ -230,7 +230,7 @@ void wfi_value_release(weft_value *value)
 
 weft_values *wfi_values_make(size_t count)
 {
-    weft_values *values = malloc(sizeof *values + count * sizeof *values->items);
+    weft_values *values = malloc(sizeof(*values) + count * sizeof(*values->items));
     if (!values)
         return NULL;
     WFI_BEGIN(values);
@@ -250,7 +250,7 @@ weft_status wfi_values_create(weft_args from, weft_values **out)
     if (!values)
         return WEFT_ERR_MEMORY;
     if (from.count)
-        memcpy(values->items, from.items, from.count * sizeof *from.items);
+        memcpy(values->items, from.items, from.count * sizeof(*from.items));
     weft_status st = own_all(values->items, from.count);
     if (st)
         weft_values_unref(values);
@@ -301,11 +301,11 @@ weft_status weft_values_add(weft_values *values, weft_value value)
         return wfi_refuse(WEFT_ERR_TOO_LARGE, "weft_values_add: the list has %zu values, and a list may have %d",
                           values->count, WEFT_MAX_VALUES);
     bool moves = values->items == values->first && values->count == values->capacity;
-    weft_value *items = wfi_grow(moves ? NULL : values->items, values->count, &values->capacity, sizeof *items);
+    weft_value *items = wfi_grow(moves ? NULL : values->items, values->count, &values->capacity, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     if (moves && values->count)
-        memcpy(items, values->items, values->count * sizeof *items);
+        memcpy(items, values->items, values->count * sizeof(*items));
     values->items = items;
     weft_status st = wfi_value_own(&value, &values->items[values->count]);
     if (st)
@@ -335,11 +335,11 @@ weft_args weft_values_args(const weft_values *values)
 size_t wfi_values_bytes(weft_args values)
 {
     wfi_walk walk;
-    size_t bytes = sizeof(weft_values) + values.count * sizeof *values.items;
+    size_t bytes = sizeof(weft_values) + values.count * sizeof(*values.items);
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
         if (value->type == WEFT_TYPE_LIST)
-            bytes += sizeof(weft_values) + value->as.list.count * sizeof *values.items;
+            bytes += sizeof(weft_values) + value->as.list.count * sizeof(*values.items);
         else if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
             bytes += value->as.bytes.size;
         else if (value->type == WEFT_TYPE_TENSORS)
@@ -419,25 +419,25 @@ static weft_status get(const char *function, const weft_values *values, size_t i
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_BOOL, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_BOOL, out, sizeof(*out));
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_I64, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_I64, out, sizeof(*out));
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_F64, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_F64, out, sizeof(*out));
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_STRING, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_STRING, out, sizeof(*out));
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
@@ -445,7 +445,7 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
     WFI_LIVE(values);
     if (!size)
         return wfi_refuse_null(__func__, "size");
-    weft_status st = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof *data);
+    weft_status st = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof(*data));
     if (!st)
         *size = values->items[index].as.bytes.size;
     return st;
@@ -454,23 +454,23 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_TENSOR, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_TENSOR, out, sizeof(*out));
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_TENSORS, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_TENSORS, out, sizeof(*out));
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_RREF, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_RREF, out, sizeof(*out));
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
     WFI_LIVE(values);
-    return get(__func__, values, index, WEFT_TYPE_LIST, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_LIST, out, sizeof(*out));
 }

@@ -30,7 +30,7 @@ uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *n
 {
     uint64_t words[3] = {((uint64_t)name->owner << 32) | name->creator,
                          ((uint64_t)name->owner_incarnation << 32) | name->creator_incarnation, name->number};
-    return wfi_hash_keyed(hash_key, words, sizeof words);
+    return wfi_hash_keyed(hash_key, words, sizeof(words));
 }
 
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)

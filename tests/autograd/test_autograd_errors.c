@@ -250,7 +250,7 @@ static void batch_norm_trains_on_two_values_a_channel(void **state)
     const float values[2] = {3, 5};
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_DTYPE_FLOAT32));
-    memcpy(weft_tensor_data(x), values, sizeof values);
+    memcpy(weft_tensor_data(x), values, sizeof(values));
     weft_tensor *y = weft_batch_norm2d(t, x, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true});
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     assert_true(fabs(weft_tensor_get_f64(y, 0) + 1) < 1e-4 && fabs(weft_tensor_get_f64(y, 1) - 1) < 1e-4);

@@ -85,7 +85,7 @@ static void an_array_grows_when_it_is_full_and_keeps_what_it_has(void **state)
     for (int count = 0; count < 100; count++) {
         bool is_full = (size_t)count == capacity;
         size_t before = capacity;
-        int *grown = wfi_grow(items, (size_t)count, &capacity, sizeof *items);
+        int *grown = wfi_grow(items, (size_t)count, &capacity, sizeof(*items));
         assert_non_null(grown);
         assert_true(is_full ? capacity > before : grown == items && capacity == before);
         items = grown;

@@ -49,7 +49,7 @@ static int in_child(void (*run)(void), char *text, size_t room)
 static void must_abort(const misuse *m)
 {
     char text[4096];
-    int status = in_child(m->run, text, sizeof text);
+    int status = in_child(m->run, text, sizeof(text));
     if (SANITIZED) { /* the tool may see it first */
         assert_int_not_equal(status, 0);
         return;
@@ -706,7 +706,7 @@ static const misuse misuses[] = {
 static void test_every_misuse_ends_with_one_sentence(void **cmocka)
 {
     (void)cmocka;
-    for (size_t i = 0; i < sizeof misuses / sizeof *misuses; i++)
+    for (size_t i = 0; i < sizeof(misuses) / sizeof(*misuses); i++)
         must_abort(&misuses[i]);
 }
 
@@ -714,7 +714,7 @@ static void test_what_is_no_misuse_goes_on(void **cmocka)
 {
     char text[1024];
     (void)cmocka;
-    assert_int_equal(in_child(view_after_base, text, sizeof text), 0);
+    assert_int_equal(in_child(view_after_base, text, sizeof(text)), 0);
 }
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */

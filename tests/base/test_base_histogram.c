@@ -62,8 +62,8 @@ static void quantiles_agree_with_sorted_data(void **state)
         sum += values[i];
         wfi_histogram_record(&histogram, values[i]);
     }
-    qsort(values, COUNT, sizeof *values, by_value);
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+    qsort(values, COUNT, sizeof(*values), by_value);
+    for (size_t i = 0; i < sizeof(shares) / sizeof(*shares); i++)
         assert_true(is_near(wfi_histogram_quantile(&histogram, shares[i]), exact_quantile(values, COUNT, shares[i])));
     assert_int_equal(histogram.count, COUNT);
     assert_int_equal(histogram.sum, sum);

@@ -19,7 +19,7 @@ static void sink(weft_log_level level, const char *line, void *arg)
     seen *mine = arg;
     mine->lines++;
     mine->level = (int)level;
-    strncpy(mine->last, line, sizeof mine->last - 1);
+    strncpy(mine->last, line, sizeof(mine->last) - 1);
     if (mine->lines == 1)
         wfi_log(WEFT_LOG_ERROR, "from inside"); /* a sink may cause a line itself */
 }
@@ -56,13 +56,13 @@ static void one_line_stays_one_line(void **state)
 {
     seen mine = {.lines = 1};
     char text[5000];
-    memset(text, 'y', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
+    memset(text, 'y', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
     weft_logging_set_sink(sink, &mine);
     wfi_log(WEFT_LOG_ERROR, "a\nb\033[2J");
     assert_string_equal(mine.last, "a b [2J");
     wfi_log(WEFT_LOG_ERROR, "%s", text);
-    assert_true(strlen(mine.last) < sizeof text - 1);
+    assert_true(strlen(mine.last) < sizeof(text) - 1);
     weft_logging_set_sink(NULL, NULL);
 }
 
@@ -99,9 +99,9 @@ static void a_line_has_its_time_and_level(void **state)
     close(before);
     lseek(fd, 0, SEEK_SET);
     FILE *from = fdopen(fd, "r");
-    assert_non_null(fgets(line, sizeof line, from));
+    assert_non_null(fgets(line, sizeof(line), from));
     assert_string_equal(line, "weft: 12.345678s warn rank 2 call 9: virtual\n");
-    assert_non_null(fgets(line, sizeof line, from));
+    assert_non_null(fgets(line, sizeof(line), from));
     assert_int_equal(sscanf(line, "weft: %4d-%2d-%2dT%2d:%2d:%2d.%6dZ %n", &year, &month, &day, &hour, &minute, &second,
                             &micro, &length),
                      7);
@@ -116,14 +116,14 @@ static void a_line_is_written_at_once(void **state)
 {
     char line[2048], text[1000];
     int ends[2], before = dup(STDERR_FILENO);
-    memset(text, 'y', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
+    memset(text, 'y', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     dup2(ends[0], STDERR_FILENO);
     wfi_log(WEFT_LOG_WARN, "%s", text);
     dup2(before, STDERR_FILENO);
-    ssize_t size = recv(ends[1], line, sizeof line, 0);
-    assert_true(size > (ssize_t)sizeof text && line[size - 1] == '\n');
+    ssize_t size = recv(ends[1], line, sizeof(line), 0);
+    assert_true(size > (ssize_t)sizeof(text) && line[size - 1] == '\n');
     close(before);
     close(ends[0]);
     close(ends[1]);

@@ -73,7 +73,7 @@ static void an_unpark_wakes_who_sleeps_on_a_descriptor(void **state)
     assert_true(comes(fd));
     wfi_park_on_end(&parker);
     assert_true(wfi_parker_is_unparked(&parker));
-    assert_int_equal(read(fd, &count, sizeof count), -1);
+    assert_int_equal(read(fd, &count, sizeof(count)), -1);
     assert_false(wfi_park_on_begin(&parker, fd));
     assert_true(wfi_park(&parker, 0));
     close(fd);

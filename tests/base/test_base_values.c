@@ -46,8 +46,8 @@ static void long_messages_are_cut(void **state)
 {
     char text[3000];
     weft_error *error;
-    memset(text, 'x', sizeof text - 1);
-    text[sizeof text - 1] = '\0';
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
     error = weft_error_create(WEFT_ERR_IO, "%s", text);
     assert_int_equal(strlen(weft_error_message(error)), WFI_ERROR_MESSAGE_MAX - 1);
     weft_error_unref(error);
@@ -58,13 +58,13 @@ static void texts_are_cut_between_characters(void **state)
 {
     static const char text[] = "a\u00e9\u20ac\U0001f600z";
     static const size_t ends[] = {0, 1, 3, 6, 10, 11};
-    for (size_t most = 0; most < sizeof text + 3; most++) {
+    for (size_t most = 0; most < sizeof(text) + 3; most++) {
         size_t wanted = 0;
-        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
             wanted = ends[i] <= most ? ends[i] : wanted;
         char out[32] = "";
         assert_int_equal(wfi_utf8_fit(text, (int)most), wanted);
-        assert_int_equal(wfi_utf8_print(out, most + 1, "%s", text), sizeof text - 1);
+        assert_int_equal(wfi_utf8_print(out, most + 1, "%s", text), sizeof(text) - 1);
         assert_int_equal(strlen(out), wanted);
         assert_memory_equal(out, text, wanted);
     }
@@ -76,7 +76,7 @@ static void texts_are_cut_between_characters(void **state)
 static void errors_and_what_they_quote_are_cut_between_characters(void **state)
 {
     char text[WFI_ERROR_MESSAGE_MAX * 2], shift[8] = "";
-    for (size_t i = 0; i + 3 < sizeof text; i += 3)
+    for (size_t i = 0; i + 3 < sizeof(text); i += 3)
         memcpy(text + i, "\u20ac", 4);
     for (size_t i = 0; i < 3; i++, strcat(shift, "x")) {
         weft_error *error = weft_error_create(WEFT_ERR_IO, "%s%s", shift, text), *malformed = NULL;
@@ -85,7 +85,7 @@ static void errors_and_what_they_quote_are_cut_between_characters(void **state)
         assert_true(length > WFI_ERROR_MESSAGE_MAX - 4);
         weft_error_unref(error);
         char value[256];
-        snprintf(value, sizeof value, "%s%.180s", shift, text);
+        snprintf(value, sizeof(value), "%s%.180s", shift, text);
         setenv("WEFT_TEST", value, 1);
         int64_t number;
         assert_int_equal(wfi_env_i64("WEFT_TEST", 0, 1, &number, &malformed), WEFT_ERR_INVALID);
@@ -106,7 +106,7 @@ static size_t reported(weft_status status)
     fflush(stderr);
     dup2(before, STDERR_FILENO);
     close(ends[1]);
-    ssize_t size = read(ends[0], text, sizeof text);
+    ssize_t size = read(ends[0], text, sizeof(text));
     close(ends[0]);
     close(before);
     return (size_t)size;
@@ -162,7 +162,7 @@ static void hops_are_added_to_copies_up_to_the_limit(void **state)
 static void an_error_prints_as_one_line(void **state)
 {
     char line[256] = "";
-    FILE *to = fmemopen(line, sizeof line, "w");
+    FILE *to = fmemopen(line, sizeof(line), "w");
     weft_error *error = detailed(), *hop = wfi_error_with_hop(error, 5);
     weft_error_print(hop, to);
     fclose(to);
@@ -178,15 +178,15 @@ static void an_error_is_written_at_once(void **state)
     int ends[2];
     weft_error *error;
     FILE *to;
-    memset(message, 'x', sizeof message - 1);
-    message[sizeof message - 1] = '\0';
+    memset(message, 'x', sizeof(message) - 1);
+    message[sizeof(message) - 1] = '\0';
     error = weft_error_create(WEFT_ERR_SHAPE, "%s", message);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     to = fdopen(ends[0], "w");
     assert_non_null(to);
     setvbuf(to, NULL, _IONBF, 0); /* as stderr is */
     weft_error_print(error, to);
-    ssize_t size = recv(ends[1], line, sizeof line, 0);
+    ssize_t size = recv(ends[1], line, sizeof(line), 0);
     assert_int_equal(size, (ssize_t)strlen("weft: SHAPE: \n") + WFI_ERROR_MESSAGE_MAX - 1);
     assert_int_equal(line[size - 1], '\n');
     fclose(to);
@@ -236,9 +236,9 @@ static void random_bytes_never_break_the_error_reader(void **state)
     size_t i;
     for (round = 0; round < 20000; round++) {
         wfi_reader reader;
-        for (i = 0; i < sizeof bytes; i++)
+        for (i = 0; i < sizeof(bytes); i++)
             bytes[i] = prng_below(&random, 4) ? 0 : (uint8_t)prng_next(&random);
-        wfi_reader_init(&reader, bytes, round % sizeof bytes);
+        wfi_reader_init(&reader, bytes, round % sizeof(bytes));
         weft_error_unref(wfi_error_read(&reader));
     }
 }
@@ -266,7 +266,7 @@ static void numbers_are_little_endian_and_come_back(void **state)
     assert_true(wfi_read_u64(&reader) == UINT64_MAX - 1);
     assert_true(wfi_read_i64(&reader) == INT64_MIN);
     assert_true(wfi_read_f64(&reader) == -0.5);
-    wfi_read_string(&reader, text, sizeof text);
+    wfi_read_string(&reader, text, sizeof(text));
     assert_string_equal(text, "abc");
     assert_int_equal(wfi_read_u32(&reader), 0);
     assert_int_equal(wfi_reader_left(&reader), 0);
@@ -278,7 +278,7 @@ static void a_full_writer_keeps_its_failure(void **state)
 {
     uint8_t room[5];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u32(&writer, 1);
     wfi_write_u32(&writer, 2);
     assert_true(writer.failed);
@@ -291,7 +291,7 @@ static void a_reader_past_the_end_gives_zeros(void **state)
 {
     static const uint8_t bytes[] = {1, 2, 3};
     wfi_reader reader;
-    wfi_reader_init(&reader, bytes, sizeof bytes);
+    wfi_reader_init(&reader, bytes, sizeof(bytes));
     assert_int_equal(wfi_read_u32(&reader), 0);
     assert_true(reader.failed);
     assert_int_equal(wfi_read_u8(&reader), 0);
@@ -307,13 +307,13 @@ static void strings_must_fit_and_hold_no_nul(void **state)
     char out[4];
     size_t size;
     wfi_reader reader;
-    wfi_reader_init(&reader, with_nul, sizeof with_nul);
-    wfi_read_string(&reader, out, sizeof out);
+    wfi_reader_init(&reader, with_nul, sizeof(with_nul));
+    wfi_read_string(&reader, out, sizeof(out));
     assert_true(reader.failed);
-    wfi_reader_init(&reader, too_long, sizeof too_long);
-    wfi_read_string(&reader, out, sizeof out);
+    wfi_reader_init(&reader, too_long, sizeof(too_long));
+    wfi_read_string(&reader, out, sizeof(out));
     assert_true(reader.failed && out[0] == '\0');
-    wfi_reader_init(&reader, too_long, sizeof too_long);
+    wfi_reader_init(&reader, too_long, sizeof(too_long));
     assert_null(wfi_read_blob(&reader, 3, &size));
 }
 
@@ -422,7 +422,7 @@ static void malformed_environment_is_named(void **state)
 static void yes_and_no_have_four_words_each(void **state)
 {
     static const char *const words[][2] = {{"no", "Yes"}, {"off", "on"}, {"False", "true"}, {"0", "1"}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         for (int yes = 0; yes < 2; yes++) {
             bool flag = !yes;
             setenv("WEFT_TEST", words[i][yes], 1);
@@ -449,7 +449,7 @@ static void durations_saturate(void **state)
     assert_int_equal(wfi_ns_of_ms(3), 3000000);
     assert_int_equal(wfi_ns_of_us(7), 7000);
     assert_true(wfi_ns_of_us(INT64_MAX) == WFI_LONGEST_NS);
-    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++) {
+    for (size_t i = 0; i < sizeof(longest) / sizeof(*longest); i++) {
         assert_true(wfi_ns_of_ms(longest[i]) == WFI_LONGEST_NS);
         assert_true(wfi_deadline_after(0, longest[i]) == WFI_NEVER);
     }

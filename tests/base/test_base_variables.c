@@ -24,7 +24,7 @@ static void keep(weft_log_level level, const char *line, void *arg)
         return;
     to->lines++;
     size_t at = strlen(to->text);
-    snprintf(to->text + at, sizeof to->text - at, "%s\n", line);
+    snprintf(to->text + at, sizeof(to->text) - at, "%s\n", line);
 }
 
 /* What a process with these settings warns about when it opens a job, twice. */
@@ -42,10 +42,10 @@ static kept warned(const char *const *settings)
             if (!weft_job_open(NULL, &job, NULL))
                 MUST_OK(weft_job_close(job, 1000, NULL));
         }
-        child_tell(&result, sizeof result);
+        child_tell(&result, sizeof(result));
         _exit(0);
     }
-    child_receive(&one, &result, sizeof result);
+    child_receive(&one, &result, sizeof(result));
     child_must_end_well(&one, 1);
     return result;
 }
@@ -62,7 +62,7 @@ static void test_misspelt(void **cmocka)
         {"WEFT_ZZZZZZZZZZZZZZZZZ=", "WEFT_ZZZZZZZZZZZZZZZZZ is not a variable of weft: docs/environment.md lists them"},
     };
     (void)cmocka;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         kept got = warned((const char *const[]){cases[i].setting, NULL});
         if (got.lines != 1 || !strstr(got.text, cases[i].says))
             fprintf(stderr, "%s: %d lines, \"%s\"\n", cases[i].setting, got.lines, got.text);
@@ -75,7 +75,7 @@ static void test_several_and_long(void **cmocka)
 {
     static char much[5000];
     (void)cmocka;
-    memset(much, 'A', sizeof much - 1);
+    memset(much, 'A', sizeof(much) - 1);
     memcpy(much, "WEFT_", 5);
     much[4000] = '=';
     kept got = warned((const char *const[]){"WEFT_THRAEDS=3", much, "WEFT_TRACES=t", NULL});
@@ -102,7 +102,7 @@ static void test_version(void **cmocka)
 {
     char text[32];
     (void)cmocka;
-    snprintf(text, sizeof text, "%d.%d.%d", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH);
+    snprintf(text, sizeof(text), "%d.%d.%d", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH);
     assert_string_equal(weft_version(), text);
     assert_int_equal(weft_version_number(), WEFT_VERSION_NUMBER);
     assert_int_equal(WEFT_VERSION_NUMBER, WEFT_VERSION_MAJOR * 10000 + WEFT_VERSION_MINOR * 100 + WEFT_VERSION_PATCH);

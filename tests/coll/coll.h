@@ -77,8 +77,8 @@ static inline uint64_t coll_hash(const weft_tensor *x)
     const uint8_t *data = weft_tensor_data(x);
     size_t size = weft_tensor_nbytes(x), i = 0;
     uint64_t hash = 1469598103934665603u, word;
-    for (; i + sizeof word <= size; i += sizeof word) {
-        memcpy(&word, data + i, sizeof word);
+    for (; i + sizeof(word) <= size; i += sizeof(word)) {
+        memcpy(&word, data + i, sizeof(word));
         hash = (hash ^ word) * 1099511628211u;
         hash ^= hash >> 32; /* otherwise the upper bits of a word would not reach the lower ones */
     }

@@ -13,7 +13,7 @@ static bool is_playing; /* a part that has not ended */
 int crew_work(const child_role *parts, size_t count)
 {
     char line[64], members[8], port[8], part[16];
-    while (child_read_line(line, sizeof line)) {
+    while (child_read_line(line, sizeof(line))) {
         MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
         setenv("WORLD_SIZE", members, 1);
         setenv("MASTER_PORT", port, 1);
@@ -74,7 +74,7 @@ size_t crew_memory(char **start)
     size_t bytes = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
     MUST(maps != NULL);
-    while (fgets(line, sizeof line, maps)) {
+    while (fgets(line, sizeof(line), maps)) {
         unsigned long begin, end;
         if (!strstr(line, "/memfd:weft-group") || sscanf(line, "%lx-%lx", &begin, &end) != 2)
             continue;
@@ -104,7 +104,7 @@ void crew_start(int count, const char *part)
             (void)child_end(&crew[rank]);
         }
     is_playing = true;
-    snprintf(line, sizeof line, "%d %d %s\n", count, world_free_port(), part);
+    snprintf(line, sizeof(line), "%d %d %s\n", count, world_free_port(), part);
     for (int rank = 0; rank < count; rank++) {
         if (!crew[rank].pid)
             crew[rank] = child_start(rank, CREW_MOST, 1, "parts");

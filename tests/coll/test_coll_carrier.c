@@ -84,7 +84,7 @@ static void carried(weft_agent *agent, void *arg)
     b.fails = WEFT_ERR_SYSTEM;
     MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM); /* on each of them, as each carrier fails */
     char words[64];
-    snprintf(words, sizeof words, "rank %d: the carrier's barrier: ", weft_error_worker(weft_group_error(group)));
+    snprintf(words, sizeof(words), "rank %d: the carrier's barrier: ", weft_error_worker(weft_group_error(group)));
     MUST(strstr(weft_error_message(weft_group_error(group)), words));
     MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM);
     weft_group_close(group);
@@ -119,7 +119,7 @@ static void many_carried(weft_agent *agent, void *arg)
     (void)arg;
     for (int i = 0; i < AT_ONCE; i++) {
         char name[24];
-        snprintf(name, sizeof name, "carried%d", i);
+        snprintf(name, sizeof(name), "carried%d", i);
         MUST_OK(weft_group_open(agent, name, NULL, 0, &groups[i], NULL));
         MUST_OK(weft_group_set_carrier(groups[i], &table, &entered, NULL));
         MUST_OK(weft_group_barrier_async(groups[i], WEFT_FOREVER, &futures[i]));
@@ -241,7 +241,7 @@ static void printed(weft_agent *agent, void *arg)
     weft_group *group;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     MUST_OK(weft_group_set_algorithms(group, "allreduce 4 100 tree"));
-    FILE *to = fmemopen(text, sizeof text, "w");
+    FILE *to = fmemopen(text, sizeof(text), "w");
     weft_group_print_algorithms(group, to);
     fclose(to);
     MUST(strncmp(text, "allreduce 4 100 tree\n", 21) == 0);

@@ -562,7 +562,7 @@ static void members_disagree(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet");
     for (int i = 0; i < 5; i++) {
         char name[16];
-        snprintf(name, sizeof name, "odd-%d", i);
+        snprintf(name, sizeof(name), "odd-%d", i);
         weft_group *odd = make(agent, name);
         bool is_odd = me == 1;
         weft_status st = i == 0   ? weft_group_allreduce(odd, x, WEFT_OP_SUM, 20000)

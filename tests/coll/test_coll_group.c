@@ -14,7 +14,7 @@ static atomic_int arrived[64];
 static void begin(world *w)
 {
     scene = w;
-    memset(arrived, 0, sizeof arrived);
+    memset(arrived, 0, sizeof(arrived));
 }
 
 #define SCENE .adjust = adjust, .begin = begin
@@ -144,7 +144,7 @@ static weft_status run_barrier(weft_call *call, void *user)
 {
     weft_group *group;
     char name[16];
-    snprintf(name, sizeof name, "in-%d", (int)weft_call_i64(call, 0));
+    snprintf(name, sizeof(name), "in-%d", (int)weft_call_i64(call, 0));
     weft_status st = weft_group_open(weft_call_agent(call), name, NULL, 0, &group, NULL);
     if (st)
         return st;

@@ -24,7 +24,7 @@ static uint64_t chance(uint64_t below)
 static uint64_t some_number(void)
 {
     static const uint64_t odd[] = {0, 1, 2, 3, 64, 65, 66, 1000, UINT32_MAX, UINT64_MAX, UINT64_MAX / 2};
-    return chance(4) ? chance(4) : odd[chance(sizeof odd / sizeof *odd)];
+    return chance(4) ? chance(4) : odd[chance(sizeof(odd) / sizeof(*odd))];
 }
 
 static void write_words(wfi_writer *w, const wfi_group_key *key)
@@ -64,7 +64,7 @@ static void hear(weft_agent *agent, const weft_group *group)
     uint8_t bytes[4000];
     wfi_writer w;
     for (uint64_t words = chance(2) ? WORDS : chance(3); words; words--) {
-        wfi_writer_init(&w, bytes, sizeof bytes);
+        wfi_writer_init(&w, bytes, sizeof(bytes));
         write_words(&w, &group->key);
         size_t cut = chance(6) ? 0 : chance(w.size);
         inside_arrive(agent, 1, WFI_RPC_GROUP, bytes, w.size - cut);
@@ -80,7 +80,7 @@ static void listen_to_a_liar(weft_agent *agent, void *arg)
         weft_future *futures[3] = {NULL};
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
         char name[16];
-        snprintf(name, sizeof name, "lie-%d", round);
+        snprintf(name, sizeof(name), "lie-%d", round);
         MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
         uint64_t begun = chance(4);
         for (uint64_t i = 0; i < begun && i < 3; i++)

@@ -92,7 +92,7 @@ static void same_bits(weft_group *group, const weft_tensor *x)
 static void compare(weft_agent *agent, weft_group *warm, int64_t count, weft_op how, int number)
 {
     char name[32];
-    snprintf(name, sizeof name, "cold-%d", number);
+    snprintf(name, sizeof(name), "cold-%d", number);
     weft_group *cold = crew_group(agent, name, NULL);
     int size = (int)weft_group_size(warm);
     weft_tensor *x = rounded(count, weft_agent_rank(agent)), *y = weft_tensor_clone(x);
@@ -117,7 +117,7 @@ static int run_results(void)
     static const int64_t counts[] = {1, 1000, 16384, 16385, 300001};
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all");
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         compare(agent, group, counts[i], i % 3 == 0 ? WEFT_OP_SUM : i % 3 == 1 ? WEFT_OP_AVG : WEFT_OP_MAX, (int)i);
     weft_group_close(group);
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
@@ -197,7 +197,7 @@ static int run_roots(void)
     static const int64_t counts[] = {1, 1000, 4096, 4097, 16384, 16385, 262144};
     weft_agent *agent = open_worker();
     weft_group *groups[] = {open_warm(agent, "warm"), crew_group(agent, "cold", NULL)};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         for (size_t root = 0; root < weft_group_size(groups[0]); root++)
             for (int k = 0; k < 2; k++)
                 with_root(groups[k], counts[i], root);
@@ -275,8 +275,8 @@ static int run_missing(void)
     weft_agent *agent = open_worker();
     for (int missing = 2; missing <= 3; missing++) {
         char name[32], words[32];
-        snprintf(name, sizeof name, "all-%d", missing);
-        snprintf(words, sizeof words, "rank %d", missing);
+        snprintf(name, sizeof(name), "all-%d", missing);
+        snprintf(words, sizeof(words), "rank %d", missing);
         weft_group *group = open_warm(agent, name);
         if (weft_agent_rank(agent) == missing) {
             while (!weft_group_error(group))
@@ -298,7 +298,7 @@ static int run_disagrees(void)
     bool is_odd = weft_agent_rank(agent) == 3;
     for (int way = 0; way < 4; way++) {
         char name[32];
-        snprintf(name, sizeof name, "all-%d", way);
+        snprintf(name, sizeof(name), "all-%d", way);
         weft_group *group = open_warm(agent, name);
         crew_meet(agent);
         int64_t count = is_odd && way == 0 ? 11 : is_odd && way == 2 ? 100000 : 10;
@@ -336,7 +336,7 @@ static const child_role roles[] = {
 static int run_parts(void)
 {
     MUST(move_to(host_of[atoi(getenv("RANK"))]));
-    return crew_work(roles, sizeof roles / sizeof *roles);
+    return crew_work(roles, sizeof(roles) / sizeof(*roles));
 }
 
 /* ---- The parent -------------------------------------------------------------------------------------------------------- */

@@ -238,7 +238,7 @@ static void with_each(weft_agent *agent, void *arg)
     warm(group);
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t root = 0; root < weft_group_size(group); root++)
-            for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
                 call c = {.kind = kind, .root = root, .count = counts[i], .in_place = root % 2, .salt = root + i};
                 MUST_OK(begin(group, &c));
                 MUST_OK(end(group, &c));
@@ -255,13 +255,13 @@ static void test_each(void **state)
         {5, 2, {0, 2, 4, 1, 3}}, {6, 3, {0, 3, 1, 4, 2, 5}},                          /* one after the other */
     };
     (void)state;
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+    for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++) {
         scene s = {.w = {.fabric = WORLD_SIM,
                          .size = groups[i].size,
                          .seed = i + 1,
                          .program = with_each,
                          .ranks_per_host = groups[i].per_host}};
-        memcpy(s.order, groups[i].order, sizeof s.order);
+        memcpy(s.order, groups[i].order, sizeof(s.order));
         s.w.arg = &s;
         world_run(&s.w);
     }
@@ -302,7 +302,7 @@ static void test_messages(void **state)
 {
     static const size_t hosts[] = {0, 0, 0, 3, 3, 3, 6, 6, 6};
     (void)state;
-    for (size_t k = 0; k < sizeof rooted / sizeof *rooted; k++)
+    for (size_t k = 0; k < sizeof(rooted) / sizeof(*rooted); k++)
         for (size_t root = 0; root < HOSTS * PER_HOST; root++) {
             crossings all = {0};
             for (size_t me = 0; me < HOSTS * PER_HOST; me++)
@@ -320,7 +320,7 @@ static void with_silence(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group = open_group(agent, s);
     warm(group);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
         for (int root = 0; root < s->w.size; root += 4) {
             uint64_t before = world_stats(agent).frames_sent;
             for (int i = 0; i < ROUNDS; i++) {

@@ -122,7 +122,8 @@ typedef struct scene {
 static int64_t draw_count(uint64_t *state)
 {
     static const int64_t bytes[] = {16, 3584, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
-    int64_t count = bytes[prng_next(state) % (sizeof bytes / sizeof *bytes)] / 4 + (int64_t)(prng_next(state) % 7) - 3;
+    int64_t count =
+        bytes[prng_next(state) % (sizeof(bytes) / sizeof(*bytes))] / 4 + (int64_t)(prng_next(state) % 7) - 3;
     return prng_next(state) % 4 ? count : (int64_t)(prng_next(state) % 3000);
 }
 
@@ -175,7 +176,7 @@ static void work(weft_agent *agent, void *arg)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, trouble, s));
     for (size_t g = 0; g < groups; g++) {
         MUST_OK(weft_group_open(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, &group[g], NULL));
-        MUST_OK(weft_group_set_algorithms(group[g], tables[(s->w.seed + g) % (sizeof tables / sizeof *tables)]));
+        MUST_OK(weft_group_set_algorithms(group[g], tables[(s->w.seed + g) % (sizeof(tables) / sizeof(*tables))]));
     }
     for (int round = 0; round < ROUNDS; round++) {
         operation ops[GROUPS][AT_ONCE];
@@ -219,7 +220,7 @@ static void run_apart(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent);
     uint64_t state = s->w.seed, pace = s->w.seed * 77 + (uint64_t)me;
-    operation *ops = calloc(FLOOD, sizeof *ops);
+    operation *ops = calloc(FLOOD, sizeof(*ops));
     weft_group *group;
     MUST(ops != NULL);
     if (me == 0)

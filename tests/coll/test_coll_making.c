@@ -207,7 +207,7 @@ static void never_made(weft_agent *agent, void *arg)
     for (int i = 0; me < 2 && i < GROUPS; i++) {
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_DTYPE_FLOAT32), *y = weft_tensor_clone(x);
         weft_future *future = NULL;
-        snprintf(name, sizeof name, "g%d", i);
+        snprintf(name, sizeof(name), "g%d", i);
         if (i == LAST)
             MUST_OK(
                 weft_group_barrier(meet, WEFT_FOREVER)); /* both are as far: the last one is the last that is over */
@@ -255,7 +255,7 @@ static void never_made_with_death(weft_agent *agent, void *arg)
     for (int i = 0; me != 2 && i < GROUPS; i++) {
         char name[16];
         weft_future *future = NULL;
-        snprintf(name, sizeof name, "g%d", i);
+        snprintf(name, sizeof(name), "g%d", i);
         groups[i] = make(agent, name);
         y[i] = weft_tensor_clone(x);
         MUST_OK(weft_group_all_to_all_async(groups[i], x, y[i], WEFT_FOREVER, &future));

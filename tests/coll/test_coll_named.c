@@ -344,7 +344,7 @@ static void one_gives_too_much(weft_agent *agent, void *arg)
     enum { TENSORS = WEFT_MAX_CALL_TENSORS + 1 };
     weft_group *all = make(agent, "all");
     weft_values *got = NULL;
-    weft_value *many = calloc(TENSORS, sizeof *many);
+    weft_value *many = calloc(TENSORS, sizeof(*many));
     weft_tensor *x = one();
     MUST(many != NULL);
     for (int i = 0; i < TENSORS; i++)
@@ -356,7 +356,7 @@ static void one_gives_too_much(weft_agent *agent, void *arg)
             all, weft_agent_rank(agent) == who ? much : WEFT_VALUES(weft_of_i64(who)), WEFT_FOREVER, &future));
         MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_TOO_LARGE);
         char words[80];
-        snprintf(words, sizeof words, "the values of rank %d exceed a limit", who);
+        snprintf(words, sizeof(words), "the values of rank %d exceed a limit", who);
         MUST(strstr(weft_error_message(weft_future_error(future)), words));
         MUST(weft_error_worker(weft_future_error(future)) == who);
         weft_future_unref(future);
@@ -419,7 +419,7 @@ static void test_print_when_closed(void **state)
     char text[4096] = "";
     weft_agent *agent;
     weft_group *alone;
-    FILE *to = fmemopen(text, sizeof text, "w");
+    FILE *to = fmemopen(text, sizeof(text), "w");
     assert_non_null(to);
     MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true, .world_size = 1, .master_port = world_free_port()},
                             &agent, NULL));
@@ -595,7 +595,7 @@ static void overlaps(weft_agent *agent, void *arg)
     must_be_exchanged(column, me, 1);
     MUST_OK(weft_group_barrier(all, 20000));
     weft_tensor *made[] = {x, first, second, late, part, own, crooked, wide, column, mine};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+    for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++)
         weft_tensor_unref(made[i]);
     weft_group_close(all);
 }
@@ -661,7 +661,7 @@ static void refused_words(weft_agent *agent, void *arg)
                 "\"send\" in \"send * * direct\" is wrong: operations that have algorithms are barrier allreduce"));
     weft_logging_set_sink(NULL, NULL);
     weft_tensor *made[] = {three, two, one_element, four, inside};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+    for (size_t i = 0; i < sizeof(made) / sizeof(*made); i++)
         weft_tensor_unref(made[i]);
     weft_group_close(all);
 }

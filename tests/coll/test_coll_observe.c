@@ -76,7 +76,7 @@ static void use_many_names(weft_agent *agent, void *arg)
     for (int i = 0; i < 300; i++) {
         char name[32];
         weft_group *group;
-        snprintf(name, sizeof name, "group%d", i);
+        snprintf(name, sizeof(name), "group%d", i);
         MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
         MUST_OK(weft_group_barrier(group, 20000));
         weft_group_close(group);
@@ -115,7 +115,7 @@ static int spans_in(const char *file, const char *what)
     int count = 0;
     FILE *from = fopen(file, "r");
     MUST(from != NULL);
-    while (fgets(line, sizeof line, from))
+    while (fgets(line, sizeof(line), from))
         count += strstr(line, what) && strstr(line, "\"bytes\":40") && strstr(line, "\"status\":\"OK\"");
     fclose(from);
     return count;
@@ -125,12 +125,12 @@ static void test_trace(void **cmocka)
 {
     (void)cmocka;
     for (int fabric = 0; fabric < WORLD_FABRICS; fabric++) {
-        snprintf(path, sizeof path, "coll_observe_%d_%%r.json", (int)getpid());
+        snprintf(path, sizeof(path), "coll_observe_%d_%%r.json", (int)getpid());
         world_run(
             &(world){.fabric = (world_fabric)fabric, .size = 2, .seed = 1, .program = call_twice, .adjust = trace});
         for (int rank = 0; rank < 2; rank++) {
             char file[64];
-            snprintf(file, sizeof file, "coll_observe_%d_%d.json", (int)getpid(), rank);
+            snprintf(file, sizeof(file), "coll_observe_%d_%d.json", (int)getpid(), rank);
             int spans = spans_in(file, "\"cat\":\"group\",\"name\":\"allreduce: grads\"");
             unlink(file);
             assert_int_equal(spans, 2);

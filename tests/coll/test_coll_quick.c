@@ -63,7 +63,7 @@ static int run_allocates(void)
     static const int64_t counts[] = {1, 12, 13, 5000, 40000};
     weft_agent *agent = crew_open(DEATH_MS);
     weft_group *group = crew_shared(agent, "all");
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         int least = INT_MAX;
         for (int window = 0; window < WINDOWS; window++) {
@@ -162,7 +162,7 @@ static void await_sleep(waiting *w)
 {
     char name[64], state = 0;
     while (state != 'S') {
-        snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)atomic_load(&w->thread));
+        snprintf(name, sizeof(name), "/proc/self/task/%d/stat", (int)atomic_load(&w->thread));
         FILE *stat = fopen(name, "r");
         if (stat && fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
             state = 0;
@@ -178,7 +178,7 @@ static int run_ends(void)
     int rank = weft_agent_rank(agent);
     for (int i = 0; i < 20; i++) {
         char name[32];
-        snprintf(name, sizeof name, "all-%d", i);
+        snprintf(name, sizeof(name), "all-%d", i);
         waiting w = {.group = crew_shared(agent, name)};
         pthread_t thread;
         bool closes = rank == 1 && i % 2;
@@ -213,7 +213,7 @@ static int run_late(void)
     weft_agent *agent = crew_open(DEATH_MS);
     for (int i = 0; i < 6; i++) {
         char name[32];
-        snprintf(name, sizeof name, "all-%d", i);
+        snprintf(name, sizeof(name), "all-%d", i);
         weft_group *group = crew_shared(agent, name);
         crew_meet(agent);
         if (weft_agent_rank(agent) == 1) {
@@ -237,7 +237,7 @@ static const child_role roles[] = {
 
 static int run_parts(void)
 {
-    return crew_work(roles, sizeof roles / sizeof *roles);
+    return crew_work(roles, sizeof(roles) / sizeof(*roles));
 }
 
 /* ---- The parent -------------------------------------------------------------------------------------------------- */

@@ -160,7 +160,7 @@ static int run_results(void)
         for (int how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++)
             for (size_t i = 0; i < 5 && coll_can((weft_dtype)dtype, (weft_op)how); i++)
                 compare_allreduce(shared, other, (weft_dtype)dtype, (weft_op)how, counts[i] * (i == 4 ? 8 : 1));
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         compare_allreduce(shared, other, WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, counts[i]);
         for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 65536; what++)
             compare_gathering(shared, other, (gathering)what, counts[i]);
@@ -212,7 +212,7 @@ static int run_many(void)
     pthread_t threads[GROUPS];
     for (int i = 0; i < GROUPS; i++) {
         char name[32];
-        snprintf(name, sizeof name, "group-%d", i);
+        snprintf(name, sizeof(name), "group-%d", i);
         groups[i] = crew_group(agent, name, NULL);
     }
     for (int i = 0; i < GROUPS; i++)
@@ -320,7 +320,7 @@ static int run_disagrees(void)
     int rank = weft_agent_rank(agent);
     for (int i = 0; i < 4; i++) {
         char name[32];
-        snprintf(name, sizeof name, "all-%d", i);
+        snprintf(name, sizeof(name), "all-%d", i);
         weft_group *group = crew_shared(agent, name);
         crew_meet(agent);
         /* another count; another kind, which is shared too; one by messages; a cancelled one */
@@ -358,7 +358,7 @@ static int run_roots_differ(void)
     size_t root = weft_agent_rank(agent) == 1 ? 1 : 0;
     for (int what = BROADCASTS; what < ROOTED; what++) {
         char name[32];
-        snprintf(name, sizeof name, "roots-%d", what);
+        snprintf(name, sizeof(name), "roots-%d", what);
         weft_group *group = crew_shared(agent, name);
         weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
         weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
@@ -530,7 +530,7 @@ static void write_nonsense(char *memory, size_t bytes, uint64_t seed)
 static void attack(weft_agent *agent, uint64_t seed)
 {
     char name[32];
-    snprintf(name, sizeof name, "attack-%llu", (unsigned long long)seed);
+    snprintf(name, sizeof(name), "attack-%llu", (unsigned long long)seed);
     weft_group *group = crew_shared(agent, name);
     char *memory = NULL;
     size_t bytes = crew_memory(&memory);
@@ -605,7 +605,7 @@ static const child_role roles[] = {
 
 static int run_parts(void)
 {
-    return crew_work(roles, sizeof roles / sizeof *roles);
+    return crew_work(roles, sizeof(roles) / sizeof(*roles));
 }
 
 /* ---- The parent -------------------------------------------------------------------------------------------------------- */
@@ -677,7 +677,7 @@ static void test_fork(void **state)
 static void test_death(void **state)
 {
     static const char *const parts[] = {"dies", "dies-3000", "dies-16384", "dies-root", "dies-all"};
-    enum { PARTS = sizeof parts / sizeof *parts };
+    enum { PARTS = sizeof(parts) / sizeof(*parts) };
     for (int i = 0; i < PARTS + 2; i++) {
         crew_start(4, parts[i % PARTS]);
         crew_hear(4, 'r');

@@ -52,7 +52,7 @@ static void is_chosen(const choice *is, bool spans_hosts)
 static void test_choices(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+    for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
         is_chosen(&choices[i], false);
         is_chosen(&choices[i], true);
     }

@@ -279,7 +279,7 @@ static void test_sizes_of_groups(void **state)
 {
     static const int64_t counts[] = {0, 1, 2, 7, 1000, 33001}; /* the last one in a chunk, not in messages */
     for (int size = 1; size <= MOST; size += STRIDE)
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
             run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, counts[i], NULL);
 }
 
@@ -301,7 +301,7 @@ static void test_algorithms(void **state)
         "allreduce * * ring",
         "allreduce * * tree; allgather * * bruck",
     };
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+    for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
         for (int size = 2; size <= MOST; size += STRIDE) {
             run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, 11, tables[i]);
             if (size <= 4 || size == MOST)
@@ -314,7 +314,7 @@ static void odd_numbers(weft_agent *agent, void *arg)
 {
     scene *s = arg;
     static const float odd[] = {0.0f, -0.0f, NAN, -NAN, INFINITY, -INFINITY, 1.0f};
-    enum { ODD = sizeof odd / sizeof *odd };
+    enum { ODD = sizeof(odd) / sizeof(*odd) };
     weft_group *group = make(agent, s);
     for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++) {
         weft_tensor *x = coll_empty(WEFT_DTYPE_FLOAT32, s->count);
@@ -331,10 +331,10 @@ static void odd_numbers(weft_agent *agent, void *arg)
 static void test_odd_numbers(void **state)
 {
     static const char *const names[] = {"recursive_doubling", "rabenseifner", "ring", "tree", "two_level"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         for (int size = 2; size <= MOST; size += 3) {
             char rules[64];
-            snprintf(rules, sizeof rules, "allreduce * * %s", names[i]);
+            snprintf(rules, sizeof(rules), "allreduce * * %s", names[i]);
             scene s = {.w = {.fabric = WORLD_SIM, .size = size, .program = odd_numbers, .seed = 1, .ranks_per_host = 2},
                        .count = 100,
                        .dtype = WEFT_DTYPE_FLOAT32,
@@ -350,7 +350,7 @@ static void test_two_levels(void **state)
     static const int hosts[] = {1, 2, 3, 100};
     static const char all[] = "barrier * * two_level; allreduce * * two_level; reduce * * two_level;"
                               "broadcast * * two_level";
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(*hosts); i++)
         for (int size = 2; size <= MOST; size += STRIDE) {
             ranks_per_host = hosts[i];
             run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, 11, size % 2 ? NULL : all);

@@ -38,7 +38,7 @@ typedef struct item {
     bool only_sim; /* it needs faults that only the simulation has */
 } item;
 
-#define ITEM_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof *(table)
+#define ITEM_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof(*(table))
 
 /* Runs it on every fabric. From cmocka's thread. */
 void item_run(const item *what);

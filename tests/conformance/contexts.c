@@ -160,7 +160,7 @@ weft_status serve_graph(weft_call *call, void *user)
 {
     char text[1024] = "";
     if (weft_call_context(call))
-        graph_text(weft_call_context(call), text, sizeof text);
+        graph_text(weft_call_context(call), text, sizeof(text));
     weft_call_give(call, WEFT_VALUES(weft_of_string(text)));
     return WEFT_OK;
 }

@@ -23,7 +23,7 @@ static void add_record(const weft_context *context, const wfi_node *node, char *
     for (size_t i = 0; i < context->recv_count; i++) {
         if (context->recvs[i].node != node)
             continue;
-        snprintf(text, sizeof text, "%d/%d", context->recvs[i].from, (int)context->recvs[i].number);
+        snprintf(text, sizeof(text), "%d/%d", context->recvs[i].from, (int)context->recvs[i].number);
         add(out, room, text);
         return;
     }
@@ -41,7 +41,7 @@ void graph_text(weft_context *context, char *out, size_t room)
     out[0] = 0;
     wfi_mutex_lock(&context->lock);
     for (size_t i = 0; i < context->send_count; i++) {
-        snprintf(text, sizeof text, "%s-> %d: ", i ? "; " : "", context->sends[i].to);
+        snprintf(text, sizeof(text), "%s-> %d: ", i ? "; " : "", context->sends[i].to);
         add(out, room, text);
         add_record(context, context->sends[i].node->inputs[0].node, out, room);
     }

@@ -60,7 +60,7 @@ static const weft_object_type other_type = {.name = "other", .drop = drop_counte
 
 static weft_status serve_new_counter(weft_call *call, void *user)
 {
-    counter *made = malloc(sizeof *made);
+    counter *made = malloc(sizeof(*made));
     MUST(made != NULL);
     made->value = weft_call_i64(call, 0);
     atomic_fetch_add(&counters, 1);

@@ -120,7 +120,7 @@ static void must_read(const char *is, const char *wanted)
 static void graph_here_is(const step *s, const char *wanted)
 {
     char text[1024];
-    graph_text(s->context, text, sizeof text);
+    graph_text(s->context, text, sizeof(text));
     must_read(text, wanted);
 }
 
@@ -138,7 +138,7 @@ static void graph_there_is(step *s, int rank, const char *wanted)
 static void record_is(const step *s, const weft_tensor *made, const char *wanted)
 {
     char text[1024];
-    record_text(s->context, made, text, sizeof text);
+    record_text(s->context, made, text, sizeof(text));
     must_read(text, wanted);
 }
 
@@ -276,7 +276,7 @@ static void complex_arguments(weft_agent *agent, void *arg)
                                 weft_of_list((weft_args){inner, 4}), weft_of_tensor(leaves[5])};
     weft_tensor *y = step_call(&s, next, "weighted", WEFT_VALUES(weft_of_list((weft_args){outer, 5})));
     must_be(y, 0 + 2 + 6 + 12 + 20 + 30, 21);
-    snprintf(wanted, sizeof wanted, "-> %d: leaf; -> %d: leaf; -> %d: leaf", next, next, next);
+    snprintf(wanted, sizeof(wanted), "-> %d: leaf; -> %d: leaf; -> %d: leaf", next, next, next);
     graph_here_is(&s, wanted);
     MUST(next != me);
     step_backward(&s, weft_sum(s.tape, y), NULL);

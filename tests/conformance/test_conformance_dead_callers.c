@@ -52,7 +52,7 @@ static weft_agent *open_agent(weft_job *job)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .job = job,
                                   .death_timeout_ms = 1000,
                                   .leaks_fail = true};

@@ -98,7 +98,7 @@ static void come_and_go(int rank)
     char name[16];
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    snprintf(name, sizeof name, "name%d", rank);
+    snprintf(name, sizeof(name), "name%d", rank);
     item_await(&joined, rank); /* in order */
     if (rank == WORKERS - 1)
         refuse_strangers();
@@ -134,7 +134,7 @@ static void come_and_go(int rank)
 static void reset(void)
 {
     atomic_int *all[] = {&joined, &news_joined, &news_left, &finished, &gone_again};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         atomic_store(all[i], 0);
 }
 

@@ -27,8 +27,8 @@ static weft_status serve_fail_quietly(weft_call *call, void *user)
 static weft_status serve_fail_at_length(weft_call *call, void *user)
 {
     char text[9000];
-    memset(text, 'x', sizeof text - 1);
-    text[sizeof text - 1] = 0;
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
     weft_call_fail(call, WEFT_ERR_IO, "%s", text);
     return WEFT_ERR_IO;
 }
@@ -69,7 +69,7 @@ static void must_be_raised(const weft_error *error, int worker)
     MUST_BE(weft_error_handler_code(error), WEFT_ERR_SHAPE);
     MUST(strcmp(weft_error_message(error), ESCAPES) == 0); /* to the byte */
     MUST(strcmp(weft_error_function(error), "raise") == 0 && weft_error_worker(error) == worker);
-    FILE *text = fmemopen(line, sizeof line, "w");
+    FILE *text = fmemopen(line, sizeof(line), "w");
     MUST(text != NULL);
     weft_error_print(error, text);
     fclose(text);
@@ -107,7 +107,7 @@ static void unknown_errors(weft_agent *agent, void *arg)
 {
     static const int codes[] = {NOT_WEFTS, WEFT_ERR_PEER_DEAD, WEFT_ERR_CLOSED, WEFT_ERR_TIMEOUT, WEFT_ERR_REMOTE};
     for (int to = 0; to < WORKERS; to++)
-        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
             weft_error *error =
                 fail_of(agent, weft_to_rank(to), "fail quietly", WEFT_VALUES(weft_of_i64(codes[i])), WEFT_ERR_REMOTE);
             MUST((int)weft_error_handler_code(error) == codes[i]);
@@ -125,7 +125,7 @@ ITEM(item_18_errors_that_the_caller_does_not_know, .program = unknown_errors, IT
 static void must_be_missing(const weft_error *error, int worker)
 {
     char name[16];
-    snprintf(name, sizeof name, "worker%d", worker);
+    snprintf(name, sizeof(name), "worker%d", worker);
     MUST_BE(weft_error_code(error), WEFT_ERR_NOT_FOUND);
     MUST(says(error, "no such thing") && says(error, name) && weft_error_worker(error) == worker);
 }

@@ -78,7 +78,7 @@ static void many_at_once(weft_agent *agent)
     weft_future *futures[MANY];
     char name[32];
     for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "many-%d", i);
+        snprintf(name, sizeof(name), "many-%d", i);
         groups[i] = group_of(agent, name, NULL, 0);
     }
     for (int round = 0; round < ROUNDS; round++) {
@@ -103,7 +103,7 @@ static void *meet_in_thread(void *arg)
 {
     const thread_of *self = arg;
     char name[16];
-    snprintf(name, sizeof name, "thread-%d", self->number);
+    snprintf(name, sizeof(name), "thread-%d", self->number);
     weft_group *group = group_of(self->agent, name, NULL, 0);
     for (int round = 0; round < ROUNDS; round++)
         meet(group, 12 + self->number * ROUNDS + round);

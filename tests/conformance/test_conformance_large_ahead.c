@@ -47,7 +47,7 @@ static uint64_t one_small_call(weft_agent *agent)
 
 static uint64_t median(uint64_t *times, int count)
 {
-    qsort(times, (size_t)count, sizeof *times, by_size);
+    qsort(times, (size_t)count, sizeof(*times), by_size);
     return times[count / 2];
 }
 

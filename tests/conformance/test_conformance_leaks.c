@@ -43,7 +43,7 @@ static const weft_object_type holder_type = {.name = "holder", .drop = drop_hold
 
 static weft_status serve_new_holder(weft_call *call, void *user)
 {
-    holder *made = calloc(1, sizeof *made);
+    holder *made = calloc(1, sizeof(*made));
     MUST(made != NULL);
     weft_call_give_object(call, &holder_type, made);
     return WEFT_OK;
@@ -242,7 +242,7 @@ static int64_t counted(weft_agent *agent, const char *what)
     MUST(to != NULL);
     MUST_OK(weft_debug_dump(agent, to));
     fclose(to);
-    snprintf(key, sizeof key, "\"%s\": ", what);
+    snprintf(key, sizeof(key), "\"%s\": ", what);
     const char *at = strstr(text, key);
     MUST(at != NULL);
     int64_t n = strtoll(at + strlen(key), NULL, 10);

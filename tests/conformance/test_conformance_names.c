@@ -34,7 +34,7 @@ static void table_is_complete(weft_agent *agent, void *arg)
     MUST(weft_agent_world_size(agent) == WORKERS);
     MUST(weft_agent_workers(agent, workers, WORKERS) == WORKERS);
     for (int rank = 0; rank < WORKERS; rank++) {
-        snprintf(name, sizeof name, "worker%d", rank);
+        snprintf(name, sizeof(name), "worker%d", rank);
         MUST(strcmp(weft_agent_name(agent, rank), name) == 0 && weft_agent_find(agent, name) == rank);
         weft_worker worker = weft_agent_worker(agent, rank);
         MUST(worker.rank == rank && worker.incarnation > 0);
@@ -68,7 +68,7 @@ static void names_are_checked(int rank)
     char longest[129];
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    memset(longest, 'n', sizeof longest - 1);
+    memset(longest, 'n', sizeof(longest) - 1);
     longest[128] = 0;
     refuse_name("", "");
     refuse_name("not/this", "not/this");
@@ -105,7 +105,7 @@ static void twins(int rank)
     char own[16];
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    snprintf(own, sizeof own, "single%d", rank);
+    snprintf(own, sizeof(own), "single%d", rank);
     weft_status st = item_open(rank, rank >= 2 ? "twin" : own, &agent, &error);
     if (st) {
         MUST_BE(st, WEFT_ERR_EXISTS);

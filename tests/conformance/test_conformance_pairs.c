@@ -101,7 +101,7 @@ static void gradient_of_pairs(weft_agent *agent)
     MUST(is_near(gradient, weft_tape_grad(t, back)));
     weft_tape_close(t);
     weft_tensor *used[] = {x, target, back, bias, gradient};
-    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+    for (size_t i = 0; i < sizeof(used) / sizeof(*used); i++)
         weft_tensor_unref(used[i]);
 }
 
@@ -186,7 +186,7 @@ static void test_the_program(void **state)
 {
     (void)state;
     char port[16];
-    snprintf(port, sizeof port, "%d", world_free_port());
+    snprintf(port, sizeof(port), "%d", world_free_port());
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "1", 1);
     setenv("MASTER_PORT", port, 1);

@@ -134,7 +134,7 @@ static void train_hybrid(weft_agent *agent, parallel_part part, bool uneven)
     weft_module *second = weft_linear_create(2, 2, true, seed + 1, NULL);
     weft_module *layers = weft_sequential_create((weft_module *[]){first, second}, 2, NULL);
     char name[32];
-    snprintf(name, sizeof name, "trainers-%d-%d", (int)part, uneven);
+    snprintf(name, sizeof(name), "trainers-%d-%d", (int)part, uneven);
     member m = {0};
     if (part != PART_NONE)
         m = member_open(agent, name, TRAINERS, weft_module_ref(part == PART_OUTSIDE ? layers : second),
@@ -270,7 +270,7 @@ static void comparison(weft_agent *agent, void *arg)
          bag_loss},
         {"local-and-remote", weft_linear_create(2, 5, true, 3, NULL), remote_loss},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         member m = member_open(agent, cases[i].name, WORKERS, cases[i].module, false);
         compare_passes(agent, &m, cases[i].loss);
         compare_with_one(&m, cases[i].loss, weft_agent_rank(agent), WORKERS);

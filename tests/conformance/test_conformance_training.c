@@ -225,7 +225,7 @@ static void errors_in_a_step(weft_agent *agent)
 
 static void optimizers(weft_agent *agent, void *arg)
 {
-    for (size_t i = 0; i < sizeof configurations / sizeof *configurations; i++)
+    for (size_t i = 0; i < sizeof(configurations) / sizeof(*configurations); i++)
         trained_as_locally(agent, &configurations[i]);
     without_a_gradient(agent);
     errors_in_the_constructor(agent);

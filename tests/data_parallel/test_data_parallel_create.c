@@ -86,7 +86,7 @@ static const difference differences[] = {
 static void options_differ(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent);
-    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++) {
+    for (size_t i = 0; i < sizeof(differences) / sizeof(*differences); i++) {
         const difference *d = &differences[i];
         const weft_data_parallel_options *options = weft_agent_rank(agent) == 2 ? &d->of_odd : &d->of_others;
         weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
@@ -126,7 +126,7 @@ static const refusal one_by_one[] = {
 /* One member has no memory for a moment. The group of all is over, by its name; nobody waits for as long as calls may take. */
 static void no_memory(weft_agent *agent, void *arg)
 {
-    for (size_t i = 0; i < sizeof one_by_one / sizeof *one_by_one; i++) {
+    for (size_t i = 0; i < sizeof(one_by_one) / sizeof(*one_by_one); i++) {
         weft_group *group = make_group(agent), *meet;
         weft_module *module = layers(one_by_one[i].size == NAMED && weft_agent_rank(agent) == 1);
         weft_data_parallel *parallel = NULL;
@@ -159,7 +159,7 @@ static void buffer_elsewhere(weft_agent *agent, void *arg)
     bool is_odd = weft_agent_rank(agent) == 1;
     wfi_storage *storage;
     weft_tensor *buffer;
-    MUST_OK(wfi_storage_wrap(is_odd ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST, 0, far_away, sizeof far_away, NULL, NULL,
+    MUST_OK(wfi_storage_wrap(is_odd ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST, 0, far_away, sizeof(far_away), NULL, NULL,
                              &storage));
     MUST_OK(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, &buffer));
     weft_module_add_buffer(module, "count", buffer);

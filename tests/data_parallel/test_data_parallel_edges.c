@@ -30,7 +30,7 @@ static vectors make_vectors(size_t count, const weft_dtype *dtypes)
     vectors made = {.module = weft_module_create(&vectors_type, NULL, NULL), .count = count};
     for (size_t i = 0; i < count; i++) {
         char name[24];
-        snprintf(name, sizeof name, "v%zu", i);
+        snprintf(name, sizeof(name), "v%zu", i);
         made.v[i] = weft_tensor_zeros(WEFT_SHAPE((int64_t)i + 1), dtypes ? dtypes[i] : WEFT_DTYPE_FLOAT32);
         weft_module_add_parameter(made.module, name, made.v[i]);
     }
@@ -140,7 +140,7 @@ static weft_status reduce_and_note(weft_group *group, weft_tensor *bucket, size_
                                    weft_future **out, void *arg)
 {
     diary *d = arg;
-    d->used += (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "[%zu:%lld]", index,
+    d->used += (size_t)snprintf(d->text + d->used, sizeof(d->text) - d->used, "[%zu:%lld]", index,
                                 (long long)weft_tensor_numel(bucket));
     return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
@@ -153,7 +153,7 @@ typedef struct page {
 static weft_tensor *note_share(weft_tensor *gradient, void *arg)
 {
     const page *p = arg;
-    p->d->used += (size_t)snprintf(p->d->text + p->d->used, sizeof p->d->text - p->d->used, "%zu", p->vector);
+    p->d->used += (size_t)snprintf(p->d->text + p->d->used, sizeof(p->d->text) - p->d->used, "%zu", p->vector);
     return weft_tensor_ref(gradient);
 }
 
@@ -364,7 +364,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     MUST(weft_tape_status(t) != WEFT_OK && weft_tape_status(t) != WEFT_ERR_TIMEOUT);
     if (!culprit) {
         char name[24];
-        snprintf(name, sizeof name, "rank %d", s->culprit);
+        snprintf(name, sizeof(name), "rank %d", s->culprit);
         must_speak(weft_tape_error(t), name);
         must_speak(weft_tape_error(t), how->others);
     }
@@ -379,7 +379,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
 
 static void test_one_is_mistaken(void **state)
 {
-    for (int which = 0; which < (int)(sizeof mistakes / sizeof *mistakes); which++)
+    for (int which = 0; which < (int)(sizeof(mistakes) / sizeof(*mistakes)); which++)
         for (int on_tcp = 0; on_tcp < 2; on_tcp++)
             for (int culprit = 0; culprit < 2; culprit++) {
                 scene s = {

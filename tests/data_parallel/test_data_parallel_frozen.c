@@ -116,7 +116,7 @@ static const way ways[] = {
 /* The pass fails on all members, with the parameter's name. */
 static void thawed(weft_agent *agent, void *arg)
 {
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
         const way *w = &ways[i];
         member me = open_member(agent, w->options);
         double mean = (double)(me.size + 1) / 2;

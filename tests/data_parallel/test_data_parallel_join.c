@@ -43,7 +43,7 @@ static member open_member(weft_agent *agent, const scene *s)
     member me = {.index = weft_agent_rank(agent), .module = weft_module_create(&vectors_type, NULL, NULL)};
     for (int i = 0; i < VECTORS; i++) {
         char name[24];
-        snprintf(name, sizeof name, "v%d", i);
+        snprintf(name, sizeof(name), "v%d", i);
         weft_module_add_parameter(me.module, name,
                                   weft_tensor_full(WEFT_SHAPE(3 + i), WEFT_DTYPE_FLOAT64, 1 + 0.3 * i));
     }

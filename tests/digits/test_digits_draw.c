@@ -14,7 +14,7 @@ static void same_seed_same_bits(void **state)
     uint8_t a[DIGITS_PIXELS], b[DIGITS_PIXELS];
     int label = digits_draw(7, 123, a);
     assert_int_equal(digits_draw(7, 123, b), label);
-    assert_memory_equal(a, b, sizeof a);
+    assert_memory_equal(a, b, sizeof(a));
 }
 
 static void seeds_and_indices_differ(void **state)
@@ -23,8 +23,8 @@ static void seeds_and_indices_differ(void **state)
     digits_draw(7, 123, a);
     digits_draw(8, 123, b);
     digits_draw(7, 124, c);
-    assert_memory_not_equal(a, b, sizeof a);
-    assert_memory_not_equal(a, c, sizeof a);
+    assert_memory_not_equal(a, b, sizeof(a));
+    assert_memory_not_equal(a, c, sizeof(a));
 }
 
 static void ten_in_a_row_hold_every_digit(void **state)

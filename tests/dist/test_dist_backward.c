@@ -313,7 +313,7 @@ static void contexts_in_the_dump(weft_agent *agent, void *arg)
     weft_dist_backward(t, loss, NULL);
     weft_dist_backward(t, loss, NULL);
     MUST(weft_tape_status(t) == WEFT_ERR_STATE);
-    FILE *to = fmemopen(text, sizeof text, "w");
+    FILE *to = fmemopen(text, sizeof(text), "w");
     MUST_OK(weft_debug_dump(agent, to));
     fclose(to);
     MUST(strstr(
@@ -324,7 +324,7 @@ static void contexts_in_the_dump(weft_agent *agent, void *arg)
     weft_values_unref(y);
     weft_tape_close(t);
     close_and_look(c, agent);
-    to = fmemopen(text, sizeof text, "w");
+    to = fmemopen(text, sizeof(text), "w");
     MUST_OK(weft_debug_dump(agent, to));
     fclose(to);
     MUST(strstr(text, "\"contexts\": []"));

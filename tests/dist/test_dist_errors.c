@@ -302,7 +302,7 @@ static void out_of_time(weft_agent *agent, void *arg)
         return;
     weft_tensor *loss = open_step(&s, agent, "slow");
     weft_dist_backward(s.tape, loss, &(weft_pass_options){.timeout_ms = limit_ms()});
-    snprintf(what, sizeof what, "the pass did not end within its time limit, %d ms", (int)limit_ms());
+    snprintf(what, sizeof(what), "the pass did not end within its time limit, %d ms", (int)limit_ms());
     must_say(weft_tape_error(s.tape), WEFT_ERR_TIMEOUT, 1, SAYS(ROOT_STANDS, what, ROOT_AWAITS));
     all_have(&s, what);
     close_step(&s);

@@ -92,7 +92,7 @@ static weft_future *fill(weft_agent *agent)
 {
     static char text[HELD_BYTES];
     weft_future *filler;
-    memset(text, 'x', sizeof text - 1);
+    memset(text, 'x', sizeof(text) - 1);
     atomic_store(&held, true);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_VALUES(weft_of_string(text)),
                            &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &filler));

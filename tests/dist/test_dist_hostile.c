@@ -103,15 +103,15 @@ static weft_status say(weft_agent *agent, int to, head h, const uint64_t *number
 {
     weft_value none = weft_of_bytes("", 0);
     return say_all(agent, to, h,
-                   WEFT_VALUES(weft_of_bytes(numbers, odd), none, weft_of_bytes(numbers, count * sizeof *numbers), none,
-                               weft_of_tensors(gradients)));
+                   WEFT_VALUES(weft_of_bytes(numbers, odd), none, weft_of_bytes(numbers, count * sizeof(*numbers)),
+                               none, weft_of_tensors(gradients)));
 }
 
 /* Says to rank 1 that contexts of this member are over: all below `floor`, and `number`. */
 static void close_there(weft_agent *agent, uint64_t floor, uint64_t number)
 {
     uint64_t words[] = {floor, number};
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(words, sizeof words)),
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(words, sizeof(words))),
                           &(weft_rpc_options){.timeout_ms = 5000}, NULL));
 }
 
@@ -174,13 +174,13 @@ static void forge(weft_agent *agent)
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes("abc", 3)), NULL, NULL) ==
          WEFT_ERR_REMOTE);
     static const uint64_t too_many[129];
-    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(too_many, sizeof too_many)),
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(too_many, sizeof(too_many))),
                        NULL, NULL) == WEFT_ERR_REMOTE);
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:joined", WEFT_VALUES(weft_of_i64(1), weft_of_bytes("abc", 3)),
                        NULL, NULL) == WEFT_ERR_REMOTE);
     /* Of contexts that are another's only that one says that they are over. */
     uint64_t floor[] = {1000000, context_id.number};
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(floor, sizeof floor)), NULL,
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(floor, sizeof(floor))), NULL,
                           NULL));
     close_far_numbers(agent, fits);
     weft_tensor_unref(fits);
@@ -267,9 +267,9 @@ static void forge_as_participant(weft_agent *agent)
         MUST(say(agent, 0, own, &beyond[i], 1, one, 0) == WEFT_ERR_INVALID);
     MUST(say(agent, 0, head_of(context_id, 2, 1, 255), &ours, 1, one, 0) == WEFT_ERR_PROTOCOL);
     /* Statements and nones about others' numbers, and optimizers that nobody has: that pass ends, and does nothing. */
-    weft_value names = weft_of_bytes("no name of a reference", 22), lists = weft_of_bytes(beyond, sizeof beyond);
+    weft_value names = weft_of_bytes("no name of a reference", 22), lists = weft_of_bytes(beyond, sizeof(beyond));
     weft_status st = say_all(agent, 0, head_of(context_id, 2, 2, 2),
-                             WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof anothers), weft_of_bytes("", 0), names,
+                             WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof(anothers)), weft_of_bytes("", 0), names,
                                          weft_of_tensors(none)));
     MUST(st != WEFT_ERR_TIMEOUT);
     abort_there(agent, 0, 2, 1);
@@ -413,7 +413,7 @@ static weft_agent *agents[WORKERS];
 static void begin_with_budget(world *w)
 {
     (void)w;
-    memset(agents, 0, sizeof agents);
+    memset(agents, 0, sizeof(agents));
 }
 
 static void small_budget(weft_agent_options *options, void *arg)
@@ -497,7 +497,7 @@ static void give_what_nobody_asked_for(weft_agent *agent)
     weft_context_id unknown = {.rank = 2, .incarnation = context_id.incarnation, .number = 77};
     weft_tensor *fits = large_tensor(ELEMENTS), *longer = large_tensor(ELEMENTS + 1), *items[] = {fits, fits};
     weft_tensors one = {items, 1}, none = {NULL, 0};
-    uint64_t *beyond = calloc(2 * ELEMENTS, sizeof *beyond);
+    uint64_t *beyond = calloc(2 * ELEMENTS, sizeof(*beyond));
     head own = head_of(context_id, 2, 1, 2);
     uint64_t before = world_stats(agents[0]).bytes_received;
     MUST(say(agent, 0, head_of(unknown, 2, 1, 2), &ours, 1, one, 0) == WEFT_ERR_INVALID);
@@ -507,16 +507,16 @@ static void give_what_nobody_asked_for(weft_agent *agent)
     MUST(say(agent, 0, own, &ours, 1, none, 0) == WEFT_ERR_PROTOCOL);
     MUST(world_stats(agents[0]).bytes_received - before < LARGE / 2); /* none was pulled */
     /* Lists that are longer than the budget, and than what was sent. */
-    MUST(say(agent, 0, own, beyond, 0, none, 2 * ELEMENTS * sizeof *beyond) == WEFT_ERR_TOO_LARGE);
+    MUST(say(agent, 0, own, beyond, 0, none, 2 * ELEMENTS * sizeof(*beyond)) == WEFT_ERR_TOO_LARGE);
     MUST(say(agent, 0, own, beyond, 0, none, BUDGET / 4) == WEFT_ERR_INVALID);
-    MUST(say(agent, 0, own, beyond, 0, none, 3 * sizeof *beyond) == WEFT_ERR_INVALID); /* two were sent */
+    MUST(say(agent, 0, own, beyond, 0, none, 3 * sizeof(*beyond)) == WEFT_ERR_INVALID); /* two were sent */
     /* The same beside a gradient that is in order, and too many names of optimizers. */
-    weft_value nothing = weft_of_bytes("", 0), three = weft_of_bytes(beyond, 3 * sizeof *beyond);
+    weft_value nothing = weft_of_bytes("", 0), three = weft_of_bytes(beyond, 3 * sizeof(*beyond));
     MUST(say_all(agent, 0, own,
-                 WEFT_VALUES(three, nothing, weft_of_bytes(&ours, sizeof ours), nothing, weft_of_tensors(one))) ==
+                 WEFT_VALUES(three, nothing, weft_of_bytes(&ours, sizeof(ours)), nothing, weft_of_tensors(one))) ==
          WEFT_ERR_INVALID);
     MUST(say_all(agent, 0, own,
-                 WEFT_VALUES(nothing, nothing, weft_of_bytes(&ours, sizeof ours),
+                 WEFT_VALUES(nothing, nothing, weft_of_bytes(&ours, sizeof(ours)),
                              weft_of_bytes(beyond, NAMES_BYTES + 1), weft_of_tensors(one))) == WEFT_ERR_INVALID);
     free(beyond);
     weft_tensor_unref(fits);
@@ -559,7 +559,7 @@ static void begin_many_passes(weft_agent *agent, world *w)
         head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
                                WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes("", 0), weft_of_bytes("", 0),
-                                           weft_of_bytes(&ours, sizeof ours), weft_of_bytes("", 0),
+                                           weft_of_bytes(&ours, sizeof(ours)), weft_of_bytes("", 0),
                                            weft_of_tensors((weft_tensors){&fits, 1})),
                                &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &calls[i]));
     }
@@ -777,7 +777,7 @@ static int flood(weft_agent *agent, world *w, weft_future **calls)
     for (int i = 0; i < FLOOD; i++) {
         head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
-                               WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(&pending, sizeof pending),
+                               WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(&pending, sizeof(pending)),
                                            none, none, none, weft_of_tensors((weft_tensors){NULL, 0})),
                                &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &calls[i]));
     }

@@ -161,7 +161,7 @@ static void trace_to(weft_agent_options *options, void *arg)
     const scene *s = arg;
     if (!*s->folder)
         return;
-    snprintf(path, sizeof path, "%s/%%r.json", s->folder);
+    snprintf(path, sizeof(path), "%s/%%r.json", s->folder);
     options->trace_file = path;
 }
 
@@ -191,7 +191,7 @@ static void drop_pages(scene *s)
 static void must_count(const scene *s, int rank, const char *name, const char *labels, int value)
 {
     char line[256];
-    int length = snprintf(line, sizeof line, "\n%s{rank=\"%d\",worker=\"worker%d\"%s} ", name, rank, rank, labels);
+    int length = snprintf(line, sizeof(line), "\n%s{rank=\"%d\",worker=\"worker%d\"%s} ", name, rank, rank, labels);
     const char *found = strstr(s->pages[rank], line);
     if (!found || atoi(found + length) != value)
         fail_msg("expected %d:%s", value, found ? found : line);
@@ -225,7 +225,7 @@ static void passes_are_counted(void **state)
     };
     scene s = {.folder = ""};
     play(*(world_fabric *)*state, &s);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++)
         for (int rank = 0; rank < WORKERS; rank++)
             must_count(&s, rank, wanted[i].name, wanted[i].labels, wanted[i].values[rank]);
     char *samples = script_run("prometheus_check.py", "", s.pages[1], strlen(s.pages[1]));
@@ -284,10 +284,10 @@ static size_t count_in_traces(const scene *s, const char *part)
     size_t count = 0;
     for (int rank = 0; rank < WORKERS; rank++) {
         char path[128], line[4096];
-        snprintf(path, sizeof path, "%s/%d.json", s->folder, rank);
+        snprintf(path, sizeof(path), "%s/%d.json", s->folder, rank);
         FILE *from = fopen(path, "r");
         assert_non_null(from);
-        while (fgets(line, sizeof line, from))
+        while (fgets(line, sizeof(line), from))
             count += strstr(line, part) != NULL;
         fclose(from);
         unlink(path);
@@ -301,7 +301,7 @@ static void passes_are_in_the_trace(void **state)
     scene s = {.folder = "/tmp/weft-passes-XXXXXX"};
     assert_non_null(mkdtemp(s.folder));
     play(*(world_fabric *)*state, &s);
-    snprintf(command, sizeof command, "--passes 7 %s/*.json", s.folder);
+    snprintf(command, sizeof(command), "--passes 7 %s/*.json", s.folder);
     char *failed = script_run("trace_check.py", command, "", 0);
     assert_string_equal(failed ? failed : "nothing", "2\n"); /* one at its root, and where its operator was */
     free(failed);

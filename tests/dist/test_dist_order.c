@@ -439,16 +439,16 @@ static void begin_world(world *w)
         parameters[rank] = random_leaf((uint64_t)rank);
     for (int i = 0; i < 2; i++)
         inputs[i] = random_leaf((uint64_t)i + 10);
-    memset(arrivals, 0, sizeof arrivals);
+    memset(arrivals, 0, sizeof(arrivals));
     is_over = false;
 }
 
 static void end_world(world *w)
 {
     if (w->seed == 1)
-        memcpy(first_arrivals, arrivals, sizeof arrivals);
+        memcpy(first_arrivals, arrivals, sizeof(arrivals));
     for (int i = 0; i < PROGRAMS; i++)
-        different += memcmp(first_arrivals[i], arrivals[i], sizeof arrivals[i]) != 0;
+        different += memcmp(first_arrivals[i], arrivals[i], sizeof(arrivals[i])) != 0;
     for (int rank = 0; rank < WORKERS; rank++)
         weft_tensor_unref(parameters[rank]);
     for (int i = 0; i < 2; i++)
@@ -532,8 +532,8 @@ static void deep(weft_agent *agent, void *arg)
                               &results));
         if (weft_values_get_tensor(results, 0, &gradient) == WEFT_OK) { /* else nothing here was computed with */
             if (w->seed == 1)
-                memcpy(first[rank], weft_tensor_data(gradient), sizeof first[rank]);
-            MUST(!memcmp(first[rank], weft_tensor_data(gradient), sizeof first[rank]));
+                memcpy(first[rank], weft_tensor_data(gradient), sizeof(first[rank]));
+            MUST(!memcmp(first[rank], weft_tensor_data(gradient), sizeof(first[rank])));
         }
         weft_values_unref(results);
     }

@@ -64,7 +64,7 @@ static int write_line(book *b, line what)
 /* The gradient of each line of which `roots` is the sum. */
 static void expected(const book *b, const int *roots, int count, double *out)
 {
-    memset(out, 0, LINES * sizeof *out);
+    memset(out, 0, LINES * sizeof(*out));
     for (int i = 0; i < count; i++)
         out[roots[i]] += 1;
     for (int i = b->count - 1; i >= 0; i--) {

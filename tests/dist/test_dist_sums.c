@@ -240,10 +240,10 @@ static head head_of(weft_context_id id, uint32_t root, uint64_t number)
 {
     const uint32_t ints[] = {id.rank, id.incarnation};
     head h = {{0}};
-    memcpy(h.bytes, ints, sizeof ints);
-    memcpy(h.bytes + 8, &id.number, sizeof id.number);
-    memcpy(h.bytes + 16, &root, sizeof root);
-    memcpy(h.bytes + 20, &number, sizeof number);
+    memcpy(h.bytes, ints, sizeof(ints));
+    memcpy(h.bytes + 8, &id.number, sizeof(id.number));
+    memcpy(h.bytes + 16, &root, sizeof(root));
+    memcpy(h.bytes + 20, &number, sizeof(number));
     return h;
 }
 
@@ -259,7 +259,7 @@ static void say_that_it_failed(weft_agent *agent, weft_context_id id, uint64_t n
 {
     head h = head_of(id, 2, number);
     say(agent, "weft:abort",
-        WEFT_VALUES(weft_of_bytes(h.bytes, sizeof h.bytes), weft_of_i64(WEFT_ERR_PEER_DEAD), weft_of_i64(2),
+        WEFT_VALUES(weft_of_bytes(h.bytes, sizeof(h.bytes)), weft_of_i64(WEFT_ERR_PEER_DEAD), weft_of_i64(2),
                     weft_of_string("rank 2 is dead")));
 }
 
@@ -307,7 +307,7 @@ static void a_final_pass_is_told_on_once(weft_agent *agent, void *arg)
     end_pass(begin_pass(c, agent, 1, NULL, 0, 1, NULL), WEFT_OK);
     head h = head_of(weft_context_get_id(c), 0, 1);
     for (int i = 0; i < 10; i++)
-        say(agent, "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, sizeof h.bytes)));
+        say(agent, "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, sizeof(h.bytes))));
     end_pass(begin_pass(c, agent, 1, NULL, 1, 1, NULL), WEFT_OK);
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *results = call_on(t, agent, 2, "finals", WEFT_NO_VALUES);

@@ -35,7 +35,7 @@ static int misbehave(weft_agent *agent, weft_values *model)
                                 *wide = weft_tensor_zeros(WEFT_SHAPE(32, 1, 3, 3), WEFT_DTYPE_FLOAT64);
     if (weft_values_get_tensors(model, 0, &parameters) || parameters.count > 64 || !odd || !wide)
         return 1;
-    memcpy(gradients, parameters.items, parameters.count * sizeof *gradients);
+    memcpy(gradients, parameters.items, parameters.count * sizeof(*gradients));
     int bad = send(agent, gradients, parameters.count - 1, WEFT_ERR_SHAPE, "");
     bad += send(agent, gradients, 0, WEFT_ERR_SHAPE, "");
     gradients[0] = odd;

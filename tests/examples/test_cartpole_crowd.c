@@ -137,7 +137,7 @@ static void play(weft_agent *agent, void *arg)
 
 static void one_evaluation_a_step_for_all(world_fabric fabric)
 {
-    memset(lengths, 0, sizeof lengths);
+    memset(lengths, 0, sizeof(lengths));
     run_world(fabric, 0, play);
     run_world(fabric, 1, play);
     for (int rank = 1; rank < WORLD; rank++) {

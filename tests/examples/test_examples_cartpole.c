@@ -78,7 +78,7 @@ static void assert_state(const trajectory *t, const cartpole *pole, double sums[
     int row = pole->steps / EVERY;
     assert_numbers(t, pole->steps, "number", got, t->states[row]);
     assert_numbers(t, pole->steps, "sum of ten of number", sums, t->sums[row]);
-    memset(sums, 0, CARTPOLE_STATE * sizeof *sums);
+    memset(sums, 0, CARTPOLE_STATE * sizeof(*sums));
 }
 
 static void trajectories_are_those_of_the_equations(void **state)
@@ -121,7 +121,7 @@ static void beginnings_follow_the_seed(void **state)
         float seen[CARTPOLE_STATE];
         cartpole_reset(&a, seed);
         cartpole_reset(&b, seed);
-        assert_memory_equal(&a, &b, sizeof a);
+        assert_memory_equal(&a, &b, sizeof(a));
         assert_int_equal(a.steps, 0);
         cartpole_observe(&a, seen);
         const double s[] = {a.x, a.velocity, a.angle, a.spin};

@@ -70,30 +70,30 @@ static void check_bad(weft_status code, const char *words)
 
 static void plain_is_read(void **state)
 {
-    put(good, sizeof good);
+    put(good, sizeof(good));
     check_good();
 }
 
 static void gzip_is_read(void **state)
 {
     uint8_t packed[128];
-    put(packed, gzip(good, sizeof good, packed, sizeof packed));
+    put(packed, gzip(good, sizeof(good), packed, sizeof(packed)));
     check_good();
 }
 
 /* A file of several members, wherever they are cut, and with empty ones: gzip writes such, and `cat` of two files. */
 static void several_gzip_members_are_read(void **state)
 {
-    for (size_t cut = 0; cut <= sizeof good; cut++) {
+    for (size_t cut = 0; cut <= sizeof(good); cut++) {
         uint8_t packed[256];
-        size_t size = gzip(good, cut, packed, sizeof packed);
-        size += gzip(NULL, 0, packed + size, sizeof packed - size);
-        size += gzip(good + cut, sizeof good - cut, packed + size, sizeof packed - size);
+        size_t size = gzip(good, cut, packed, sizeof(packed));
+        size += gzip(NULL, 0, packed + size, sizeof(packed) - size);
+        size += gzip(good + cut, sizeof(good) - cut, packed + size, sizeof(packed) - size);
         put(packed, size);
         check_good();
         put(packed, size - 1);
         check_bad(WEFT_ERR_FORMAT, "cut off");
-        size += gzip("x", 1, packed + size, sizeof packed - size);
+        size += gzip("x", 1, packed + size, sizeof(packed) - size);
         put(packed, size);
         check_bad(WEFT_ERR_FORMAT, "found more behind them");
     }
@@ -102,8 +102,8 @@ static void several_gzip_members_are_read(void **state)
 static void every_truncation_is_an_error(void **state)
 {
     uint8_t packed[128];
-    size_t size = gzip(good, sizeof good, packed, sizeof packed);
-    for (size_t length = 0; length < sizeof good; length++) {
+    size_t size = gzip(good, sizeof(good), packed, sizeof(packed));
+    for (size_t length = 0; length < sizeof(good); length++) {
         put(good, length);
         check_bad(WEFT_ERR_FORMAT, "expected");
     }
@@ -115,20 +115,20 @@ static void every_truncation_is_an_error(void **state)
 
 static void what_follows_is_an_error(void **state)
 {
-    uint8_t longer[sizeof good + 1] = {0}, packed[128];
-    memcpy(longer, good, sizeof good);
-    put(longer, sizeof longer);
+    uint8_t longer[sizeof(good) + 1] = {0}, packed[128];
+    memcpy(longer, good, sizeof(good));
+    put(longer, sizeof(longer));
     check_bad(WEFT_ERR_FORMAT, "expected 12 bytes of data, found more behind them");
-    put(packed, gzip(longer, sizeof longer, packed, sizeof packed));
+    put(packed, gzip(longer, sizeof(longer), packed, sizeof(packed)));
     check_bad(WEFT_ERR_FORMAT, "found more behind them");
 }
 
 static void check_header(size_t at, uint8_t value, const char *words)
 {
-    uint8_t bad[sizeof good];
-    memcpy(bad, good, sizeof good);
+    uint8_t bad[sizeof(good)];
+    memcpy(bad, good, sizeof(good));
     bad[at] = value;
-    put(bad, sizeof bad);
+    put(bad, sizeof(bad));
     check_bad(WEFT_ERR_FORMAT, words);
 }
 
@@ -146,10 +146,10 @@ static void headers_are_checked(void **state)
 /* A small file that claims gigabytes is refused before memory is asked for. */
 static void impossible_claims_are_refused(void **state)
 {
-    uint8_t bad[sizeof good], packed[128];
-    memcpy(bad, good, sizeof good);
+    uint8_t bad[sizeof(good)], packed[128];
+    memcpy(bad, good, sizeof(good));
     bad[4] = 0x70;
-    put(packed, gzip(bad, sizeof bad, packed, sizeof packed));
+    put(packed, gzip(bad, sizeof(bad), packed, sizeof(packed)));
     check_bad(WEFT_ERR_FORMAT, "expected at most 1073741824 bytes of data");
 }
 
@@ -157,7 +157,7 @@ static void impossible_claims_are_refused(void **state)
 static void damage_is_survived(void **state)
 {
     uint8_t packed[128];
-    size_t size = gzip(good, sizeof good, packed, sizeof packed);
+    size_t size = gzip(good, sizeof(good), packed, sizeof(packed));
     for (size_t at = 0; at < size * 255; at++) {
         uint8_t damaged[128];
         idx_array array;

@@ -58,14 +58,14 @@ static void each_observer_counts_with_returns_of_its_own(void **state)
 {
     static const int all[][OBSERVERS] = {{1, 1, 1},  {1, 1, -1},  {1, -1, 1}, {-1, 1, 1}, {0, 1, 1},
                                          {0, 1, -1}, {0, -1, -1}, {1, 0, 1},  {1, 0, -1}, {1, 0, 0}};
-    enum { WAYS = sizeof all / sizeof *all };
+    enum { WAYS = sizeof(all) / sizeof(*all) };
     static char learned[WAYS][1 << 14], again[1 << 14];
     for (int i = 0; i < WAYS; i++) {
         learn(all[i], learned[i]);
         learn(all[i], again);
-        assert_memory_equal(learned[i], again, sizeof again);
+        assert_memory_equal(learned[i], again, sizeof(again));
         for (int k = 0; k < i; k++)
-            if (memcmp(learned[i], learned[k], sizeof again) == 0)
+            if (memcmp(learned[i], learned[k], sizeof(again)) == 0)
                 fail_msg("ways %d and %d teach the same", i, k);
     }
 }

@@ -17,7 +17,7 @@ static workload make(int64_t seed, int rank)
 {
     workload w = {.shared = true, .trainers = PARTS, .batch_size = BATCH, .seed = seed, .rank = rank, .epoch = -1};
     w.images.count = COUNT;
-    w.order = malloc(COUNT * sizeof *w.order);
+    w.order = malloc(COUNT * sizeof(*w.order));
     assert_non_null(w.order);
     return w;
 }
@@ -38,11 +38,11 @@ static void orders_follow_seed_and_epoch(void **state)
 {
     workload a = make(1, 1), b = make(1, 1), c = make(2, 1);
     uint32_t first[BATCH];
-    memcpy(first, workload_batch(&a, 0), sizeof first);
-    assert_memory_equal(workload_batch(&b, 0), first, sizeof first);
-    assert_memory_not_equal(workload_batch(&c, 0), first, sizeof first);
-    assert_memory_not_equal(workload_batch(&a, PER_EPOCH), first, sizeof first);
-    assert_memory_equal(workload_batch(&a, 0), first, sizeof first);
+    memcpy(first, workload_batch(&a, 0), sizeof(first));
+    assert_memory_equal(workload_batch(&b, 0), first, sizeof(first));
+    assert_memory_not_equal(workload_batch(&c, 0), first, sizeof(first));
+    assert_memory_not_equal(workload_batch(&a, PER_EPOCH), first, sizeof(first));
+    assert_memory_equal(workload_batch(&a, 0), first, sizeof(first));
     workload_close(&a);
     workload_close(&b);
     workload_close(&c);

@@ -24,7 +24,7 @@ void *board_book(void)
 
 void board_new_job(int port)
 {
-    memset(board->seats, 0, sizeof board->seats);
+    memset(board->seats, 0, sizeof(board->seats));
     for (int i = 0; i < SEATS_MOST; i++)
         atomic_store(&board->group_lives[i], 0);
     atomic_store(&board->phase, PHASE_ON);
@@ -49,20 +49,20 @@ void board_count(int kind, weft_status status)
 void fault(faults_fault_kind kind, const char *format, ...)
 {
     static const char *const kinds[FAULT_KINDS] = {"WRONG", "HANG", "LEAK"};
-    char text[sizeof *board->texts];
-    int length = snprintf(text, sizeof text, "%s: job %d, rank %d, life %u: ", kinds[kind], board->job,
+    char text[sizeof(*board->texts)];
+    int length = snprintf(text, sizeof(text), "%s: job %d, rank %d, life %u: ", kinds[kind], board->job,
                           self.seat ? self.rank : -1, self.life);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
+    vsnprintf(text + length, sizeof(text) - (size_t)length, format, arguments);
     va_end(arguments);
     if (self.seat) /* into its log; the driver prints them all */
         fprintf(stderr, "%s\n", text);
     atomic_fetch_add(&board->faults[kind], 1);
     unsigned number = atomic_fetch_add(&board->fault_count, 1);
-    if (number >= sizeof board->texts / sizeof *board->texts)
+    if (number >= sizeof(board->texts) / sizeof(*board->texts))
         return;
-    memcpy(board->texts[number], text, sizeof text);
+    memcpy(board->texts[number], text, sizeof(text));
     atomic_store(&board->readable[number], true);
 }
 
@@ -77,7 +77,7 @@ faults_wait *wait_begins(int64_t limit_ms, const char *format, ...)
             continue;
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(wait->text, sizeof wait->text, format, arguments);
+        vsnprintf(wait->text, sizeof(wait->text), format, arguments);
         va_end(arguments);
         atomic_store(&wait->shown, false);
         atomic_store(&wait->limit_ms, limit_ms < 0 ? DEFAULT_MS : limit_ms);

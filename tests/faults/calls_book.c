@@ -27,9 +27,9 @@ const char *const calls_kind_names[KINDS] = {
 /* Ids begin anew: nobody is left who could run those of the job before. */
 void book_new_job(void)
 {
-    memset(book->calls, 0, (size_t)atomic_load(&book->next_call) * sizeof *book->calls);
+    memset(book->calls, 0, (size_t)atomic_load(&book->next_call) * sizeof(*book->calls));
     atomic_store(&book->next_call, 0);
-    memset(book->came, 0, sizeof book->came);
+    memset(book->came, 0, sizeof(book->came));
 }
 
 static int describe(char *out, size_t room, int64_t id)
@@ -46,16 +46,16 @@ static int describe(char *out, size_t room, int64_t id)
 
 void violation(int64_t id, const char *format, ...)
 {
-    char text[sizeof *board->texts];
+    char text[sizeof(*board->texts)];
     int length = 0;
     if (id >= 0 && id < atomic_load(&book->next_call)) {
         atomic_store(&book->calls[id].shown, true);
-        length = describe(text, sizeof text, id);
+        length = describe(text, sizeof(text), id);
     }
     va_list arguments;
     va_start(arguments, format);
-    if ((size_t)length < sizeof text)
-        vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
+    if ((size_t)length < sizeof(text))
+        vsnprintf(text + length, sizeof(text) - (size_t)length, format, arguments);
     va_end(arguments);
     fault(FAULT_WRONG, "%s", text);
 }

@@ -268,7 +268,7 @@ static struct {
 
 static weft_status hold(held what)
 {
-    held *h = malloc(sizeof *h);
+    held *h = malloc(sizeof(*h));
     MUST(h);
     *h = what;
     h->due_ms = now_ms() + chance_below(HOLD_MOST_MS);
@@ -497,4 +497,4 @@ const weft_function calls_functions[] = {
      .gives = {WEFT_TYPE_I64},
      .run = run_read},
 };
-const size_t calls_function_count = sizeof calls_functions / sizeof *calls_functions;
+const size_t calls_function_count = sizeof(calls_functions) / sizeof(*calls_functions);

@@ -71,7 +71,7 @@ static void meet_in(const faults_epoch *e)
 {
     char name[32];
     weft_group *group;
-    snprintf(name, sizeof name, "epoch%u", e->number);
+    snprintf(name, sizeof(name), "epoch%u", e->number);
     weft_status st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
     for (; st == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
         st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);

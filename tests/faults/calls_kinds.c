@@ -186,7 +186,7 @@ trip *trip_begin(calls_kind kind, const calls_plan *plan, int count)
     int64_t id = book_begin(kind, plan, count);
     if (id < 0)
         return NULL;
-    trip *t = calloc(1, sizeof *t);
+    trip *t = calloc(1, sizeof(*t));
     MUST(t);
     *t = (trip){.id = id,
                 .kind = kind,
@@ -268,11 +268,11 @@ static void step_plain(trip *t)
 {
     static const size_t counts[] = {0, 8, 700, 25000};
     size_t count = counts[chance_below(4)];
-    uint32_t *words = malloc(count * sizeof *words + 1);
+    uint32_t *words = malloc(count * sizeof(*words) + 1);
     MUST(words);
     words_fill(words, count, t->id, ARGUMENT);
     t->more = (int64_t)count;
-    trip_start(t, WEFT_VALUES(weft_of_i64(t->id), weft_of_bytes(words, count * sizeof *words)), NULL);
+    trip_start(t, WEFT_VALUES(weft_of_i64(t->id), weft_of_bytes(words, count * sizeof(*words))), NULL);
     free(words); /* it was copied */
 }
 
@@ -536,7 +536,7 @@ void step_call(void)
         return;
     }
     calls_plan plan = plan_call(self.agent);
-    calls_kind kind = kinds[chance_below(sizeof kinds / sizeof *kinds)];
+    calls_kind kind = kinds[chance_below(sizeof(kinds) / sizeof(*kinds))];
     if (kind == STREAM)
         plan.retry.attempts = 0; /* parts would come from every attempt */
     trip *t = trip_begin(kind, &plan, 1);

@@ -72,7 +72,7 @@ static struct {
 
 calls_room *room_make(size_t count, int64_t id)
 {
-    calls_room *room = malloc(sizeof *room + (count + 2 * (size_t)CANARY_WORDS) * sizeof *room->words);
+    calls_room *room = malloc(sizeof(*room) + (count + 2 * (size_t)CANARY_WORDS) * sizeof(*room->words));
     MUST(room);
     *room = (calls_room){.count = count, .id = id};
     for (size_t i = 0; i < CANARY_WORDS; i++)

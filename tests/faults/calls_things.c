@@ -55,8 +55,8 @@ void drop_things(void)
 {
     handle all[HANDLES];
     pthread_mutex_lock(&handles.lock);
-    memcpy(all, handles.items, sizeof all);
-    memset(handles.items, 0, sizeof handles.items);
+    memcpy(all, handles.items, sizeof(all));
+    memset(handles.items, 0, sizeof(handles.items));
     handles.over = true;
     pthread_mutex_unlock(&handles.lock);
     for (int i = 0; i < HANDLES; i++)
@@ -87,7 +87,7 @@ weft_status run_make(weft_call *call, void *user)
     book_runs(id, MAKE, call);
     book_finishes(id);
     if (weft_call_bool(call, 1)) {
-        thing *t = malloc(sizeof *t);
+        thing *t = malloc(sizeof(*t));
         MUST(t);
         *t = (thing){.mark = ALIVE, .made_by = id};
         atomic_fetch_add(&book->lives[self.life].made, 1);

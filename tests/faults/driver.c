@@ -79,7 +79,7 @@ static void log_name(const driver *d, uint32_t life, char out[96])
 static void enter_host(const char *tag, int rank)
 {
     char path[96];
-    snprintf(path, sizeof path, "/run/netns/%s%d", tag, rank + 1);
+    snprintf(path, sizeof(path), "/run/netns/%s%d", tag, rank + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) {
         perror(path);
@@ -94,8 +94,8 @@ static void start_worker(driver *d, int rank)
     uint32_t life = ++d->lives;
     MUST(life < LIVES_MAX);
     log_name(d, life, log);
-    snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(life_text, sizeof life_text, "%u", life);
+    snprintf(rank_text, sizeof(rank_text), "%d", rank);
+    snprintf(life_text, sizeof(life_text), "%u", life);
     atomic_store(&board->seats[rank].stage, STAGE_NONE);
     child worker = child_fork("worker");
     if (worker.pid) {
@@ -245,7 +245,7 @@ static void show_progress(driver *d)
 
 static void show_faults(driver *d)
 {
-    while (d->shown < sizeof board->texts / sizeof *board->texts && atomic_load(&board->readable[d->shown]))
+    while (d->shown < sizeof(board->texts) / sizeof(*board->texts) && atomic_load(&board->readable[d->shown]))
         printf("%s\n", board->texts[d->shown++]);
     fflush(stdout);
 }
@@ -347,7 +347,7 @@ static unsigned long rss_of(pid_t pid) /* KiB; 0: not known */
 {
     char path[48];
     unsigned long pages = 0, resident = 0;
-    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
     FILE *file = pid ? fopen(path, "re") : NULL;
     if (file && fscanf(file, "%lu %lu", &pages, &resident) != 2)
         resident = 0;
@@ -365,7 +365,7 @@ static void raise_all(driver *d, unsigned job)
     uint64_t began = now_ms();
     unsigned long early = 0;
     d->ends_ms = now_ms() + (uint64_t)d->seconds * 1000 / d->jobs;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         plan_next(d, all[i]);
     while (now_ms() < d->ends_ms && d->weather.seats[0].worker.pid) {
         turn(d);
@@ -610,7 +610,7 @@ static bool read_options(driver *d, int argc, char **argv)
     d->stops = d->stops != UINT_MAX ? d->stops : d->seconds * 300 / 900 + 1;
     d->jobs = d->jobs ? d->jobs : d->seconds / 60 > 2 ? d->seconds / 60 : 2;
     board->bound_ms = (int)d->weather.bound_ms;
-    snprintf(board->master, sizeof board->master, "%s", d->weather.hosts ? "10.89.0.1" : "127.0.0.1");
+    snprintf(board->master, sizeof(board->master), "%s", d->weather.hosts ? "10.89.0.1" : "127.0.0.1");
     return true;
 }
 
@@ -627,7 +627,7 @@ int faults_main(const faults_program *p, int argc, char **argv)
         fprintf(help ? stdout : stderr, usage, p->name, p->about, p->workers);
         return help ? 0 : 2;
     }
-    snprintf(d.logs, sizeof d.logs, "%s/%s-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", p->name);
+    snprintf(d.logs, sizeof(d.logs), "%s/%s-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", p->name);
     MUST(mkdtemp(d.logs));
     printf("%s: %u s, seed %llu, %d workers, %u kills, %u stops, bound %u ms, %u jobs\n", p->name, d.seconds,
            (unsigned long long)board->seed, board->size, d.kills, d.stops, d.weather.bound_ms, d.jobs);

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define MIB ((int64_t)1 << 20)
 #define WAIT_MS 60000 /* a call that has not ended by then hangs */
 #define SMALL 8
@@ -120,9 +120,9 @@ static bool echo_once(weft_agent *agent, int rank, size_t bytes, double *took_us
 static bool tell_lanes(weft_agent *agent, int rank, const char *when, const char *wanted, bool quiet)
 {
     char control[256], bulk[256];
-    weft_status status = weft_agent_fabric(agent, rank, WEFT_LANE_CONTROL, control, sizeof control);
+    weft_status status = weft_agent_fabric(agent, rank, WEFT_LANE_CONTROL, control, sizeof(control));
     if (status == WEFT_OK)
-        status = weft_agent_fabric(agent, rank, WEFT_LANE_BULK, bulk, sizeof bulk);
+        status = weft_agent_fabric(agent, rank, WEFT_LANE_BULK, bulk, sizeof(bulk));
     if (status != WEFT_OK)
         return workers_complain("weft_agent_fabric", status, NULL);
     if (!quiet)

@@ -101,7 +101,7 @@ static void choose_algorithms(const session *s)
                                         "allreduce * * recursive_doubling"};
     uint64_t chance = prng_mix(s->seed + 3);
     if (chance % 2) {
-        weft_status st = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof rules / sizeof *rules)]);
+        weft_status st = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof(rules) / sizeof(*rules))]);
         if (st && st != WEFT_ERR_CLOSED)
             fault(FAULT_WRONG, "%s: weft_group_set_algorithms: %s", s->where, weft_status_name(st));
     }
@@ -207,8 +207,8 @@ static void play_disagree(session *s)
         plan.kind = way == 4 ? (plan.kind == OP_ALLREDUCE ? OP_BARRIER : OP_ALLREDUCE) : plan.kind;
     }
     char what[200], text[160];
-    op_describe(&plan, text, sizeof text);
-    snprintf(what, sizeof what, "members that differ in the %s: %s",
+    op_describe(&plan, text, sizeof(text));
+    snprintf(what, sizeof(what), "members that differ in the %s: %s",
              (const char *[]){"root", "reduction", "dtype", "count", "operation"}[way], text);
     judge(s, operate_and_meet(s, &plan), WEFT_ERR_STATE, what);
 }
@@ -219,7 +219,7 @@ static void play_absent(session *s)
     char words[32];
     op_plan plan = {.kind = s->seed % 2 ? OP_ALLREDUCE : OP_BARRIER, .count = 1000, .limit_ms = SHORT_MS};
     plan.count = plan.kind == OP_BARRIER ? 0 : plan.count;
-    snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+    snprintf(words, sizeof(words), "rank %d", s->ranks[s->odd]);
     bool as_planned = true;
     if (s->me != s->odd)
         as_planned = judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation to which a member does not come");
@@ -291,7 +291,7 @@ static void play_skew(session *s)
 {
     op_plan plan = {.kind = OP_ALLREDUCE, .count = 500, .limit_ms = SHORT_MS};
     char words[32];
-    snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+    snprintf(words, sizeof(words), "rank %d", s->ranks[s->odd]);
     if (s->me != s->odd && lane_make_group(s, "-skew")) {
         if (judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation of a group that a member did not make") &&
             lane_is_calm(s))
@@ -355,15 +355,15 @@ static void play(session *s, scene_kind scene)
         play_absent(s);
         break;
     case SCENE_CANCEL:
-        snprintf(words, sizeof words, "rank %d cancelled", s->ranks[s->odd]);
+        snprintf(words, sizeof(words), "rank %d cancelled", s->ranks[s->odd]);
         play_ended_by_one(s, WEFT_ERR_CANCELLED, act_cancel, words);
         break;
     case SCENE_ABORT:
-        snprintf(words, sizeof words, "a fault of seed %llu", (unsigned long long)(s->seed % 1000));
+        snprintf(words, sizeof(words), "a fault of seed %llu", (unsigned long long)(s->seed % 1000));
         play_ended_by_one(s, WEFT_ERR_FORMAT, act_abort, words);
         break;
     case SCENE_DESTROY:
-        snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+        snprintf(words, sizeof(words), "rank %d", s->ranks[s->odd]);
         play_ended_by_one(s, WEFT_ERR_CANCELLED, act_destroy, words);
         break;
     case SCENE_TOO_LARGE:
@@ -390,7 +390,7 @@ static scene_kind choose_scene(uint64_t seed)
 static void play_scene(session *s)
 {
     scene_kind scene = choose_scene(s->seed);
-    snprintf(s->where, sizeof s->where, "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)", s->number,
+    snprintf(s->where, sizeof(s->where), "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)", s->number,
              s->e.number, s->generation, scene_names[scene], s->odd, s->size);
     atomic_fetch_add(&book->scenes[scene], s->me == 0);
     play(s, scene);

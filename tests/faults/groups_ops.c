@@ -324,7 +324,7 @@ static void check_tensor(const op_run *run, const weft_tensor *is, value_fn valu
     int64_t at = wrong_at(is, wanted);
     if (at >= 0) {
         char text[160];
-        op_describe(&run->plan, text, sizeof text);
+        op_describe(&run->plan, text, sizeof(text));
         fault(FAULT_WRONG, "%s: %s at member %zu of %zu: %s is %g instead of %g at %lld", where, text, run->me,
               run->size, what, weft_tensor_get_f64(is, at), weft_tensor_get_f64(wanted, at), (long long)at);
     }
@@ -364,7 +364,7 @@ weft_status op_end(op_run *run, const char *where)
 {
     char text[160];
     weft_status st = WEFT_OK;
-    op_describe(&run->plan, text, sizeof text);
+    op_describe(&run->plan, text, sizeof(text));
     faults_wait *wait = wait_begins(run->plan.limit_ms, "%s: %s", where, text);
     for (size_t i = 0; i < run->futures_count; i++) {
         weft_status one = weft_future_wait(run->futures[i], WEFT_FOREVER);

@@ -57,9 +57,9 @@ static uint64_t chance_below(job *j, uint64_t below)
 static void start_worker(job *j, int rank)
 {
     char rank_text[16], port_text[16], bound_text[16];
-    snprintf(rank_text, sizeof rank_text, "%d", rank);
-    snprintf(port_text, sizeof port_text, "%d", j->options.port);
-    snprintf(bound_text, sizeof bound_text, "%d", j->options.bound_ms);
+    snprintf(rank_text, sizeof(rank_text), "%d", rank);
+    snprintf(port_text, sizeof(port_text), "%d", j->options.port);
+    snprintf(bound_text, sizeof(bound_text), "%d", j->options.bound_ms);
     j->workers[rank] = child_exec("worker", (const char *const[]){"kills", "--serve", rank_text, port_text, bound_text,
                                                                   j->options.elastic ? "1" : "0", NULL});
 }
@@ -179,7 +179,7 @@ static void weigh(job *j, kill_footprint out[2])
         usleep(LANES_IDLE_MS * 1000);
     out[0] = kill_footprint_of(j->agent);
     MUST_OK(weft_rpc_sync(j->agent, weft_to_rank(1), "weigh", WEFT_NO_VALUES, NULL, &values));
-    MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof out[1]);
+    MUST(weft_values_get_bytes(values, 0, &bytes, &size) == WEFT_OK && size == sizeof(out[1]));
     memcpy(&out[1], bytes, size);
     weft_values_unref(values);
     for (int i = 0; i < 2; i++)

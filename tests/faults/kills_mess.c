@@ -61,7 +61,7 @@ static void borrow(kill_mess *mess)
 /* `shape` has a bit for each kind of thing: what is under way alone behaves unlike what queues behind other things. */
 kill_mess *kill_mess_begin(weft_agent *agent, int victim, unsigned shape)
 {
-    kill_mess *mess = calloc(1, sizeof *mess);
+    kill_mess *mess = calloc(1, sizeof(*mess));
     MUST(mess);
     *mess = (kill_mess){.agent = agent, .victim = weft_agent_worker(agent, victim)};
     weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 3);

@@ -41,7 +41,7 @@ static int64_t checksum(const float *data)
 {
     uint64_t sum = UINT64_C(14695981039346656037), word;
     for (int64_t i = 0; i < ELEMENTS; i += 2) {
-        memcpy(&word, data + i, sizeof word);
+        memcpy(&word, data + i, sizeof(word));
         sum = (sum ^ word) * UINT64_C(1099511628211);
     }
     return (int64_t)(sum >> 1);
@@ -182,7 +182,7 @@ static void *pull(void *arg)
 
 kill_pulls *kill_pulls_begin(weft_agent *agent, uint64_t seed)
 {
-    kill_pulls *pulls = calloc(1, sizeof *pulls);
+    kill_pulls *pulls = calloc(1, sizeof(*pulls));
     MUST(pulls);
     pulls->agent = agent;
     for (int i = 0; i < THREADS; i++) {

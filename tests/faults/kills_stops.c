@@ -57,7 +57,7 @@ child kill_stops_begin(const kill_stops *stops, const child workers[SEATS])
 static bool write_file(const char *folder, const char *name, const char *text)
 {
     char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0)
@@ -68,30 +68,30 @@ static bool write_file(const char *folder, const char *name, const char *text)
 static bool put_into(const char *folder, pid_t pid)
 {
     char text[16];
-    snprintf(text, sizeof text, "%d", (int)pid);
+    snprintf(text, sizeof(text), "%d", (int)pid);
     return write_file(folder, "cgroup.procs", text);
 }
 
 static bool limit(const char *folder, bool second, int quota_us)
 {
     char text[64];
-    snprintf(text, sizeof text, "%d %d", quota_us, PERIOD_MS * 1000);
+    snprintf(text, sizeof(text), "%d %d", quota_us, PERIOD_MS * 1000);
     if (second)
         return write_file(folder, "cpu.max", text);
-    snprintf(text, sizeof text, "%d", PERIOD_MS * 1000);
+    snprintf(text, sizeof(text), "%d", PERIOD_MS * 1000);
     if (!write_file(folder, "cpu.cfs_period_us", text))
         return false;
-    snprintf(text, sizeof text, "%d", quota_us);
+    snprintf(text, sizeof(text), "%d", quota_us);
     return write_file(folder, "cpu.cfs_quota_us", text);
 }
 
 /* A group of its own below `root` for each process. */
 static bool limit_in(kill_quota *quota, const char *root, bool second, const child workers[SEATS])
 {
-    snprintf(quota->root, sizeof quota->root, "%s", root);
+    snprintf(quota->root, sizeof(quota->root), "%s", root);
     for (int rank = 0; rank < SEATS; rank++) {
         char *folder = quota->folders[rank];
-        snprintf(folder, sizeof quota->folders[rank], "%s/weft-kills-%d", root, (int)workers[rank].pid);
+        snprintf(folder, sizeof(quota->folders[rank]), "%s/weft-kills-%d", root, (int)workers[rank].pid);
         if (mkdir(folder, 0755) != 0)
             return false;
         quota->made = rank + 1;
@@ -130,7 +130,7 @@ static void imitate(kill_quota *quota, const child workers[SEATS])
 const char *kill_quota_begin(kill_quota *quota, const child workers[SEATS])
 {
     static const char *const firsts[] = {CGROUPS "/cpu", CGROUPS "/cpu,cpuacct"};
-    for (size_t i = 0; i < sizeof firsts / sizeof *firsts; i++) {
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(*firsts); i++) {
         if (limit_in(quota, firsts[i], false, workers))
             return "cgroup v1";
         leave_groups(quota);

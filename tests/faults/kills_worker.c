@@ -135,7 +135,7 @@ static weft_status run_report(weft_call *call, void *user)
 static weft_status run_weigh(weft_call *call, void *user)
 {
     kill_footprint f = kill_footprint_of(weft_call_agent(call));
-    weft_call_give(call, WEFT_VALUES(weft_of_bytes(&f, sizeof f)));
+    weft_call_give(call, WEFT_VALUES(weft_of_bytes(&f, sizeof(f))));
     return WEFT_OK;
 }
 
@@ -166,7 +166,7 @@ const weft_function kill_functions[] = {
     {.name = "dump", .run = run_dump},
     {.name = "quit", .run = run_quit},
 };
-const size_t kill_function_count = sizeof kill_functions / sizeof *kill_functions;
+const size_t kill_function_count = sizeof(kill_functions) / sizeof(*kill_functions);
 
 /* ---- What all of them need --------------------------------------------------------------------------------------- */
 

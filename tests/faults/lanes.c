@@ -16,7 +16,7 @@ static bool choose_members(faults_lane *lane)
     uint64_t chance = prng_mix(board->seed ^ prng_mix((uint64_t)lane->e.number * LANES_MOST + (uint64_t)lane->number));
     bool mine = false;
     lane->size = 2 + chance % (lane->e.count - 1);
-    memcpy(lane->ranks, lane->e.ranks, sizeof lane->ranks);
+    memcpy(lane->ranks, lane->e.ranks, sizeof(lane->ranks));
     for (size_t i = 0; i < lane->size; i++) {
         size_t from = i + prng_mix(chance + i) % (lane->e.count - i);
         int rank = lane->ranks[from];
@@ -180,7 +180,7 @@ bool lane_make_group(faults_lane *lane, const char *suffix)
 {
     await_news(lane);
     char name[64];
-    snprintf(name, sizeof name, "lane%d-%u%s", lane->number, lane->e.number, suffix);
+    snprintf(name, sizeof(name), "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;
     faults_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_open", lane->where);
     weft_status st = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group, NULL);

@@ -141,7 +141,7 @@ static weft_status run(weft_group *group, operation o, int64_t n, int64_t *wrong
 static weft_status run_all(weft_group *group)
 {
     static const int64_t counts[] = {0, 1, 1000, 300000};
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
         for (operation o = 0; o < OPERATIONS; o++) {
             int64_t wrong = 0;
             weft_status st = run(group, o, counts[c], &wrong);

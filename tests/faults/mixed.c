@@ -15,7 +15,7 @@
 #define ROUNDS 2 /* answers in tensors of their own, then in ours */
 
 static const int64_t sizes[] = {0, 1, 160, 1000, 16384, 100000, 1 << 20, 5000000}; /* floats: up to 20 MB */
-#define SIZES (sizeof(sizes) / sizeof *sizes)
+#define SIZES (sizeof(sizes) / sizeof(*sizes))
 
 static bool holds(const weft_tensor *tensor, int64_t count, uint64_t key)
 {

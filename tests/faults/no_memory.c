@@ -115,7 +115,7 @@ static void *begin(void *arg)
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
 {
-    birth *of = is_refused() ? NULL : __real_malloc(sizeof *of);
+    birth *of = is_refused() ? NULL : __real_malloc(sizeof(*of));
     if (!of)
         return EAGAIN;
     *of = (birth){.run = run, .arg = arg, .worker = thread_worker};

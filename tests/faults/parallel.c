@@ -609,11 +609,11 @@ static void play_trouble(session *s)
     }
     pass p = run_pass(s, s->before, s->scene == SCENE_FAIL && odd);
     if (s->scene == SCENE_FAIL)
-        snprintf(words, sizeof words, "a fault of member %zu", s->lane->odd);
+        snprintf(words, sizeof(words), "a fault of member %zu", s->lane->odd);
     else if (s->scene == SCENE_OMIT)
-        snprintf(words, sizeof words, "2.weight");
+        snprintf(words, sizeof(words), "2.weight");
     else
-        snprintf(words, sizeof words, "rank %d", s->lane->ranks[s->lane->odd]);
+        snprintf(words, sizeof(words), "rank %d", s->lane->ranks[s->lane->odd]);
     well = lane_judge(s->lane, p.status, trouble_of(s->scene), p.error, "a pass in which a member has trouble");
     if (well && lane_is_calm(s->lane))
         lane_judge_words(s->lane, p.error, words);
@@ -634,7 +634,7 @@ static void play(faults_lane *lane)
         s.scene = SCENE_THAW;
     if (board->scene >= 0)
         s.scene = (scene_kind)board->scene;
-    snprintf(lane->where, sizeof lane->where, "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)",
+    snprintf(lane->where, sizeof(lane->where), "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)",
              lane->number, lane->e.number, lane->generation, scene_names[s.scene], lane->odd, lane->size);
     if (!lane_make_group(lane, ""))
         return;

@@ -413,7 +413,7 @@ static void play_async(session *s, weft_tensor **losses)
 static void play_remote_root(session *s, weft_tape *t)
 {
     int to = s->e.ranks[(s->seed >> 24) % s->e.count];
-    snprintf(s->where + strlen(s->where), sizeof s->where - strlen(s->where), ", at rank %d", to);
+    snprintf(s->where + strlen(s->where), sizeof(s->where) - strlen(s->where), ", at rank %d", to);
     weft_value arguments[6];
     weft_tensor *input = graph_input(&s->graphs[0]);
     weft_rref *root = NULL;
@@ -447,7 +447,7 @@ static bool gradients_of_graph(session *s, double out[BITS_MOST])
 {
     weft_tensor *losses[GRAPHS_MOST] = {NULL};
     bool well = false;
-    memset(out, 0, BITS_MOST * sizeof *out);
+    memset(out, 0, BITS_MOST * sizeof(*out));
     if (!open_context(s))
         return false;
     weft_tape *t = weft_context_tape(s->context, NULL);
@@ -666,7 +666,7 @@ static void choose(session *s)
     }
     for (int rank = 0; rank < board->size; rank++)
         s->workers[rank] = weft_agent_worker(self.agent, rank);
-    snprintf(s->where, sizeof s->where, "%s, seed %llu, epoch %u, workers %x", scene_names[s->scene],
+    snprintf(s->where, sizeof(s->where), "%s, seed %llu, epoch %u, workers %x", scene_names[s->scene],
              (unsigned long long)s->seed, s->e.number, ranks);
 }
 

@@ -381,4 +381,4 @@ const weft_function passes_functions[] = {
     {.name = "apply", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_apply},
     {.name = "broken", .run = serve_broken},
 };
-const size_t passes_function_count = sizeof passes_functions / sizeof *passes_functions;
+const size_t passes_function_count = sizeof(passes_functions) / sizeof(*passes_functions);

@@ -179,7 +179,7 @@ static void print_fabrics(weft_agent *agent)
     char text[256];
     for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
         for (int lane = WEFT_LANE_CONTROL; rank != weft_agent_rank(agent) && lane <= WEFT_LANE_BULK; lane++) {
-            MUST_OK(weft_agent_fabric(agent, rank, (weft_lane)lane, text, sizeof text));
+            MUST_OK(weft_agent_fabric(agent, rank, (weft_lane)lane, text, sizeof(text)));
             printf("rank %d to %d: %s over %s\n", weft_agent_rank(agent), rank,
                    lane == WEFT_LANE_BULK ? "bulk" : "control", text);
         }

@@ -285,7 +285,7 @@ static bool at_home(const asked *a)
 
 static bool (*const kinds[])(const asked *) = {small,  large_argument, large_result, landing, parts,
                                                remote, own_reference,  to_both,      at_home};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+enum { KINDS = sizeof(kinds) / sizeof(*kinds) };
 
 static void befriend(weft_agent *agent)
 {
@@ -365,7 +365,7 @@ static void run_on(world_fabric fabric)
 {
     world w = {
         .fabric = fabric, .size = SIZE, .seed = 7, .program = program, .adjust = adjust, WORLD_FUNCTIONS(functions)};
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = &w;
     shared.big = weft_tensor_arange(BIG, WEFT_DTYPE_INT32);
     shared.place = weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32);

@@ -118,13 +118,13 @@ static void one_round(weft_agent *agent, const int *ranks, uint64_t nth, bool ag
     gather_round();
     if (in_want)
         no_memory_refuse(VICTIM, nth, again);
-    snprintf(name, sizeof name, "want-%d", number);
+    snprintf(name, sizeof(name), "want-%d", number);
     meet(agent, name, ranks, true);
     gather_round();
     if (in_want)
         atomic_store(&shared.refused, no_memory_end());
     gather_round();
-    snprintf(name, sizeof name, "plenty-%d", number);
+    snprintf(name, sizeof(name), "plenty-%d", number);
     meet(agent, name, ranks, false);
     gather_round();
 }
@@ -160,7 +160,7 @@ static void adjust(weft_agent_options *options, void *arg)
 static void run_on(world_fabric fabric)
 {
     world w = {.fabric = fabric, .size = SIZE, .seed = 3, .program = program, .adjust = adjust};
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = &w;
     world_run(&w);
     printf("%s: %d meetings in want went well, %d did not\n", world_fabric_name(fabric), atomic_load(&shared.good),

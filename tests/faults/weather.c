@@ -140,7 +140,7 @@ static bool write_to(const char *path, const char *text)
 static bool write_group(const faults_weather *w, int rank, const char *file, const char *text)
 {
     char path[128];
-    snprintf(path, sizeof path, "%s%d/%s", w->groups, rank, file);
+    snprintf(path, sizeof(path), "%s%d/%s", w->groups, rank, file);
     return write_to(path, text);
 }
 
@@ -148,9 +148,9 @@ static bool set_quota(const faults_weather *w, int rank, bool on)
 {
     char text[64];
     if (w->groups_are_v2)
-        snprintf(text, sizeof text, on ? "%d 1000000" : "max 1000000", QUOTA_US);
+        snprintf(text, sizeof(text), on ? "%d 1000000" : "max 1000000", QUOTA_US);
     else if (write_group(w, rank, "cpu.cfs_period_us", "1000000"))
-        snprintf(text, sizeof text, "%d", on ? QUOTA_US : -1);
+        snprintf(text, sizeof(text), "%d", on ? QUOTA_US : -1);
     else
         return false;
     return write_group(w, rank, w->groups_are_v2 ? "cpu.max" : "cpu.cfs_quota_us", text);
@@ -160,7 +160,7 @@ static void remove_groups(const faults_weather *w)
 {
     char path[128];
     for (int rank = 0; rank < board->size; rank++) {
-        snprintf(path, sizeof path, "%s%d", w->groups, rank);
+        snprintf(path, sizeof(path), "%s%d", w->groups, rank);
         rmdir(path);
     }
 }
@@ -169,10 +169,10 @@ static bool make_groups(faults_weather *w, const char *root, bool v2)
 {
     char path[128];
     bool well = true;
-    snprintf(w->groups, sizeof w->groups, "%s/faults-%d-", root, (int)getpid());
+    snprintf(w->groups, sizeof(w->groups), "%s/faults-%d-", root, (int)getpid());
     w->groups_are_v2 = v2;
     for (int rank = 0; rank < board->size && well; rank++) {
-        snprintf(path, sizeof path, "%s%d", w->groups, rank);
+        snprintf(path, sizeof(path), "%s%d", w->groups, rank);
         well = mkdir(path, 0755) == 0 && set_quota(w, rank, false);
     }
     if (!well)
@@ -225,8 +225,8 @@ static void turn_quota(faults_weather *w, faults_process *p)
 static void set_link(const faults_weather *w, int rank, bool on)
 {
     char space[64], port[16];
-    snprintf(space, sizeof space, "%s0", w->hosts);
-    snprintf(port, sizeof port, "p%d", rank + 1);
+    snprintf(space, sizeof(space), "%s0", w->hosts);
+    snprintf(port, sizeof(port), "p%d", rank + 1);
     child bridge = child_fork("bridge");
     if (!bridge.pid) {
         execlp("bridge", "bridge", "-n", space, "link", "set", "dev", port, "state", on ? "forwarding" : "disabled",
@@ -284,7 +284,7 @@ void weather_adopt(faults_weather *w, int rank, child worker, uint32_t life)
 {
     char text[16];
     w->seats[rank] = (faults_process){.worker = worker, .life = life};
-    snprintf(text, sizeof text, "%d", (int)worker.pid);
+    snprintf(text, sizeof(text), "%d", (int)worker.pid);
     if (w->groups[0] && !write_group(w, rank, "cgroup.procs", text))
         fault(FAULT_WRONG, "a worker cannot be put into its control group");
 }

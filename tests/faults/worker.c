@@ -82,7 +82,7 @@ static weft_status try_to_open(weft_agent **out)
                                   .master_addr = board->master,
                                   .master_port = board->port,
                                   .secret = secret,
-                                  .secret_size = sizeof secret,
+                                  .secret_size = sizeof(secret),
                                   .no_binding = true,
                                   .call_timeout_ms = DEFAULT_MS,
                                   .death_timeout_ms = board->bound_ms,
@@ -250,7 +250,7 @@ int work_in_seat(const faults_program *p, int rank, uint32_t life)
     self = (faults_self){.rank = rank, .life = life, .seat = &board->seats[rank]};
     atomic_store(&self.seat->under_way, 0);
     atomic_store(&self.seat->leave, false);
-    memset(self.seat->waits, 0, sizeof self.seat->waits); /* those of the life before */
+    memset(self.seat->waits, 0, sizeof(self.seat->waits)); /* those of the life before */
     atomic_store(&self.seat->life, life);
     reach(STAGE_OPENING);
     MUST(pthread_create(&beating, NULL, beat, NULL) == 0);

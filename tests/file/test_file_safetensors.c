@@ -73,7 +73,7 @@ static void quoted_names_are_cut_between_characters(void **state)
     for (size_t ascii = 70; ascii < 80; ascii++) {
         memset(name, 'x', ascii);
         strcpy(name + ascii, "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac"); /* the euro sign */
-        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"Q8\",\"shape\":[],\"data_offsets\":[0,1]}}", name);
+        snprintf(header, sizeof(header), "{\"%s\":{\"dtype\":\"Q8\",\"shape\":[],\"data_offsets\":[0,1]}}", name);
         weft_error *error = NULL;
         wfi_safetensors file;
         assert_int_not_equal(read_text(header, strlen(header), 1, &file, &error), WEFT_OK);
@@ -256,7 +256,7 @@ static void tensors_of_all_dtypes_come_back(void **state)
     uint8_t bytes[6 * 8];
     const char *names[WEFT_DTYPE_COMPLEX64 + 1];
     weft_tensor *tensors[WEFT_DTYPE_COMPLEX64 + 1];
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = i % 2;
     for (int i = 0; i <= WEFT_DTYPE_COMPLEX64; i++) {
         names[i] = weft_dtype_name((weft_dtype)i);
@@ -289,7 +289,7 @@ static void tensors_of_any_form_come_back(void **state)
                               weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5), weft_tensor_ref(whole)};
     weft_named_tensors *loaded = there_and_back(names, tensors, 4);
     const int64_t turned[] = {0, 3, 1, 4, 2, 5};
-    assert_memory_equal(weft_tensor_data(weft_tensors_find(loaded, "turned")), turned, sizeof turned);
+    assert_memory_equal(weft_tensor_data(weft_tensors_find(loaded, "turned")), turned, sizeof(turned));
     assert_int_equal(weft_tensor_size(weft_tensors_find(loaded, "turned"), 0), 3);
     assert_int_equal(weft_tensor_size(weft_tensors_find(loaded, "none"), 1), 9);
     assert_int_equal(weft_tensor_ndim(weft_tensors_find(loaded, "one")), 0);
@@ -310,7 +310,7 @@ static void bools_are_written_as_0_and_1(void **state)
     weft_tensor *tensors[] = {weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, bytes)};
     weft_named_tensors *loaded = there_and_back(names, tensors, 1);
     assert_int_equal(weft_tensor_dtype(loaded->tensors.items[0]), WEFT_DTYPE_BOOL);
-    assert_memory_equal(weft_tensor_data(loaded->tensors.items[0]), right, sizeof right);
+    assert_memory_equal(weft_tensor_data(loaded->tensors.items[0]), right, sizeof(right));
     weft_tensors_free(loaded);
 }
 
@@ -372,9 +372,9 @@ static void wrong_tensors_are_not_saved(void **state)
 static void wrong_files_are_not_loaded(void **state)
 {
     const char header[] = "{\"a\":" T "[0,8]}}";
-    char bytes[8 + sizeof header + 8] = {sizeof header - 1};
-    memcpy(bytes + 8, header, sizeof header);
-    for (size_t size = 0; size < 8 + sizeof header - 1 + 8; size++) {
+    char bytes[8 + sizeof(header) + 8] = {sizeof(header) - 1};
+    memcpy(bytes + 8, header, sizeof(header));
+    for (size_t size = 0; size < 8 + sizeof(header) - 1 + 8; size++) {
         FILE *file = fopen(path, "wb");
         assert_int_equal(fwrite(bytes, 1, size, file), size);
         fclose(file);

@@ -69,7 +69,7 @@ static child start_reader(const char *path)
     if (reader.pid)
         return reader;
     int fd = open(path, O_RDONLY);
-    _exit(fd >= 0 && read(fd, some, sizeof some) > 0 ? 0 : 1);
+    _exit(fd >= 0 && read(fd, some, sizeof(some)) > 0 ? 0 : 1);
 }
 
 static void a_module_and_an_optimizer_to_a_pipe_without_reader(void **state)
@@ -169,7 +169,7 @@ static void (*const writers[])(FILE *to, weft_agent *agent) = {print_an_error, p
 
 static void streams(weft_agent *agent, void *arg)
 {
-    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
+    for (size_t i = 0; i < sizeof(writers) / sizeof(*writers); i++)
         for (int kind = 0; kind < KINDS; kind++) {
             FILE *to = open_broken(kind);
             writers[i](to, agent);

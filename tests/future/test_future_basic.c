@@ -324,7 +324,7 @@ static void end_the_executor(void *arg)
 {
     mapped_driver *mapped = arg;
     wfi_executor_destroy(mapped->executor);
-    assert_int_equal(munmap(mapped->driver, sizeof *mapped->driver), 0);
+    assert_int_equal(munmap(mapped->driver, sizeof(*mapped->driver)), 0);
     assert_int_equal(weft_future_complete(mapped->self.future, NULL, NULL), WEFT_OK);
 }
 
@@ -334,7 +334,7 @@ static void a_fiber_waits_while_its_driver_is_freed(void **state)
     wfi_fibers *fibers = wfi_fibers_create(&mapped.self.clock, (size_t)64 << 10);
     wfi_executor_options options = {.workers = 1, .fibers = fibers};
     assert_int_equal(wfi_executor_create(&options, &mapped.executor), WEFT_OK);
-    mapped.driver = mmap(NULL, sizeof *mapped.driver, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mapped.driver = mmap(NULL, sizeof(*mapped.driver), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(mapped.driver != MAP_FAILED);
     mapped.driver->drive = sleep_in_driver;
     mapped.driver->is_simulated = true;

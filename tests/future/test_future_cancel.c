@@ -460,7 +460,7 @@ static void *rage(void *arg)
     pthread_barrier_wait(&all->start);
     for (int i = 0; i < STORM; i++) {
         weft_future *future = all->futures[i];
-        deed *d = malloc(sizeof *d);
+        deed *d = malloc(sizeof(*d));
         *d = (deed){all, weft_future_ref(all->futures[(i * 7 + 1) % STORM]), i};
         assert_int_equal(weft_future_add_done_callback(future, do_deed, d, drop_deed), WEFT_OK);
         weft_status status = WEFT_OK;

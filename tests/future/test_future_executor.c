@@ -40,7 +40,7 @@ static void destroy_runs_what_is_queued(void **state)
 {
     enum { COUNT = 5000 };
     wfi_executor *executor = open_executor(3);
-    job *jobs = calloc(COUNT, sizeof *jobs);
+    job *jobs = calloc(COUNT, sizeof(*jobs));
     atomic_int count = 0;
     int i;
     for (i = 0; i < COUNT; i++) {
@@ -235,7 +235,7 @@ static void leaders_and_followers_run_everything(void **state)
 {
     enum { COUNT = 2000 };
     network net = {.executor = open_executor(2)};
-    job *jobs = calloc(COUNT + 1, sizeof *jobs);
+    job *jobs = calloc(COUNT + 1, sizeof(*jobs));
     atomic_int count = 0;
     int i;
     wfi_mutex_init(&net.lock);

@@ -205,7 +205,7 @@ static void *poll_future(void *arg)
 static void threads_wait_while_the_driver_is_freed(void **state)
 {
     for (int round = 0; round < 100; round++) {
-        wfi_driver *driver = mmap(NULL, sizeof *driver, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        wfi_driver *driver = mmap(NULL, sizeof(*driver), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         wfi_executor *executor = NULL;
         pthread_t waiters[THREADS];
         stopped self = {0};
@@ -217,7 +217,7 @@ static void threads_wait_while_the_driver_is_freed(void **state)
             pthread_create(&waiters[i], NULL, poll_future, &self);
         sched_yield();
         wfi_executor_destroy(executor);
-        munmap(driver, sizeof *driver);
+        munmap(driver, sizeof(*driver));
         atomic_store(&self.is_over, true);
         for (int i = 0; i < THREADS; i++)
             pthread_join(waiters[i], NULL);

@@ -143,7 +143,7 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .fabric = "sim",
                                   .sim = sim,
                                   .functions = functions,
-                                  .function_count = sizeof functions / sizeof functions[0],
+                                  .function_count = sizeof(functions) / sizeof(functions[0]),
                                   .call_timeout_ms = 200,
                                   .memory_budget_bytes = 1 << 20};
     weft_status st = weft_agent_open(&options, &agent, NULL);

@@ -168,7 +168,7 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .fabric = "sim",
                                   .sim = sim,
                                   .functions = functions,
-                                  .function_count = sizeof functions / sizeof functions[0]};
+                                  .function_count = sizeof(functions) / sizeof(functions[0])};
     weft_status st = weft_agent_open(&options, &agent, NULL);
     must(st == WEFT_OK);
     if (rank == 0) {

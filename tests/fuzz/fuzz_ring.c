@@ -49,7 +49,7 @@ static void must(bool holds)
 
 static void set_up(void)
 {
-    memset(&s, 0, sizeof s);
+    memset(&s, 0, sizeof(s));
     s.host.rank = -1;
     s.host.door = (wfi_host_door){.page = &s.doors[0], .fd = -1};
     s.lane.host = &s.host;

@@ -48,7 +48,7 @@ static bool run_frame(const uint8_t *bytes, size_t size)
     static const uint8_t key[crypto_shorthash_KEYBYTES];
     static uint8_t data[WFI_LARGE_MESSAGE_MAX + WFI_FRAME_OTHER];
     wfi_frame frame;
-    if (size < WFI_FRAME_HEAD || size > sizeof data)
+    if (size < WFI_FRAME_HEAD || size > sizeof(data))
         return false;
     memcpy(data, bytes, size);
     size_t hashed = size > WFI_FRAME_BYTES ? WFI_LONG_HASHED : size;
@@ -80,7 +80,7 @@ static bool run_store(const uint8_t *bytes, size_t size)
     }
     if (wfi_store_decode(bytes, whole, &message))
         return false;
-    must(memchr(message.text, 0, sizeof message.text) && message.addresses_size <= sizeof message.addresses);
+    must(memchr(message.text, 0, sizeof(message.text)) && message.addresses_size <= sizeof(message.addresses));
     return true;
 }
 
@@ -114,7 +114,7 @@ static bool run_rdm(const uint8_t *bytes, size_t size)
     wfrdm_head head;
     wfrdm_hello hello;
     wfrdm_range range;
-    uint8_t again[WFRDM_HEAD_BYTES + sizeof hello];
+    uint8_t again[WFRDM_HEAD_BYTES + sizeof(hello)];
     if (!wfrdm_head_read(bytes, size, &head))
         return false;
     const uint8_t *content = bytes + WFRDM_HEAD_BYTES;
@@ -123,11 +123,11 @@ static bool run_rdm(const uint8_t *bytes, size_t size)
     if (head.kind == WFRDM_HELLO) {
         if (!wfrdm_hello_read(content, head.size, &hello))
             return false;
-        must(wfrdm_hello_write(&hello, again, sizeof again) == head.size && memcmp(again, content, head.size) == 0);
+        must(wfrdm_hello_write(&hello, again, sizeof(again)) == head.size && memcmp(again, content, head.size) == 0);
     } else if (head.kind == WFRDM_READ) {
         if (!wfrdm_range_read(content, head.size, &range))
             return false;
-        must(wfrdm_range_write(&range, again, sizeof again) == head.size && memcmp(again, content, head.size) == 0);
+        must(wfrdm_range_write(&range, again, sizeof(again)) == head.size && memcmp(again, content, head.size) == 0);
     }
     return true;
 }

@@ -42,14 +42,14 @@ static bool replay_folder(const fuzz_target *target, const char *corpus)
 {
     char folder[1024], path[2048];
     int good = 0, wrong = 0;
-    snprintf(folder, sizeof folder, "%s/%s", corpus, target->name);
+    snprintf(folder, sizeof(folder), "%s/%s", corpus, target->name);
     DIR *entries = opendir(folder);
     if (!entries)
         return false;
     for (struct dirent *entry; (entry = readdir(entries));) {
         if (entry->d_name[0] == '.')
             continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
         *(replay_file(target, path, strncmp(entry->d_name, "bad-", 4) == 0) ? &good : &wrong) += 1;
     }
     closedir(entries);

@@ -33,7 +33,7 @@ static void other_texts_are_refused(void **state)
                                         "cuda: 1", "cuda:1x", "cuda:+1", "cuda:9999999999999999999",
                                         "CPU",     "auto ",   "cpu:0"};
     weft_device device = {WEFT_DEVICE_CUDA, 7};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         weft_error *error = NULL;
         assert_int_equal(weft_device_choose(wrong[i], 0, &device, &error), WEFT_ERR_INVALID);
         assert_non_null(strstr(weft_error_message(error), "is no device"));

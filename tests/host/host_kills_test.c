@@ -40,7 +40,7 @@ static int names_left(const char *name)
     int count = 0;
     FILE *file = fopen("/proc/net/unix", "re");
     assert_non_null(file);
-    while (fgets(line, sizeof line, file))
+    while (fgets(line, sizeof(line), file))
         count += strstr(line, name) != NULL;
     fclose(file);
     return count;
@@ -72,7 +72,7 @@ static uint64_t kill_once(unsigned after_us)
     step(&survivor);
     assert_true(ofi_ops()->may_sleep(survivor.fabric));
     child_kill(&peer);
-    ofi_ops()->address_text(n.address, n.address_size, name, sizeof name);
+    ofi_ops()->address_text(n.address, n.address_size, name, sizeof(name));
     assert_int_equal(names_left(name + 1), 0);
     ofi_node_close(&survivor);
     ofi_traffic_free(t);

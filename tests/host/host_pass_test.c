@@ -26,7 +26,7 @@ typedef struct pair {
 static pair *open_pair(void)
 {
     static pair p;
-    memset(&p, 0, sizeof p);
+    memset(&p, 0, sizeof(p));
     ofi_node_open(&p.a);
     ofi_node_open(&p.b);
     p.a.passed_fd = p.b.passed_fd = -1;
@@ -146,7 +146,7 @@ static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
         char bytes[2048] = "";
         int fd;
         bool ok = setrlimit(RLIMIT_FSIZE, &limit) == 0 && wfi_shared_make("weft-test", BYTES, &fd, &memory) == EFBIG;
-        ok = ok && wfi_sealed_file("weft-test", bytes, sizeof bytes) < 0 && errno == EFBIG;
+        ok = ok && wfi_sealed_file("weft-test", bytes, sizeof(bytes)) < 0 && errno == EFBIG;
         ok = ok && strstr(wfi_quiet_trouble(EFBIG), "ulimit -f");
         weft_error *error = NULL;
         wfi_fabric *fabric = NULL;

@@ -30,7 +30,7 @@ static void forbid_reads(int error)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(*code), .filter = code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
         _exit(99);
 }
@@ -67,12 +67,12 @@ static void accept_one(bool is_forbidden)
     ofi_node_open(&node);
     memcpy(n.address, node.address, node.address_size);
     n.address_size = node.address_size;
-    child_tell(&n, sizeof n);
+    child_tell(&n, sizeof(n));
     while (node.accepted_count == 0 || !node.accepted[0].connected)
         ofi_step(&node, NULL);
     outcome theirs = {.has_reason = node.accepted[0].text != NULL,
                       .is_private = wfi_host_lane_is_private(node.accepted[0].lane)};
-    child_tell(&theirs, sizeof theirs);
+    child_tell(&theirs, sizeof(theirs));
     while (!node.accepted[0].closed)
         ofi_step(&node, NULL);
     _exit(0);
@@ -84,7 +84,7 @@ static bool has_a_ring(void)
     char line[512];
     bool found = false;
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof line, maps))
+    while (maps && fgets(line, sizeof(line), maps))
         found |= strstr(line, "/memfd:weft-lane") != NULL;
     MUST(maps && !fclose(maps));
     return found;
@@ -110,13 +110,13 @@ static void both_ends_learn(bool here, bool there)
     child other = child_fork("accepts");
     if (!other.pid)
         accept_one(there);
-    child_receive(&other, &n, sizeof n);
+    child_receive(&other, &n, sizeof(n));
     if (here)
         forbid_reads(ENOSYS);
     ofi_node_open(&node);
     MUST(lanes_connect(node.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane) == WEFT_OK);
     ofi_until(&node, NULL, link.connected);
-    child_receive(&other, &theirs, sizeof theirs);
+    child_receive(&other, &theirs, sizeof(theirs));
     MUST((link.text != NULL) == (here || there));
     MUST(theirs.has_reason == (here || there));
     MUST(wfi_host_lane_is_private(link.lane) == !(here || there));
@@ -169,8 +169,8 @@ static void body_pull(net_host *host)
     bulk_stage_body(host);
     wfi_net_lock(host->net);
     wfi_peer *peer = host_peer(host, 1 - host->rank);
-    wfi_peer_fabric_text(peer, WFI_CONTROL, control, sizeof control);
-    wfi_peer_fabric_text(peer, WFI_BULK, bulk_text, sizeof bulk_text);
+    wfi_peer_fabric_text(peer, WFI_CONTROL, control, sizeof(control));
+    wfi_peer_fabric_text(peer, WFI_BULK, bulk_text, sizeof(bulk_text));
     wfi_net_unlock(host->net);
     MUST(strcmp(control, "host") == 0);
     MUST(strncmp(bulk_text, "tcp (host: process_vm_readv is not permitted", 44) == 0);
@@ -181,7 +181,7 @@ static void pull_over_tcp(void)
     unsetenv("TEST_FABRIC"); /* net_host.c would take it */
     forbid_reads(EPERM);
     for (int round = 0; round < 3; round++) {
-        bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof sizes / sizeof *sizes};
+        bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof(sizes) / sizeof(*sizes)};
         net_world world = {.user = &s, .fabrics = (const char *const[]){"host,tcp", "host,tcp"}};
         world_tcp(&world, 2, body_pull);
     }
@@ -211,7 +211,7 @@ static void body_fail(net_host *host)
         MUST(bulk_await(mine) == WEFT_ERR_UNREACHABLE);
         MUST(ofi_now_ms() - start < 3000 * ofi_slow());
         wfi_net_lock(host->net);
-        wfi_peer_bulk_trouble(host_peer(host, 0), text, sizeof text);
+        wfi_peer_bulk_trouble(host_peer(host, 0), text, sizeof(text));
         MUST(wfi_peer_has_fabric(host_peer(host, 0)) && !wfi_peer_has_bulk(host_peer(host, 0)));
         wfi_net_unlock(host->net);
         MUST(strstr(text, "no bulk lane to worker 0; add tcp to WEFT_FABRIC: host: process_vm_readv is not permitted"));
@@ -228,7 +228,7 @@ static void fail_without_another(void)
 {
     unsetenv("TEST_FABRIC");
     forbid_reads(EPERM);
-    bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof sizes / sizeof *sizes};
+    bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof(sizes) / sizeof(*sizes)};
     net_world world = {.user = &s,
                        .fabrics = (const char *const[]){"host", "host"},
                        .death_timeout_ms = 20000,

@@ -24,7 +24,7 @@ typedef struct wire { /* two nodes and two lanes between them; a is the one that
 static wire *wire_up(void)
 {
     static wire w;
-    memset(&w, 0, sizeof w);
+    memset(&w, 0, sizeof(w));
     ofi_node_open(&w.a);
     ofi_node_open(&w.b);
     w.bad_at_b = ofi_join(&w.a, &w.b, &w.bad);
@@ -32,7 +32,7 @@ static wire *wire_up(void)
     for (int i = 0; i < RECEIVES; i++) {
         ofi_job_init(&w.receives[i]);
         assert_int_equal(ofi_ops()->post_recv(w.bad_at_b->lane, &w.receives[i].op,
-                                              &(wfi_receive_buffer){.data = w.in[i], .size = sizeof w.in[i]}, 1),
+                                              &(wfi_receive_buffer){.data = w.in[i], .size = sizeof(w.in[i])}, 1),
                          WEFT_OK);
     }
     return &w;
@@ -44,7 +44,7 @@ static void the_good_lane_works(wire *w)
     ofi_job_init(&w->receive);
     ofi_job_init(&w->send);
     assert_int_equal(ofi_ops()->post_recv(w->good_at_b->lane, &w->receive.op,
-                                          &(wfi_receive_buffer){.data = w->other, .size = sizeof w->other}, 1),
+                                          &(wfi_receive_buffer){.data = w->other, .size = sizeof(w->other)}, 1),
                      WEFT_OK);
     assert_int_equal(ofi_ops()->send(w->good.lane, &w->send.op, &(wfi_iov){.data = "good", .size = 5}, 1), WEFT_OK);
     ofi_until(&w->a, &w->b, w->receive.reports && w->send.reports);
@@ -107,9 +107,9 @@ static void a_tail_within_a_word_closes_the_lane(void **state)
 static void a_message_of_an_impossible_size_closes_the_lane(void **state)
 {
     static const uint64_t sizes[] = {WFI_HOST_MESSAGE_MAX + 1, UINT32_MAX, UINT64_C(1) << 32, UINT64_MAX};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         wire *w = wire_up();
-        memcpy(segment_of(&w->bad)->data[0], &sizes[i], sizeof sizes[i]);
+        memcpy(segment_of(&w->bad)->data[0], &sizes[i], sizeof(sizes[i]));
         atomic_store(&segment_of(&w->bad)->rings[0].tail, 64);
         b_loses_the_lane(w);
     }
@@ -118,7 +118,7 @@ static void a_message_of_an_impossible_size_closes_the_lane(void **state)
 static void a_head_that_is_impossible_closes_the_lane(void **state)
 {
     static const uint32_t heads[] = {8, 4, WFI_HOST_RING_BYTES, 1u << 31, UINT32_MAX};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
         wire *w = wire_up();
         ofi_job_init(&w->send);
         atomic_store(&segment_of(&w->bad)->rings[1].head, heads[i]); /* of the ring in which b writes */
@@ -135,7 +135,7 @@ static void half_a_message_waits_until_the_lane_is_closed(void **state)
 {
     wire *w = wire_up();
     const uint64_t size = 40;
-    memcpy(segment_of(&w->bad)->data[0], &size, sizeof size);
+    memcpy(segment_of(&w->bad)->data[0], &size, sizeof(size));
     atomic_store(&segment_of(&w->bad)->rings[0].tail, 16);
     signal_b(w);
     for (int i = 0; i < 50; i++)
@@ -175,7 +175,7 @@ static void a_peer_that_fills_the_bell_holds_nobody_up(void **state)
     int ring = w->bad.lane->peer.door.fd, bell = ofi_ops()->wait_fd(w->b.fabric), sent = 0;
     const int fds[] = {ring, bell, w->good.lane->peer.door.fd, ofi_ops()->wait_fd(w->a.fabric)};
     alarm((unsigned)(20 * ofi_slow()));
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+    for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         assert_int_equal(fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) & ~O_NONBLOCK), 0);
     (void)ofi_ops()->may_sleep(w->b.fabric); /* nothing in the bell */
     while (send(ring, "", 1, MSG_DONTWAIT) == 1)

@@ -95,7 +95,7 @@ static int faulty_bell(const ofi_node *node, fault kind, wfi_host_greeting *gree
     if (kind == NO_BELL)
         greeting->bell[0] ^= 1;
     if (kind == LISTENER_AS_BELL)
-        memcpy(greeting->bell, node->address + 8, sizeof greeting->bell);
+        memcpy(greeting->bell, node->address + 8, sizeof(greeting->bell));
     return bell;
 }
 
@@ -155,7 +155,7 @@ static void garbage_is_refused(void **state)
     static const size_t sizes[] = {1, 8, sizeof(wfi_host_greeting) - 1, sizeof(wfi_host_greeting), 4096};
     ofi_node node;
     ofi_node_open(&node);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         int fd = call(&node);
         assert_int_equal(send(fd, garbage, sizes[i], 0), (ssize_t)sizes[i]);
         ofi_until(&node, NULL, is_hung_up(fd));
@@ -249,9 +249,9 @@ static void an_answer_with_a_fault_closes_the_lane(void **state)
     ofi_node_open(&node);
     int listener = listen_falsely(&node, address);
     size_t before = measure_descriptors();
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         ofi_link link = {0};
-        assert_int_equal(lanes_connect(node.fabric, address, sizeof address, "hello", 5, &link, &link.lane), WEFT_OK);
+        assert_int_equal(lanes_connect(node.fabric, address, sizeof(address), "hello", 5, &link, &link.lane), WEFT_OK);
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         assert_true(fd >= 0);
         wfi_host_greeting greeting = {.kind = kinds[i] == NONE ? WFI_HOST_HELLO : WFI_HOST_ANSWER,

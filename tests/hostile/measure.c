@@ -76,9 +76,9 @@ static void start_job(arena *a, const char *log_level, const char *trace_file, c
 
 void arena_begin(arena *a, const char *log_level, const char *trace_file, const char *metrics_file)
 {
-    memset(a, 0, sizeof *a);
-    a->at = child_memory(sizeof *a->at);
-    memset(a->at, 0, sizeof *a->at); /* shared from the start: what the workers write there is nobody's growth */
+    memset(a, 0, sizeof(*a));
+    a->at = child_memory(sizeof(*a->at));
+    memset(a->at, 0, sizeof(*a->at)); /* shared from the start: what the workers write there is nobody's growth */
     start_job(a, log_level, trace_file, metrics_file);
     for (int rank = 0; rank < VICTIMS; rank++)
         await(a, &a->at->victims[rank].ready);
@@ -98,7 +98,7 @@ void arena_end(arena *a)
         print_log(a);
     assert_int_equal(status, 0);
     close(a->log_fd);
-    munmap(a->at, sizeof *a->at);
+    munmap(a->at, sizeof(*a->at));
 }
 
 char *arena_log(const arena *a, size_t *size)
@@ -122,7 +122,7 @@ static int count_entries(pid_t pid, const char *what)
 {
     char path[64];
     int count = 0;
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what);
     DIR *folder = opendir(path);
     if (!folder)
         return -1;
@@ -136,11 +136,11 @@ static long anonymous_kb(pid_t pid)
 {
     char path[64], line[200];
     long kb = -1;
-    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
     FILE *from = fopen(path, "re");
     if (!from)
         return -1;
-    while (kb < 0 && fgets(line, sizeof line, from))
+    while (kb < 0 && fgets(line, sizeof(line), from))
         (void)sscanf(line, "Anonymous: %ld kB", &kb);
     fclose(from);
     return kb;
@@ -242,7 +242,7 @@ static double quantile(double *values, size_t count, double which)
 {
     if (!count)
         return 0;
-    qsort(values, count, sizeof *values, by_size);
+    qsort(values, count, sizeof(*values), by_size);
     return values[(size_t)((double)(count - 1) * which)];
 }
 
@@ -322,7 +322,7 @@ static void print_tally(const char *name, tally *alone, int quiet, tally *attack
 /* Whether nobody was delayed by more than the bound. */
 static bool compare(arena *a, const attack *what, int rounds, int window_ms)
 {
-    tally *alone = calloc(1, sizeof *alone), *attacked = calloc(1, sizeof *attacked);
+    tally *alone = calloc(1, sizeof(*alone)), *attacked = calloc(1, sizeof(*attacked));
     bool good = true;
     assert_non_null(alone);
     assert_non_null(attacked);

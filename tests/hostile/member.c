@@ -49,7 +49,7 @@ static weft_agent *open_agent(const arena *a, bool no_threads)
 
 void member_enter(arena *a)
 {
-    a->member = calloc(1, sizeof *a->member);
+    a->member = calloc(1, sizeof(*a->member));
     assert_non_null(a->member);
     a->member->agent = open_agent(a, false);
 }
@@ -72,7 +72,7 @@ typedef struct letter {
 static void begin_letter(letter *one, uint8_t type)
 {
     one->type = type;
-    wfi_writer_init(&one->w, one->bytes, sizeof one->bytes);
+    wfi_writer_init(&one->w, one->bytes, sizeof(one->bytes));
 }
 
 /* False: nothing was said. */
@@ -98,7 +98,7 @@ static void begin_call(letter *one, unsigned n, const char *function)
 static uint64_t any_number(void)
 {
     uint64_t number;
-    randombytes_buf(&number, sizeof number);
+    randombytes_buf(&number, sizeof(number));
     return number;
 }
 
@@ -249,7 +249,7 @@ static void weft_functions(arena *a, unsigned n)
     static const char *const text[] = {"", "group", "%s%n", "\xff\xfe"};
     wfi_writer meta;
     letter one;
-    begin_call(&one, n, names[n % (sizeof names / sizeof *names)]);
+    begin_call(&one, n, names[n % (sizeof(names) / sizeof(*names))]);
     begin_meta(&meta, n % 9);
     for (unsigned i = 0; i < n % 9; i++) {
         if ((n + i) % 3 == 0) {
@@ -260,7 +260,7 @@ static void weft_functions(arena *a, unsigned n)
             wfi_write_u64(&meta, any_number());
         } else {
             uint8_t bytes[40];
-            randombytes_buf(bytes, sizeof bytes);
+            randombytes_buf(bytes, sizeof(bytes));
             wfi_write_u8(&meta, WEFT_TYPE_BYTES);
             wfi_write_blob(&meta, bytes, n % 41);
         }
@@ -279,7 +279,7 @@ static void early_data(arena *a, unsigned n)
     wfi_write_u64(&one.w, n); /* the group's key */
     wfi_write_u64(&one.w, any_number());
     wfi_write_u32(&one.w, 0);
-    wfi_write_bytes(&one.w, filling, n * 37 % sizeof filling);
+    wfi_write_bytes(&one.w, filling, n * 37 % sizeof(filling));
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
@@ -287,7 +287,7 @@ static void early_data(arena *a, unsigned n)
 
 static bool leads_to(int fd, const wfofi_sockaddr *to)
 {
-    wfofi_sockaddr peer = {.size = sizeof peer.storage};
+    wfofi_sockaddr peer = {.size = sizeof(peer.storage)};
     return getpeername(fd, (struct sockaddr *)&peer.storage, &peer.size) == 0 && wfofi_address_equal(&peer, to);
 }
 
@@ -312,7 +312,7 @@ static void half_headers_on_lanes(arena *a, unsigned n)
     nap_ms(5);
     for (int fd = 3; fd < 256; fd++)
         if (leads_to(fd, &address))
-            (void)!send(fd, words, 1 + n * 7 % sizeof words, MSG_NOSIGNAL | MSG_DONTWAIT);
+            (void)!send(fd, words, 1 + n * 7 % sizeof(words), MSG_NOSIGNAL | MSG_DONTWAIT);
     nap_ms(20);
     wfi_net_lock(net);
     wfi_conn *conn = inside_up(net, to, WFI_CONTROL);
@@ -331,7 +331,7 @@ const attack members[] = {
     {"member: groups nobody makes", early_data, 5, false, true},
     {"member: half headers on its lanes", half_headers_on_lanes, 5, false, true},
 };
-const size_t member_count = sizeof members / sizeof *members;
+const size_t member_count = sizeof(members) / sizeof(*members);
 
 /* ---- One that takes no answers ----------------------------------------------------------------------------------- */
 

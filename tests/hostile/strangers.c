@@ -34,8 +34,8 @@ static void address_of(const arena *a, int rank, wfofi_sockaddr *to)
         assert_int_equal(wfofi_address_decode(there, size_there, to), WEFT_OK);
         return;
     }
-    memcpy(&to->storage, &store, sizeof store);
-    to->size = sizeof store;
+    memcpy(&to->storage, &store, sizeof(store));
+    to->size = sizeof(store);
 }
 
 int stranger_dial(arena *a, int rank)
@@ -48,8 +48,8 @@ int stranger_dial(arena *a, int rank)
     struct linger at_once = {.l_onoff = 1};        /* leaves no port behind */
     struct timeval patience = {.tv_usec = 300000}; /* a flood fills the kernel's queue of callers */
     assert_true(fd >= 0);
-    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (connect(fd, (struct sockaddr *)&to.storage, to.size) && errno != EINTR && errno != EINPROGRESS)
         fail_msg("a port of the job refuses connections: %s", strerror(errno));
     a->fds[a->fd_count++] = fd;
@@ -80,7 +80,7 @@ static void store_silent(arena *a, unsigned n)
 static void store_half(arena *a, unsigned n)
 {
     static const uint8_t head[] = {'W', 'S', WFI_STORE_VERSION, WFI_STORE_HELLO, 33, 0, 0, 0, 1, 2, 3};
-    say(stranger_dial(a, -1), head, 1 + n % sizeof head);
+    say(stranger_dial(a, -1), head, 1 + n % sizeof(head));
 }
 
 static void store_lengths(arena *a, unsigned n)
@@ -88,25 +88,25 @@ static void store_lengths(arena *a, unsigned n)
     static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff, 633, 0x10000, 0};
     uint8_t head[] = {'W', 'S', WFI_STORE_VERSION, (uint8_t)(n % 29), 0, 0, 0, 0, 0, 0};
     memcpy(head + 4, &lengths[n % 6], 4);
-    say(stranger_dial(a, -1), head, sizeof head);
+    say(stranger_dial(a, -1), head, sizeof(head));
 }
 
 static void store_garbage(arena *a, unsigned n)
 {
     uint8_t words[3000];
-    randombytes_buf(words, sizeof words);
+    randombytes_buf(words, sizeof(words));
     int fd = stranger_dial(a, -1);
     if (n % 2)
         say(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
     else
-        say(fd, words, sizeof words);
+        say(fd, words, sizeof(words));
 }
 
 static void greet(int fd, bool has_secret, wfi_store_message *hello)
 {
     uint8_t frame[WFI_STORE_SMALL_MAX];
     *hello = (wfi_store_message){.type = WFI_STORE_HELLO, .on = has_secret};
-    randombytes_buf(hello->nonce, sizeof hello->nonce);
+    randombytes_buf(hello->nonce, sizeof(hello->nonce));
     say(fd, frame, wfi_store_encode(hello, frame));
 }
 
@@ -119,7 +119,7 @@ static void store_greeted(arena *a, unsigned n)
 static void expect_no_welcome(int fd)
 {
     uint8_t frame[2048];
-    size_t got = listen_to(fd, frame, sizeof frame);
+    size_t got = listen_to(fd, frame, sizeof(frame));
     if (got > 3 && frame[3] == WFI_STORE_WORLD)
         fail_msg("the store gave a stranger its table");
 }
@@ -141,8 +141,8 @@ static bool meet(int fd, const uint8_t *secret, size_t size, wfi_seal *seal, uin
     if (!*raw_size || wfi_store_decode(raw, *raw_size, &challenge) || challenge.type != WFI_STORE_CHALLENGE)
         return false;
     wfi_greeting greeting = {.counter = challenge.counter, .death_timeout_ms = challenge.timeout_ms};
-    memcpy(greeting.worker_nonce, hello.nonce, sizeof hello.nonce);
-    memcpy(greeting.store_nonce, challenge.nonce, sizeof challenge.nonce);
+    memcpy(greeting.worker_nonce, hello.nonce, sizeof(hello.nonce));
+    memcpy(greeting.store_nonce, challenge.nonce, sizeof(challenge.nonce));
     wfi_seal_begin(seal, WFI_SIDE_WORKER, secret, size, &greeting);
     return true;
 }
@@ -165,7 +165,7 @@ static void store_wrong_secret(arena *a, unsigned n)
     size_t raw_size;
     wfi_seal seal;
     int fd = stranger_dial(a, -1);
-    if (!meet(fd, guess, sizeof guess, &seal, raw, &raw_size))
+    if (!meet(fd, guess, sizeof(guess), &seal, raw, &raw_size))
         return;
     say_sealed(fd, &seal, &join_any, WFI_STORE_VERSION);
     expect_no_welcome(fd);
@@ -197,7 +197,7 @@ static size_t record_join(arena *a, uint8_t *out)
         return 0;
     size_t size = wfi_seal_frame(&seal, plain, wfi_store_encode(&join_any, plain), out);
     say(fd, out, size);
-    if (!listen_to(fd, frame, sizeof frame) || frame[3] != WFI_STORE_WORLD)
+    if (!listen_to(fd, frame, sizeof(frame)) || frame[3] != WFI_STORE_WORLD)
         return 0;
     say_sealed(fd, &seal, &(wfi_store_message){.type = WFI_STORE_GOODBYE}, WFI_STORE_VERSION);
     return size;
@@ -247,7 +247,7 @@ static void store_wrong_token(arena *a, unsigned n)
     int fd = stranger_dial(a, -1);
     if (!meet(fd, a->at->secret.bytes, a->at->secret.size, &seal, raw, &raw_size))
         return;
-    randombytes_buf(resume.token, sizeof resume.token);
+    randombytes_buf(resume.token, sizeof(resume.token));
     say_sealed(fd, &seal, &resume, WFI_STORE_VERSION);
     expect_no_welcome(fd);
 }
@@ -264,7 +264,7 @@ static void fabric_silent(arena *a, unsigned n)
 static void fabric_half(arena *a, unsigned n)
 {
     static const uint8_t head[CM_HEAD + 20] = {3, 0, 0, 48};
-    say(stranger_dial(a, (int)(n % VICTIMS)), head, 1 + n * 7 % sizeof head);
+    say(stranger_dial(a, (int)(n % VICTIMS)), head, 1 + n * 7 % sizeof(head));
 }
 
 static void fabric_lengths(arena *a, unsigned n)
@@ -273,14 +273,14 @@ static void fabric_lengths(arena *a, unsigned n)
     uint8_t words[CM_HEAD + 300] = {3, (uint8_t)(n % 4)};
     words[2] = (uint8_t)(lengths[n % 6] >> 8);
     words[3] = (uint8_t)lengths[n % 6];
-    say(stranger_dial(a, (int)(n % VICTIMS)), words, sizeof words);
+    say(stranger_dial(a, (int)(n % VICTIMS)), words, sizeof(words));
 }
 
 static void fabric_garbage(arena *a, unsigned n)
 {
     uint8_t words[3000];
-    randombytes_buf(words, sizeof words);
-    say(stranger_dial(a, (int)(n % VICTIMS)), words, 1 + n * 97 % sizeof words);
+    randombytes_buf(words, sizeof(words));
+    say(stranger_dial(a, (int)(n % VICTIMS)), words, 1 + n * 97 % sizeof(words));
 }
 
 /* A request as libfabric makes it, with this private data. */
@@ -294,8 +294,8 @@ static void ask_for_lane(arena *a, int rank, const uint8_t *data, size_t size)
 static void fabric_no_proof(arena *a, unsigned n)
 {
     uint8_t data[WFI_CONNECT_DATA_MAX];
-    randombytes_buf(data, sizeof data);
-    ask_for_lane(a, (int)(n % VICTIMS), data, n % 4 ? sizeof data : n % 48);
+    randombytes_buf(data, sizeof(data));
+    ask_for_lane(a, (int)(n % VICTIMS), data, n % 4 ? sizeof(data) : n % 48);
 }
 
 /* Keys of its own, but in all else as a worker would; every other one with the job's key, as any member has it. */
@@ -306,9 +306,9 @@ static void fabric_wrong_key(arena *a, unsigned n)
     int to = (int)(n % VICTIMS), as = (to + 1) % VICTIMS;
     const wfi_member *self = &a->at->victims[as].member, *other = &a->at->victims[to].member;
     wfi_hello hello = {.kind = n % 2, .rank = as, .incarnation = self->incarnation, .generation = 1000000, .nonce = n};
-    randombytes_buf(&keys, sizeof keys);
+    randombytes_buf(&keys, sizeof(keys));
     if (n / 2 % 2)
-        memcpy(keys.job, a->at->job_key, sizeof keys.job);
+        memcpy(keys.job, a->at->job_key, sizeof(keys.job));
     assert_true(wfi_pair_derive(&keys, self, other, pair_key));
     ask_for_lane(a, to, data, wfi_hello_write(&keys, pair_key, &hello, other, data));
 }
@@ -356,7 +356,7 @@ const attack strangers[] = {
     {"fabric: in another's name", fabric_wrong_who, 10, true, false},
     {"fabric: a hello replayed", fabric_replayed, 10, true, false},
 };
-const size_t stranger_count = sizeof strangers / sizeof *strangers;
+const size_t stranger_count = sizeof(strangers) / sizeof(*strangers);
 
 /* ---- A flood --------------------------------------------------------------------------------------------------------------- */
 
@@ -371,7 +371,7 @@ void stranger_flood(arena *a, int count, int64_t ms)
     for (unsigned n = 0; wfi_now(&wfi_clock_real) < end; n++) {
         if (a->fd_count == count) { /* the oldest makes room */
             close(a->fds[0]);
-            memmove(a->fds, a->fds + 1, sizeof *a->fds * (size_t)--a->fd_count);
+            memmove(a->fds, a->fds + 1, sizeof(*a->fds) * (size_t)--a->fd_count);
         }
         strangers[n % stranger_count].stroke(a, n);
     }

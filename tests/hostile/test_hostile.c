@@ -20,7 +20,7 @@ static arena *current;
 
 static arena *begin(void)
 {
-    current = calloc(1, sizeof *current);
+    current = calloc(1, sizeof(*current));
     assert_non_null(current);
     arena_begin(current, "warn", NULL, NULL);
     return current;

@@ -89,9 +89,9 @@ static size_t check_file(const needle *needles, const char *path)
 static void check_process(const needle *needles, pid_t pid)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     assert_true(check_file(needles, path) > 0);
-    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
     assert_true(check_file(needles, path) > 0);
 }
 
@@ -100,7 +100,7 @@ static void check_metrics(const needle *needles, const char *folder, int rank, c
 {
     char path[400];
     size_t size;
-    snprintf(path, sizeof path, "%s/metrics.%d%s", folder, rank, ending);
+    snprintf(path, sizeof(path), "%s/metrics.%d%s", folder, rank, ending);
     assert_int_equal(unlink(path), 0);
     while (access(path, F_OK) != 0)
         usleep(10000);
@@ -133,7 +133,7 @@ static void check_traces(const needle *needles, const char *folder, int expected
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
         char path[400];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
         if (entry->d_name[0] == '.')
             continue;
         count += check_file(needles, path) > 0;
@@ -147,17 +147,17 @@ static void check_traces(const needle *needles, const char *folder, int expected
 static void nothing_secret_shows_anywhere(void **state)
 {
     char folder[] = "/tmp/weft-hostile-XXXXXX", trace[64], metrics[64];
-    arena *a = calloc(1, sizeof *a);
-    needle *needles = calloc(2, sizeof *needles);
+    arena *a = calloc(1, sizeof(*a));
+    needle *needles = calloc(2, sizeof(*needles));
     size_t size;
     assert_non_null(a);
     assert_non_null(needles);
     assert_non_null(mkdtemp(folder));
-    snprintf(trace, sizeof trace, "%s/trace-%%r", folder);
-    snprintf(metrics, sizeof metrics, "%s/metrics.%%r", folder);
+    snprintf(trace, sizeof(trace), "%s/trace-%%r", folder);
+    snprintf(metrics, sizeof(metrics), "%s/metrics.%%r", folder);
     arena_begin(a, "trace", trace, metrics);
     make_needle(&needles[0], "the secret", a->at->secret.bytes, a->at->secret.size);
-    make_needle(&needles[1], "the job's key", a->at->job_key, sizeof a->at->job_key);
+    make_needle(&needles[1], "the job's key", a->at->job_key, sizeof(a->at->job_key));
     be_refused(a);
     for (int rank = 0; rank < VICTIMS; rank++) {
         const victim *v = &a->at->victims[rank];
@@ -181,11 +181,11 @@ static void what_shows_is_found(void **state)
     static const uint8_t bytes[16] = "\x80\x91\xa2\xb3\xc4\xd5\xe6\xf7\x08\x19\x2a\x3b\x4c\x5d\x6e\x7f";
     static const char *const texts[] = {"key 8091a2b3c4d5e6f708192a3b4c5d6e7f", "8091A2B3C4D5E6F7",
                                         "gJGis8TV5vcIGSo7TF1ufw", "0xf7e6d5c4b3a29180"};
-    needle *n = calloc(1, sizeof *n);
+    needle *n = calloc(1, sizeof(*n));
     assert_non_null(n);
-    make_needle(n, "a key", bytes, sizeof bytes);
-    assert_true(shows(n, (const char *)bytes, sizeof bytes));
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    make_needle(n, "a key", bytes, sizeof(bytes));
+    assert_true(shows(n, (const char *)bytes, sizeof(bytes)));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         assert_true(shows(n, texts[i], strlen(texts[i])));
     assert_false(shows(n, "8091a2", 6));
     free(n);

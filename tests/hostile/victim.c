@@ -56,7 +56,7 @@ typedef struct worker {
 static void complain(worker *w, const char *what, weft_status status, weft_error *error)
 {
     if (atomic_fetch_add(&w->me->wrong, 1) == 0)
-        snprintf(w->me->trouble, sizeof w->me->trouble, "rank %d: %s: %s: %s", w->rank, what, weft_status_name(status),
+        snprintf(w->me->trouble, sizeof(w->me->trouble), "rank %d: %s: %s: %s", w->rank, what, weft_status_name(status),
                  error ? weft_error_message(error) : "");
     weft_error_unref(error);
 }
@@ -174,7 +174,7 @@ static void introduce(worker *w)
     w->me->member = *wfi_net_member(net, w->rank);
     w->me->keys = *inside_net_keys(net);
     if (w->rank == 0)
-        memcpy(w->at->job_key, w->me->keys.job, sizeof w->at->job_key);
+        memcpy(w->at->job_key, w->me->keys.job, sizeof(w->at->job_key));
     atomic_store(&w->me->ready, (int)getpid());
 }
 
@@ -220,7 +220,7 @@ static int open_and_work(board *at, weft_job *job)
     worker w = {.at = at};
     weft_error *error = NULL;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .job = job,
                                   .elastic = true,
                                   .no_binding = true,
@@ -242,7 +242,7 @@ static int open_and_work(board *at, weft_job *job)
 
 int be_victim(void)
 {
-    board *at = child_memory(sizeof *at);
+    board *at = child_memory(sizeof(*at));
     const char *rank = getenv("RANK");
     const char *argv[] = {"hostile", "victim", NULL};
     weft_job_options spawn = {.count = SEATS - 1, .argv = argv};

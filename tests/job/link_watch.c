@@ -15,7 +15,7 @@ static void note(link_watch *watch, int *count, int rank, const char *why)
     pthread_mutex_lock(&watch->lock);
     (*count)++;
     watch->last_rank = rank;
-    snprintf(watch->why, sizeof watch->why, "%s", why);
+    snprintf(watch->why, sizeof(watch->why), "%s", why);
     pthread_cond_broadcast(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
 }
@@ -85,7 +85,7 @@ static void on_terminated(void *arg)
 void link_watch_init(link_watch *watch)
 {
     pthread_condattr_t attributes;
-    memset(watch, 0, sizeof *watch);
+    memset(watch, 0, sizeof(*watch));
     pthread_mutex_init(&watch->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -97,7 +97,7 @@ void link_watch_open(link_watch *watch, const link_place *place)
 {
     char name[32];
     weft_error *error = NULL;
-    snprintf(name, sizeof name, "worker%d", place->rank);
+    snprintf(name, sizeof(name), "worker%d", place->rank);
     wfi_rendezvous_events events = {.joined = on_joined,
                                     .died = on_died,
                                     .left = on_left,
@@ -127,7 +127,7 @@ void link_watch_open(link_watch *watch, const link_place *place)
                                       .clock = &wfi_clock_real,
                                       .events = &events};
     watch->status = wfi_rendezvous_open(&options, &watch->link, &error);
-    snprintf(watch->error, sizeof watch->error, "%s", weft_error_message(error));
+    snprintf(watch->error, sizeof(watch->error), "%s", weft_error_message(error));
     weft_error_unref(error);
 }
 

@@ -72,13 +72,13 @@ static void on_close(void *arg, uint64_t connection, int64_t keep_ms)
 bench *bench_create_with(const wfi_store_options *given)
 {
     wfi_store_options options = *given;
-    bench *at = calloc(1, sizeof *at);
+    bench *at = calloc(1, sizeof(*at));
     assert_non_null(at);
     at->elastic = options.elastic;
     at->now_ns = options.now_ns = 1000 * MS;
     options.outputs = (wfi_store_outputs){.send = on_send, .close = on_close, .random = on_random, .arg = at};
     static uint8_t job_key[WFI_JOB_KEY_BYTES];
-    memset(job_key, 0x5a, sizeof job_key);
+    memset(job_key, 0x5a, sizeof(job_key));
     options.job_key = job_key;
     assert_int_equal(wfi_store_create(&options, &at->store), WEFT_OK);
     return at;
@@ -116,8 +116,8 @@ void bench_say(bench *at, uint64_t line, const wfi_store_message *message)
 void bench_greet(bench *at, uint64_t line)
 {
     wfi_store_message hello = {.type = WFI_STORE_HELLO, .on = at->secret != NULL};
-    on_random(at, hello.nonce, sizeof hello.nonce);
-    memcpy(at->lines[line].greeting.worker_nonce, hello.nonce, sizeof hello.nonce);
+    on_random(at, hello.nonce, sizeof(hello.nonce));
+    memcpy(at->lines[line].greeting.worker_nonce, hello.nonce, sizeof(hello.nonce));
     assert_int_equal(wfi_store_opened(at->store, line), WEFT_OK);
     bench_say(at, line, &hello);
 }
@@ -127,7 +127,7 @@ void bench_resume(bench *at, uint64_t line, uint64_t former, uint64_t received)
     const wfi_store_world *world = &at->lines[former].world;
     wfi_store_message resume = {.type = WFI_STORE_RESUME, .rank = world->rank, .received = received};
     resume.incarnation = world->members[world->rank].incarnation;
-    memcpy(resume.token, world->token, sizeof resume.token);
+    memcpy(resume.token, world->token, sizeof(resume.token));
     bench_greet(at, line);
     bench_say(at, line, &resume);
 }
@@ -150,7 +150,7 @@ void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *
     wfi_store_message join = {
         .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .addresses_size = 3};
     join.elastic = at->elastic;
-    snprintf(join.text, sizeof join.text, "%s", name);
+    snprintf(join.text, sizeof(join.text), "%s", name);
     memcpy(join.addresses, "adr", 3);
     bench_greet(at, line);
     bench_say(at, line, &join);
@@ -160,7 +160,7 @@ void bench_join_all(bench *at, int world_size)
 {
     for (int rank = 0; rank < world_size; rank++) {
         char name[32];
-        snprintf(name, sizeof name, "worker%d", rank);
+        snprintf(name, sizeof(name), "worker%d", rank);
         bench_join(at, (uint64_t)rank + 1, rank, world_size, name, 60000);
     }
 }

@@ -30,17 +30,17 @@ static void reply(launcher *l, char *line)
 {
     char answer[TEXT + 64] = "cmd=lookup_result rc=1\n", name[TEXT], value[TEXT];
     if (l->answer) {
-        snprintf(answer, sizeof answer, "%s", l->answer);
+        snprintf(answer, sizeof(answer), "%s", l->answer);
     } else if (sscanf(line, "cmd=publish_name service=%1023s port=%1023s", name, value) == 2) {
         assert_true(l->count < NAMES);
         memcpy(l->names[l->count], name, TEXT);
         memcpy(l->values[l->count++], value, TEXT);
-        snprintf(answer, sizeof answer, "cmd=publish_result rc=0\n");
+        snprintf(answer, sizeof(answer), "cmd=publish_result rc=0\n");
     } else {
         assert_int_equal(sscanf(line, "cmd=lookup_name service=%1023s", name), 1);
         for (int i = 0; i < l->count; i++)
             if (strcmp(l->names[i], name) == 0)
-                snprintf(answer, sizeof answer, "cmd=lookup_result rc=0 port=%s\n", l->values[i]);
+                snprintf(answer, sizeof(answer), "cmd=lookup_result rc=0 port=%s\n", l->values[i]);
     }
     size_t half = strlen(answer) / 2; /* a line may come in parts */
     (void)!write(l->fds[0], answer, half);
@@ -52,7 +52,7 @@ static void *serve(void *arg)
     launcher *l = arg;
     char line[TEXT];
     ssize_t got;
-    while ((got = read(l->fds[0], line, sizeof line - 1)) > 0) {
+    while ((got = read(l->fds[0], line, sizeof(line) - 1)) > 0) {
         line[got] = '\0';
         if (l->cuts)
             break;
@@ -67,7 +67,7 @@ static void start(launcher *l)
 {
     char number[16];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, l->fds), 0);
-    snprintf(number, sizeof number, "%d", l->fds[1]);
+    snprintf(number, sizeof(number), "%d", l->fds[1]);
     setenv("PMI_FD", number, 1);
     setenv("PMI_SIZE", "2", 1);
     setenv("MPI_LOCALNRANKS", "2", 1);

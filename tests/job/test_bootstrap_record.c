@@ -47,7 +47,7 @@ static void the_best_addresses_are_published(void **state)
     assert_int_equal(close(answer.store_fd), 0);
     const char *at = strstr(record, "address ");
     for (int i = 21; i < 37; i++) {
-        snprintf(line, sizeof line, "address 198.51.100.%d\n", i);
+        snprintf(line, sizeof(line), "address 198.51.100.%d\n", i);
         assert_non_null(at);
         assert_memory_equal(at, line, strlen(line));
         at += strlen(line);

@@ -307,7 +307,7 @@ static void every_member_knows_of_every_member_whatever_happened(void **state)
         for (int step = 0; step < STEPS; step++) {
             int rank = 1 + (int)(prng_next(&random) % (SEATS - 1));
             char name[16];
-            snprintf(name, sizeof name, "n%d", rank);
+            snprintf(name, sizeof(name), "n%d", rank);
             if (!lines[rank]) {
                 lines[rank] = next_line++;
                 bench_join(at, lines[rank], rank, SEATS, name, 1000);

@@ -63,7 +63,7 @@ static const wfi_link_shell shell = {
 /* A member that has just joined, and on whom somebody depends. */
 static bench *member(int rank)
 {
-    bench *b = calloc(1, sizeof *b);
+    bench *b = calloc(1, sizeof(*b));
     assert_non_null(b);
     b->clock.now_ns = bench_now;
     b->now_ns = 1000 * MS;

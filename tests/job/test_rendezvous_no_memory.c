@@ -147,7 +147,7 @@ static void count_lost(void *arg, const char *why)
 static wire_tap *member(void)
 {
     static const wfi_link_shell shell = {.send = note_frame, .wake = do_nothing};
-    wire_tap *tap = calloc(1, sizeof *tap);
+    wire_tap *tap = calloc(1, sizeof(*tap));
     assert_non_null(tap);
     tap->clock.now_ns = tap_now;
     tap->now_ns = 1000 * MS;
@@ -156,7 +156,7 @@ static wire_tap *member(void)
         .rank = 1, .world_size = 8, .name = "me", .clock = &tap->clock, .events = &events, .join_timeout_ms = 1000};
     assert_int_equal(wfi_link_init(&tap->link, &options, &shell), WEFT_OK);
     tap->link.world.death_timeout_ms = 1000;
-    tap->link.incarnations = calloc(8, sizeof *tap->link.incarnations);
+    tap->link.incarnations = calloc(8, sizeof(*tap->link.incarnations));
     tap->link.interests = calloc(1, 1);
     assert_true(tap->link.incarnations && tap->link.interests);
     tap->link.incarnations[2] = 3;

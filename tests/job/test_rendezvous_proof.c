@@ -24,8 +24,8 @@ static bench *secret_bench(int world_size)
 static wfi_greeting greeting_of(uint8_t fill)
 {
     wfi_greeting greeting = {.counter = 7, .death_timeout_ms = 2000};
-    memset(greeting.worker_nonce, fill, sizeof greeting.worker_nonce);
-    memset(greeting.store_nonce, fill + 1, sizeof greeting.store_nonce);
+    memset(greeting.worker_nonce, fill, sizeof(greeting.worker_nonce));
+    memset(greeting.store_nonce, fill + 1, sizeof(greeting.store_nonce));
     return greeting;
 }
 
@@ -162,7 +162,7 @@ static void keep_warning(weft_log_level level, const char *line, void *arg)
 {
     (void)arg;
     if (level <= WEFT_LOG_WARN)
-        snprintf(last_warning, sizeof last_warning, "%s", line);
+        snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
 /* A worker with another secret finds the store's proof wrong, says so in the clear, and goes. */
@@ -216,9 +216,9 @@ static void a_recorded_join_is_worth_nothing(void **state)
     wfi_store_message greet = {.type = WFI_STORE_HELLO, .on = true};
     wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = 1, .world_size = 2, .timeout_ms = 1000, .text = "true"};
     bench *at = secret_bench(2);
-    memset(greet.nonce, 3, sizeof greet.nonce);
-    memset(at->lines[1].greeting.worker_nonce, 3, sizeof greet.nonce);
-    memset(at->lines[2].greeting.worker_nonce, 3, sizeof greet.nonce);
+    memset(greet.nonce, 3, sizeof(greet.nonce));
+    memset(at->lines[1].greeting.worker_nonce, 3, sizeof(greet.nonce));
+    memset(at->lines[2].greeting.worker_nonce, 3, sizeof(greet.nonce));
     size_t hello_size = wfi_store_encode(&greet, hello);
     wfi_store_opened(at->store, 1);
     wfi_store_received(at->store, 1, at->now_ns, hello, hello_size);

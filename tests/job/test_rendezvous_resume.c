@@ -122,7 +122,7 @@ static void say_resume(bench *at, uint64_t line, uint64_t former)
     const wfi_store_world *world = &at->lines[former].world;
     wfi_store_message resume = {.type = WFI_STORE_RESUME, .rank = world->rank};
     resume.incarnation = world->members[world->rank].incarnation;
-    memcpy(resume.token, world->token, sizeof resume.token);
+    memcpy(resume.token, world->token, sizeof(resume.token));
     bench_say(at, line, &resume);
 }
 
@@ -225,8 +225,8 @@ static void join_with(bench *at, uint64_t line, int rank, const char *name, uint
 {
     wfi_store_message join = {.type = WFI_STORE_JOIN, .rank = rank, .world_size = 3, .timeout_ms = 60000};
     join.elastic = at->elastic;
-    snprintf(join.text, sizeof join.text, "%s", name);
-    memset(join.token, token, sizeof join.token);
+    snprintf(join.text, sizeof(join.text), "%s", name);
+    memset(join.token, token, sizeof(join.token));
     bench_greet(at, line);
     bench_say(at, line, &join);
 }
@@ -329,7 +329,7 @@ static void what_nobody_acknowledges_is_bounded(void **state)
     bench_join(at, 2, 1, 4, "b", 1000);
     for (int i = 0; i < 40000 && !at->lines[2].closed; i++) {
         uint64_t line = 10 + (uint64_t)i % 2;
-        memset(&at->lines[line], 0, sizeof at->lines[line]);
+        memset(&at->lines[line], 0, sizeof(at->lines[line]));
         bench_join(at, line, 2, 4, "coming-and-going", 1000);
         bench_say_type(at, line, WFI_STORE_GOODBYE);
         free(at->lines[line].world.members);
@@ -442,7 +442,7 @@ static void a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing(void **state)
                                             {.type = WFI_STORE_NEED, .rank = 3, .incarnation = 1, .on = true},
                                             {.type = WFI_STORE_NEED, .rank = 0, .incarnation = 1, .on = true},
                                             {.type = WFI_STORE_NEED, .rank = 1, .incarnation = 9, .on = true}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         bench_say(at, 1, &bad[i]);
     bench_pass(at, 10000);
     assert_int_equal(wfi_store_alive(at->store), 3);

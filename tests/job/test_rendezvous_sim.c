@@ -85,7 +85,7 @@ static void open_link(sim_worker *worker)
 {
     char name[32];
     weft_error *error = NULL;
-    snprintf(name, sizeof name, "worker%d", worker->rank);
+    snprintf(name, sizeof(name), "worker%d", worker->rank);
     wfi_rendezvous_events events = {.died = on_died,
                                     .left = on_left,
                                     .evicted = on_evicted,
@@ -102,7 +102,7 @@ static void open_link(sim_worker *worker)
                                       .death_timeout_ms = worker->job->death_timeout_ms,
                                       .events = &events};
     worker->status = wfi_rendezvous_open(&options, &worker->link, &error);
-    snprintf(worker->error, sizeof worker->error, "%s", weft_error_message(error));
+    snprintf(worker->error, sizeof(worker->error), "%s", weft_error_message(error));
     weft_error_unref(error);
 }
 
@@ -148,7 +148,7 @@ static void program(weft_sim *sim, int rank, void *arg)
 
 static sim_job *plan(int count, uint64_t seed)
 {
-    sim_job *job = calloc(1, sizeof *job);
+    sim_job *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     *job = (sim_job){.count = count, .death_timeout_ms = 2000, .join_timeout_ms = 60000, .life_ms = 10000};
     job->sim = weft_sim_open(&(weft_sim_options){.seed = seed});

@@ -46,7 +46,7 @@ static void open_all(job *at)
 
 static void plan(job *at, int count, int64_t death_timeout_ms)
 {
-    memset(at, 0, sizeof *at);
+    memset(at, 0, sizeof(*at));
     at->count = count;
     int fd = link_watch_listen(&at->port);
     for (int i = 0; i < count; i++) {
@@ -165,7 +165,7 @@ static void a_taken_port_is_named(void **state)
     link_place place = {.world_size = 1, .port = port, .store_fd = -1, .join_timeout_ms = 1000, .death_timeout_ms = -1};
     link_watch_open(&watch, &place);
     snprintf(
-        expected, sizeof expected,
+        expected, sizeof(expected),
         "MASTER_PORT %d on 127.0.0.1 is in use; choose another, or end the process that has it (ss -ltnp): it may be "
         "a forked child of a former rank 0",
         port);
@@ -244,7 +244,7 @@ static int dial(int port)
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&where, sizeof where), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&where, sizeof(where)), 0);
     return fd;
 }
 

@@ -16,7 +16,7 @@ static void joins_in_any_order_are_answered_once_with_the_whole_table(void **sta
         for (size_t i = 0; i < 3; i++) {
             char name[16];
             int rank = orders[o][i];
-            snprintf(name, sizeof name, "w%d", rank);
+            snprintf(name, sizeof(name), "w%d", rank);
             bench_join(at, (uint64_t)rank + 1, rank, 3, name, 1000);
         }
         for (uint64_t line = 1; line <= 3; line++) {
@@ -93,7 +93,7 @@ static void a_malformed_name_is_refused(void **state)
 static void a_name_of_128_bytes_is_refused(void **state)
 {
     char name[200];
-    memset(name, 'a', sizeof name);
+    memset(name, 'a', sizeof(name));
     name[128] = 0;
     bench *at = bench_create(2, 2000);
     bench_join(at, 1, 0, 2, name, 1000);
@@ -130,7 +130,7 @@ static void missing_ranks_are_named_to_all_who_wait(void **state)
     static const int come[] = {0, 1, 3, 4};
     for (size_t i = 0; i < 4; i++) {
         char name[16];
-        snprintf(name, sizeof name, "w%d", come[i]);
+        snprintf(name, sizeof(name), "w%d", come[i]);
         bench_join(at, (uint64_t)come[i] + 1, come[i], 6, name, 60000);
     }
     bench_pass(at, 59999);
@@ -156,7 +156,7 @@ static void keep_awaited(weft_log_level level, const char *line, void *arg)
     if (level != WEFT_LOG_WARN || !strstr(line, "waiting for"))
         return;
     awaited.count++;
-    snprintf(awaited.last, sizeof awaited.last, "%s", line);
+    snprintf(awaited.last, sizeof(awaited.last), "%s", line);
 }
 
 static void those_awaited_are_named_while_there_is_patience(void **state)

@@ -43,7 +43,7 @@ static void *open_rank_1(void *arg)
 
 static void begin_places(pair *at, const char *first, const char *second)
 {
-    memset(at, 0, sizeof *at);
+    memset(at, 0, sizeof(*at));
     int fd = link_watch_listen(&at->port);
     for (int rank = 0; rank < 2; rank++) {
         link_watch_init(&at->watches[rank]);
@@ -136,7 +136,7 @@ static int knock(int port)
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&where, sizeof where), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&where, sizeof(where)), 0);
     size_t size = wfi_store_encode(&hello, frame);
     assert_int_equal(send(fd, frame, size, MSG_NOSIGNAL), size);
     return fd;
@@ -161,10 +161,10 @@ static void who_gave_up_at_the_door_gets_no_answer(void **state)
     link_watch_open(&zero, &place);
     assert_int_equal(zero.status, WEFT_OK);
     for (int i = 0; i < GONE; i++) {
-        assert_int_equal(recv(gone[i], answer, sizeof answer, 0), 0);
+        assert_int_equal(recv(gone[i], answer, sizeof(answer), 0), 0);
         close(gone[i]);
     }
-    assert_true(recv(waiting, answer, sizeof answer, 0) > WFI_STORE_HEAD);
+    assert_true(recv(waiting, answer, sizeof(answer), 0) > WFI_STORE_HEAD);
     assert_int_equal(wfi_store_frame_type(answer), WFI_STORE_CHALLENGE);
     close(waiting);
     wfi_rendezvous_count(zero.link, &counts);
@@ -304,7 +304,7 @@ static void *pour(void *arg)
     static const char hello[8 + 33] = "WS\2\20!";
     flood *at = arg;
     int held[POURED];
-    memset(held, -1, sizeof held);
+    memset(held, -1, sizeof(held));
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons((uint16_t)at->port)};
     where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (unsigned n = 0; !atomic_load(&at->over); n = (n + 1) % POURED) {
@@ -314,9 +314,9 @@ static void *pour(void *arg)
         if (held[n] < 0)
             continue;
         struct linger at_once = {.l_onoff = 1}; /* no TIME_WAIT: thousands of ports would be used up */
-        (void)setsockopt(held[n], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-        (void)connect(held[n], (const struct sockaddr *)&where, sizeof where);
-        (void)!send(held[n], hello, n % 2 ? sizeof hello : n % 9, MSG_NOSIGNAL);
+        (void)setsockopt(held[n], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        (void)connect(held[n], (const struct sockaddr *)&where, sizeof(where));
+        (void)!send(held[n], hello, n % 2 ? sizeof(hello) : n % 9, MSG_NOSIGNAL);
         atomic_fetch_add(&at->made, 1);
     }
     for (unsigned n = 0; n < POURED; n++)

@@ -59,7 +59,7 @@ static void the_longest_texts_fit_a_small_frame(void **state)
 {
     wfi_store_message join = sample(WFI_STORE_JOIN), out;
     uint8_t frame[WFI_STORE_SMALL_MAX];
-    memset(join.text, 'x', sizeof join.text - 1);
+    memset(join.text, 'x', sizeof(join.text) - 1);
     join.addresses_size = WFI_STORE_ADDRESSES_MAX;
     size_t size = wfi_store_encode(&join, frame);
     assert_int_equal(wfi_store_decode(frame, size, &out), WEFT_OK);
@@ -174,7 +174,7 @@ static void strangers_nonsense_never_disturbs_the_job(void **state)
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t line = 5 + (uint64_t)i % 8;
         if (i < 8 || at->lines[line].closed) {
-            memset(&at->lines[line], 0, sizeof at->lines[line]);
+            memset(&at->lines[line], 0, sizeof(at->lines[line]));
             wfi_store_opened(at->store, line);
         }
         feed_nonsense(at, &seed, line);

@@ -91,7 +91,7 @@ static void open_link(life *me)
 {
     char name[32];
     weft_error *error = NULL;
-    snprintf(name, sizeof name, "worker%d", me->rank);
+    snprintf(name, sizeof(name), "worker%d", me->rank);
     wfi_rendezvous_events events = {.joined = on_joined,
                                     .died = on_died,
                                     .left = on_left,
@@ -143,7 +143,7 @@ static void compare(life *me)
 static void live(weft_sim *sim, int rank, void *arg)
 {
     world *w = arg;
-    life *me = calloc(1, sizeof *me);
+    life *me = calloc(1, sizeof(*me));
     assert_non_null(me);
     *me = (life){.of = w, .rank = rank};
     w->lives[rank] = me;
@@ -255,7 +255,7 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
     static life nobody;
     crowd *all = arg;
     char name[32];
-    snprintf(name, sizeof name, "worker%d", rank);
+    snprintf(name, sizeof(name), "worker%d", rank);
     wfi_rendezvous_events events = {.died = on_died,
                                     .left = on_left,
                                     .evicted = on_evicted,
@@ -286,7 +286,7 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
 
 static void two_thousand_workers_join(void **state)
 {
-    crowd *all = calloc(1, sizeof *all);
+    crowd *all = calloc(1, sizeof(*all));
     assert_non_null(all);
     all->sim = weft_sim_open(&(weft_sim_options){.seed = 5});
     for (int rank = 0; rank < MANY; rank++)

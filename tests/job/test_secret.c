@@ -19,7 +19,7 @@ static void find(const void *given, size_t size)
 {
     weft_error *error = NULL;
     found = wfi_secret_find(given, size, &secret, &error);
-    snprintf(message, sizeof message, "%s", weft_error_message(error));
+    snprintf(message, sizeof(message), "%s", weft_error_message(error));
     weft_error_unref(error);
 }
 
@@ -53,7 +53,7 @@ static void sizes_outside_the_limits_are_refused(void **state)
     find("fifteen bytes..", 15);
     assert_int_equal(found, WEFT_ERR_INVALID);
     assert_null(strstr(message, "fifteen"));
-    find(large, sizeof large);
+    find(large, sizeof(large));
     assert_int_equal(found, WEFT_ERR_INVALID);
     find(large, WFI_SECRET_MAX);
     assert_int_equal(found, WEFT_OK);
@@ -107,7 +107,7 @@ static void an_empty_secret_is_refused(void **state)
     expect_empty("WEFT_SECRET_FILE)");
     unsetenv("WEFT_SECRET");
     expect_empty("WEFT_SECRET_FILE)");
-    for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
+    for (size_t i = 0; i < sizeof(contents) / sizeof(*contents); i++) {
         close(new_file(path, contents[i], 0600));
         setenv("WEFT_SECRET_FILE", path, 1);
         expect_empty("WEFT_SECRET_FILE");
@@ -133,7 +133,7 @@ static void an_empty_variable_beside_a_secret_is_none(void **state)
 static void a_descriptor_that_is_none_is_refused(void **state)
 {
     static const char *const bad[] = {"", "1", "-7", "12x", "77777", "99999999999999999999"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         setenv("WEFT_SECRET_FD", bad[i], 1);
         find(NULL, 0);
         assert_int_equal(found, WEFT_ERR_INVALID);
@@ -150,7 +150,7 @@ static void the_variable_is_wiped_where_it_lies(void **state)
     find(NULL, 0);
     expect_secret("the secret of a variable");
     assert_null(getenv("WEFT_SECRET"));
-    for (size_t i = 0; i < sizeof setting - 1 - (size_t)(value - setting); i++)
+    for (size_t i = 0; i < sizeof(setting) - 1 - (size_t)(value - setting); i++)
         assert_int_equal(value[i], 0);
     find(NULL, 0);
     expect_secret("the secret of a variable"); /* for the next agent of this process */
@@ -174,7 +174,7 @@ static void an_inherited_file_comes_first_and_is_closed(void **state)
     int fd = wfi_secret_memory_file(&made);
     assert_true(fd > 2 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
     assert_int_equal(write(fd, "x", 1), -1); /* sealed */
-    snprintf(number, sizeof number, "%d", fd);
+    snprintf(number, sizeof(number), "%d", fd);
     setenv("WEFT_SECRET_FD", number, 1);
     find(NULL, 0);
     assert_int_equal(found, WEFT_OK);

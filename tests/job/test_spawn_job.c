@@ -275,7 +275,7 @@ static char said[512];
 static void keep_line(weft_log_level level, const char *line, void *arg)
 {
     if (level == WEFT_LOG_ERROR)
-        snprintf(said, sizeof said, "%s", line);
+        snprintf(said, sizeof(said), "%s", line);
 }
 
 static void a_killed_child_counts_as_128_and_the_signal(void **state)
@@ -315,9 +315,9 @@ static bool ignores(pid_t pid, int number)
 {
     char path[64], line[256];
     unsigned long long ignored = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     FILE *status = fopen(path, "re");
-    while (status && fgets(line, sizeof line, status))
+    while (status && fgets(line, sizeof(line), status))
         if (strncmp(line, "SigIgn:", 7) == 0)
             ignored = strtoull(line + 7, NULL, 16);
     if (status)
@@ -375,7 +375,7 @@ static void the_signal_mask_is_reset(void **state)
 static void only_the_secrets_descriptor_reaches_a_child(void **state)
 {
     char inherited[16];
-    snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
+    snprintf(inherited, sizeof(inherited), "%d", count_descriptors() + 1);
     expect(spawn(2, "descriptors", inherited), 20000, WEFT_OK, 0);
 }
 
@@ -424,7 +424,7 @@ static void a_secret_of_the_users_is_the_jobs(void **state)
 static void a_childs_own_children_do_not_inherit_its_secret(void **state)
 {
     char inherited[16];
-    snprintf(inherited, sizeof inherited, "%d", count_descriptors() + 1);
+    snprintf(inherited, sizeof(inherited), "%d", count_descriptors() + 1);
     expect(spawn(1, "grandchild", inherited), 20000, WEFT_OK, 0);
 }
 
@@ -441,12 +441,12 @@ static bool shows(pid_t pid, const char *what, const wfi_secret *secret)
 {
     static char text[1 << 20];
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what);
     size_t size = 0;
     for (int i = 0; i < 10000 && !size; i++) {
         FILE *file = fopen(path, "re");
         assert_non_null(file);
-        size = fread(text, 1, sizeof text, file);
+        size = fread(text, 1, sizeof(text), file);
         fclose(file);
         if (!size)
             usleep(1000);
@@ -505,7 +505,7 @@ static void copy_file(int from, int to)
 {
     char bytes[65536];
     ssize_t got;
-    while ((got = read(from, bytes, sizeof bytes)) > 0)
+    while ((got = read(from, bytes, sizeof(bytes))) > 0)
         assert_int_equal(write(to, bytes, (size_t)got), got);
     assert_int_equal(got, 0);
     close(from);
@@ -594,7 +594,7 @@ static void a_child_that_ends_before_the_job_begins_is_named_to_all(void **state
     } cases[] = {{"first-exits", "rank 1 exited with 7 before the job began", 7},
                  {"first-leaves", "rank 1 exited with 0 before the job began", 0},
                  {"first-is-killed", "rank 1 was killed by signal 9 (Killed) before the job began", 128 + SIGKILL}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         weft_job *job = spawn(3, cases[i].role, NULL);
         fail_to_open(job, cases[i].says);
         expect(job, 20000, cases[i].exit_code ? WEFT_ERR_REMOTE : WEFT_OK, cases[i].exit_code);
@@ -616,7 +616,7 @@ static void a_child_that_does_not_come_is_described(void **state)
     weft_job *job = spawn(2, "lost", NULL);
     int stopped = weft_job_pid(job, 1), other = weft_job_pid(job, 2);
     assert_int_equal(waitid(P_PID, (id_t)stopped, &about, WSTOPPED | WNOWAIT), 0);
-    snprintf(says, sizeof says, "is process %d (test_spawn_job), which is stopped by a signal, rank 2 is process %d (",
+    snprintf(says, sizeof(says), "is process %d (test_spawn_job), which is stopped by a signal, rank 2 is process %d (",
              stopped, other);
     assert_true(is_refused(&(weft_agent_options){.job = job, .rendezvous_timeout_ms = 200}, says));
     kill(stopped, SIGKILL);
@@ -646,7 +646,7 @@ static void at_most_four_ends_are_named(void **state)
     wfi_processes *processes = wfi_processes_of(job);
     while (!wfi_processes_have_ended(processes))
         usleep(1000);
-    assert_int_equal(wfi_processes_name(processes, is_not_the_third, NULL, text, sizeof text), 5);
+    assert_int_equal(wfi_processes_name(processes, is_not_the_third, NULL, text, sizeof(text)), 5);
     assert_string_equal(text, "rank 1 exited with 1, rank 2 exited with 2, rank 4 exited with 4, rank 5 exited with 5, "
                               "and 1 more");
     free(processes);
@@ -690,7 +690,7 @@ static int spawn_and_hang(void)
     if (weft_job_open(&options, &job, NULL))
         return 7;
     int pids[2] = {weft_job_pid(job, 1), weft_job_pid(job, 2)};
-    if (write(9, pids, sizeof pids) != (ssize_t)sizeof pids)
+    if (write(9, pids, sizeof(pids)) != (ssize_t)sizeof(pids))
         return 8;
     for (;;)
         pause();
@@ -700,11 +700,11 @@ static int spawn_and_hang(void)
 static bool is_dead(int pid)
 {
     char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     FILE *file = fopen(path, "r");
     if (!file)
         return true;
-    (void)!fread(text, 1, sizeof text - 1, file);
+    (void)!fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     const char *after = strrchr(text, ')');
     return !after || after[2] == 'Z' || after[2] == 'X';
@@ -718,7 +718,7 @@ static void children_die_with_their_parent(void **state)
     close(ends[1]);
     weft_job *job = spawn(1, "parent", NULL);
     close(9);
-    assert_int_equal(read(ends[0], pids, sizeof pids), sizeof pids);
+    assert_int_equal(read(ends[0], pids, sizeof(pids)), sizeof(pids));
     close(ends[0]);
     assert_false(is_dead(pids[0]) || is_dead(pids[1]));
     kill(weft_job_pid(job, 1), SIGKILL);

@@ -40,7 +40,7 @@ static char outer[2][FOLDER], inner[2][FOLDER];
 static bool write_file(const char *folder, const char *name, const char *text)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0)
@@ -53,9 +53,9 @@ static bool limit(char folders[2][FOLDER], int processors, uint64_t bytes)
 {
     char quota[32] = "max", memory[32] = "max";
     if (processors)
-        snprintf(quota, sizeof quota, is_second ? "%d 100000" : "%d", processors * 100000);
+        snprintf(quota, sizeof(quota), is_second ? "%d 100000" : "%d", processors * 100000);
     if (bytes)
-        snprintf(memory, sizeof memory, "%llu", (unsigned long long)bytes);
+        snprintf(memory, sizeof(memory), "%llu", (unsigned long long)bytes);
     if (is_second)
         return write_file(folders[0], "cpu.max", quota) && write_file(folders[1], "memory.max", memory);
     return write_file(folders[0], "cpu.cfs_quota_us", processors ? quota : "-1") &&
@@ -90,12 +90,12 @@ static bool find_groups(void)
                                            {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/memory"},
                                            {"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/memory"}};
     bool found = false;
-    for (size_t i = 0; i < sizeof trees / sizeof *trees && !found; i++) {
+    for (size_t i = 0; i < sizeof(trees) / sizeof(*trees) && !found; i++) {
         is_second = i == 0;
         for (int k = 0; k < 2; k++) {
             roots[k] = trees[i][k];
-            snprintf(outer[k], sizeof outer[k], "%s/weft-test-%d", roots[k], (int)getpid());
-            snprintf(inner[k], sizeof inner[k], "%.240s/inner", outer[k]);
+            snprintf(outer[k], sizeof(outer[k]), "%s/weft-test-%d", roots[k], (int)getpid());
+            snprintf(inner[k], sizeof(inner[k]), "%.240s/inner", outer[k]);
         }
         if (is_second)
             (void)write_file(roots[0], "cgroup.subtree_control", "+cpu +memory"); /* most systems have done so */
@@ -108,7 +108,7 @@ static bool find_groups(void)
 static void look_within(int workers, void (*look)(void))
 {
     char count[16];
-    snprintf(count, sizeof count, "%d", workers);
+    snprintf(count, sizeof(count), "%d", workers);
     child one = child_fork("in the group");
     if (!one.pid) {
         for (int i = 0; i < (is_second ? 1 : 2); i++)
@@ -182,13 +182,13 @@ static void see_from_a_namespace(void)
     MUST(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
     MUST(mkdtemp(folder) && mount("none", folder, "tmpfs", 0, NULL) == 0);
     for (int i = 0; i < (is_second ? 1 : 2); i++) {
-        snprintf(path, sizeof path, "%s/%d", folder, i);
+        snprintf(path, sizeof(path), "%s/%d", folder, i);
         MUST(mkdir(path, 0755) == 0);
         MUST(mount("none", path, is_second ? "cgroup2" : "cgroup", 0, is_second ? NULL : i ? "memory" : "cpu") == 0);
     }
     see_half();
     for (int i = 0; i < (is_second ? 1 : 2); i++) {
-        snprintf(path, sizeof path, "%s/%d", folder, i);
+        snprintf(path, sizeof(path), "%s/%d", folder, i);
         MUST(umount(path) == 0);
     }
     MUST(umount(folder) == 0 && rmdir(folder) == 0);

@@ -94,7 +94,7 @@ static size_t spare_of(size_t peak)
 
 static const loop loops[] = {{true, 6, 64, 0},    {true, 6, 24, 0},  {true, 12, 10, 1}, {false, 60, 48, 0},
                              {false, 200, 12, 0}, {true, 30, 20, 2}, {true, 20, 6, 0},  {false, 400, 64, 0}};
-#define LOOPS (sizeof loops / sizeof *loops)
+#define LOOPS (sizeof(loops) / sizeof(*loops))
 
 /* Idle are at most the bytes that a step uses at once, the spare, and a quarter for sizes that came back. */
 static void sizes_of_a_former_loop_go_back(void **state)
@@ -133,7 +133,7 @@ typedef struct domain {
 
 static weft_status open_region(void *arg, const wfi_memory *memory, unsigned access, void **region)
 {
-    wfi_memory *made = malloc(sizeof *made);
+    wfi_memory *made = malloc(sizeof(*made));
     assert_non_null(made);
     *made = *memory;
     ((domain *)arg)->opened++;
@@ -171,8 +171,8 @@ static bool is_intact(const slot *s)
 {
     const char *data = wfi_storage_data(s->storage);
     uint64_t end = 0;
-    memcpy(&end, data + wfi_storage_size(s->storage) - sizeof end, sizeof end);
-    return memcmp(data, &s->tag, sizeof s->tag) == 0 && end == s->tag;
+    memcpy(&end, data + wfi_storage_size(s->storage) - sizeof(end), sizeof(end));
+    return memcmp(data, &s->tag, sizeof(s->tag)) == 0 && end == s->tag;
 }
 
 /* The sizes come in phases, so that slabs of former sizes are left over. */
@@ -187,8 +187,8 @@ static bool fill(slot *s, size_t size, uint64_t tag)
     if (wfi_storage_create(WFI_MEMORY_HOST, 0, size, &s->storage) != WEFT_OK)
         return false;
     s->tag = tag;
-    memcpy(wfi_storage_data(s->storage), &tag, sizeof tag);
-    memcpy((char *)wfi_storage_data(s->storage) + size - sizeof tag, &tag, sizeof tag);
+    memcpy(wfi_storage_data(s->storage), &tag, sizeof(tag));
+    memcpy((char *)wfi_storage_data(s->storage) + size - sizeof(tag), &tag, sizeof(tag));
     return true;
 }
 

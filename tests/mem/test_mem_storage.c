@@ -177,7 +177,7 @@ static weft_status fake_open(void *domain, const wfi_memory *memory, unsigned ac
     fake_domain *fake = domain;
     if (fake->most && fake->opened - fake->closed == fake->most)
         return WEFT_ERR_MEMORY;
-    fake_region *opened = malloc(sizeof *opened);
+    fake_region *opened = malloc(sizeof(*opened));
     assert_non_null(opened);
     assert_int_equal(memory->kind, WFI_MEMORY_HOST);
     *opened = (fake_region){access};

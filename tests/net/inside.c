@@ -204,7 +204,7 @@ static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi
 
 weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
 {
-    wfi_tx *tx = calloc(1, sizeof *tx + size);
+    wfi_tx *tx = calloc(1, sizeof(*tx) + size);
     MUST(tx);
     wfi_list_init(&tx->flight.link);
     tx->flight.ops = &frame_ops;

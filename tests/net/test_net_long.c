@@ -208,14 +208,14 @@ static void drop_question(wfi_message *message, weft_status status)
 /* Asks for long receives, at once and only once. */
 static void give_back(net_host *host)
 {
-    question *q = calloc(1, sizeof *q);
+    question *q = calloc(1, sizeof(*q));
     const uint32_t number = 1000;
-    memcpy(q->bytes, &number, sizeof number);
+    memcpy(q->bytes, &number, sizeof(number));
     q->bytes[4] = WFI_LONG;
     q->message = (wfi_message){.type = WFI_CONTROL_LONG,
                                .urgent = true,
                                .head = q->bytes,
-                               .head_size = sizeof q->bytes,
+                               .head_size = sizeof(q->bytes),
                                .done = drop_question};
     wfi_net_lock(host->net);
     assert_int_equal(wfi_peer_send(other(host), &q->message), WEFT_OK);

@@ -21,7 +21,7 @@ static size_t length_of(uint64_t number)
 
 ofi_traffic *ofi_traffic_new(bool reads)
 {
-    ofi_traffic *t = calloc(1, sizeof *t);
+    ofi_traffic *t = calloc(1, sizeof(*t));
     assert_non_null(t);
     t->into = malloc(OFI_TRAFFIC_BYTES);
     assert_non_null(t->into);
@@ -66,7 +66,7 @@ static bool receive_next(ofi_traffic *t, wfi_lane *lane)
     }
     ofi_job_init(&t->receive);
     return posted(&t->receive,
-                  ofi_ops()->post_recv(lane, &t->receive.op, &(wfi_receive_buffer){t->in, sizeof t->in, NULL}, 1));
+                  ofi_ops()->post_recv(lane, &t->receive.op, &(wfi_receive_buffer){t->in, sizeof(t->in), NULL}, 1));
 }
 
 static bool read_next(ofi_traffic *t, wfi_lane *lane, const ofi_notice *n)
@@ -117,7 +117,7 @@ static void expose(ofi_node *node, const ofi_child *how)
     memcpy(n.address, node->address, node->address_size);
     n.base = region->base;
     n.key = region->key;
-    child_tell(&n, sizeof n);
+    child_tell(&n, sizeof(n));
 }
 
 static void serve(const ofi_child *how)
@@ -141,13 +141,13 @@ child ofi_child_start(const ofi_child *how, ofi_notice *out)
     child peer = child_fork("peer");
     if (!peer.pid)
         serve(how);
-    child_receive(&peer, out, sizeof *out);
+    child_receive(&peer, out, sizeof(*out));
     return peer;
 }
 
 void ofi_child_meet(ofi_node *node, const ofi_notice *n, ofi_link *link)
 {
-    memset(link, 0, sizeof *link);
+    memset(link, 0, sizeof(*link));
     assert_int_equal(lanes_connect(node->fabric, n->address, n->address_size, NULL, 0, link, &link->lane), WEFT_OK);
     ofi_until(node, NULL, link->connected);
 }

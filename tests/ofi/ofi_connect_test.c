@@ -31,11 +31,11 @@ static void private_data_of_full_size_arrives_and_more_is_refused(void **state)
     ofi_link link;
     wfi_lane *lane;
     uint8_t data[WFI_CONNECT_DATA_MAX + 1];
-    for (size_t i = 0; i < sizeof data; i++)
+    for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(i * 7);
     ofi_node_open(&a);
     ofi_node_open(&b);
-    assert_int_equal(lanes_connect(a.fabric, b.address, b.address_size, data, sizeof data, NULL, &lane),
+    assert_int_equal(lanes_connect(a.fabric, b.address, b.address_size, data, sizeof(data), NULL, &lane),
                      WEFT_ERR_INVALID);
     ofi_dial(&a, &b, &link, data, WFI_CONNECT_DATA_MAX);
     ofi_until(&a, &b, link.connected);
@@ -122,10 +122,10 @@ static void a_lane_that_never_connects_can_be_closed(void **state)
     ofi_node_open(&b);
     for (int i = 0; i < 8; i++)
         ofi_dial(&a, &b, &links[i], NULL, 0);
-    wfi_region *into = ofi_local(&a, buffer, sizeof buffer);
+    wfi_region *into = ofi_local(&a, buffer, sizeof(buffer));
     ofi_job_init(&receive);
     assert_int_equal(
-        ofi_ops()->post_recv(links[3].lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, into}, 1),
+        ofi_ops()->post_recv(links[3].lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof(buffer), into}, 1),
         WEFT_OK);
     for (int i = 0; i < 20; i++) /* b sleeps: requests are sent, never answered */
         ofi_step(&a, NULL);
@@ -235,7 +235,7 @@ static void lanes_that_never_connect_can_be_closed(void **state)
     assert_int_equal(ofi_ops()->lane_open(a.fabric, b.address, b.address_size, &unused, &unused.lane), WEFT_OK);
     assert_int_equal(ofi_ops()->post_recv(unused.lane, &receives[0].op, &(wfi_receive_buffer){got, 8, at_a}, 1),
                      WEFT_OK);
-    assert_int_equal(ofi_ops()->connect(unused.lane, data, sizeof data), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->connect(unused.lane, data, sizeof(data)), WEFT_ERR_INVALID);
     ofi_ops()->lane_close(unused.lane);
     ofi_until(&a, &b, receives[0].reports);
     assert_int_equal(receives[0].status, WEFT_ERR_CANCELLED);
@@ -246,7 +246,7 @@ static void lanes_that_never_connect_can_be_closed(void **state)
     b.waiting = NULL;
     assert_int_equal(ofi_ops()->post_recv(taken.lane, &receives[1].op, &(wfi_receive_buffer){got, 8, at_b}, 1),
                      WEFT_OK);
-    assert_int_equal(ofi_ops()->connect(taken.lane, data, sizeof data), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->connect(taken.lane, data, sizeof(data)), WEFT_ERR_INVALID);
     ofi_ops()->lane_close(taken.lane);
     ofi_until(&a, &b, receives[1].reports && link.closed);
     assert_int_equal(receives[1].status, WEFT_ERR_CANCELLED);
@@ -315,14 +315,14 @@ static void the_event_of_a_failed_operation_ends_with_its_lane(void **state)
         ofi_join(&a, &b, &links[i]);
     if (!ofi_reads(&a))
         skip_with(&a, &b, &links[0], &links[1]);
-    wfi_region *into = ofi_local(&a, data, sizeof data);
+    wfi_region *into = ofi_local(&a, data, sizeof(data));
     for (int i = 0; i < 2; i++) {
         ofi_job job;
         wfi_completion done;
         uint64_t limit = ofi_now_ms() + 10000 * ofi_slow();
         ofi_job_init(&job);
         assert_int_equal(
-            ofi_ops()->read(links[i].lane, &job.op, data, sizeof data, into, (uintptr_t)&job, UINT64_C(0x12345678)),
+            ofi_ops()->read(links[i].lane, &job.op, data, sizeof(data), into, (uintptr_t)&job, UINT64_C(0x12345678)),
             WEFT_OK);
         while (!ofi_ops()->poll(a.fabric, &done, 1)) {
             ofi_step(&b, NULL);
@@ -407,7 +407,7 @@ static void a_malformed_address_is_invalid(void **state)
     wfi_lane *lane;
     const uint8_t bad[][7] = {{0}, {4, 0, 0, 127, 0, 0, 1}, {4, 1, 1, 0, 0, 0, 0}, {6, 1, 1, 1, 1, 1, 1}};
     ofi_node_open(&a);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         assert_int_equal(lanes_connect(a.fabric, bad[i], 7, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     for (size_t size = 0; size < 7; size++)
         assert_int_equal(lanes_connect(a.fabric, bad[1], size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
@@ -432,7 +432,7 @@ static void connections_leave_no_descriptor(void **state)
         ofi_hang_up(i % 2 ? &link : other);
         ofi_hang_up(i % 2 ? other : &link);
         b.accepted_count = 0;
-        memset(b.accepted, 0, sizeof *b.accepted);
+        memset(b.accepted, 0, sizeof(*b.accepted));
     }
     assert_int_equal(measure_descriptors(), before);
     ofi_node_close(&a);
@@ -452,7 +452,7 @@ static int free_pair(void)
         for (int i = 0; i < 2; i++) {
             struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(port + i))};
             int fd = socket(AF_INET, SOCK_STREAM, 0);
-            free = free && bind(fd, (struct sockaddr *)&here, sizeof here) == 0;
+            free = free && bind(fd, (struct sockaddr *)&here, sizeof(here)) == 0;
             close(fd);
         }
         if (free)
@@ -477,7 +477,7 @@ static void a_range_of_ports_is_used_up_then_refused(void **state)
     weft_error *error = NULL;
     assert_int_equal(ofi_ops()->open(&options, &third, &error), WEFT_ERR_EXISTS);
     char range[64];
-    snprintf(range, sizeof range, "WEFT_PORTS, from %d to %d: 2 ports,", low, low + 1);
+    snprintf(range, sizeof(range), "WEFT_PORTS, from %d to %d: 2 ports,", low, low + 1);
     assert_non_null(strstr(weft_error_message(error), range));
     assert_non_null(strstr(weft_error_message(error), "Address already in use): widen the range"));
     assert_non_null(
@@ -525,7 +525,7 @@ static void an_interface_can_be_named(void **state)
     ofi_link link;
     char text[128];
     ofi_node_open(&a);
-    ofi_ops()->address_text(a.address, a.address_size, text, sizeof text);
+    ofi_ops()->address_text(a.address, a.address_size, text, sizeof(text));
     *strrchr(text, ':') = '\0'; /* the port */
     ofi_node_open_with(&b, &(wfi_fabric_options){.iface = ofi_ops()->iface(a.fabric)});
     ofi_node_open_with(&c, &(wfi_fabric_options){.iface = text});

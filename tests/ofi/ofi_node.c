@@ -33,7 +33,7 @@ bool ofi_is_rdm(void)
 {
     static const wfi_fabric_ops *const all[] = {&wfi_fabric_shm, &wfi_fabric_rxm,  &wfi_fabric_efa,
                                                 &wfi_fabric_cxi, &wfi_fabric_psm3, &wfi_fabric_opx};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (ofi_ops() == all[i])
             return true;
     return false;
@@ -96,7 +96,7 @@ void ofi_drop(ofi_node *node)
 void ofi_node_open_with(ofi_node *node, const wfi_fabric_options *options)
 {
     weft_error *error = NULL;
-    memset(node, 0, sizeof *node);
+    memset(node, 0, sizeof(*node));
     weft_status status = ofi_ops()->open(options, &node->fabric, &error);
     if (status != WEFT_OK)
         weft_error_print(error, stderr);
@@ -121,8 +121,8 @@ void ofi_bury(const uint8_t *address, size_t size)
     char name[128], path[160];
     if (ofi_ops() != &wfi_fabric_shm)
         return;
-    ofi_ops()->address_text(address, size, name, sizeof name);
-    snprintf(path, sizeof path, "/dev/shm/%s", name);
+    ofi_ops()->address_text(address, size, name, sizeof(name));
+    snprintf(path, sizeof(path), "/dev/shm/%s", name);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -138,7 +138,7 @@ void ofi_node_close(ofi_node *node)
 
 void ofi_job_init(ofi_job *job)
 {
-    memset(job, 0, sizeof *job);
+    memset(job, 0, sizeof(*job));
 }
 
 static void on_request(ofi_node *node, wfi_event *event)
@@ -221,7 +221,7 @@ int ofi_call(const ofi_node *node, const void *bytes, size_t size)
     memcpy(&to.sin_addr, node->address + 3, 4);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
     if (size)
         assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
     return fd;
@@ -229,7 +229,7 @@ int ofi_call(const ofi_node *node, const void *bytes, size_t size)
 
 void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size)
 {
-    memset(link, 0, sizeof *link);
+    memset(link, 0, sizeof(*link));
     assert_int_equal(lanes_connect(from->fabric, to->address, to->address_size, data, size, link, &link->lane),
                      WEFT_OK);
 }

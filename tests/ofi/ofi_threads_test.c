@@ -69,7 +69,7 @@ static void *read_events(void *arg)
 
 static void shop_open(shop *s)
 {
-    memset(s, 0, sizeof *s);
+    memset(s, 0, sizeof(*s));
     assert_int_equal(ofi_ops()->open(&(wfi_fabric_options){.towards = "127.0.0.1"}, &s->fabric, NULL), WEFT_OK);
     assert_int_equal(pipe(s->wake), 0);
     pthread_mutex_init(&s->lock, NULL);
@@ -139,18 +139,18 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
         shop_close(&b);
         skip();
     }
-    assert_int_equal(ofi_ops()->region_open(b.fabric, &WFI_HOST_MEMORY(memory, sizeof memory),
+    assert_int_equal(ofi_ops()->region_open(b.fabric, &WFI_HOST_MEMORY(memory, sizeof(memory)),
                                             WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
                      WEFT_OK);
     size_t size = ofi_ops()->address(b.fabric, address);
     assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
     wait_for(&a.connected, 1);
-    wfi_region *local_region = ofi_region_open(a.fabric, local, sizeof local);
+    wfi_region *local_region = ofi_region_open(a.fabric, local, sizeof(local));
     for (int i = 0; i < POSTERS; i++) {
         posters[i] = (poster){.lane = lane,
                               .local = local[i],
                               .region = local_region,
-                              .base = region->base + (size_t)i * sizeof memory[0],
+                              .base = region->base + (size_t)i * sizeof(memory[0]),
                               .key = region->key,
                               .write = i == 0 && ofi_writes()};
         for (int j = 0; j < WINDOW; j++) {
@@ -182,14 +182,14 @@ static void closing_wakes_the_sleeping_poller(void **state)
     shop_open(&a);
     shop_open(&b);
     size_t size = ofi_ops()->address(b.fabric, address);
-    wfi_region *into = ofi_region_open(a.fabric, buffer, sizeof buffer);
+    wfi_region *into = ofi_region_open(a.fabric, buffer, sizeof(buffer));
     for (int i = 0; i < 100; i++) {
         ticket receive;
         wfi_lane *lane;
         atomic_init(&receive.free, false);
         assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
-        assert_int_equal(ofi_ops()->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, into}, 1),
-                         WEFT_OK);
+        assert_int_equal(
+            ofi_ops()->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof(buffer), into}, 1), WEFT_OK);
         ofi_ops()->lane_close(lane);
         wait_for(&a.reported, i + 1);
         for (uint64_t limit = ofi_now_ms() + 5000; !atomic_load(&receive.free) && ofi_now_ms() < limit;)

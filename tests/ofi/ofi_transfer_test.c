@@ -14,7 +14,7 @@ typedef struct wire { /* two nodes and a lane between them */
 
 static int wire_up(void **state)
 {
-    wire *w = calloc(1, sizeof *w);
+    wire *w = calloc(1, sizeof(*w));
     ofi_node_open(&w->a);
     ofi_node_open(&w->b);
     w->other = ofi_join(&w->a, &w->b, &w->link);
@@ -62,8 +62,8 @@ static void messages_arrive_whole_and_in_order(void **state)
     static uint8_t in[COUNT][SIZE];
     static uint32_t heads[COUNT];
     uint8_t *body = pattern(SIZE, 1);
-    wfi_region *into = ofi_local(&w->b, in, sizeof in), *from = ofi_local(&w->a, body, SIZE);
-    wfi_region *of_heads = ofi_local(&w->a, heads, sizeof heads);
+    wfi_region *into = ofi_local(&w->b, in, sizeof(in)), *from = ofi_local(&w->a, body, SIZE);
+    wfi_region *of_heads = ofi_local(&w->a, heads, sizeof(heads));
     for (int i = 0; i < COUNT; i++) {
         ofi_job_init(&receives[i]);
         assert_int_equal(
@@ -101,7 +101,7 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
         skip(); /* optional: this fabric injects nothing */
     ofi_job receives[BRIEF + 1], send;
     uint8_t *body = pattern(LARGE, 3), *in = malloc(LARGE), small[BRIEF][256], from[256];
-    assert_true(most <= sizeof from);
+    assert_true(most <= sizeof(from));
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i <= BRIEF; i++) {
             wfi_receive_buffer room = {i ? small[i - 1] : in, i ? most : LARGE, NULL};
@@ -112,14 +112,14 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
         ofi_job_init(&send);
         assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = body, .size = LARGE}, 1), WEFT_OK);
         for (int i = 0; i < BRIEF; i++) {
-            memset(from, round * BRIEF + i, sizeof from);
+            memset(from, round * BRIEF + i, sizeof(from));
             assert_int_equal(ofi_ops()->inject(w->link.lane, from, most - (size_t)i), WEFT_OK);
         }
         ofi_until(&w->a, &w->b, receives[BRIEF].reports && send.reports);
         assert_int_equal(w->a.completions, before + 1);
         assert_memory_equal(in, body, LARGE);
         for (int i = 0; i < BRIEF; i++) {
-            memset(from, round * BRIEF + i, sizeof from);
+            memset(from, round * BRIEF + i, sizeof(from));
             assert_int_equal(receives[i + 1].size, most - (size_t)i);
             assert_memory_equal(small[i], from, most - (size_t)i);
         }
@@ -138,13 +138,13 @@ static void a_message_that_does_not_fit_is_an_error_and_breaks_the_lane(void **s
     wire *w = *state;
     ofi_job receive, send;
     uint8_t small[8], large[64] = {0};
-    wfi_region *into = ofi_local(&w->b, small, sizeof small);
+    wfi_region *into = ofi_local(&w->b, small, sizeof(small));
     ofi_job_init(&receive);
     ofi_job_init(&send);
     assert_int_equal(
-        ofi_ops()->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){small, sizeof small, into}, 1),
+        ofi_ops()->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){small, sizeof(small), into}, 1),
         WEFT_OK);
-    assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof large}, 1),
+    assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof(large)}, 1),
                      WEFT_OK);
     ofi_until(&w->a, &w->b, receive.reports);
     assert_true(receive.status == WEFT_ERR_TOO_LARGE || (!ofi_announces() && receive.status == WEFT_ERR_UNREACHABLE));
@@ -192,17 +192,17 @@ static void full_lanes_fit_into_the_queue_of_completions(void **state)
     int posted[LANES] = {0}, sent[LANES] = {0}, total = 0;
     ofi_node_open_with(&a, &(wfi_fabric_options){.towards = "127.0.0.1", .peers = LANES});
     ofi_node_open_with(&b, &(wfi_fabric_options){.towards = "127.0.0.1", .peers = LANES});
-    uint32_t *memory = calloc((size_t)LANES * MANY, sizeof *memory);
+    uint32_t *memory = calloc((size_t)LANES * MANY, sizeof(*memory));
     assert_non_null(memory);
-    wfi_region *into = ofi_local(&b, memory, (size_t)LANES * MANY * sizeof *memory),
-               *from = ofi_local(&a, number, sizeof number);
+    wfi_region *into = ofi_local(&b, memory, (size_t)LANES * MANY * sizeof(*memory)),
+               *from = ofi_local(&a, number, sizeof(number));
     for (uint32_t i = 0; i < MANY; i++)
         number[i] = i;
     for (int k = 0; k < LANES; k++) {
         far[k] = ofi_join(&a, &b, &near[k]);
         in[k] = memory + (size_t)k * MANY;
-        receives[k] = calloc(MANY, sizeof **receives);
-        sends[k] = calloc(MANY, sizeof **sends);
+        receives[k] = calloc(MANY, sizeof(**receives));
+        sends[k] = calloc(MANY, sizeof(**sends));
         assert_true(receives[k] && sends[k]);
         weft_status status = WEFT_OK;
         for (int i = 0; i < MANY && status == WEFT_OK; i++, posted[k] += status == WEFT_OK) {

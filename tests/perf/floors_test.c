@@ -36,7 +36,7 @@ bool __wrap_raw_endpoint_send(raw_endpoint *e, size_t bytes)
 static floors *open_floors(const char *fabric)
 {
     this_process = getpid();
-    floors *f = floors_open(fabric, BULK, why, sizeof why);
+    floors *f = floors_open(fabric, BULK, why, sizeof(why));
     if (!f)
         fail_msg("%s has no floor: %s", fabric, why);
     return f;
@@ -46,7 +46,7 @@ static floors *open_floors(const char *fabric)
 static void measure(floors *f, floor_kind kind, size_t bytes, unsigned window, series *out)
 {
     size_t before = out->count;
-    if (!floors_measure(f, kind, bytes, window, 0, out, why, sizeof why))
+    if (!floors_measure(f, kind, bytes, window, 0, out, why, sizeof(why)))
         fail_msg("%s", why);
     assert_int_equal(out->count, before + 1);
     assert_true(out->values[before] > 0);
@@ -83,10 +83,10 @@ static void this_thread_may_run_where_it_could_before(void **state)
 {
     cpu_set_t before, after;
     series times = {0};
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     floors *f = open_floors("tcp");
     measure(f, FLOOR_TRIP, 8, 0, &times);
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
     series_fini(&times);
     floors_close(f);
@@ -96,24 +96,24 @@ static void one_processor_is_enough(void **state)
 {
     cpu_set_t before, one;
     series times = {0};
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
     int processor = 0;
     while (!CPU_ISSET(processor, &before))
         processor++;
     CPU_ZERO(&one);
     CPU_SET(processor, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     floors *f = open_floors("tcp");
     measure(f, FLOOR_TRIP, 8, 0, &times);
     measure(f, FLOOR_READ, BULK, 0, &times);
     floors_close(f);
-    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
     series_fini(&times);
 }
 
 static void an_unknown_fabric_has_none(void **state)
 {
-    assert_null(floors_open("shm", BULK, why, sizeof why));
+    assert_null(floors_open("shm", BULK, why, sizeof(why)));
     assert_string_equal(why, "none is known");
 }
 
@@ -146,22 +146,22 @@ static void helpers_that_fail_are_given_up(void **state)
 {
     helper h;
     series samples = {0};
-    assert_false(helper_open(&h, refuse_to_start, NULL, why, sizeof why));
+    assert_false(helper_open(&h, refuse_to_start, NULL, why, sizeof(why)));
     assert_string_equal(why, "not here");
     for (int what = STALL; what <= END; what++) {
-        assert_true(helper_open(&h, be_helper, NULL, why, sizeof why));
+        assert_true(helper_open(&h, be_helper, NULL, why, sizeof(why)));
         order next = {.what = REFUSE};
-        assert_false(helper_measure(&h, &next, 60, &samples, why, sizeof why));
+        assert_false(helper_measure(&h, &next, 60, &samples, why, sizeof(why)));
         assert_string_equal(why, "not that");
         next = (order){.what = ANSWER, .us = 7};
-        assert_true(helper_measure(&h, &next, 60, &samples, why, sizeof why)); /* a refusal does not end it */
+        assert_true(helper_measure(&h, &next, 60, &samples, why, sizeof(why))); /* a refusal does not end it */
         next = (order){.what = what};
         pid_t pid = h.pid;
-        assert_false(helper_measure(&h, &next, what == STALL ? 0.2 : 60, &samples, why, sizeof why));
+        assert_false(helper_measure(&h, &next, what == STALL ? 0.2 : 60, &samples, why, sizeof(why)));
         assert_non_null(strstr(why, what == STALL ? "no answer" : "ended"));
         assert_int_equal(h.pid, 0);
         assert_int_equal(kill(pid, 0), -1); /* reaped */
-        assert_false(helper_measure(&h, &next, 60, &samples, why, sizeof why));
+        assert_false(helper_measure(&h, &next, 60, &samples, why, sizeof(why)));
     }
     assert_int_equal(samples.count, 2);
     assert_true(samples.values[0] == 7);

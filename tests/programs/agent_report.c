@@ -14,7 +14,7 @@ static weft_status report(const weft_agent *agent)
     static const char *const names[] = {[WEFT_LANE_CONTROL] = "control", [WEFT_LANE_BULK] = "bulk"};
     for (int lane = WEFT_LANE_CONTROL; lane <= WEFT_LANE_BULK; lane++) {
         char text[600];
-        weft_status st = weft_agent_fabric(agent, 0, (weft_lane)lane, text, sizeof text);
+        weft_status st = weft_agent_fabric(agent, 0, (weft_lane)lane, text, sizeof(text));
         if (st)
             return st;
         printf("%s %s\n", names[lane], text);

@@ -16,7 +16,7 @@ static int take_all(atomic_int *given, int fd)
 {
     uint64_t count;
     if (fd >= 0)
-        (void)!read(fd, &count, sizeof count);
+        (void)!read(fd, &count, sizeof(count));
     return atomic_exchange(given, 0);
 }
 
@@ -154,7 +154,7 @@ static void give(atomic_int *given, int fd)
     uint64_t one = 1;
     atomic_fetch_add(given, 1);
     if (fd >= 0)
-        MUST(write(fd, &one, sizeof one) == sizeof one);
+        MUST(write(fd, &one, sizeof(one)) == sizeof(one));
 }
 
 void stand_event(stand_in *source)

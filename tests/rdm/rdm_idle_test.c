@@ -124,7 +124,7 @@ static void ports_are_kept_where_there_are_ports(void **state)
     if (ofi_ops() == &wfi_fabric_shm)
         skip();
     ofi_node_open_with(&a, &(wfi_fabric_options){.towards = "127.0.0.1", .port_low = low, .port_high = low + 100});
-    ofi_ops()->address_text(a.address, a.address_size, text, sizeof text);
+    ofi_ops()->address_text(a.address, a.address_size, text, sizeof(text));
     const char *port = strrchr(text, ':');
     assert_non_null(port);
     assert_in_range(atoi(port + 1), low, low + 100);
@@ -156,7 +156,7 @@ static void an_address_that_strangers_reach_is_warned_of(void **state)
         weft_error_unref(error);
         skip();
     }
-    ofi_ops()->address_text(address, ofi_ops()->address(open, address), text, sizeof text);
+    ofi_ops()->address_text(address, ofi_ops()->address(open, address), text, sizeof(text));
     bool is_here = strstr(text, "127.") || strstr(text, "[::1]");
     assert_int_equal(strstr(said_line, "private network") != NULL, !is_here);
     said_line[0] = '\0';

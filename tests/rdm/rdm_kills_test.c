@@ -121,7 +121,7 @@ static void a_stopped_peer_delays_no_other(void **state)
     static uint8_t data[64][65536];
     for (int i = 0; i < 64; i++) {
         ofi_job_init(&flood[i]);
-        assert_int_equal(ofi_ops()->send(link.lane, &flood[i].op, &(wfi_iov){data[i], sizeof data[i], NULL}, 1),
+        assert_int_equal(ofi_ops()->send(link.lane, &flood[i].op, &(wfi_iov){data[i], sizeof(data[i]), NULL}, 1),
                          WEFT_OK);
     }
     for (int i = 0; i < 50; i++) {

@@ -47,16 +47,16 @@ void stranger_hello(ofi_node *from, const ofi_node *to, uint64_t id, uint64_t in
                     size_t address_size)
 {
     wfrdm_hello hello = {.instance = instance, .address_size = address_size};
-    uint8_t content[sizeof hello];
+    uint8_t content[sizeof(hello)];
     memcpy(hello.address, address, address_size);
     const wfrdm_head head = {
-        .kind = WFRDM_HELLO, .size = (uint16_t)wfrdm_hello_write(&hello, content, sizeof content), .to = id | 1};
+        .kind = WFRDM_HELLO, .size = (uint16_t)wfrdm_hello_write(&hello, content, sizeof(content)), .to = id | 1};
     stranger_say(from, to, &head, content);
 }
 
 uint64_t stranger_instance(const ofi_node *node)
 {
     uint64_t instance;
-    memcpy(&instance, node->address + 8, sizeof instance);
+    memcpy(&instance, node->address + 8, sizeof(instance));
     return instance;
 }

@@ -14,7 +14,7 @@ typedef struct scene { /* two honest nodes with a lane, and a stranger without o
 
 static int scene_open(void **state)
 {
-    scene *s = calloc(1, sizeof *s);
+    scene *s = calloc(1, sizeof(*s));
     ofi_node_open(&s->a);
     ofi_node_open(&s->b);
     ofi_node_open(&s->stranger);
@@ -65,7 +65,7 @@ static void bytes_that_are_no_frames_are_discarded(void **state)
     uint8_t bytes[4000];
     uint64_t random = 3;
     for (int i = 0; i < 300; i++) {
-        size_t size = 1 + (size_t)prng_below(&random, sizeof bytes);
+        size_t size = 1 + (size_t)prng_below(&random, sizeof(bytes));
         for (size_t j = 0; j < size; j++)
             bytes[j] = (uint8_t)prng_next(&random);
         if (i % 2) { /* a head that is right, except for one byte */
@@ -102,7 +102,7 @@ static void a_hello_for_a_former_process_is_refused(void **state)
     ofi_link link;
     ofi_node former = s->b;
     former.address[8] ^= 1;
-    memset(&link, 0, sizeof link);
+    memset(&link, 0, sizeof(link));
     assert_int_equal(lanes_connect(s->a.fabric, former.address, former.address_size, "hello", 5, &link, &link.lane),
                      WEFT_OK);
     ofi_until(&s->a, &s->b, link.closed);
@@ -134,7 +134,7 @@ static void a_hello_that_names_no_address_is_discarded(void **state)
     scene *s = *state;
     uint8_t address[WFI_ADDRESS_MAX];
     for (size_t size = 0; size <= WFI_ADDRESS_MAX; size++) {
-        memset(address, 0, sizeof address);
+        memset(address, 0, sizeof(address));
         memcpy(address, s->b.address, size < 16 ? size : 16);
         stranger_hello(&s->stranger, &s->b, 2 * size + 2, stranger_instance(&s->b), address, size);
         step_all(s);
@@ -221,7 +221,7 @@ static const wrong wrongs[] = {
 static void a_peer_that_breaks_the_rules_loses_its_lane(void **state)
 {
     scene *s = *state;
-    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+    for (size_t i = 0; i < sizeof(wrongs) / sizeof(*wrongs); i++) {
         const wrong *w = &wrongs[i];
         ofi_link bad;
         ofi_job receive;
@@ -231,7 +231,7 @@ static void a_peer_that_breaks_the_rules_loses_its_lane(void **state)
         ofi_job_init(&receive);
         if (posts)
             assert_int_equal(
-                ofi_ops()->post_recv(victim->lane, &receive.op, &(wfi_receive_buffer){in, sizeof in, NULL}, 1),
+                ofi_ops()->post_recv(victim->lane, &receive.op, &(wfi_receive_buffer){in, sizeof(in), NULL}, 1),
                 WEFT_OK);
         for (unsigned k = 0; k < w->times; k++) {
             stranger_say_on(bad.lane, w->head, w->range, w->change);
@@ -254,8 +254,8 @@ static void a_message_does_not_grow(void **state)
     ofi_link bad;
     ofi_job receive;
     uint8_t in[64], canary[64], content[32] = {9};
-    memset(in, 7, sizeof in);
-    memset(canary, 7, sizeof canary);
+    memset(in, 7, sizeof(in));
+    memset(canary, 7, sizeof(canary));
     ofi_link *victim = ofi_join(&s->stranger, &s->b, &bad);
     ofi_job_init(&receive);
     assert_int_equal(ofi_ops()->post_recv(victim->lane, &receive.op, &(wfi_receive_buffer){in, 40, NULL}, 1), WEFT_OK);

@@ -145,7 +145,7 @@ static void long_run(weft_agent *agent, void *arg)
 
 static void test_longest(void **state)
 {
-    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++) {
+    for (size_t i = 0; i < sizeof(longest) / sizeof(*longest); i++) {
         limit = longest[i];
         world_play(&(world){.program = long_run, .size = 2, .adjust = long_limits, WORLD_FUNCTIONS(functions)}, 2, 1);
     }
@@ -172,7 +172,7 @@ static void ends_early(weft_agent *agent, void *arg)
 
 static void test_death_all_the_same(void **state)
 {
-    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++) {
+    for (size_t i = 0; i < sizeof(longest) / sizeof(*longest); i++) {
         limit = longest[i];
         world_play(&(world){.program = ends_early, .size = 2, .adjust = long_limits, WORLD_FUNCTIONS(functions)}, 3, 0);
     }

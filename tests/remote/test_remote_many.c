@@ -27,7 +27,7 @@ static weft_module *make_adder(weft_args args, void *user)
     weft_module *m = weft_module_create(&adder, NULL, NULL);
     for (int64_t i = 0; i < count; i++) {
         char name[24];
-        snprintf(name, sizeof name, "p%lld", (long long)i);
+        snprintf(name, sizeof(name), "p%lld", (long long)i);
         weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
     }
     return m;

@@ -42,7 +42,7 @@ static weft_module *make_vectors(weft_args args, void *user)
     weft_module *module = weft_dropout_create(0, NULL);
     for (int64_t i = 0; i < args.items[0].as.i64; i++) {
         char name[16];
-        snprintf(name, sizeof name, "v%d", (int)i);
+        snprintf(name, sizeof(name), "v%d", (int)i);
         weft_module_add_parameter(module, name, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     }
     return module;
@@ -274,7 +274,7 @@ static void many_states(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) == 0) {
         model m;
         size_t count = 3 * (MANY + 1);
-        weft_optimizer_state *items = calloc(count, sizeof *items);
+        weft_optimizer_state *items = calloc(count, sizeof(*items));
         weft_optimizer_states found = {0};
         const char *names[] = {"step", "exp_avg", "exp_avg_sq"};
         MUST_OK(model_open(&m, agent, (int[]){0, MANY, 1}, &adam, NULL));
@@ -311,7 +311,7 @@ static void a_state_that_is_refused_changes_nothing(weft_agent *agent, void *arg
                     *three = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
                     *step = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 7);
         char longest[64];
-        memset(longest, 'x', sizeof longest);
+        memset(longest, 'x', sizeof(longest));
         longest[63] = '\0';
         const struct {
             weft_optimizer_state last;
@@ -327,7 +327,7 @@ static void a_state_that_is_refused_changes_nothing(weft_agent *agent, void *arg
             {{2, NULL, step}, WEFT_ERR_INVALID, WEFT_OK, "a name or a tensor of the state is NULL"},
             {{2, "step", NULL}, WEFT_ERR_INVALID, WEFT_OK, "a name or a tensor of the state is NULL"},
         };
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
             weft_error *error = NULL;
             const weft_optimizer_state items[] = {
                 {0, "step", step}, {0, "exp_avg", two}, {0, "exp_avg_sq", two}, cases[i].last};
@@ -634,15 +634,15 @@ static weft_status lie_about_state(weft_call *call, void *user)
     uint8_t bytes[64] = {0};
     const uint32_t one = 1, far = 7;
     uint64_t head[] = {lie == STEPS_MEANWHILE ? (uint64_t)pages : 0, 2, 3}; /* changes, parameters, items */
-    size_t size = sizeof head;
+    size_t size = sizeof(head);
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     pages++;
-    memcpy(bytes, head, sizeof head);
-    memcpy(bytes + size, lie == FAR_PARAMETER ? &far : &one, sizeof one);
-    memcpy(bytes + size + 4, &one, sizeof one);
+    memcpy(bytes, head, sizeof(head));
+    memcpy(bytes + size, lie == FAR_PARAMETER ? &far : &one, sizeof(one));
+    memcpy(bytes + size + 4, &one, sizeof(one));
     bytes[size + 8] = 'm';
     size = lie == CUT ? 30 : lie == MORE_NAMES ? 64 : size + 9;
-    weft_call_give(call, WEFT_VALUES(weft_of_bytes(bytes, lie == NEVER_ENDS ? sizeof head : size),
+    weft_call_give(call, WEFT_VALUES(weft_of_bytes(bytes, lie == NEVER_ENDS ? sizeof(head) : size),
                                      weft_of_tensors((weft_tensors){&tensor, lie != NEVER_ENDS})));
     weft_tensor_unref(tensor);
     return WEFT_OK;
@@ -691,7 +691,7 @@ static void forged_pages(weft_agent *agent, void *arg)
         MUST_OK(weft_remote_parameters(module, &list));
         MUST_OK(weft_values_get_rref(list, 0, &first));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
-                                WEFT_VALUES(weft_of_bytes(spec, sizeof spec), weft_of_rref(first)), NULL, &part));
+                                WEFT_VALUES(weft_of_bytes(spec, sizeof(spec)), weft_of_rref(first)), NULL, &part));
         const struct {
             int64_t number;
             const uint8_t *bytes; /* NULL: it is to be set */
@@ -705,7 +705,7 @@ static void forged_pages(weft_agent *agent, void *arg)
             {3, NULL, 0, WEFT_ERR_STATE}, {4, both, 1, WEFT_OK},        {5, begin, 1, WEFT_OK},
             {4, NULL, 0, WEFT_ERR_STATE}, {6, both, 0, WEFT_ERR_STATE},
         };
-        for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
             weft_error *error = NULL;
             weft_value values[] = {weft_of_i64(calls[i].number), weft_of_bytes(calls[i].bytes, calls[i].size),
                                    weft_of_tensors((weft_tensors){NULL, 0})};

@@ -95,7 +95,7 @@ static void train_here(local_run *out, double max_norm)
         weft_tensor_unref(x);
         weft_tensor_unref(y);
     }
-    memcpy(out->weights, weft_tensor_data(parameters[0]), sizeof out->weights);
+    memcpy(out->weights, weft_tensor_data(parameters[0]), sizeof(out->weights));
     weft_optimizer_unref(sgd);
     weft_module_unref(front);
     weft_module_unref(back);
@@ -194,7 +194,7 @@ static void train_split(weft_agent *agent, double max_norm, float tolerance, boo
         MUST_OK(weft_values_get_rref(s.lists[0], 0, &first));
         MUST_OK(weft_rref_to_here(first, 0, &weight));
         MUST_OK(weft_values_get_tensor(weight, 0, &tensor));
-        for (size_t i = 0; i < sizeof want.weights / sizeof *want.weights; i++)
+        for (size_t i = 0; i < sizeof(want.weights) / sizeof(*want.weights); i++)
             MUST(fabsf(((float *)weft_tensor_data(tensor))[i] - want.weights[i]) <= tolerance);
         weft_values_unref(weight);
         close_split(&s);
@@ -541,9 +541,9 @@ WORLD_TEST(messages_of_an_iteration, 2, 0, .size = WORKERS)
 static size_t put_text(uint8_t *to, const char *text)
 {
     const uint32_t length = (uint32_t)strlen(text);
-    memcpy(to, &length, sizeof length);
-    memcpy(to + sizeof length, text, length);
-    return sizeof length + length;
+    memcpy(to, &length, sizeof(length));
+    memcpy(to + sizeof(length), text, length);
+    return sizeof(length) + length;
 }
 
 /* The options of an optimizer, as they are sent (docs/wire.md). */
@@ -552,16 +552,16 @@ static size_t put_spec(uint8_t *to, const char *type, uint8_t flags, const char 
     const double numbers[] = {0.1, 0}, value = 0.5; /* the rate, max_norm */
     const int64_t pin_timeout_ms = 0;
     size_t at = put_text(to, type);
-    memcpy(to + at, numbers, sizeof numbers);
-    at += sizeof numbers;
-    memcpy(to + at, &pin_timeout_ms, sizeof pin_timeout_ms);
-    at += sizeof pin_timeout_ms;
+    memcpy(to + at, numbers, sizeof(numbers));
+    at += sizeof(numbers);
+    memcpy(to + at, &pin_timeout_ms, sizeof(pin_timeout_ms));
+    at += sizeof(pin_timeout_ms);
     to[at++] = WEFT_UPDATE_DEFAULT;
     to[at++] = flags;
     to[at++] = 1;
     at += put_text(to + at, option);
-    memcpy(to + at, &value, sizeof value);
-    return at + sizeof value;
+    memcpy(to + at, &value, sizeof(value));
+    return at + sizeof(value);
 }
 
 /* Options that no worker sends: the types and option are unknown, a flag is, bytes are missing or too many. */
@@ -583,7 +583,7 @@ static void forge_specs(weft_agent *agent, weft_rref *parameter)
         {"SGD", "dampening", "malformed", 0, 1, WEFT_ERR_PROTOCOL},
         {"a-name-that-is-longer-than-names-of-types-may-be", "x", "malformed", 0, 0, WEFT_ERR_PROTOCOL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         uint8_t bytes[256] = {0};
         weft_rref *made;
         int64_t size = (int64_t)put_spec(bytes, cases[i].type, cases[i].flags, cases[i].option) + cases[i].more;
@@ -616,9 +616,9 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
     MUST_OK(weft_values_get_rref(parameters, 0, &first));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
                             WEFT_VALUES(weft_of_bytes(spec, size), weft_of_rref(first)), NULL, &part));
-    const weft_value contexts[] = {weft_of_bytes("abc", 3), weft_of_bytes(many, sizeof many - 4),
-                                   weft_of_bytes(nowhere, sizeof nowhere)};
-    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
+    const weft_value contexts[] = {weft_of_bytes("abc", 3), weft_of_bytes(many, sizeof(many) - 4),
+                                   weft_of_bytes(nowhere, sizeof(nowhere))};
+    for (size_t i = 0; i < sizeof(contexts) / sizeof(*contexts); i++)
         for (int step = 0; step < 2; step++)
             MUST(weft_rref_rpc_sync(part, step ? "weft:step" : "weft:norm",
                                     step ? WEFT_VALUES(contexts[i], weft_of_f64(1)) : WEFT_VALUES(contexts[i]), NULL,

@@ -68,8 +68,8 @@ static void posted_done(wfi_message *message, weft_status status)
 
 weft_status inside_send(weft_agent *agent, int to, uint8_t type, bool urgent, const void *bytes, size_t size)
 {
-    posted *one = calloc(1, sizeof *one);
-    MUST(one && size <= sizeof one->bytes);
+    posted *one = calloc(1, sizeof(*one));
+    MUST(one && size <= sizeof(one->bytes));
     memcpy(one->bytes, bytes, size);
     one->message =
         (wfi_message){.type = type, .urgent = urgent, .head = one->bytes, .head_size = size, .done = posted_done};
@@ -133,7 +133,7 @@ weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char 
 {
     uint8_t bytes[INSIDE_MESSAGE_MAX];
     wfi_writer w;
-    wfi_writer_init(&w, bytes, sizeof bytes);
+    wfi_writer_init(&w, bytes, sizeof(bytes));
     wfi_write_u64(&w, id);
     wfi_write_u8(&w, 0);
     wfi_write_u64(&w, WFI_TIMEOUT_NEVER);
@@ -288,7 +288,7 @@ void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char
     const wfi_net_fabric *fabric = &agent->net->transport.fabrics[0];
     uint8_t address[WFI_ADDRESS_MAX]; /* this worker's own, where nobody answers for that rank */
     MUST(wfi_addresses_add(&member, fabric->ops->number, address, fabric->ops->address(fabric->fabric, address)));
-    snprintf(member.name, sizeof member.name, "%s", name);
+    snprintf(member.name, sizeof(member.name), "%s", name);
     wfi_member_events.joined(agent->net, &member);
 }
 
@@ -373,21 +373,21 @@ size_t inside_keys(weft_agent *agent, int other, inside_key *keys, size_t room)
     const wfi_rendezvous *link = net->rendezvous;
     wfi_peer *peer = wfi_net_peer(agent->net, other);
     const inside_key ours[] = {
-        {"the job's key", net->transport.keys->job, sizeof net->transport.keys->job},
-        {"our private key", net->transport.keys->private_key, sizeof net->transport.keys->private_key},
+        {"the job's key", net->transport.keys->job, sizeof(net->transport.keys->job)},
+        {"our private key", net->transport.keys->private_key, sizeof(net->transport.keys->private_key)},
         {"the pair's key", wfi_peer_pair_key(peer), WFI_PAIR_KEY_BYTES},
         {"the link's key to the store", link->wires[WFI_CURRENT].seal.send_key, 32},
         {"the link's key from the store", link->wires[WFI_CURRENT].seal.receive_key, 32},
     };
     size_t count = 0;
-    MUST(room >= sizeof ours / sizeof *ours + 4);
-    for (; count < sizeof ours / sizeof *ours; count++)
+    MUST(room >= sizeof(ours) / sizeof(*ours) + 4);
+    for (; count < sizeof(ours) / sizeof(*ours); count++)
         keys[count] = ours[count];
     for (int kind = WFI_CONTROL; kind <= WFI_BULK; kind++) {
         const wfi_conn *conn = peer->channels[kind]->conn;
         MUST(conn && conn->up);
-        keys[count++] = (inside_key){"a connection's key", conn->keys->out, sizeof conn->keys->out};
-        keys[count++] = (inside_key){"a connection's other key", conn->keys->in, sizeof conn->keys->in};
+        keys[count++] = (inside_key){"a connection's key", conn->keys->out, sizeof(conn->keys->out)};
+        keys[count++] = (inside_key){"a connection's other key", conn->keys->in, sizeof(conn->keys->in)};
     }
     return count;
 }

@@ -21,7 +21,7 @@ void tell_where(void)
 life *life_begin(int actor, int rank)
 {
     job *j = now_playing;
-    life *l = calloc(1, sizeof *l);
+    life *l = calloc(1, sizeof(*l));
     MUST_IN_JOB(l && j->life_count < LIVES_MAX);
     l->actor = actor;
     l->rank = rank;
@@ -60,10 +60,10 @@ bool is_excused(const life *l)
 entry *entry_begin(life *by, const char *function, whom to, int64_t limit_ms)
 {
     job *j = now_playing;
-    entry *e = calloc(1, sizeof *e);
+    entry *e = calloc(1, sizeof(*e));
     if (j->entry_count == j->entry_room) {
         j->entry_room = j->entry_room * 2 + 64;
-        j->entries = realloc(j->entries, (size_t)j->entry_room * sizeof *j->entries);
+        j->entries = realloc(j->entries, (size_t)j->entry_room * sizeof(*j->entries));
     }
     MUST_IN_JOB(e && j->entries);
     *e = (entry){.id = j->entry_count,

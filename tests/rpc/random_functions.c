@@ -193,7 +193,7 @@ static weft_status run_gather_and_hold(weft_batch *batch, void *user)
         answer_rows(batch);
         return WEFT_OK;
     }
-    held_call *held = calloc(1, sizeof *held);
+    held_call *held = calloc(1, sizeof(*held));
     MUST_IN_JOB(held);
     held->batch = weft_batch_defer(batch);
     *l->held_end = held;
@@ -233,7 +233,7 @@ static weft_status run_hold(weft_call *call, void *user)
     entry *e = entry_runs(call);
     if (l->finishing)
         return give_number(call, e, e->id + 1);
-    held_call *held = malloc(sizeof *held);
+    held_call *held = malloc(sizeof(*held));
     MUST_IN_JOB(held);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1)));
     e->gave = e->id + 1;
@@ -499,7 +499,7 @@ static const weft_function table[] = {
 
 size_t give_functions(life *l)
 {
-    size_t count = sizeof table / sizeof *table;
+    size_t count = sizeof(table) / sizeof(*table);
     MUST(count <= FUNCTIONS_MAX);
     for (size_t i = 0; i < count; i++) {
         l->functions[i] = table[i];

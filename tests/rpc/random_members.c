@@ -126,7 +126,7 @@ void expect_news_of(const life *dead)
     job *j = now_playing;
     if (j->store_at_risk)
         return;
-    expected *wanted = malloc(sizeof *wanted);
+    expected *wanted = malloc(sizeof(*wanted));
     MUST_IN_JOB(wanted);
     wanted->rank = dead->rank;
     for (int i = 0; i < LIVES_MAX; i++) {
@@ -291,7 +291,7 @@ void check_quiet(life *l)
     cJSON *dump = read_dump(l);
     weft_stats stats;
     int for_groups = bytes_for_groups(dump);
-    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+    for (size_t i = 0; i < sizeof(nothing) / sizeof(*nothing); i++) {
         if (number_in(dump, nothing[i]) == (strcmp(nothing[i], "held_bytes") ? 0 : for_groups))
             continue;
         char *text = cJSON_Print(dump);

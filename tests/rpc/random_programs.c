@@ -127,7 +127,7 @@ static void step(life *l)
                                             step_values,    step_gather, step_gather, step_tensor, step_tensor,
                                             step_multicast, step_cancel, step_cancel, step_thing,  step_thing,
                                             step_thing,     step_thing,  step_watch,  step_look,   step_wait_any};
-    steps[below(&l->state, sizeof steps / sizeof *steps)](l);
+    steps[below(&l->state, sizeof(steps) / sizeof(*steps))](l);
 }
 
 /* False: it stopped at once. */

@@ -14,7 +14,7 @@ const weft_object_type thing_type = {"thing", drop_thing};
 thing *thing_begin(bool object)
 {
     job *j = now_playing;
-    thing *t = calloc(1, sizeof *t);
+    thing *t = calloc(1, sizeof(*t));
     MUST_IN_JOB(t);
     t->object = object;
     t->number = 1000000 + j->thing_count++;

@@ -19,7 +19,7 @@ int64_t dump_number(weft_agent *agent, const char *key)
 {
     char wanted[64];
     char *text = dump_text(agent);
-    snprintf(wanted, sizeof wanted, "\"%s\": ", key);
+    snprintf(wanted, sizeof(wanted), "\"%s\": ", key);
     const char *at = strstr(text, wanted);
     MUST(at);
     int64_t number = strtoll(at + strlen(wanted), NULL, 10);

@@ -25,7 +25,7 @@ char *script_run(const char *name, const char *arguments, const char *input, siz
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!file || fwrite(input, 1, size, file) != size || fclose(file))
         return NULL;
-    snprintf(command, sizeof command, "python3 %s/%s %s < %s", SCRIPTS, name, arguments, path);
+    snprintf(command, sizeof(command), "python3 %s/%s %s < %s", SCRIPTS, name, arguments, path);
     FILE *from = popen(command, "r");
     char *output = from ? read_all(from) : NULL;
     int rc = from ? pclose(from) : -1;

@@ -112,7 +112,7 @@ void spoiler_choose(spoiler *s, weft_agent_options *options)
     }
     for (size_t i = 0; i < KINDS; i++)
         if (order[i] == s->good || draw(s, 2))
-            length +=
-                (size_t)snprintf(s->list + length, sizeof s->list - length, "%s%s", length ? "," : "", kinds[order[i]]);
+            length += (size_t)snprintf(s->list + length, sizeof(s->list) - length, "%s%s", length ? "," : "",
+                                       kinds[order[i]]);
     options->fabric = s->list;
 }

@@ -61,7 +61,7 @@ static const weft_function functions[] = {
 weft_agent_options stage_options(stage *s, int actor, int rank, const char *name)
 {
     return (weft_agent_options){.functions = functions,
-                                .function_count = sizeof functions / sizeof *functions,
+                                .function_count = sizeof(functions) / sizeof(*functions),
                                 .has_rank = true,
                                 .rank = rank,
                                 .world_size = STAGE_SEATS,

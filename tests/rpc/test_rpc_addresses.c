@@ -84,7 +84,7 @@ static bool is_link_local(const struct in6_addr *address)
 static void need_ipv6(void)
 {
     char address[INET6_ADDRSTRLEN], iface[IF_NAMESIZE];
-    if (!find_address(is_loopback, address, sizeof address, iface))
+    if (!find_address(is_loopback, address, sizeof(address), iface))
         skip();
 }
 
@@ -105,12 +105,12 @@ static void a_job_may_have_both_families(void **state)
 static void addresses_of_one_link_work(void **state)
 {
     char address[INET6_ADDRSTRLEN], iface[IF_NAMESIZE], scoped[INET6_ADDRSTRLEN + IF_NAMESIZE + 4];
-    if (!find_address(is_link_local, address, sizeof address, iface))
+    if (!find_address(is_link_local, address, sizeof(address), iface))
         skip();
-    snprintf(scoped, sizeof scoped, "%s%%%s", address, iface);
+    snprintf(scoped, sizeof(scoped), "%s%%%s", address, iface);
     play((struct plan){.master_addr = scoped}, call_each_other);
     play((struct plan){.iface = {address, scoped}}, call_each_other);
-    snprintf(scoped, sizeof scoped, "[%s%%%s]", address, iface);
+    snprintf(scoped, sizeof(scoped), "[%s%%%s]", address, iface);
     play((struct plan){.master_addr = scoped, .iface = {scoped, address}}, call_each_other);
 }
 
@@ -123,11 +123,11 @@ static void stop_listening(int except_port)
     MUST(all);
     for (struct dirent *at; (at = readdir(all));) {
         int fd = atoi(at->d_name), listens = 0;
-        socklen_t size = sizeof listens;
+        socklen_t size = sizeof(listens);
         struct sockaddr_in where;
         if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens)
             continue;
-        size = sizeof where;
+        size = sizeof(where);
         MUST(getsockname(fd, (struct sockaddr *)&where, &size) == 0);
         if (ntohs(where.sin_port) != except_port)
             MUST(shutdown(fd, SHUT_RDWR) == 0);
@@ -202,7 +202,7 @@ static void a_silent_service_is_reported_within_the_limit(void **state)
 {
     enum { LIMIT_MS = 400, LATE_MS = 1500, ATTEMPTS = 10 };
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof where;
+    socklen_t size = sizeof(where);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0 && !bind(fd, (struct sockaddr *)&where, size) && !listen(fd, 64) &&
                 !getsockname(fd, (struct sockaddr *)&where, &size));
@@ -252,7 +252,7 @@ static void all_hear_why_rank_0_cannot_join(void **state)
                                                      .master_addr = "127.0.0.1",
                                                      .master_port = port,
                                                      .secret = secret,
-                                                     .secret_size = sizeof secret,
+                                                     .secret_size = sizeof(secret),
                                                      .iface = rank == 0 ? "nosuch0" : NULL};
         assert_int_equal(pthread_create(&threads[rank], NULL, open_member, &members[rank]), 0);
     }

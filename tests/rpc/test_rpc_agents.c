@@ -73,7 +73,7 @@ static void add_once(weft_agent *agent, int to, const char *function)
 static void begin(world *w)
 {
     (void)w;
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
 }
 
 #define SCENE .size = 2, WORLD_FUNCTIONS(functions), .begin = begin
@@ -348,16 +348,16 @@ static void test_bad_options(void **s)
 #undef BAD
     static const char *const no_ports[] = {"9-8",   "1",          "80",         "0-9", "5000-",
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};
-    memset(name, 'n', sizeof name - 1);
+    memset(name, 'n', sizeof(name) - 1);
     unsetenv("RANK");
     assert_int_equal(weft_agent_open(&bad[0].given, NULL, NULL), WEFT_ERR_INVALID);
     must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         weft_agent_options options = bad[i].given;
         options.master_port = world_free_port();
         must_not_open(options, bad[i].status, bad[i].text);
     }
-    for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++)
+    for (size_t i = 0; i < sizeof(no_ports) / sizeof(*no_ports); i++)
         must_not_open((weft_agent_options){.has_rank = true, .world_size = 1, .master_port = 1, .ports = no_ports[i]},
                       WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
 }

@@ -119,7 +119,7 @@ static void every_length(weft_agent *agent, void *arg)
     char text[MOST + 1];
     weft_tensor *x = weft_tensor_arange(3, WEFT_DTYPE_INT32),
                 *place = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
-    _Static_assert(sizeof LONGEST == 128, "the longest name");
+    _Static_assert(sizeof(LONGEST) == 128, "the longest name");
     for (int size = 0; size <= MOST && weft_agent_rank(agent) == 1; size++) {
         for (int i = 0; i < size; i++)
             text[i] = (char)('a' + (i * 7 + size) % 26);

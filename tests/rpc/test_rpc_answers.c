@@ -92,7 +92,7 @@ static void finish_in_one_loop(weft_agent *agent, void *arg)
             weft_call_finish(held[i], WEFT_OK);
         return;
     }
-    weft_future **futures = malloc(many * sizeof *futures);
+    weft_future **futures = malloc(many * sizeof(*futures));
     MUST(futures);
     for (size_t i = 0; i < many; i++)
         futures[i] = call(agent, "hold", (int64_t)i);
@@ -202,7 +202,7 @@ static void acknowledge_nothing(weft_agent *agent, void *arg)
         return;
     }
     must_be_next(call(agent, "add", 0), 0);
-    memset(answers, 0, sizeof answers);
+    memset(answers, 0, sizeof(answers));
     takes = false;
     inside_divert(agent, take);
     for (uint64_t id = 1; id <= FLOOD; id++)

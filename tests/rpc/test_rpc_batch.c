@@ -95,17 +95,17 @@ static void must_have(weft_agent *agent, weft_status (*write)(const weft_agent *
 static void must_be_in_the_texts(weft_agent *agent, const char *function, const weft_batch_stats *stats)
 {
     char line[256], labels[128];
-    snprintf(labels, sizeof labels, "{rank=\"0\",worker=\"worker0\",function=\"%s\"", function);
-    snprintf(line, sizeof line, "\nweft_batches_total%s} %llu\n", labels, (unsigned long long)stats->batches);
+    snprintf(labels, sizeof(labels), "{rank=\"0\",worker=\"worker0\",function=\"%s\"", function);
+    snprintf(line, sizeof(line), "\nweft_batches_total%s} %llu\n", labels, (unsigned long long)stats->batches);
     must_have(agent, weft_metrics_write, line);
-    snprintf(line, sizeof line, "\nweft_batch_closed_total%s,by=\"size\"} %llu\n", labels,
+    snprintf(line, sizeof(line), "\nweft_batch_closed_total%s,by=\"size\"} %llu\n", labels,
              (unsigned long long)stats->by_size);
     must_have(agent, weft_metrics_write, line);
-    snprintf(line, sizeof line, "\nweft_batch_size_sum%s} %llu\n", labels, (unsigned long long)stats->calls);
+    snprintf(line, sizeof(line), "\nweft_batch_size_sum%s} %llu\n", labels, (unsigned long long)stats->calls);
     must_have(agent, weft_metrics_write, line);
-    snprintf(line, sizeof line, "\nweft_batch_wait_seconds_count%s} %llu\n", labels, (unsigned long long)stats->calls);
+    snprintf(line, sizeof(line), "\nweft_batch_wait_seconds_count%s} %llu\n", labels, (unsigned long long)stats->calls);
     must_have(agent, weft_metrics_write, line);
-    snprintf(line, sizeof line, "{\"function\": \"%s\", \"waiting\": 0, \"running\": 0, \"batches\": %llu", function,
+    snprintf(line, sizeof(line), "{\"function\": \"%s\", \"waiting\": 0, \"running\": 0, \"batches\": %llu", function,
              (unsigned long long)stats->batches);
     must_have(agent, weft_debug_dump, line);
 }

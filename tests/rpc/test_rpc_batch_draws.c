@@ -70,14 +70,14 @@ static void program(weft_agent *agent, void *arg)
             get(agent, functions[kind].name, shared.drawn[rank][round][kind]);
     for (int i = 0; i < 2; i++)
         get(agent, "seeded", seeded[i]);
-    MUST(memcmp(seeded[0], seeded[1], sizeof seeded[0]) == 0);
-    MUST(memcmp(seeded[0], shared.drawn[rank][0][0], sizeof seeded[0]) != 0);
+    MUST(memcmp(seeded[0], seeded[1], sizeof(seeded[0])) == 0);
+    MUST(memcmp(seeded[0], shared.drawn[rank][0][0], sizeof(seeded[0])) != 0);
 }
 
 static void run(uint64_t seed)
 {
     world w = {.fabric = WORLD_SIM, .size = CALLERS, .seed = seed, WORLD_FUNCTIONS(functions), .program = program};
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     world_run(&w);
 }
 
@@ -88,7 +88,7 @@ static void test_each_draws_its_own(void **state)
     const int64_t(*drawn)[DRAWS] = shared.drawn[0][0];
     for (int i = 0; i < ALL; i++)
         for (int k = 0; k < i; k++)
-            assert_memory_not_equal(drawn[i], drawn[k], sizeof *drawn);
+            assert_memory_not_equal(drawn[i], drawn[k], sizeof(*drawn));
 }
 
 static void test_replays_draw_the_same(void **state)
@@ -97,7 +97,7 @@ static void test_replays_draw_the_same(void **state)
     run(2);
     before = shared;
     run(2);
-    assert_memory_equal(&before, &shared, sizeof shared);
+    assert_memory_equal(&before, &shared, sizeof(shared));
 }
 
 UNIT_MAIN(test_each_draws_its_own, test_replays_draw_the_same)

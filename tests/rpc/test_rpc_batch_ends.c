@@ -97,7 +97,7 @@ static const weft_function functions[] = {
      SUMS,
      .batch = {.size = 100, .wait_us = WEFT_FOREVER, .callers = (const int[]){1, 2, 3}, .caller_count = 3}},
 };
-#define FOR_ALL_JOBS .functions = functions, .function_count = sizeof functions / sizeof *functions - 1
+#define FOR_ALL_JOBS .functions = functions, .function_count = sizeof(functions) / sizeof(*functions) - 1
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
 
@@ -171,7 +171,7 @@ static void await_nothing_held(weft_agent *agent)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
 }
 
@@ -425,7 +425,7 @@ static void stops(weft_agent *agent, void *arg)
         calls[i] = start(agent, 0, "four", i, (i ? COLUMNS : 8) + rank, 60000);
     if (rank == 0) {
         await_waiting(agent, "four", 6);
-        memcpy(own, calls, sizeof own);
+        memcpy(own, calls, sizeof(own));
         return;
     }
     for (int i = 0; i < 2; i++) {
@@ -443,7 +443,7 @@ static void test_stops(void **state)
                    .program = stops,
                    .stop = true,
                    FOR_ALL_JOBS};
-        memset(&shared, 0, sizeof shared);
+        memset(&shared, 0, sizeof(shared));
         shared.w = &w;
         world_run(&w);
         for (int i = 0; i < 2; i++)
@@ -496,8 +496,8 @@ static void test_never_finished(void **state)
         world w = {
             .fabric = how & 2 ? WORLD_TCP : WORLD_SIM, .seed = 1, .size = 2, .program = never_finished, .arg = &to};
         w.functions = functions;
-        w.function_count = sizeof functions / sizeof *functions - 1;
-        memset(&shared, 0, sizeof shared);
+        w.function_count = sizeof(functions) / sizeof(*functions) - 1;
+        memset(&shared, 0, sizeof(shared));
         shared.w = &w;
         world_run(&w);
         for (int i = 0; i < 2; i++) {

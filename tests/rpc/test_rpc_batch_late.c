@@ -123,7 +123,7 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
                    WORLD_FUNCTIONS(functions),
                    .program = program,
                    .adjust = adjust};
-        memset(&shared, 0, sizeof shared);
+        memset(&shared, 0, sizeof(shared));
         shared.w = &w;
         world_run(&w);
     }

@@ -82,7 +82,7 @@ static void run(void (*program)(weft_agent *, void *), int size, world_fabric fa
 {
     world w = {
         .fabric = fabric, .size = size, .seed = seed, WORLD_FUNCTIONS(functions), .program = program, .adjust = adjust};
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = &w;
     world_run(&w);
 }

@@ -144,7 +144,7 @@ static void run(void (*program)(weft_agent *, void *), int size, uint64_t seeds,
                    .program = program,
                    .adjust = adjust};
         size_t budget = shared.budget;
-        memset(&shared, 0, sizeof shared);
+        memset(&shared, 0, sizeof(shared));
         shared.w = &w;
         shared.budget = budget;
         world_run(&w);

@@ -90,7 +90,7 @@ static weft_status run_form(weft_batch *batch, void *user)
         weft_tensor *own = weft_call_tensor(weft_batch_call(batch, i), 0);
         weft_shape row = weft_tensor_shape(own), all = weft_tensor_shape(x);
         MUST(weft_tensor_dtype(own) == weft_tensor_dtype(x) && all.ndim == row.ndim + 1);
-        MUST(memcmp(all.dims + 1, row.dims, (size_t)row.ndim * sizeof *row.dims) == 0);
+        MUST(memcmp(all.dims + 1, row.dims, (size_t)row.ndim * sizeof(*row.dims)) == 0);
         int64_t each = weft_tensor_numel(own);
         for (int64_t k = 0; k < each; k++)
             MUST(weft_tensor_get_f64(x, (int64_t)i * each + k) == weft_tensor_get_f64(own, k));
@@ -219,7 +219,7 @@ static void mixed(weft_agent *agent, void *arg)
     for (int i = 0; i < SIZE; i++) {
         char text[16];
         int number = 2 * i + (i == 3); /* which the boolean adds to */
-        snprintf(text, sizeof text, "call %d", 2 * i);
+        snprintf(text, sizeof(text), "call %d", 2 * i);
         x[i] = weft_tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, number + 1);
         y[i] = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, number);
         futures[i] = start(agent, 0, "mixed",
@@ -259,7 +259,7 @@ static void must_be_equal(const weft_tensor *a, const weft_tensor *b)
 {
     weft_shape have = weft_tensor_shape(a), want = weft_tensor_shape(b);
     MUST(weft_tensor_dtype(a) == weft_tensor_dtype(b) && have.ndim == want.ndim);
-    MUST(memcmp(have.dims, want.dims, (size_t)have.ndim * sizeof *have.dims) == 0);
+    MUST(memcmp(have.dims, want.dims, (size_t)have.ndim * sizeof(*have.dims)) == 0);
     for (int64_t i = 0; i < weft_tensor_numel(a); i++)
         MUST(weft_tensor_get_f64(a, i) == weft_tensor_get_f64(b, i));
 }
@@ -425,7 +425,7 @@ static void play(weft_agent *agent, void *arg)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
 }
 

@@ -80,7 +80,7 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
 {
     world w = {
         .fabric = WORLD_SIM, .size = size, .seed = seed, WORLD_FUNCTIONS(functions), .program = program, .arg = arg};
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.handler_ns = handler_ns;
     shared.w = &w;
     world_run(&w);

@@ -97,14 +97,14 @@ static void run_on(world_fabric fabric, uint64_t seed, world w, uint64_t handler
 {
     w.fabric = fabric;
     w.seed = seed;
-    weft_function mine[sizeof functions / sizeof *functions];
-    memcpy(mine, functions, sizeof functions);
-    for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
+    weft_function mine[sizeof(functions) / sizeof(*functions)];
+    memcpy(mine, functions, sizeof(functions));
+    for (size_t i = 0; i < sizeof(mine) / sizeof(*mine); i++)
         if (mine[i].batch.caller_count)
             mine[i].batch.caller_count = (size_t)w.size - 1; /* those of the job */
     w.functions = mine;
-    w.function_count = sizeof mine / sizeof *mine;
-    memset(&shared, 0, sizeof shared);
+    w.function_count = sizeof(mine) / sizeof(*mine);
+    memset(&shared, 0, sizeof(shared));
     shared.handler_ns = handler_us * US;
     shared.w = &w;
     world_run(&w);
@@ -314,7 +314,7 @@ static char said[512];
 static void listen(weft_log_level level, const char *line, void *arg)
 {
     (void)level;
-    snprintf(said, sizeof said, "%s", line);
+    snprintf(said, sizeof(said), "%s", line);
 }
 
 static void registering(weft_agent *agent, void *arg)
@@ -360,7 +360,7 @@ static void registering(weft_agent *agent, void *arg)
     weft_batch_stats stats = {.calls = 1};
     if (weft_agent_rank(agent) != 0)
         return;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
         weft_function bad = all[i].function;
         bad.name = "bad";
         said[0] = 0;

@@ -29,8 +29,8 @@ static struct shelf {
 static weft_status publish(const char *key, const void *data, size_t size, void *arg)
 {
     assert_ptr_equal(arg, &shelf);
-    assert_int_equal(size, sizeof shelf.record);
-    snprintf(shelf.key, sizeof shelf.key, "%s", key);
+    assert_int_equal(size, sizeof(shelf.record));
+    snprintf(shelf.key, sizeof(shelf.key), "%s", key);
     memcpy(shelf.record, data, size);
     sem_post(&shelf.there);
     return shelf.answer;
@@ -59,7 +59,7 @@ static void *open_member(void *arg)
     member *m = arg;
     weft_error *error = NULL;
     m->status = weft_agent_open(&m->options, &m->agent, &error);
-    snprintf(m->message, sizeof m->message, "%s", weft_error_message(error));
+    snprintf(m->message, sizeof(m->message), "%s", weft_error_message(error));
     weft_error_unref(error);
     return NULL;
 }
@@ -81,7 +81,7 @@ static void on_all(member *members, void *(*what)(void *))
 
 static void fill(member *members, const weft_bootstrap *bootstrap)
 {
-    memset(members, 0, 2 * sizeof *members);
+    memset(members, 0, 2 * sizeof(*members));
     for (int rank = 0; rank < 2; rank++)
         members[rank].options = (weft_agent_options){.has_rank = true,
                                                      .rank = rank,
@@ -159,8 +159,8 @@ static void failing_functions_fail_the_opening(void **state)
                                           "weft 1\nport 5\n",
                                           "weft 1\nport 5\naddress 127.0.0.1\nsecret zz\n",
                                           "weft 1\nnonsense\n"};
-    for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
-        memset(shelf.record, 0, sizeof shelf.record);
+    for (size_t i = 0; i < sizeof(records) / sizeof(*records); i++) {
+        memset(shelf.record, 0, sizeof(shelf.record));
         strcpy(shelf.record, records[i]);
         sem_post(&shelf.there);
         fill(members, &by_shelf);
@@ -172,7 +172,7 @@ static void failing_functions_fail_the_opening(void **state)
 static void an_address_that_nobody_answers_is_named(void **state)
 {
     member members[2];
-    memset(shelf.record, 0, sizeof shelf.record);
+    memset(shelf.record, 0, sizeof(shelf.record));
     strcpy(shelf.record,
            "weft 1\nport 1\nsecret 00112233445566778899aabbccddeeff\naddress 127.0.0.1\naddress 127.0.0.2\n");
     sem_post(&shelf.there);
@@ -199,14 +199,14 @@ static void unset_slurm(void)
     static const char *const names[] = {"SLURM_JOB_ID",         "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES",
                                         "SLURM_STEP_NODELIST",  "SLURM_NODEID",  "SLURM_PROCID",
                                         "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",  "MASTER_PORT"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         unsetenv(names[i]);
 }
 
 static const char *own_job(void) /* so that other runs of this test derive another port */
 {
     static char job[32];
-    snprintf(job, sizeof job, "%d", (int)getpid());
+    snprintf(job, sizeof(job), "%d", (int)getpid());
     return job;
 }
 
@@ -246,8 +246,8 @@ static void a_taken_port_is_passed_over(void **state)
                                  .sin_port = htons((uint16_t)(derived_port() + i)),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        (void)setsockopt(listeners[i], SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        if (bind(listeners[i], (struct sockaddr *)&at, sizeof at) ==
+        (void)setsockopt(listeners[i], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+        if (bind(listeners[i], (struct sockaddr *)&at, sizeof(at)) ==
             0) /* else somebody else has it, which serves as well */
             assert_int_equal(listen(listeners[i], 16), 0);
     }
@@ -313,11 +313,12 @@ static void workers_that_are_elsewhere_need_an_address(void **state)
         {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "MPICH"},
         {"PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MVAPICH"}};
     setenv("MASTER_PORT", "29500", 1);
-    for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+    for (size_t i = 0; i < sizeof(says) / sizeof(*says); i++) {
         char sentence[128];
         member members[2];
         fill(members, NULL);
-        snprintf(sentence, sizeof sentence, "MASTER_ADDR is not, and %s started this job on several nodes", says[i][3]);
+        snprintf(sentence, sizeof(sentence), "MASTER_ADDR is not, and %s started this job on several nodes",
+                 says[i][3]);
         for (int rank = 0; rank < 2; rank++) {
             members[rank].options.has_rank = false;
             setenv(says[i][0], rank ? "1" : "0", 1);

@@ -224,13 +224,13 @@ static void what_counts(weft_agent *agent, void *arg)
     weft_tensor *fits = weft_tensor_zeros(WEFT_SHAPE(half + half / 2), WEFT_DTYPE_FLOAT32);
     if (weft_agent_rank(agent) == SERVER)
         goto out;
-    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(large)), text, sizeof text), WEFT_ERR_TOO_LARGE);
+    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(large)), text, sizeof(text)), WEFT_ERR_TOO_LARGE);
     MUST(strstr(text, "never fit") && strstr(text, "WEFT_MEMORY_BUDGET"));
     MUST_OK(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), NULL, 0));
     /* A place of the user's own costs nothing; the second tensor of the call, which gets a slab, does. */
     shared.place = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_DTYPE_FLOAT32);
     MUST_OK(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large)), NULL, 0));
-    MUST_BE(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large), weft_of_tensor(large)), text, sizeof text),
+    MUST_BE(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large), weft_of_tensor(large)), text, sizeof(text)),
             WEFT_ERR_TOO_LARGE);
     weft_tensor_unref(shared.place);
     /* Metadata that has to be pulled counts too: once as it comes, and as the value that is made of it. */
@@ -239,13 +239,13 @@ static void what_counts(weft_agent *agent, void *arg)
     MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), NULL, 0), WEFT_ERR_TOO_LARGE);
     /* Neither is too much alone: only together they will never fit. */
     long_text[shared.budget / 5 * 3] = 0;
-    MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), text, sizeof text), WEFT_ERR_TOO_LARGE);
+    MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), text, sizeof(text)), WEFT_ERR_TOO_LARGE);
     MUST(strstr(text, "never fit"));
     /* Kept arguments stay, others go when the handler has returned: three of these fit, two of those do not. */
     for (int i = 0; i < 3; i++)
         futures[i] = hold(agent, "hold_empty", fits, i + 1);
     futures[3] = hold(agent, "hold", fits, 4);
-    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), text, sizeof text), WEFT_ERR_BUSY);
+    MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), text, sizeof(text)), WEFT_ERR_BUSY);
     MUST(strstr(text, "do not fit now") && strstr(text, "WEFT_MEMORY_BUDGET"));
     MUST_OK(call_with(agent, "release", WEFT_NO_VALUES, NULL, 0));
     for (int i = 0; i < 4; i++) {
@@ -317,7 +317,7 @@ static void take_nothing(weft_agent *agent, void *arg)
         inside_divert(agent, NULL);
         for (int i = 0; i < kept; i++) {
             uint64_t id = htole64(kept_ids[i]);
-            MUST_OK(inside_send(agent, SERVER, INSIDE_DONE, false, &id, sizeof id));
+            MUST_OK(inside_send(agent, SERVER, INSIDE_DONE, false, &id, sizeof(id)));
         }
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(COUNT)), NULL, 0)); /* and there is room again */
         MUST_OK(call_with(agent, "make", WEFT_VALUES(weft_of_i64(6 * COUNT)), NULL,

@@ -96,7 +96,7 @@ static weft_agent *open_rank(int rank, int port)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof functions / sizeof *functions,
+                                                           .function_count = sizeof(functions) / sizeof(*functions),
                                                            .has_rank = true,
                                                            .rank = rank,
                                                            .world_size = SIZE,

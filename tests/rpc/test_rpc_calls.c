@@ -70,7 +70,7 @@ static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
 static void echo_tensors(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 16, 100, 500, 511, 513, 5000, 262144, 262145, 3000000};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         weft_tensor *land = weft_tensor_empty(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
         check_echo_of(agent, counts[i], NULL);
         check_echo_of(agent, counts[i], land);

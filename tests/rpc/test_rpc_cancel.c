@@ -41,7 +41,7 @@ static weft_status run_flood(weft_call *call, void *user)
 {
     static const char text[1500];
     weft_agent *agent = weft_call_agent(call);
-    weft_args args = WEFT_VALUES(weft_of_bytes(text, sizeof text));
+    weft_args args = WEFT_VALUES(weft_of_bytes(text, sizeof(text)));
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER}, waiting = {.timeout_ms = 60, .wait_for_room = true};
     weft_future *future = NULL;
     weft_status st;

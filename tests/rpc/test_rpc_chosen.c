@@ -65,7 +65,7 @@ static uint64_t next_number(uint64_t number, uint64_t ranks, uint64_t incarnatio
 {
     for (;;) {
         uint64_t words[3] = {ranks, incarnations, ++number};
-        if (!(mix(wfi_hash_bytes(words, sizeof words)) & MASK))
+        if (!(mix(wfi_hash_bytes(words, sizeof(words))) & MASK))
             return number;
     }
 }
@@ -74,7 +74,7 @@ static void call_so(weft_agent *agent, uint64_t id, uint64_t number, uint64_t fo
 {
     uint8_t bytes[256];
     wfi_writer w;
-    wfi_writer_init(&w, bytes, sizeof bytes);
+    wfi_writer_init(&w, bytes, sizeof(bytes));
     wfi_write_u64(&w, id);
     wfi_write_u8(&w, INSIDE_CALL_REMOTE);
     wfi_write_u64(&w, UINT64_MAX);

@@ -54,7 +54,7 @@ static void begin(world *w)
     atomic_store(&hops, 0);
     atomic_store(&left_told, 0);
     atomic_store(&held_count, 0);
-    memset(done, 0, sizeof done);
+    memset(done, 0, sizeof(done));
 }
 
 #define SCENE WORLD_FUNCTIONS(functions), .begin = begin
@@ -165,7 +165,7 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
     pthread_mutex_lock(&lines_lock);
     MUST(line_count < 64);
     levels[line_count] = level;
-    snprintf(lines[line_count++], sizeof lines[0], "%s", line);
+    snprintf(lines[line_count++], sizeof(lines[0]), "%s", line);
     pthread_mutex_unlock(&lines_lock);
 }
 

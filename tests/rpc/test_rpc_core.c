@@ -70,7 +70,7 @@ static void look_through_what_is_dumped(void)
     int memory_fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
     FILE *maps = fopen("/proc/self/smaps", "r");
     MUST(piece != MAP_FAILED && madvise(piece, PIECE, MADV_DONTDUMP) == 0 && memory_fd >= 0 && maps);
-    while (fgets(line, sizeof line, maps)) {
+    while (fgets(line, sizeof(line), maps)) {
         char *end;
         uint64_t begin = strtoull(line, &end, 16);
         if (*end == '-') { /* "begin-end modes ..." */

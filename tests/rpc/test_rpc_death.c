@@ -107,7 +107,7 @@ static void note_membership(weft_agent *agent, weft_member_event event, int rank
     else if (event == WEFT_MEMBER_SELF_EVICTED)
         s->deaths[rank][rank]++;
     if (event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_SELF_EVICTED)
-        snprintf(s->reasons[weft_agent_rank(agent)][rank], sizeof s->reasons[0][0], "%s", why);
+        snprintf(s->reasons[weft_agent_rank(agent)][rank], sizeof(s->reasons[0][0]), "%s", why);
 }
 
 static void watch(weft_agent_options *options, void *arg)
@@ -192,7 +192,7 @@ static void run_scene(uint64_t seed, bool pause)
                .victim = 1 + (int)(seed % 3),
                .pause = pause};
     s.w.arg = &s;
-    memset(held_count, 0, sizeof held_count);
+    memset(held_count, 0, sizeof(held_count));
     world_run(&s.w);
     for (int rank = 0; rank < 4; rank++)
         for (int of = 0; of < 4; of++)
@@ -300,7 +300,7 @@ static weft_agent *open_child(void)
     weft_error *error = NULL;
     weft_agent *agent;
     weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof functions / sizeof *functions,
+                                                           .function_count = sizeof(functions) / sizeof(*functions),
                                                            .on_membership = keep_event,
                                                            .rendezvous_timeout_ms = 20000,
                                                            .no_binding = true},
@@ -440,7 +440,7 @@ static void test_store_lost(void **state)
 
 int main(int argc, char **argv)
 {
-    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    int played = child_play(argc, argv, roles, sizeof(roles) / sizeof(*roles));
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {

@@ -250,7 +250,7 @@ static void stays_unfinished(weft_future *future)
 static bool is_late(const weft_error *error, int64_t limit_ms)
 {
     char limit[64];
-    snprintf(limit, sizeof limit, "within the call's time limit, %lld ms", (long long)limit_ms);
+    snprintf(limit, sizeof(limit), "within the call's time limit, %lld ms", (long long)limit_ms);
     return weft_error_code(error) == WEFT_ERR_TIMEOUT && strstr(weft_error_message(error), limit);
 }
 
@@ -297,7 +297,7 @@ static void dumped_while_deferring(weft_agent *agent, void *arg)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
 }
 

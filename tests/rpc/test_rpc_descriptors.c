@@ -32,7 +32,7 @@ static bool opens_or_says_why(const char *master_addr, int spare)
         .has_rank = true, .world_size = 1, .threads = 1, .master_addr = master_addr, .master_port = world_free_port()};
     limit_to(spare);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
-    snprintf(limit, sizeof limit, "limit is %llu", (unsigned long long)now.rlim_cur);
+    snprintf(limit, sizeof(limit), "limit is %llu", (unsigned long long)now.rlim_cur);
     weft_status st = weft_agent_open(&options, &agent, &error);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     const char *message = weft_error_message(error);
@@ -47,7 +47,7 @@ static bool opens_or_says_why(const char *master_addr, int spare)
 static void too_few_are_said_at_every_step(void **state)
 {
     static const char *const addresses[] = {"127.0.0.1", "localhost"};
-    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
         int spare = 0;
         while (!opens_or_says_why(addresses[i], spare))
             assert_true(++spare < SPARE_MAX);

@@ -108,7 +108,7 @@ static void sizes(weft_agent *agent, void *arg)
         tries++;
     MUST(tries < 50 || getenv("TEST_FABRIC")); /* host has none */
     size_t limit = tries < 50 ? LIMIT : LONG;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         uint64_t expected = counts[i] > INLINE && counts[i] <= limit ? 2 * counts[i] : 0;
         MUST(echo(agent, counts[i], false) == expected);
         MUST(echo(agent, counts[i], true) == expected);

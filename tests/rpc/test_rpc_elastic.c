@@ -65,7 +65,7 @@ static void come_and_go(stage *s, int actor)
         MUST(atomic_load(&s->flags[1]) == 2);
         static const weft_member_event order[] = {WEFT_MEMBER_JOINED, WEFT_MEMBER_JOINED, WEFT_MEMBER_LEAVING,
                                                   WEFT_MEMBER_LEFT, WEFT_MEMBER_JOINED};
-        for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++)
             MUST(s->heard[0].items[i].event == order[i]);
         return;
     }

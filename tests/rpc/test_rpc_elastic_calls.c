@@ -313,15 +313,15 @@ static void must_be_unheard(stage *s, weft_agent *agent, int rank)
     char text[600], wanted[100];
     weft_group *group;
     weft_error *error = NULL;
-    snprintf(wanted, sizeof wanted, "rank %d: worker2 has not heard of a worker with that rank", rank);
+    snprintf(wanted, sizeof(wanted), "rank %d: worker2 has not heard of a worker with that rank", rank);
     MUST(!weft_agent_name(agent, rank) && weft_agent_worker(agent, rank).incarnation == 0);
     if (s->sim) {
-        REFUSES(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_NOT_FOUND, wanted);
+        REFUSES(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof(text)), WEFT_ERR_NOT_FOUND, wanted);
         REFUSES(weft_agent_watch(agent, rank), WEFT_ERR_NOT_FOUND, wanted);
     }
     MUST_OK(weft_agent_set_call_timeout(agent, 100));
     MUST_BE(weft_group_open(agent, "pair", pair, 2, &group, &error), WEFT_ERR_NOT_FOUND);
-    snprintf(wanted, sizeof wanted, "is %d: worker2 has not heard of a worker with that rank", rank);
+    snprintf(wanted, sizeof(wanted), "is %d: worker2 has not heard of a worker with that rank", rank);
     MUST(strstr(weft_error_message(error), wanted));
     weft_error_unref(error);
 }

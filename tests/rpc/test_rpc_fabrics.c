@@ -81,7 +81,7 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
         return;
     kept->unopened++;
     kept->level = level;
-    snprintf(kept->last, sizeof kept->last, "%s", line);
+    snprintf(kept->last, sizeof(kept->last), "%s", line);
 }
 
 /* On the loopback interface, which belongs to no RDMA device: the agent opens, and says once why verbs does not. */
@@ -134,16 +134,16 @@ static void ask_for_fabric(weft_agent *agent, void *arg)
 {
     char text[256] = "unchanged";
     int rank = weft_agent_rank(agent);
-    MUST_BE(weft_agent_fabric(NULL, 1, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(NULL, 1, WEFT_LANE_BULK, text, sizeof(text)), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_fabric(agent, 1 - rank, WEFT_LANE_BULK, NULL, 8), WEFT_ERR_INVALID);
-    MUST_BE(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
-    MUST_BE(weft_agent_fabric(agent, -1, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
-    MUST_BE(weft_agent_fabric(agent, 2, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
-    MUST_BE(weft_agent_fabric(agent, 1 - rank, (weft_lane)2, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof(text)), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, -1, WEFT_LANE_BULK, text, sizeof(text)), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, 2, WEFT_LANE_BULK, text, sizeof(text)), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, 1 - rank, (weft_lane)2, text, sizeof(text)), WEFT_ERR_INVALID);
     MUST(strcmp(text, "unchanged") == 0);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1 - rank), "nothing", WEFT_NO_VALUES, NULL, NULL));
     for (int lane = WEFT_LANE_CONTROL; lane <= WEFT_LANE_BULK; lane++) {
-        MUST_OK(weft_agent_fabric(agent, 1 - rank, (weft_lane)lane, text, sizeof text));
+        MUST_OK(weft_agent_fabric(agent, 1 - rank, (weft_lane)lane, text, sizeof(text)));
         MUST(strcmp(text, rank ? "sim" : "sim (sim-verbs: no address of worker 1)") == 0);
     }
     MUST_OK(weft_agent_fabric(agent, 1 - rank, WEFT_LANE_BULK, text, 3)); /* cut */
@@ -158,10 +158,10 @@ static void ask_before_and_after(weft_agent *agent, void *arg)
 {
     char before[600], after[600];
     int other = 1 - weft_agent_rank(agent);
-    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, before, sizeof before));
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, before, sizeof(before)));
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(other), "echo", WEFT_VALUES(weft_of_tensor(large)), NULL, NULL));
-    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, after, sizeof after));
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, after, sizeof(after)));
     weft_tensor_unref(large);
     MUST(strlen(before) < 256 && strlen(after) < 256);
     if (strncmp(before, "host", 4) != 0) /* whether host reads is known only when it is connected */
@@ -219,7 +219,7 @@ static void call_in_vain(weft_agent *agent, void *arg)
     weft_future *future = NULL;
     char text[256];
     int other = 1 - weft_agent_rank(agent);
-    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_CONTROL, text, sizeof text));
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_CONTROL, text, sizeof(text)));
     MUST(strncmp(text, "none (", 6) == 0);
     weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     for (int turn = 0; turn < 2; turn++) {
@@ -279,7 +279,7 @@ static void land_on_second(weft_agent *agent, void *arg)
         MUST(memcmp(weft_tensor_data(x), weft_tensor_data(place), FLOATS * sizeof(float)) == 0);
         in_the_middle += worked && failed_ns;
     }
-    MUST_OK(weft_agent_fabric(agent, 1, WEFT_LANE_BULK, text, sizeof text));
+    MUST_OK(weft_agent_fabric(agent, 1, WEFT_LANE_BULK, text, sizeof(text)));
     MUST(strncmp(text, "sim-reads", 9) == 0);
     weft_tensor_unref(x);
     weft_tensor_unref(place);

@@ -182,7 +182,7 @@ static weft_status push(weft_agent *agent)
 {
     static const char pad[3000];
     weft_rpc_options options = {.wait_for_room = true};
-    return weft_rpc_sync(agent, weft_to_rank(1), "take", WEFT_VALUES(weft_of_bytes(pad, sizeof pad)), &options, NULL);
+    return weft_rpc_sync(agent, weft_to_rank(1), "take", WEFT_VALUES(weft_of_bytes(pad, sizeof(pad))), &options, NULL);
 }
 
 static void *push_on(void *agent)

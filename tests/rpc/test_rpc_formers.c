@@ -12,7 +12,7 @@
 static void take_seat(weft_agent *agent, uint32_t incarnation)
 {
     char name[16];
-    snprintf(name, sizeof name, "guest%u", incarnation % 3);
+    snprintf(name, sizeof(name), "guest%u", incarnation % 3);
     inside_joined(agent, 1, incarnation, name);
     MUST(weft_agent_worker(agent, 1).incarnation == incarnation);
 }

@@ -265,7 +265,7 @@ static int child_works(void)
     weft_error *error = NULL;
     weft_agent *agent;
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .rendezvous_timeout_ms = 20000,
                                   .no_binding = true};
     adjust(&options, NULL);

@@ -52,7 +52,7 @@ static int child_misses_rank_1(void)
 static int child_misses_the_store(void)
 {
     char port[32];
-    snprintf(port, sizeof port, "port %s", getenv("MASTER_PORT"));
+    snprintf(port, sizeof(port), "port %s", getenv("MASTER_PORT"));
     return open_in_vain(port, port);
 }
 
@@ -122,7 +122,7 @@ static void test_store_stopped_while_they_wait(void **state)
 
 int main(int argc, char **argv)
 {
-    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    int played = child_play(argc, argv, roles, sizeof(roles) / sizeof(*roles));
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {

@@ -23,7 +23,7 @@ static size_t mutate(uint8_t *bytes, size_t size)
         if (below(2))
             bytes[at] ^= (uint8_t)(1u << below(8));
         else
-            bytes[at] = telling[below(sizeof telling)];
+            bytes[at] = telling[below(sizeof(telling))];
     }
     return below(4) ? size : below(size + 1);
 }
@@ -62,7 +62,7 @@ static void test_large_words(void **s)
 {
     uint8_t bytes[64];
     wfi_writer values;
-    wfi_writer_init(&values, bytes, sizeof bytes);
+    wfi_writer_init(&values, bytes, sizeof(bytes));
     wfi_write_u32(&values, 1);
     wfi_write_u8(&values, WEFT_TYPE_TENSOR);
     inside_write_tensor_type(&values, WEFT_DTYPE_FLOAT64, WEFT_SHAPE(1 << 25, 1 << 25));
@@ -76,7 +76,7 @@ static void test_mutated_metadata(void **s)
     for (int i = 0; i < 20000; i++) {
         uint8_t bytes[4096];
         wfi_writer w;
-        wfi_writer_init(&w, bytes, sizeof bytes);
+        wfi_writer_init(&w, bytes, sizeof(bytes));
         write_sample(&w, i % 2);
         MUST(!w.failed);
         size_t size = w.size - BODY_HEAD;
@@ -89,7 +89,7 @@ static void test_random_metadata(void **s)
     state = 2;
     for (int i = 0; i < 100000; i++) {
         uint8_t bytes[64];
-        size_t size = below(sizeof bytes);
+        size_t size = below(sizeof(bytes));
         for (size_t k = 0; k < size; k++)
             bytes[k] = below(2) ? (uint8_t)below(12) : (uint8_t)prng_next(&state);
         decode_all(bytes, size);
@@ -305,13 +305,13 @@ static void test_environment(void **s)
     for (int i = 0; i < 5000; i++) {
         weft_status st;
         weft_error *error = NULL;
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
             if (below(3))
-                setenv(names[k], values[below(sizeof values / sizeof *values)], 1);
+                setenv(names[k], values[below(sizeof(values) / sizeof(*values))], 1);
         const weft_agent_options *out = inside_resolve(NULL, &st, &error);
         MUST((st == WEFT_OK) == (out != NULL) && ((st == WEFT_OK) == (error == NULL) || st == WEFT_ERR_MEMORY));
         weft_error_unref(error);
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
             unsetenv(names[k]);
     }
 }

@@ -46,7 +46,7 @@ static void say(weft_agent *agent, int to, uint8_t type, uint64_t id)
 {
     uint8_t bytes[64];
     wfi_writer w;
-    wfi_writer_init(&w, bytes, sizeof bytes);
+    wfi_writer_init(&w, bytes, sizeof(bytes));
     if (type >= INSIDE_FORK && type <= INSIDE_DROP) {
         inside_write_name(&w, &scene.name);
         wfi_write_u64(&w, scene.fork);
@@ -72,9 +72,9 @@ static void say_all(weft_agent *agent)
     static const uint8_t to_caller[] = {INSIDE_ITEM, INSIDE_REPLY, INSIDE_FORKED},
                          to_callee[] = {INSIDE_CANCEL, INSIDE_DONE, INSIDE_TOOK, INSIDE_DROP};
     for (uint64_t id = scene.first_id; id < scene.first_id + IDS; id++) {
-        for (size_t i = 0; i < sizeof to_caller; i++)
+        for (size_t i = 0; i < sizeof(to_caller); i++)
             say(agent, CALLER, to_caller[i], id);
-        for (size_t i = 0; i < sizeof to_callee; i++)
+        for (size_t i = 0; i < sizeof(to_callee); i++)
             say(agent, CALLEE, to_callee[i], id);
     }
     for (int rank = 0; rank < SIZE; rank++) /* answered behind all that */

@@ -202,7 +202,7 @@ static weft_group *open_group(weft_agent *agent, const char *name, size_t kind)
 {
     char text[40];
     weft_group *group;
-    snprintf(text, sizeof text, "%s-%zu", name, kind);
+    snprintf(text, sizeof(text), "%s-%zu", name, kind);
     MUST_OK(weft_group_open(agent, text, NULL, 0, &group, NULL));
     begin(agent);
     return group;

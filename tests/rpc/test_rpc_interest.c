@@ -261,7 +261,7 @@ static void program(weft_agent *agent, void *arg)
 
 static void whoever_has_done_with_the_other_may_stand_still(void **state)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
         scene = (struct scene){.traffic = kinds[i].run, .ends = kinds[i].ends};
         scene.w = (world){.fabric = WORLD_SIM,
                           .size = SIZE,

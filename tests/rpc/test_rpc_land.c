@@ -53,7 +53,7 @@ static void land_requests(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 1000, 300000, 3000000}; /* in meta, in the frame, pulled */
     const int from = shared.from, before = atomic_load(&shared.asked);
-    for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof(counts) / sizeof(*counts); i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         shared.no_place = false;
@@ -163,7 +163,7 @@ static void reads_only(weft_agent_options *options, void *arg)
 static void land_results(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 10, 64, 65, 400, 1000, 300000, 3000000};
-    for (size_t i = 0; weft_agent_rank(agent) == 1 && i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; weft_agent_rank(agent) == 1 && i < sizeof(counts) / sizeof(*counts); i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
         weft_tensor *place = weft_tensor_full(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32, -1);
         weft_rpc_options options = {.land = {&place, 1}};
@@ -322,7 +322,7 @@ static void add_nothing(weft_agent *agent, void *arg)
     load l = make_load();
     if (weft_agent_rank(agent) == 1) {
         sums.misfit = true;
-        MUST_BE(send_load(agent, &l, text, sizeof text), WEFT_ERR_SHAPE);
+        MUST_BE(send_load(agent, &l, text, sizeof(text)), WEFT_ERR_SHAPE);
         MUST(strstr(text, "tensor 1 is int32 [3]") && strstr(text, "float32 [7, 2]"));
         sums.misfit = false;
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "wait", WEFT_NO_VALUES, NULL, &blocker));
@@ -405,7 +405,7 @@ static weft_tape *tape_keeping(weft_tensor *place, weft_tensor **loss)
 static void land_under_tapes(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 300000}; /* in meta, in the frame, pulled or pushed */
-    for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof counts / sizeof *counts; i++) {
+    for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof(counts) / sizeof(*counts); i++) {
         weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32), *loss;
         shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         weft_tape *t = tape_keeping(shared.place, &loss);

@@ -110,7 +110,7 @@ static weft_value pile(heap *h, weft_value value, size_t lists)
 
 static void nulls(weft_agent *agent, void *arg)
 {
-    heap *h = calloc(1, sizeof *h);
+    heap *h = calloc(1, sizeof(*h));
     weft_value all = pile(h, weft_of_null(), LISTS);
     weft_values *got;
     weft_args list;
@@ -157,7 +157,7 @@ static void references(weft_agent *agent, void *arg)
     int64_t count;
     if (weft_agent_rank(agent) != CALLER)
         return;
-    heap *h = calloc(1, sizeof *h);
+    heap *h = calloc(1, sizeof(*h));
     weft_rref *rref = get_offer(agent);
     weft_value all = pile(h, weft_of_rref(rref), REFERENCES / PER_LIST);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(SERVER), "count", (weft_args){&all, 1}, NULL, &got));
@@ -188,7 +188,7 @@ static void give_up(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != CALLER)
         return;
-    heap *h = calloc(1, sizeof *h);
+    heap *h = calloc(1, sizeof(*h));
     weft_rref *rref = get_offer(agent);
     for (int i = 0; i < ROUNDS; i++) {
         bool with_references = i % 2;
@@ -210,7 +210,7 @@ WORLD_TEST(give_up, 4, 1, SCENE)
 /* All stop while such calls are under way. */
 static void stop_amid(weft_agent *agent, void *arg)
 {
-    heap *h = calloc(1, sizeof *h);
+    heap *h = calloc(1, sizeof(*h));
     weft_value all = pile(h, weft_of_null(), LISTS);
     for (int i = 0; i < 4; i++) {
         weft_status st = weft_rpc_async(agent, weft_to_rank((weft_agent_rank(agent) + 1) % SIZE), "echo",

@@ -133,7 +133,7 @@ static void pulled_from(weft_agent *agent, void *arg)
 
 static void run(void (*program)(weft_agent *, void *), bool fail_at_once)
 {
-    memset(&attack, 0, sizeof attack);
+    memset(&attack, 0, sizeof(attack));
     attack.fail_at_once = fail_at_once;
     attack.junk = weft_tensor_full(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8, 0xee);
     world_run(&(world){.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program});

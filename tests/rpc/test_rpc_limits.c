@@ -105,7 +105,7 @@ static weft_status call_deep(weft_agent *agent, int rank, int depth)
 
 static weft_status call_wide(weft_agent *agent, int rank, size_t count)
 {
-    weft_value *values = calloc(count, sizeof *values);
+    weft_value *values = calloc(count, sizeof(*values));
     for (size_t i = 0; i < count; i++)
         values[i] = weft_of_null();
     weft_status st = call_with(agent, rank, "nothing", (weft_args){values, count});
@@ -135,7 +135,7 @@ static weft_status call_bytes(weft_agent *agent, int rank, size_t size)
 
 static void call_at_the_limits(weft_agent *agent, void *arg)
 {
-    char name[sizeof longest] = {0};
+    char name[sizeof(longest)] = {0};
     if (weft_agent_rank(agent) == 0)
         return;
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
@@ -160,9 +160,9 @@ static void call_at_the_limits(weft_agent *agent, void *arg)
 
 static void test_as_called(void **state)
 {
-    char name[sizeof longest] = {0};
+    char name[sizeof(longest)] = {0};
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
-    memset(longest, 'n', sizeof longest - 1);
+    memset(longest, 'n', sizeof(longest) - 1);
     const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_TYPE_REST}, .run = world_run_nothing},
                                        {.name = name, .run = world_run_nothing}};
     world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = call_at_the_limits}, 1, 1);

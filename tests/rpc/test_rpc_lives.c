@@ -43,7 +43,7 @@ static weft_agent *open_child(void)
     weft_error *error = NULL;
     weft_agent *agent;
     weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof functions / sizeof *functions,
+                                                           .function_count = sizeof(functions) / sizeof(*functions),
                                                            .on_membership = count_news,
                                                            .rendezvous_timeout_ms = 20000,
                                                            .no_binding = true},
@@ -76,7 +76,7 @@ static int child_comes_again(void)
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(add_at(agent, 0), WEFT_ERR_EVICTED);
         MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_ERR_EVICTED);
-        memset(told, 0, sizeof told);
+        memset(told, 0, sizeof(told));
         agent = open_child();
         MUST_OK(add_at(agent, 0));
         MUST_OK(add_at(agent, 2));
@@ -104,7 +104,7 @@ static int child_watches(void)
         weft_worker after = weft_agent_worker(agent, 1);
         MUST(after.incarnation > before.incarnation && weft_agent_find(agent, "worker1") == 1);
         MUST_OK(add_at(agent, 1));
-        memset(told, 0, sizeof told);
+        memset(told, 0, sizeof(told));
         child_say('j');
         child_await_order('n');
     }
@@ -271,7 +271,7 @@ static void test_store_stopped(void **state)
 
 int main(int argc, char **argv)
 {
-    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    int played = child_play(argc, argv, roles, sizeof(roles) / sizeof(*roles));
     if (played >= 0)
         return played;
     const struct CMUnitTest tests[] = {

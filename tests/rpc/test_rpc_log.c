@@ -45,7 +45,7 @@ static void program(weft_agent *agent, void *arg)
 static void run_on(world_fabric fabric)
 {
     world w = {.fabric = fabric, .size = 2, .seed = 4, WORLD_FUNCTIONS(functions), .program = program};
-    memset(seen, 0, sizeof seen);
+    memset(seen, 0, sizeof(seen));
     weft_logging_set_level(WEFT_LOG_DEBUG);
     weft_logging_set_sink(keep_line, NULL);
     world_run(&w);
@@ -73,7 +73,7 @@ static char last_error[512];
 static void keep_error(weft_log_level level, const char *line, void *arg)
 {
     if (level == WEFT_LOG_ERROR)
-        snprintf(last_error, sizeof last_error, "%s", line);
+        snprintf(last_error, sizeof(last_error), "%s", line);
 }
 
 /* Whether the log has this; it is empty afterwards. */
@@ -168,7 +168,7 @@ static char last_line[512];
 static void keep_last(weft_log_level level, const char *line, void *arg)
 {
     if (level == WEFT_LOG_WARN)
-        snprintf(last_line, sizeof last_line, "%s", line);
+        snprintf(last_line, sizeof(last_line), "%s", line);
 }
 
 static void must_have_said(weft_status st, weft_status wanted, const char *text)

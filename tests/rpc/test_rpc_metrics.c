@@ -236,7 +236,7 @@ static void write_page(weft_agent *agent, void *arg)
     FILE *to = open_memstream(&out->text, &out->size);
     MUST_OK(weft_metrics_write(agent, to));
     fclose(to);
-    snprintf(out->threads, sizeof out->threads, "weft_compute_threads{rank=\"0\",worker=\"worker0\"} %d\n",
+    snprintf(out->threads, sizeof(out->threads), "weft_compute_threads{rank=\"0\",worker=\"worker0\"} %d\n",
              wfi_cpu_threads());
 }
 
@@ -314,12 +314,12 @@ static void call_very_many(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < ROWS + MORE; i++) {
-        snprintf(name, sizeof name, "function %d", i);
+        snprintf(name, sizeof(name), "function %d", i);
         call_times(agent, 1, name, WEFT_NO_VALUES, 1, WEFT_ERR_NOT_FOUND);
     }
     call_times(agent, 1, "function 3", WEFT_NO_VALUES, 1, WEFT_ERR_NOT_FOUND); /* the old ones go on */
     for (int i = 0; i < ROWS + MORE; i++) {
-        snprintf(name, sizeof name, "function %d", i);
+        snprintf(name, sizeof(name), "function %d", i);
         weft_call_metrics seen = read_calls(agent, 1, name);
         MUST(seen.count == (i == 3 ? 2 : i < ROWS) && seen.failed == seen.count);
     }
@@ -327,7 +327,7 @@ static void call_very_many(weft_agent *agent, void *arg)
     FILE *to = open_memstream(&text, &size);
     MUST_OK(weft_metrics_write(agent, to));
     fclose(to);
-    snprintf(line, sizeof line, "peer=\"other\",function=\"other\"} %d\n", MORE);
+    snprintf(line, sizeof(line), "peer=\"other\",function=\"other\"} %d\n", MORE);
     MUST(strstr(text, line));
     free(text);
 }

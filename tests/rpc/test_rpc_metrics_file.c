@@ -14,7 +14,7 @@ static char folder[64];
 static int make_folder(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/weft-metrics-XXXXXX");
+    snprintf(folder, sizeof(folder), "/tmp/weft-metrics-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -30,7 +30,7 @@ static const char *in_folder(const char *name)
     static char path[4][256];
     static int next;
     char *out = path[next++ % 4];
-    snprintf(out, sizeof path[0], "%s/%s", folder, name);
+    snprintf(out, sizeof(path[0]), "%s/%s", folder, name);
     return out;
 }
 
@@ -93,7 +93,7 @@ static void keep_warning(weft_log_level level, const char *line, void *arg)
     (void)arg;
     if (level != WEFT_LOG_WARN || !strstr(line, "metrics"))
         return;
-    snprintf(said, sizeof said, "%s", line);
+    snprintf(said, sizeof(said), "%s", line);
     atomic_fetch_add(&warnings, 1);
 }
 
@@ -114,7 +114,7 @@ static void test_folder_that_goes(void **state)
     weft_logging_set_sink(NULL, NULL);
     MUST(strstr(said, "gone/m") && strstr(said, "No such file or directory"));
     char command[300];
-    snprintf(command, sizeof command, "rm -r '%s'", in_folder("moved"));
+    snprintf(command, sizeof(command), "rm -r '%s'", in_folder("moved"));
     MUST(system(command) == 0);
 }
 

@@ -378,7 +378,7 @@ static void results_at_fault(weft_agent *agent)
 static void arguments_over_limits(weft_agent *agent)
 {
     size_t count = WEFT_MAX_CALL_TENSORS / 2 + 1;
-    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1), **many = malloc(count * sizeof *many);
+    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1), **many = malloc(count * sizeof(*many));
     void *bytes = calloc(1, TOO_MANY_BYTES);
     MUST(many && bytes);
     for (size_t i = 0; i < count; i++)
@@ -441,7 +441,7 @@ static void counts_over_all_memory(weft_agent *agent)
     for (size_t i = 0; i < WEFT_MAX_VALUES; i++)
         full[i] = weft_of_null();
     must_fail_on_owner(rref, endless, too_many);
-    must_fail_on_owner(rref, (weft_args){full, SIZE_MAX / sizeof *full}, "values where a list may have 1024");
+    must_fail_on_owner(rref, (weft_args){full, SIZE_MAX / sizeof(*full)}, "values where a list may have 1024");
     must_fail_on_owner(rref, (weft_args){full, WEFT_MAX_VALUES}, "1025 values where a list may have 1024");
     weft_rref_unref(rref);
     weft_tensor_unref(one);
@@ -512,11 +512,11 @@ static void calls_at_fault(weft_agent *agent)
     weft_future *future;
     weft_rref *rref;
     weft_stats before, after;
-    memset(long_name, 'x', sizeof long_name - 1);
+    memset(long_name, 'x', sizeof(long_name) - 1);
     for (size_t i = 0; i <= WEFT_MAX_VALUES; i++)
         many[i] = weft_of_null();
     weft_agent_stats(agent, &before);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         weft_rpc_options options = bad[i].options;
         options.error = &error;
         MUST_BE(weft_rpc_async(agent, weft_to_rank(1), bad[i].function, bad[i].arguments, &options, &future),
@@ -600,7 +600,7 @@ static void small_queue(weft_agent_options *options, void *arg)
 static void find_no_room(weft_agent *agent, void *arg)
 {
     static const char bytes[16384]; /* a copy is kept until the call ends */
-    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof bytes));
+    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof(bytes)));
     weft_error *error = NULL;
     weft_future *first, *future;
     weft_rpc_options options = {.timeout_ms = 20, .error = &error};
@@ -621,7 +621,7 @@ static void find_no_room(weft_agent *agent, void *arg)
 static weft_status run_wait_for_room(weft_call *call, void *user)
 {
     static const char bytes[16384];
-    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof bytes));
+    weft_args large = WEFT_VALUES(weft_of_bytes(bytes, sizeof(bytes)));
     weft_agent *agent = weft_call_agent(call);
     weft_rpc_options options = {.timeout_ms = 20000, .wait_for_room = true};
     weft_future *first, *future;

@@ -50,7 +50,7 @@ static void packed_once(weft_agent *agent, void *arg)
     static char text[6000];
     if (weft_agent_rank(agent) != 0)
         return;
-    memset(text, 'x', sizeof text - 1);
+    memset(text, 'x', sizeof(text) - 1);
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROWS, COLUMNS), WEFT_DTYPE_FLOAT32, 2);
     weft_tensor *t = weft_tensor_transpose(x, 0, 1);
     weft_target to[SIZE];

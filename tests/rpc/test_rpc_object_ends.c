@@ -257,7 +257,7 @@ static void creator_dies(weft_agent *agent, void *arg)
             weft_rref_unref(orphan);
         }
         static const char *const empty[] = {"value_count", "reference_count", "unconfirmed_count", "serving_count"};
-        for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        for (size_t i = 0; i < sizeof(empty) / sizeof(*empty); i++)
             await_number(now, agent, USER, empty[i], 0);
         await_number(now, agent, OWNER, "value_count", 0);
         weft_rref *rref; /* and such objects are made as ever */

@@ -142,7 +142,7 @@ typedef struct lent {
 
 static float *make_ones(void)
 {
-    float *data = malloc(COUNT * sizeof *data);
+    float *data = malloc(COUNT * sizeof(*data));
     MUST(data);
     for (int i = 0; i < COUNT; i++)
         data[i] = 1;
@@ -169,12 +169,12 @@ static void end(lent l, weft_status code, weft_ran ran)
     MUST_BE(weft_future_wait(l.future, WEFT_FOREVER), code);
     MUST(atomic_load(&inside) == 0);
     MUST(!code || weft_error_ran(weft_future_error(l.future)) == ran);
-    memset(l.sent, SCRIBBLE, COUNT * sizeof *l.sent);
+    memset(l.sent, SCRIBBLE, COUNT * sizeof(*l.sent));
     free(l.sent);
     if (l.place) {
-        memset(l.place, SCRIBBLE, COUNT * sizeof *l.place);
+        memset(l.place, SCRIBBLE, COUNT * sizeof(*l.place));
         world_sleep_ms(the_world, 10);
-        for (size_t i = 0; i < COUNT * sizeof *l.place; i++)
+        for (size_t i = 0; i < COUNT * sizeof(*l.place); i++)
             MUST(((const uint8_t *)l.place)[i] == SCRIBBLE);
         free(l.place);
     }
@@ -341,7 +341,7 @@ static void run(world w)
 {
     w.size = 1;
     w.functions = functions;
-    w.function_count = sizeof functions / sizeof *functions;
+    w.function_count = sizeof(functions) / sizeof(*functions);
     the_world = &w;
     world_run(&w);
 }

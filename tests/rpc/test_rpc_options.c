@@ -44,7 +44,7 @@ static const char *const variables[] = {"RANK",
 
 static int clear_environment(void **state)
 {
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
         unsetenv(variables[i]);
     setenv("RANK", "1", 1);
     setenv("WORLD_SIZE", "4", 1);
@@ -109,7 +109,7 @@ static void keep_warning(weft_log_level level, const char *line, void *arg)
     (void)arg;
     if (level == WEFT_LOG_WARN && strstr(line, "file descriptors")) {
         warnings++;
-        snprintf(last_warning, sizeof last_warning, "%s", line);
+        snprintf(last_warning, sizeof(last_warning), "%s", line);
     }
 }
 
@@ -161,7 +161,7 @@ static void test_environment(void **state)
     assert_string_equal(out->metrics_file, "/tmp/%r.prom");
     assert_string_equal(out->trace_file, "/tmp/trace-%r.json");
     assert_string_equal(out->name, "trainer");
-    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(*budgets); i++) {
         setenv("WEFT_MEMORY_BUDGET", budgets[i].text, 1);
         out = must_resolve(NULL);
         assert_int_equal(out->memory_budget_bytes, budgets[i].bytes);
@@ -270,7 +270,7 @@ static void test_bad_variables(void **state)
                {"LOCAL_WORLD_SIZE", "-2", ""},
                {"LOCAL_WORLD_SIZE", "65537", ""},
                {"LOCAL_WORLD_SIZE", "all", "1 to 65536"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         clear_environment(NULL);
         setenv(bad[i].name, bad[i].value, 1);
         must_refuse(NULL, bad[i].name, bad[i].allowed ? bad[i].value : "");
@@ -321,8 +321,8 @@ static void test_bad_fields(void **state)
                {"secret", "16", BAD(.secret = too_long, .secret_size = 5000)},
                {"WEFT_FABRIC", "too long", BAD(.fabric = too_long)}};
 #undef BAD
-    memset(too_long, 'f', sizeof too_long - 1);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    memset(too_long, 'f', sizeof(too_long) - 1);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         must_refuse(&bad[i].given, bad[i].text, bad[i].value);
 }
 
@@ -444,7 +444,7 @@ static void test_no_secret_is_said_where_others_reach_us(void **state)
         int warnings;
     } cases[] = {{"0x7f000001", 0}, {"127.0.0.1", 0}, {"localhost", 0},
                  {"::1", 0},        {"192.0.2.1", 1}, {"0x0a000001", 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         setenv("MASTER_ADDR", cases[i].master_addr, 1);
         warnings = 0;
         weft_logging_set_sink(count_warnings, NULL);
@@ -461,14 +461,14 @@ static void test_secret_leaves_the_environment(void **state)
     static const char secret[] = "twenty-seven bytes of secret";
     static const char *const troubles[] = {"WEFT_LOG", "RANK", "MASTER_PORT", "WEFT_THREADS", "WEFT_NAME"};
     const weft_agent_options *out;
-    for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
+    for (size_t i = 0; i < sizeof(troubles) / sizeof(*troubles); i++) {
         clear_environment(NULL);
         setenv("WEFT_SECRET", secret, 1);
         const char *where = getenv("WEFT_SECRET");
         setenv(troubles[i], "not this!", 1);
         must_refuse(NULL, "not this!", "");
         assert_null(getenv("WEFT_SECRET"));
-        assert_true(where[0] == 0 && where[sizeof secret - 2] == 0);
+        assert_true(where[0] == 0 && where[sizeof(secret) - 2] == 0);
         clear_environment(NULL); /* the next try still has it */
         out = must_resolve(NULL);
         assert_int_equal(out->secret_size, strlen(secret));

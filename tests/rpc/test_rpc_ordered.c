@@ -23,7 +23,7 @@ static uint32_t mix(uint32_t x) /* a number that depends on the seed and on x al
 static void begin(world *w)
 {
     scene = w;
-    memset(callers, 0, sizeof callers);
+    memset(callers, 0, sizeof(callers));
     for (int i = 0; i < CALLERS; i++)
         atomic_store(&callers[i].last, -1);
     atomic_store(&overlaps, 0);

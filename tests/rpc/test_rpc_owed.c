@@ -185,7 +185,7 @@ static void run(void (*played)(weft_agent *, void *), int size, bool gives_up)
                    WORLD_FUNCTIONS(functions),
                    .program = played,
                    .adjust = adjust};
-        memset(&shared, 0, sizeof shared);
+        memset(&shared, 0, sizeof(shared));
         shared.w = &w;
         shared.gives_up = gives_up;
         world_run(&w);

@@ -31,7 +31,7 @@ static void rank_0_finds_the_stores_port_free(void **state)
     member m;
     char ports[32];
     int port = world_free_port();
-    snprintf(ports, sizeof ports, "%d-%d", port, port + 9);
+    snprintf(ports, sizeof(ports), "%d-%d", port, port + 9);
     m.options = (weft_agent_options){.has_rank = true, .world_size = 1, .master_port = port, .ports = ports};
     open_member(&m);
     close_member(&m);
@@ -44,7 +44,7 @@ static void nobody_takes_the_stores_port(void **state)
     pthread_t thread;
     char ports[32];
     int port = world_free_port();
-    snprintf(ports, sizeof ports, "%d-%d", port, port + 9);
+    snprintf(ports, sizeof(ports), "%d-%d", port, port + 9);
     for (int rank = 0; rank < 2; rank++)
         members[rank].options = (weft_agent_options){
             .has_rank = true, .rank = rank, .world_size = 2, .master_port = port, .ports = ports, .threads = 1};

@@ -133,7 +133,7 @@ static void stalled_peer(weft_agent *agent, void *arg)
         {large, forever, LARGE, LIMIT, true, false},
         {large, again, LARGE, (size_t)2 * LIMIT, false, false}, /* as much again waits in pauses */
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         fill(agent, &kinds[i]);
     atomic_store(&shared.over, true);
     free(bytes);

@@ -41,7 +41,7 @@ static job *make_job(uint64_t seed)
 {
     uint64_t state = seed * UINT64_C(7919);
     static const mood moods[] = {CALM, CALM, CALM, SHAKEN, SHAKEN, SHAKEN, BROKEN, BROKEN, BROKEN, BROKEN, LOST};
-    job *j = calloc(1, sizeof *j);
+    job *j = calloc(1, sizeof(*j));
     MUST(j);
     now_playing = j;
     j->seed = seed;
@@ -143,7 +143,7 @@ static void on_abort(int signal_number)
 {
     char text[96];
     signal(signal_number, SIG_DFL);
-    int size = snprintf(text, sizeof text, "to replay: test_rpc_random %s--first %llu --seeds 1\n",
+    int size = snprintf(text, sizeof(text), "to replay: test_rpc_random %s--first %llu --seeds 1\n",
                         has_fabrics ? "--fabrics " : "", (unsigned long long)current);
     show_lives(now_playing); /* no other thread can be in the middle of anything */
     (void)!write(2, text, (size_t)size);
@@ -153,7 +153,7 @@ static void say_nothing(weft_log_level level, const char *line, void *arg) {}
 
 static void play_all(uint64_t first, uint64_t seeds, uint64_t replay_each, bool verbose, bool tell)
 {
-    uint64_t *digests = calloc(seeds + 1, sizeof *digests);
+    uint64_t *digests = calloc(seeds + 1, sizeof(*digests));
     MUST(digests);
     for (current = first; current < first + seeds; current++) {
         digests[current - first] = play(current, verbose);
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
     signal(SIGSEGV, on_abort);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     if (has_fabrics && !option_after(argc, argv, "--first"))
-        for (size_t i = 0; i < sizeof failed_once / sizeof *failed_once; i++)
+        for (size_t i = 0; i < sizeof(failed_once) / sizeof(*failed_once); i++)
             (void)play(current = failed_once[i], verbose);
     play_all(first, seeds, replay_each, verbose, option_after(argc, argv, "--digests") != NULL);
     clock_gettime(CLOCK_MONOTONIC, &ended);

@@ -226,7 +226,7 @@ static void last_handle(weft_agent *agent, void *arg)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
 }
 

@@ -30,7 +30,7 @@ static void arrive(weft_agent *agent, uint8_t type, inside_name name, uint64_t f
 {
     uint8_t room[64];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     inside_write_name(&writer, &name);
     wfi_write_u64(&writer, fork);
     if (type == INSIDE_DROP)
@@ -44,7 +44,7 @@ static void ask_in_vain(weft_agent *agent, const char *function, inside_name nam
     uint8_t room[64];
     wfi_writer writer;
     weft_error *error = NULL;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     inside_write_name(&writer, &name);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_bytes(room, writer.size)),
                           &(weft_rpc_options){.error = &error}, NULL),
@@ -332,7 +332,7 @@ static void random_program(weft_agent *agent, void *arg)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
     atomic_store(&lives, 0);
     atomic_store(&over, false);
@@ -377,7 +377,7 @@ static weft_status run_show(weft_call *call, void *user)
 
 int main(int argc, char **argv)
 {
-    memcpy(functions, rref_functions, sizeof rref_functions);
+    memcpy(functions, rref_functions, sizeof(rref_functions));
     functions[RREF_FUNCTIONS] = count_functions[0];
     functions[RREF_FUNCTIONS + 1] = count_functions[1];
     functions[RREF_FUNCTIONS + 2] = (weft_function){

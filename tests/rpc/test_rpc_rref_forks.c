@@ -184,7 +184,7 @@ static void on_rank_0(weft_agent *agent, void *arg)
 
 static void begin(world *w)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, sizeof(shared));
     shared.w = w;
 }
 
@@ -211,7 +211,7 @@ ON_BOTH(given_up, 0) /* in virtual time: its time limit must not run out before 
 
 int main(void)
 {
-    memcpy(functions, rref_functions, sizeof rref_functions);
+    memcpy(functions, rref_functions, sizeof(rref_functions));
     functions[RREF_FUNCTIONS] = count_functions[0];
     functions[RREF_FUNCTIONS + 1] = count_functions[1];
     functions[RREF_FUNCTIONS + 2] = (weft_function){.name = "give back", .run = run_give_back};

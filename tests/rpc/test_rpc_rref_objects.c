@@ -24,7 +24,7 @@ static const weft_object_type other_type = {.name = "something else", .drop = dr
 
 static counter *new_counter(int64_t sum)
 {
-    counter *c = malloc(sizeof *c);
+    counter *c = malloc(sizeof(*c));
     MUST(c);
     c->sum = sum;
     atomic_fetch_add(&made, 1);
@@ -346,7 +346,7 @@ static const weft_object_type knot_type = {.name = "knot", .drop = drop_knot};
 
 static void tie(weft_agent *agent)
 {
-    tied = calloc(1, sizeof *tied);
+    tied = calloc(1, sizeof(*tied));
     MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self));
 }
 

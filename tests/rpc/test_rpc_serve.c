@@ -79,7 +79,7 @@ static const weft_function functions[] = {
     {.name = "kill others", .run = run_kill_others},
 };
 /* For smaller jobs: without "pair". */
-#define SMALL .functions = functions + 1, .function_count = sizeof functions / sizeof *functions - 1, .begin = begin
+#define SMALL .functions = functions + 1, .function_count = sizeof(functions) / sizeof(*functions) - 1, .begin = begin
 #define SCENE WORLD_FUNCTIONS(functions), .begin = begin
 
 static int64_t count_of(weft_agent *agent, const char *function)

@@ -262,9 +262,9 @@ static bool read_mask(const char *thread, unsigned long long *mask)
 {
     char path[300], line[200], name[20] = "";
     bool found = false;
-    snprintf(path, sizeof path, "/proc/self/task/%s/status", thread);
+    snprintf(path, sizeof(path), "/proc/self/task/%s/status", thread);
     FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && fgets(line, sizeof(line), file)) {
         sscanf(line, "Name: %19s", name);
         found |= sscanf(line, "SigBlk: %llx", mask) == 1;
     }
@@ -293,9 +293,9 @@ static void test_only_faults_reach_threads_of_weft(void **cmocka)
             world_sleep_ms(&(world){0}, 1);
             (void)read_mask(thread->d_name, &mask);
         }
-        for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
             assert_false(mask >> (faults[i] - 1) & 1);
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
             assert_true(mask >> (others[i] - 1) & 1);
     }
     closedir(threads);

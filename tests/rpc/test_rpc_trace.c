@@ -63,14 +63,14 @@ static const weft_function functions[] = {
 static void trace_to(weft_agent_options *options, void *arg)
 {
     static _Thread_local char path[128];
-    snprintf(path, sizeof path, "%s/%s-%%r.json", folder, (const char *)arg);
+    snprintf(path, sizeof(path), "%s/%s-%%r.json", folder, (const char *)arg);
     options->trace_file = rank_1_is_silent && options->rank == 1 ? NULL : path;
 }
 
 static char *read_file(const char *name, int rank, size_t *size)
 {
     char path[128];
-    snprintf(path, sizeof path, "%s/%s-%d.json", folder, name, rank);
+    snprintf(path, sizeof(path), "%s/%s-%d.json", folder, name, rank);
     FILE *from = fopen(path, "r");
     char *text = calloc(1, 16 << 20);
     MUST(text);
@@ -91,7 +91,7 @@ static int check(const char *arguments)
 static char *files_of(const char *how, const char *name)
 {
     static char text[512];
-    snprintf(text, sizeof text, "%s %s/%s-*.json", how, folder, name);
+    snprintf(text, sizeof(text), "%s %s/%s-*.json", how, folder, name);
     return text;
 }
 
@@ -211,10 +211,10 @@ static void merge(const char *arguments)
 static void files_are_joined(void **state)
 {
     char arguments[256];
-    snprintf(arguments, sizeof arguments, "-o %s/all.json %s/tcp-0.json %s/tcp-1.json %s/tcp-2.json", folder, folder,
+    snprintf(arguments, sizeof(arguments), "-o %s/all.json %s/tcp-0.json %s/tcp-1.json %s/tcp-2.json", folder, folder,
              folder, folder);
     merge(arguments);
-    snprintf(arguments, sizeof arguments, "--chain %s/all.json", folder);
+    snprintf(arguments, sizeof(arguments), "--chain %s/all.json", folder);
     assert_int_equal(check(arguments), 10);
 }
 
@@ -222,7 +222,7 @@ static void files_are_joined(void **state)
 static void write_host(const char *host, int rank, unsigned later_s, bool whole)
 {
     char path[128];
-    snprintf(path, sizeof path, "%s/host-%d.json", folder, rank);
+    snprintf(path, sizeof(path), "%s/host-%d.json", folder, rank);
     FILE *to = fopen(path, "w");
     assert_non_null(to);
     fprintf(to,
@@ -241,7 +241,7 @@ static void hosts_are_put_in_line(void **state)
     write_host("a", 1, 100, true);
     write_host("a", 2, 107, true); /* the same host: one clock, whatever the time of day did */
     write_host("b", 3, 103, false);
-    snprintf(arguments, sizeof arguments, "-o %s/hosts-0.json %s/host-1.json %s/host-2.json %s/host-3.json", folder,
+    snprintf(arguments, sizeof(arguments), "-o %s/hosts-0.json %s/host-1.json %s/host-2.json %s/host-3.json", folder,
              folder, folder, folder);
     merge(arguments);
     char *text = read_file("hosts", 0, &size);
@@ -249,7 +249,7 @@ static void hosts_are_put_in_line(void **state)
     assert_non_null(strstr(text, "\"pid\":3,\"tid\":1,\"ts\":5.0,"));
     assert_non_null(strstr(text, "\"pid\":4,\"tid\":1,\"ts\":3000005.0,"));
     free(text);
-    snprintf(arguments, sizeof arguments, "%s/none.json 2> /dev/null", folder);
+    snprintf(arguments, sizeof(arguments), "%s/none.json 2> /dev/null", folder);
     assert_null(script_run("../../programs/weft_trace.py", arguments, "", 0));
 }
 
@@ -299,7 +299,7 @@ static int count_with_dropped(const char *name, int rank)
 {
     char path[128];
     size_t size;
-    snprintf(path, sizeof path, "--cut %s/%s-%d.json", folder, name, rank);
+    snprintf(path, sizeof(path), "--cut %s/%s-%d.json", folder, name, rank);
     int spans = check(path);
     char *text = read_file(name, rank, &size), *dropped = strstr(text, "\"dropped\":");
     assert_non_null(dropped);
@@ -333,7 +333,7 @@ static void every_span_is_written_or_counted(void **state)
 static void plain_path(weft_agent_options *options, void *arg)
 {
     static _Thread_local char path[128];
-    snprintf(path, sizeof path, "%s/%s.json", folder, (const char *)arg);
+    snprintf(path, sizeof(path), "%s/%s.json", folder, (const char *)arg);
     options->trace_file = path;
 }
 
@@ -356,15 +356,15 @@ static void each_rank_has_a_file(void **state)
     world_run(&w);
     for (int rank = 0; rank < 2; rank++) {
         char path[160], text[8192];
-        snprintf(path, sizeof path, "%s/plain.%d.json", folder, rank);
+        snprintf(path, sizeof(path), "%s/plain.%d.json", folder, rank);
         FILE *from = fopen(path, "r");
         assert_non_null(from);
-        text[fread(text, 1, sizeof text - 1, from)] = '\0';
+        text[fread(text, 1, sizeof(text) - 1, from)] = '\0';
         fclose(from);
         assert_non_null(strstr(text, "\"name\":\"" WIDE_NAME "\""));
     }
     char both[300];
-    snprintf(both, sizeof both, "%s/plain.0.json %s/plain.1.json", folder, folder);
+    snprintf(both, sizeof(both), "%s/plain.0.json %s/plain.1.json", folder, folder);
     assert_int_equal(check(both), 2);
 }
 
@@ -373,7 +373,7 @@ static void each_rank_has_a_file(void **state)
 static weft_status open_alone(const char *path, weft_agent **out, weft_error **error)
 {
     weft_agent_options options = {.functions = functions,
-                                  .function_count = sizeof functions / sizeof *functions,
+                                  .function_count = sizeof(functions) / sizeof(*functions),
                                   .has_rank = true,
                                   .world_size = 1,
                                   .master_port = world_free_port(),
@@ -386,7 +386,7 @@ static void die_in_the_middle(void)
 {
     char path[128];
     weft_agent *agent = NULL;
-    snprintf(path, sizeof path, "%s/dead-%%r.json", folder);
+    snprintf(path, sizeof(path), "%s/dead-%%r.json", folder);
     MUST_OK(open_alone(path, &agent, NULL));
     for (bool seen = false; !seen;) {
         size_t size;
@@ -413,7 +413,7 @@ static void a_file_that_cannot_be_written_is_said_at_once(void **state)
     char path[128];
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    snprintf(path, sizeof path, "%s/no/such/folder-%%r.json", folder);
+    snprintf(path, sizeof(path), "%s/no/such/folder-%%r.json", folder);
     assert_int_equal(open_alone(path, &agent, &error), WEFT_ERR_IO);
     assert_non_null(strstr(weft_error_message(error), "no/such/folder-0.json"));
     weft_error_unref(error);
@@ -451,7 +451,7 @@ static void spans_of_the_program_are_written(void **state)
     weft_trace_span over, lost, *spans[2] = {&over, &lost};
     pthread_t threads[4];
     memset(longest, '"', WEFT_TRACE_NAME_MAX);
-    snprintf(path, sizeof path, "%s/own-%%r.json", folder);
+    snprintf(path, sizeof(path), "%s/own-%%r.json", folder);
     assert_int_equal(open_alone(path, &agent, NULL), WEFT_OK);
     assert_int_equal(weft_trace_begin(agent, longest, spans[0]), WEFT_OK);
     assert_int_equal(weft_trace_begin(agent, "never ended", spans[1]), WEFT_OK);
@@ -469,7 +469,7 @@ static void spans_of_the_program_are_written(void **state)
     assert_int_equal(count_of(text, "\\\""), WEFT_TRACE_NAME_MAX);
     assert_int_equal(count_of(text, "never ended"), 0);
     free(text);
-    snprintf(merged, sizeof merged, "-o %s/merged-0.json %s/own-0.json", folder, folder);
+    snprintf(merged, sizeof(merged), "-o %s/merged-0.json %s/own-0.json", folder, folder);
     merge(merged);
     text = read_file("merged", 0, &size);
     assert_int_equal(count_of(text, "inner"), 400);
@@ -506,7 +506,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command);
 }
 

@@ -69,7 +69,7 @@ static void begin(world *w)
     scene = w;
     atomic_store(&refusals, 0);
     atomic_store(&waiting, 0);
-    memset(ended, 0, sizeof ended);
+    memset(ended, 0, sizeof(ended));
     memset(piece, 'x', PIECE);
 }
 

@@ -390,7 +390,7 @@ static void failures_name_the_function(weft_agent *agent, void *arg)
     };
     if (weft_agent_rank(agent) != 0)
         return;
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
         weft_error *error = NULL;
         char *text = NULL;
         size_t size;

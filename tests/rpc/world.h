@@ -67,6 +67,6 @@ void world_leaks_fail(weft_agent_options *options, void *arg);
  * where fibers cost a hundred times as much, and have no threads to race. */
 uint64_t world_seeds(uint64_t seeds);
 
-#define WORLD_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof *(table)
+#define WORLD_FUNCTIONS(table) .functions = (table), .function_count = sizeof(table) / sizeof(*(table))
 
 #endif

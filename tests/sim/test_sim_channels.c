@@ -14,8 +14,8 @@ static void on_message(void *arg, wfi_sim_channel *channel, const uint8_t *data,
     log_book *book = arg;
     uint32_t value;
     assert_null(wfi_fiber_current());
-    assert_int_equal(size, sizeof value);
-    memcpy(&value, data, sizeof value);
+    assert_int_equal(size, sizeof(value));
+    memcpy(&value, data, sizeof(value));
     assert_in_range(book->count, 0, 63);
     book->values[book->count++] = value;
     if (book->reply)
@@ -53,7 +53,7 @@ static void accepted_silently(void *arg, wfi_sim_channel *channel)
 static void say(wfi_sim_channel *channel, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++)
-        assert_int_equal(wfi_sim_channel_send(channel, &i, sizeof i), WEFT_OK);
+        assert_int_equal(wfi_sim_channel_send(channel, &i, sizeof(i)), WEFT_OK);
 }
 
 static void expect_count(const log_book *book, int count)
@@ -221,8 +221,8 @@ static void sizes(weft_sim *sim)
     static uint8_t big[(1 << 20) + 1];
     assert_int_equal(wfi_sim_listen(sim, 0, accepted_silently, &server), WEFT_OK);
     assert_int_equal(wfi_sim_dial(sim, 1, 0, &channel), WEFT_OK);
-    assert_int_equal(wfi_sim_channel_send(channel, big, sizeof big), WEFT_ERR_TOO_LARGE);
-    assert_int_equal(wfi_sim_channel_send(channel, big, sizeof big - 1), WEFT_OK);
+    assert_int_equal(wfi_sim_channel_send(channel, big, sizeof(big)), WEFT_ERR_TOO_LARGE);
+    assert_int_equal(wfi_sim_channel_send(channel, big, sizeof(big) - 1), WEFT_OK);
     assert_int_equal(wfi_sim_channel_send(channel, NULL, 0), WEFT_OK);
     weft_sim_sleep(sim, SECOND_NS);
     wfi_sim_channel_close(server.channel); /* with messages that nobody took */

@@ -38,7 +38,7 @@ static void peer_dies(weft_sim *sim)
     uint64_t base = region->base, key = region->key;
     uint8_t address[WFI_ADDRESS_MAX];
     size_t size = host_address(&p.b, address);
-    assert_int_equal(p.a.ops->post_recv(p.lane_a, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+    assert_int_equal(p.a.ops->post_recv(p.lane_a, &receive, &(wfi_receive_buffer){buffer, sizeof(buffer), NULL}, 1),
                      WEFT_OK);
     assert_int_equal(p.a.ops->read(p.lane_a, &read, buffer, 8, NULL, base, key), WEFT_OK);
     weft_sim_kill(sim, 1);

@@ -25,7 +25,7 @@ static uint64_t world_now(const wfi_clock *clock)
 
 static int open_world(void **state)
 {
-    world *w = calloc(1, sizeof *w);
+    world *w = calloc(1, sizeof(*w));
     w->clock.now_ns = world_now;
     w->fibers = wfi_fibers_create(&w->clock, STACK);
     *state = w;
@@ -182,7 +182,7 @@ static void one_of_the_crowd(void *arg)
     int i;
     for (i = 0; i < 10; i++) {
         mine *= 2;
-        snprintf(text, sizeof text, "%g", mine); /* needs an aligned stack and the control words */
+        snprintf(text, sizeof(text), "%g", mine); /* needs an aligned stack and the control words */
         wfi_fiber_wait(wfi_fiber_current(), all->w->now + 1 + (uint64_t)(all->ended % 3));
     }
     all->sum += strtod(text, NULL);

@@ -21,19 +21,19 @@ typedef struct pair {
 
 static void join(pair *p, weft_sim *sim)
 {
-    wfi_memory cuda = {.data = p->memory, .size = sizeof p->memory, .kind = WFI_MEMORY_CUDA};
+    wfi_memory cuda = {.data = p->memory, .size = sizeof(p->memory), .kind = WFI_MEMORY_CUDA};
     host_open_kind(&p->a, sim, 0, kinds[kind]);
     host_open_kind(&p->b, sim, 1, kinds[kind]);
     assert_int_equal(p->b.ops->region_open(p->b.fabric, &cuda, WFI_REMOTE_READ, &p->remote_region),
                      WEFT_ERR_UNSUPPORTED);
     host_join(&p->a, &p->b, &p->lane_a, &p->lane_b);
-    for (size_t i = 0; i < sizeof p->memory; i++)
+    for (size_t i = 0; i < sizeof(p->memory); i++)
         p->memory[i] = (uint8_t)(i * 7);
-    assert_int_equal(p->b.ops->region_open(p->b.fabric, &WFI_HOST_MEMORY(p->memory, sizeof p->memory), WFI_REMOTE_READ,
+    assert_int_equal(p->b.ops->region_open(p->b.fabric, &WFI_HOST_MEMORY(p->memory, sizeof(p->memory)), WFI_REMOTE_READ,
                                            &p->remote_region),
                      WEFT_OK);
     assert_int_equal(
-        p->a.ops->region_open(p->a.fabric, &WFI_HOST_MEMORY(p->local, sizeof p->local), WFI_LOCAL, &p->local_region),
+        p->a.ops->region_open(p->a.fabric, &WFI_HOST_MEMORY(p->local, sizeof(p->local)), WFI_LOCAL, &p->local_region),
         WEFT_OK);
 }
 
@@ -88,8 +88,8 @@ static void one_of_each(weft_sim *sim)
         uint8_t address[WFI_ADDRESS_MAX], other[WFI_ADDRESS_MAX];
         char text[32], wanted[32];
         size_t size = host_address(&b[i], address);
-        snprintf(wanted, sizeof wanted, "%s:1", kinds[i]);
-        a[i].ops->address_text(address, size, text, sizeof text);
+        snprintf(wanted, sizeof(wanted), "%s:1", kinds[i]);
+        a[i].ops->address_text(address, size, text, sizeof(text));
         assert_string_equal(text, wanted);
         (void)host_address(&b[(i + 1) % KINDS], other);
         assert_int_equal(lanes_connect(a[i].fabric, other, size, NULL, 0, NULL, &wrong), WEFT_ERR_INVALID);
@@ -118,7 +118,7 @@ static void carries(weft_sim *sim)
     uint8_t got[COUNT];
     wfi_region *got_region;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(got, sizeof got), WFI_LOCAL, &got_region),
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(got, sizeof(got)), WFI_LOCAL, &got_region),
                      WEFT_OK);
     for (size_t i = 0; i < COUNT; i++) {
         p.local[i] = (uint8_t)i;
@@ -335,11 +335,11 @@ static void slow_is_no_break(weft_sim *sim)
     wfi_fabric_op reads[4];
     wfi_region *from, *to;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(far, sizeof far), WFI_REMOTE_READ, &from),
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(far, sizeof(far)), WFI_REMOTE_READ, &from),
                      WEFT_OK);
-    assert_int_equal(p.a.ops->region_open(p.a.fabric, &WFI_HOST_MEMORY(near, sizeof near), WFI_LOCAL, &to), WEFT_OK);
+    assert_int_equal(p.a.ops->region_open(p.a.fabric, &WFI_HOST_MEMORY(near, sizeof(near)), WFI_LOCAL, &to), WEFT_OK);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(p.a.ops->read(p.lane_a, &reads[i], near, sizeof near, to, from->base, from->key), WEFT_OK);
+        assert_int_equal(p.a.ops->read(p.lane_a, &reads[i], near, sizeof(near), to, from->base, from->key), WEFT_OK);
     for (int i = 0; i < 4; i++)
         assert_int_equal(host_completion(&p.a).status, WEFT_OK);
     assert_true(weft_sim_now(sim) > 8 * SECOND_NS);

@@ -43,9 +43,9 @@ static void refuses_bad_connects(weft_sim *sim)
     wfi_lane *lane;
     host_open(&a, sim, 0);
     size_t size = host_address(&a, address);
-    assert_int_equal(lanes_connect(a.fabric, address, size, data, sizeof data, NULL, &lane), WEFT_ERR_INVALID);
+    assert_int_equal(lanes_connect(a.fabric, address, size, data, sizeof(data), NULL, &lane), WEFT_ERR_INVALID);
     assert_int_equal(lanes_connect(a.fabric, address, size - 1, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
-    memset(address, 0xff, sizeof address);
+    memset(address, 0xff, sizeof(address));
     assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     host_close(&a);
 }
@@ -219,8 +219,8 @@ static void messages_in_order(weft_sim *sim)
     host_open(&b, sim, 1);
     host_join(&a, &b, &lane_a, &lane_b);
     for (int i = 0; i < MANY / 2; i++) /* half of the messages find a receive, half wait for one */
-        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof got[i], NULL}, 1),
-                         WEFT_OK);
+        assert_int_equal(
+            b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof(got[i]), NULL}, 1), WEFT_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         sent[i] = i * 7919;
         wfi_iov parts[] = {{&sent[i], 1, NULL}, {(uint8_t *)&sent[i] + 1, 3, NULL}};
@@ -230,11 +230,11 @@ static void messages_in_order(weft_sim *sim)
         host_expect(&a, &sends[i], WEFT_OK);
     weft_sim_sleep(sim, SECOND_NS);
     for (int i = MANY / 2; i < MANY; i++)
-        assert_int_equal(b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof got[i], NULL}, 1),
-                         WEFT_OK);
+        assert_int_equal(
+            b.ops->post_recv(lane_b, &receives[i], &(wfi_receive_buffer){&got[i], sizeof(got[i]), NULL}, 1), WEFT_OK);
     for (int i = 0; i < MANY; i++)
         host_expect(&b, &receives[i], WEFT_OK);
-    assert_memory_equal(sent, got, sizeof sent);
+    assert_memory_equal(sent, got, sizeof(sent));
     a.ops->lane_close(lane_a);
     b.ops->lane_close(lane_b);
     host_close(&a);
@@ -291,13 +291,13 @@ static void needs_a_connected_lane(weft_sim *sim)
     host_open(&a, sim, 0);
     host_open(&b, sim, 1);
     wfi_lane *lane = host_connect(&a, &b, "");
-    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1), WEFT_OK);
+    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof(buffer), NULL}, 1), WEFT_OK);
     assert_int_equal(host_send(&a, lane, &op, "x"), WEFT_ERR_STATE);
     b.ops->reject(b.fabric, host_event(&b, WFI_EVENT_REQUEST).request);
     host_event(&a, WFI_EVENT_CLOSED);
     host_expect(&a, &receive, WEFT_ERR_UNREACHABLE);
     assert_int_equal(host_send(&a, lane, &op, "x"), WEFT_ERR_UNREACHABLE);
-    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+    assert_int_equal(a.ops->post_recv(lane, &receive, &(wfi_receive_buffer){buffer, sizeof(buffer), NULL}, 1),
                      WEFT_ERR_UNREACHABLE);
     a.ops->lane_close(lane);
     host_close(&a);
@@ -321,7 +321,7 @@ static void talks_to_itself(weft_sim *sim)
     assert_int_equal(lanes_accept(a.fabric, event.request, NULL, 0, NULL, &lanes[1]), WEFT_OK);
     host_event(&a, WFI_EVENT_CONNECTED);
     host_event(&a, WFI_EVENT_CONNECTED);
-    assert_int_equal(a.ops->post_recv(lanes[1], &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+    assert_int_equal(a.ops->post_recv(lanes[1], &receive, &(wfi_receive_buffer){buffer, sizeof(buffer), NULL}, 1),
                      WEFT_OK);
     assert_int_equal(host_send(&a, lanes[0], &send, "echo"), WEFT_OK);
     host_expect(&a, &send, WEFT_OK);

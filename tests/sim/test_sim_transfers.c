@@ -116,7 +116,7 @@ static void breaks(weft_sim *sim)
     fixture f;
     setup(&f, sim, bad->access);
     uint8_t before[SIZE * 2];
-    memcpy(before, f.memory, sizeof before);
+    memcpy(before, f.memory, sizeof(before));
     memset(f.local, 0x55, SIZE);
     uint64_t remote = f.region->base + (uint64_t)bad->offset, key = f.region->key + bad->wrong_key;
     if (bad->withdrawn) {
@@ -132,14 +132,14 @@ static void breaks(weft_sim *sim)
     host_expect(&f.a, &f.op, WEFT_ERR_UNREACHABLE);
     host_silence(&f.a, SECOND_NS);
     host_silence(&f.b, 0);
-    assert_memory_equal(before, f.memory, sizeof before);
+    assert_memory_equal(before, f.memory, sizeof(before));
     assert_int_equal(f.local[0], 0x55);
     teardown(&f);
 }
 
 static void test_bad_accesses_break(void **state)
 {
-    for (bad_index = 0; bad_index < sizeof bad_accesses / sizeof *bad_accesses; bad_index++)
+    for (bad_index = 0; bad_index < sizeof(bad_accesses) / sizeof(*bad_accesses); bad_index++)
         host_world(NULL, breaks);
 }
 

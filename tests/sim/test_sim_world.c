@@ -137,9 +137,9 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
     uint64_t out = (uint64_t)rank, in;
     for (int round = 0; round < r->rounds; round++) {
         wfi_fabric_op send, receive;
-        assert_int_equal(s.host->ops->post_recv(s.previous, &receive, &(wfi_receive_buffer){&in, sizeof in, NULL}, 1),
+        assert_int_equal(s.host->ops->post_recv(s.previous, &receive, &(wfi_receive_buffer){&in, sizeof(in), NULL}, 1),
                          WEFT_OK);
-        assert_int_equal(s.host->ops->send(s.next, &send, &(wfi_iov){&out, sizeof out, NULL}, 1), WEFT_OK);
+        assert_int_equal(s.host->ops->send(s.next, &send, &(wfi_iov){&out, sizeof(out), NULL}, 1), WEFT_OK);
         for (int i = 0; i < 2; i++)
             assert_int_equal(host_completion(s.host).status, WEFT_OK);
         out = in * 3 + (uint64_t)rank;
@@ -177,7 +177,7 @@ static void test_seeds_replay(void **state)
         void *shift = malloc(1000 * (seed + 1)); /* addresses differ, the trace does not */
         assert_int_equal(run_ring(&two, seed, 7, 12), hashes[seed]);
         free(shift);
-        assert_memory_equal(one.sums, two.sums, sizeof one.sums);
+        assert_memory_equal(one.sums, two.sums, sizeof(one.sums));
         for (uint64_t other = 0; other < seed; other++)
             assert_true(hashes[other] != hashes[seed]);
     }

@@ -77,14 +77,14 @@ static void open_endpoint(side *s, struct fi_info *info)
 static bool event_of(side *s, uint32_t wanted, struct fi_eq_cm_entry *entry)
 {
     uint32_t event = 0;
-    return fi_eq_read(s->eq, &event, entry, sizeof *entry, 0) > 0 && event == wanted;
+    return fi_eq_read(s->eq, &event, entry, sizeof(*entry), 0) > 0 && event == wanted;
 }
 
 static void connect_sides(side *reader, side *owner, struct fid_pep *door)
 {
     struct sockaddr_storage address;
     struct fi_eq_cm_entry entry;
-    size_t size = sizeof address;
+    size_t size = sizeof(address);
     bool reader_up = false, owner_up = false;
     OK(fi_getname(&door->fid, &address, &size));
     open_endpoint(reader, reader->info);

@@ -115,7 +115,7 @@ static void pull_init(pull *p)
 static int wire_up(void **state)
 {
     atomic_store(&world.errors, 0);
-    wire *w = calloc(1, sizeof *w);
+    wire *w = calloc(1, sizeof(*w));
     ofi_node_open(&w->a);
     ofi_node_open(&w->b);
     ofi_join(&w->a, &w->b, &w->link);

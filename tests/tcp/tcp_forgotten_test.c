@@ -28,7 +28,7 @@ static void hang_up(int fd, ending how)
 static void callers_come(ofi_node *a, ofi_node *b, int fds[CALLERS], size_t before)
 {
     for (int i = 0; i < CALLERS; i++)
-        fds[i] = ofi_call(b, promise, i % 2 ? sizeof promise : 7);
+        fds[i] = ofi_call(b, promise, i % 2 ? sizeof(promise) : 7);
     for (int i = 0; i < CALLERS; i++) {
         ofi_step(a, b);
         if (i % ENDINGS != STAYS)
@@ -83,7 +83,7 @@ static void a_dead_lane_keeps_its_descriptor(void **state)
     ofi_hang_up(&link);
     ofi_until(&a, &b, dead->closed);
     for (int i = 0; i < CALLERS; i++)
-        hang_up(fds[i] = ofi_call(&b, promise, sizeof promise), RESETS);
+        hang_up(fds[i] = ofi_call(&b, promise, sizeof(promise)), RESETS);
     uint64_t until = ofi_now_ms() + 2200; /* two looks */
     while (ofi_now_ms() < until)
         ofi_step(&a, &b);
@@ -104,7 +104,7 @@ static void closing_the_fabric_leaves_none(void **state)
     ofi_node_open(&a);
     ofi_node_open(&b);
     for (int i = 0; i < CALLERS; i++)
-        fds[i] = ofi_call(&b, promise, i % 2 ? sizeof promise : 7);
+        fds[i] = ofi_call(&b, promise, i % 2 ? sizeof(promise) : 7);
     for (int i = 0; i < CALLERS; i++)
         ofi_step(&a, &b);
     for (int i = 0; i < CALLERS; i++)

@@ -98,9 +98,9 @@ static void a_promise_unkept_delays_little(void **state)
 static void garbage_delays_nobody(void **state)
 {
     uint8_t bytes[512];
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(i * 37 + 11);
-    connect_beside(bytes, sizeof bytes, 1);
+    connect_beside(bytes, sizeof(bytes), 1);
     connect_beside("GET / HTTP/1.0\r\n\r\n", 18, 4);
 }
 

@@ -37,7 +37,7 @@ static void lose_wakeup(const struct pollfd before[DESCRIPTORS])
     look_at_all(now);
     for (int i = 0; i < DESCRIPTORS; i++) {
         if ((now[i].revents & POLLIN) && !(before[i].revents & POLLIN))
-            taken += read(i, &word, sizeof word) > 0; /* an epoll descriptor cannot be read */
+            taken += read(i, &word, sizeof(word)) > 0; /* an epoll descriptor cannot be read */
     }
     assert_int_equal(taken, 1);
     look_at_all(now);
@@ -52,7 +52,7 @@ static int trywait_in_a_race(struct fid_fabric *fabric, struct fid **fids, int c
     if (race.written || ret != FI_SUCCESS)
         return ret;
     look_at_all(before);
-    assert_int_equal(fi_eq_write(race.fabric->eq, FI_SHUTDOWN, &entry, sizeof entry, 0), sizeof entry);
+    assert_int_equal(fi_eq_write(race.fabric->eq, FI_SHUTDOWN, &entry, sizeof(entry), 0), sizeof(entry));
     lose_wakeup(before);
     race.written = true;
     return ret;

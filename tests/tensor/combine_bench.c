@@ -148,7 +148,7 @@ int main(int argc, char **argv)
         .purpose = "rates of the kernels that reductions use, against a plain loop",
         .example = "combine_bench --rounds 30",
         .options = options,
-        .count = sizeof options / sizeof *options,
+        .count = sizeof(options) / sizeof(*options),
     };
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)

@@ -20,7 +20,7 @@ static char folder[] = "/tmp/weft_locale_XXXXXX";
 static bool use_locale(void)
 {
     char path[96], command[512], text[32];
-    snprintf(path, sizeof path, "%s/" NAME, folder);
+    snprintf(path, sizeof(path), "%s/" NAME, folder);
     FILE *source = fopen(path, "w");
     if (!source)
         return false;
@@ -28,10 +28,10 @@ static bool use_locale(void)
           "END LC_NUMERIC\n",
           source);
     fclose(source);
-    snprintf(command, sizeof command, "localedef -c -i %s -f UTF-8 %s.UTF-8 >%s/log 2>&1", path, path, folder);
+    snprintf(command, sizeof(command), "localedef -c -i %s -f UTF-8 %s.UTF-8 >%s/log 2>&1", path, path, folder);
     (void)!system(command); /* it warns of what the locale lacks, and fails then */
     bool is_there = setlocale(LC_NUMERIC, NAME ".UTF-8") != NULL;
-    snprintf(text, sizeof text, "%.1f", 0.5);
+    snprintf(text, sizeof(text), "%.1f", 0.5);
     return is_there && strcmp(text, "0.5") != 0;
 }
 
@@ -74,7 +74,7 @@ static void texts_are_alike(void **state)
 static void drop_folder(void)
 {
     char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
     (void)!system(command);
 }
 

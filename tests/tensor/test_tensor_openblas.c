@@ -69,8 +69,8 @@ static void a_missing_one_is_an_error(void **state)
 {
     char folder[] = "/tmp/openblas-XXXXXX", file[64], log[64], text[2048] = "";
     assert_non_null(mkdtemp(folder));
-    snprintf(file, sizeof file, "%s/" OPENBLAS, folder);
-    snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(file, sizeof(file), "%s/" OPENBLAS, folder);
+    snprintf(log, sizeof(log), "%s/log", folder);
     FILE *out = fopen(file, "w");
     assert_true(out && fputs("no library\n", out) >= 0 && fclose(out) == 0);
     assert_int_equal(setenv("LD_LIBRARY_PATH", folder, 1), 0);
@@ -79,7 +79,7 @@ static void a_missing_one_is_an_error(void **state)
     unsetenv("LD_LIBRARY_PATH");
     FILE *in = fopen(log, "r");
     assert_non_null(in);
-    size_t size = fread(text, 1, sizeof text - 1, in);
+    size_t size = fread(text, 1, sizeof(text) - 1, in);
     fclose(in);
     text[size] = 0;
     const char *first = strstr(text, "OpenBLAS cannot be loaded: ");

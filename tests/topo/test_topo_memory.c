@@ -80,7 +80,7 @@ static void check_refused(char *data)
                                  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
                                  BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                                  BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    struct sock_fprog filter = {sizeof(code) / sizeof(*code), code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
         _exit(0); /* no such filters here */
     wfi_memory_wish(0);

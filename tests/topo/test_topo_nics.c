@@ -16,7 +16,7 @@ static wfi_topology *machine(const char *name)
 {
     char path[1024];
     wfi_topology *topology = NULL;
-    snprintf(path, sizeof path, "%s/%s.xml", folder, name);
+    snprintf(path, sizeof(path), "%s/%s.xml", folder, name);
     assert_int_equal(wfi_topology_open_file(path, &topology, NULL), WEFT_OK);
     return topology;
 }
@@ -32,7 +32,7 @@ static void check_list(const char *name, const char *cores, const char *gpu, int
     size_t count = wfi_nics_list(topology, &(wfi_place){.cores = own, .gpu = gpu, .rank = rank}, &nics);
     for (size_t i = 0; i < count; i++) {
         const char *shown = nics[i].verbs[0] ? nics[i].verbs : nics[i].iface;
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s:%d", i ? " " : "", shown, (int)nics[i].reach);
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s:%d", i ? " " : "", shown, (int)nics[i].reach);
     }
     assert_string_equal(text, expected);
     free(nics);
@@ -75,7 +75,7 @@ static void check_nearest(const wfi_topology *topology, const char *cores, const
     char text[32] = "";
     wfi_cores *own = cores ? wfi_cores_parse(topology, cores) : NULL;
     for (int rank = 0; rank < (int)strlen(expected); rank++)
-        snprintf(text + rank, sizeof text - (size_t)rank, "%zu", wfi_gpus_nearest(topology, own, gpus, count, rank));
+        snprintf(text + rank, sizeof(text) - (size_t)rank, "%zu", wfi_gpus_nearest(topology, own, gpus, count, rank));
     assert_string_equal(text, expected);
     wfi_cores_destroy(own);
 }
@@ -135,7 +135,7 @@ static void check_order(const wfi_topology *topology, int rank, const char *cons
     wfi_cores *cores = wfi_cores_parse(topology, "4-5");
     wfi_nics_order(topology, &(wfi_place){.cores = cores, .rank = rank}, names, count, choices);
     for (size_t i = 0; i < count; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? " " : "", names[choices[i].index]);
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i ? " " : "", names[choices[i].index]);
     assert_string_equal(text, expected);
     wfi_cores_destroy(cores);
 }
@@ -155,7 +155,7 @@ static void check_near(const wfi_topology *topology, const char *own, const char
 {
     char text[64];
     wfi_cores *cores = wfi_cores_parse(topology, own), *near = wfi_nic_cores(topology, cores, name);
-    wfi_cores_text(near, text, sizeof text);
+    wfi_cores_text(near, text, sizeof(text));
     assert_string_equal(text, expected);
     wfi_cores_destroy(cores);
     wfi_cores_destroy(near);
@@ -187,7 +187,7 @@ static void bad_files_and_lists_are_refused(void **state)
     weft_error_unref(error);
     error = NULL;
     setenv("HWLOC_HIDE_ERRORS", "2", 1);
-    snprintf(path, sizeof path, "%s/make.py", folder);
+    snprintf(path, sizeof(path), "%s/make.py", folder);
     assert_int_equal(wfi_topology_open_file(path, &topology, &error), WEFT_ERR_FORMAT);
     assert_non_null(strstr(weft_error_message(error), "make.py"));
     weft_error_unref(error);

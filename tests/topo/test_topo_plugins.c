@@ -40,7 +40,7 @@ static bool log_has(const char *line)
     FILE *from = fopen(path, "r");
     if (!from)
         return false;
-    text[fread(text, 1, sizeof text - 1, from)] = 0;
+    text[fread(text, 1, sizeof(text) - 1, from)] = 0;
     fclose(from);
     return strstr(text, line) != NULL;
 }
@@ -67,17 +67,17 @@ static void only_plugins_that_are_not_known_look_for_devices(void **state)
     static const char *const names[] = {"gl", "opencl", "cuda", "nvml", "rsmi", "levelzero"};
     void (*const ways[])(void) = {load_with_plugins, load_with_plugins_asked_for};
     for (size_t way = 0; way < 2; way++) {
-        snprintf(path, sizeof path, "%s/log", folder);
+        snprintf(path, sizeof(path), "%s/log", folder);
         int code = exit_code_of_child(ways[way]);
         if (code == SKIPPED)
             skip();
         assert_int_equal(code, 0);
         assert_true(log_has("asked other\n")); /* so what the others did not say they were not asked */
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
             char line[32];
-            snprintf(line, sizeof line, "loaded %s\n", names[i]);
+            snprintf(line, sizeof(line), "loaded %s\n", names[i]);
             assert_true(log_has(line));
-            snprintf(line, sizeof line, "asked %s\n", names[i]);
+            snprintf(line, sizeof(line), "asked %s\n", names[i]);
             assert_false(log_has(line));
         }
         unlink(path);
@@ -107,7 +107,7 @@ static void load_what_hangs(void)
 
 static void what_hangs_in_hwloc_hangs_nobody(void **state)
 {
-    snprintf(path, sizeof path, "%s/fifo", folder);
+    snprintf(path, sizeof(path), "%s/fifo", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(exit_code_of_child(load_what_hangs), 0);
     unlink(path);

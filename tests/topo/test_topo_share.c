@@ -37,7 +37,7 @@ static int empty_root(void **state)
 static void put(const char *path, const char *text)
 {
     char name[512];
-    snprintf(name, sizeof name, "%s%s", root, path);
+    snprintf(name, sizeof(name), "%s%s", root, path);
     for (char *at = strchr(name, '/'); at; at = strchr(at + 1, '/')) {
         *at = '\0';
         assert_true(mkdir(name, 0700) == 0 || errno == EEXIST);
@@ -137,8 +137,8 @@ static void what_cannot_be_read_limits_nothing(void **state)
     static const char *const groups[] = {"", "nonsense\n", "0::\n", "0::/a", "5:memory:/x\n0:/y\n::\n"};
     static const char *const mounts[] = {"", "x\n", "1 2 3 - cgroup2\n", V2_MOUNT, "1 2 0:3 / /c rw -\n"};
     static const char *const values[] = {"", "max", "-1 100000\n", "x y\n", "100000 0\n", "99999999999999999 1\n"};
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        for (size_t k = 0; k < sizeof mounts / sizeof *mounts; k++) {
+    for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++) {
+        for (size_t k = 0; k < sizeof(mounts) / sizeof(*mounts); k++) {
             assert_int_equal(empty_root(NULL), 0);
             put("/proc/self/cgroup", groups[i]);
             put("/proc/self/mountinfo", mounts[k]);
@@ -148,7 +148,7 @@ static void what_cannot_be_read_limits_nothing(void **state)
     }
     put("/proc/self/cgroup", "0::/a\n");
     put("/proc/self/mountinfo", V2_MOUNT);
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
         put("/sys/fs/cgroup/a/cpu.max", values[i]);
         put("/sys/fs/cgroup/a/cpuset.cpus.effective", i % 2 ? "3-1\n" : "1,,2\n");
         wfi_cgroup group = seen();
@@ -225,7 +225,7 @@ static void launchers_say_how_many_are_here(void **state)
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "99999999999", NULL, 0, false},
                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "", NULL, 0, false}};
     bool is_unbound;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         setenv(cases[i].name, cases[i].value, 1);
         if (cases[i].node)
             setenv("SLURM_NODEID", cases[i].node, 1);
@@ -262,7 +262,7 @@ static void launchers_say_which_one_this_is(void **state)
     static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                         "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
     assert_int_equal(wfi_share_local_rank(), 0);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         setenv(names[i], "3", 1);
         assert_int_equal(wfi_share_local_rank(), 3);
         setenv(names[i], "3x", 1);
@@ -318,7 +318,7 @@ int main(void)
         cmocka_unit_test(launchers_say_how_many_are_here),
         cmocka_unit_test(the_table_counts_where_no_launcher_speaks),
     };
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++)
         unsetenv(launchers[i]);
     if (!mkdtemp(root))
         return 2;

@@ -160,11 +160,11 @@ static void tensors_may_follow_the_metadata(void **state)
         assert_true(wfi_peek_tensor(&peeked[1].tensors, &types.items[0]));
         assert_int_equal(types.items[0].dtype, weft_tensor_dtype(two[i]));
     }
-    for (size_t size = 0; size <= sizeof tail; size += sizeof tail / 2) {
+    for (size_t size = 0; size <= sizeof(tail); size += sizeof(tail) / 2) {
         wfi_reader_init(&meta, encoded.meta.data, encoded.meta.size);
         wfi_reader_init(&behind, tail, size);
         weft_status st = wfi_decode(&decoded, &meta, &behind, &(wfi_decode_options){0});
-        assert_int_equal(st, size == sizeof tail ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        assert_int_equal(st, size == sizeof(tail) ? WEFT_OK : WEFT_ERR_PROTOCOL);
     }
     weft_tensors got = weft_values_args(decoded.values).items[1].as.tensors;
     for (size_t i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ static void tensors_may_follow_the_metadata(void **state)
         weft_tensor_unref(two[i]);
     }
     assert_int_equal(decoded.segment_count, 0);
-    assert_int_equal(decoded.copied_bytes, sizeof tail);
+    assert_int_equal(decoded.copied_bytes, sizeof(tail));
     wfi_decoded_fini(&decoded);
     wfi_encoded_fini(&encoded);
 }

@@ -18,28 +18,28 @@ typedef struct machine {
 
 static void machine_open(machine *m)
 {
-    snprintf(m->root, sizeof m->root, "%s/verbs.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    snprintf(m->root, sizeof(m->root), "%s/verbs.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(m->root));
 }
 
 static void machine_close(machine *m)
 {
     char command[96];
-    snprintf(command, sizeof command, "rm -r '%s'", m->root);
+    snprintf(command, sizeof(command), "rm -r '%s'", m->root);
     assert_int_equal(system(command), 0);
 }
 
 static void add(const machine *m, const char *kind, const char *path)
 {
     char command[512];
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s%s')\" && %s '%s%s'", m->root, path, kind, m->root,
+    snprintf(command, sizeof(command), "mkdir -p \"$(dirname '%s%s')\" && %s '%s%s'", m->root, path, kind, m->root,
              path);
     assert_int_equal(system(command), 0);
 }
 
 static void says(machine *m, const wfofi_sockaddr *local, const char *expected)
 {
-    wfi_verbs_explain_below(m->root, local, m->said, sizeof m->said);
+    wfi_verbs_explain_below(m->root, local, m->said, sizeof(m->said));
     if (!strstr(m->said, expected))
         fail_msg("expected \"%s\" in: %s", expected, m->said);
 }
@@ -75,11 +75,11 @@ static void many_devices_are_listed_as_far_as_there_is_room(void **state)
     add(&m, "touch", "/dev/infiniband/rdma_cm");
     for (int i = 0; i < 40; i++) {
         char path[64];
-        snprintf(path, sizeof path, "/sys/class/infiniband/device_%d", i);
+        snprintf(path, sizeof(path), "/sys/class/infiniband/device_%d", i);
         add(&m, "mkdir", path);
     }
     says(&m, NULL, "device_");
-    assert_true(strlen(m.said) < sizeof m.said - 1);
+    assert_true(strlen(m.said) < sizeof(m.said) - 1);
     machine_close(&m);
 }
 

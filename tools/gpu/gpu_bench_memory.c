@@ -55,8 +55,8 @@ int main(void)
                                                {WFI_MEMORY_HOST, WFI_MEMORY_CUDA},
                                                {WFI_MEMORY_PINNED, WFI_MEMORY_CUDA},
                                                {WFI_MEMORY_CUDA, WFI_MEMORY_CUDA}};
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
+        for (size_t j = 0; j < sizeof(sizes) / sizeof(*sizes); j++) {
             weft_status status = bench_pair(pairs[i][0], pairs[i][1], sizes[j]);
             if (status == WEFT_ERR_UNSUPPORTED) {
                 puts("no GPU here");

@@ -85,8 +85,8 @@ static void write_time(const wfi_clock *clock, char *out, size_t room)
 static void write_line(const char *line, weft_log_level level, const wfi_clock *clock)
 {
     char time[64], whole[LINE_MAX_BYTES + 96];
-    write_time(clock, time, sizeof time);
-    int length = snprintf(whole, sizeof whole, "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
+    write_time(clock, time, sizeof(time));
+    int length = snprintf(whole, sizeof(whole), "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
     if (length > 0)
         (void)wfi_quiet_write(stderr, whole, (size_t)length);
 }
@@ -116,8 +116,8 @@ void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const
     char line[LINE_MAX_BYTES];
     if (level > weft_logging_get_level())
         return;
-    size_t length = write_context(context, line, sizeof line);
-    if (wfi_utf8_print_v(line + length, sizeof line - length, format, args) < 0)
+    size_t length = write_context(context, line, sizeof(line));
+    if (wfi_utf8_print_v(line + length, sizeof(line) - length, format, args) < 0)
         return;
     for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) { /* text of a peer must not break the line */
         if (*c < 0x20 || *c == 0x7f)

@@ -59,8 +59,8 @@ static char *beside_prefix(const char *target)
 {
     char host[HOST_NAME_MAX + 1] = "";
     const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
-    if (gethostname(host, sizeof host - 1) != 0)
-        snprintf(host, sizeof host, "unknown");
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        snprintf(host, sizeof(host), "unknown");
     for (char *at = host; *at != '\0'; at++)
         *at = *at == '/' ? '_' : *at;
     size_t added = strlen(MARK) + strlen(host) + 1, kept = strlen(name);

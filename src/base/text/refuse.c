@@ -13,7 +13,7 @@ weft_status wfi_refuse(weft_status status, const char *format, ...)
     char text[512];
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     wfi_log(WEFT_LOG_ERROR, "%s", text);
     wfi_status_said(status);

@@ -24,7 +24,7 @@ static const char *const known[] = {
     "WEFT_SECRET",     "WEFT_SECRET_FD",     "WEFT_SECRET_FILE", "WEFT_SLAB_KEEP_MB",
     "WEFT_SPAWNED",    "WEFT_THREADS",       "WEFT_TRACE",
 };
-#define KNOWN (sizeof known / sizeof *known)
+#define KNOWN (sizeof(known) / sizeof(*known))
 
 /* The known name that is most similar to `name`; NULL: more than half of the letters after the prefix differ. */
 static const char *nearest(const char *name, size_t size)

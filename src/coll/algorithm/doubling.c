@@ -150,7 +150,7 @@ void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, 
 void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t members = collective->members, me = collective->me, bytes = wfi_part_bytes(collective);
-    size_t *begins = wfi_calloc(members + 1, sizeof *begins);
+    size_t *begins = wfi_calloc(members + 1, sizeof(*begins));
     schedule->failed = schedule->failed || !begins;
     if (!begins)
         return;

@@ -290,8 +290,8 @@ static void scatter(const wfi_collective *collective, wfi_schedule *schedule, co
 
 void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
 {
-    wfi_levels of = {.here = wfi_calloc(collective->members, sizeof *of.here),
-                     .leaders = wfi_calloc(collective->members, sizeof *of.leaders)};
+    wfi_levels of = {.here = wfi_calloc(collective->members, sizeof(*of.here)),
+                     .leaders = wfi_calloc(collective->members, sizeof(*of.leaders))};
     if (of.here && of.leaders) {
         list(collective, &of);
         if (collective->kind == WFI_GATHER)

@@ -9,7 +9,7 @@
 void wfi_schedule_init(wfi_schedule *schedule, size_t members)
 {
     *schedule = (wfi_schedule){0};
-    schedule->sends = wfi_calloc(members, 4 * sizeof *schedule->sends);
+    schedule->sends = wfi_calloc(members, 4 * sizeof(*schedule->sends));
     schedule->failed = !schedule->sends;
     if (schedule->failed)
         return;
@@ -58,7 +58,7 @@ static void wait_for(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earli
     if (step == earlier)
         return;
     schedule->failed = schedule->failed || !make_room((void **)&schedule->edges, schedule->edge_count,
-                                                      &schedule->edge_capacity, sizeof *schedule->edges);
+                                                      &schedule->edge_capacity, sizeof(*schedule->edges));
     if (schedule->failed)
         return;
     wfi_step *before = &schedule->steps[earlier];
@@ -88,7 +88,7 @@ static void use(wfi_schedule *schedule, wfi_step_id step, wfi_operand place, siz
     }
     uses->count = kept;
     schedule->failed =
-        schedule->failed || !make_room((void **)&uses->items, uses->count, &uses->capacity, sizeof *uses->items);
+        schedule->failed || !make_room((void **)&uses->items, uses->count, &uses->capacity, sizeof(*uses->items));
     if (!schedule->failed)
         uses->items[uses->count++] = (wfi_use){.step = step, .writes = writes, .begin = begin, .end = end};
 }
@@ -105,7 +105,7 @@ static void write_to(wfi_schedule *schedule, wfi_step_id step, wfi_operand to, s
 static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
 {
     schedule->failed = schedule->failed || !make_room((void **)&schedule->steps, schedule->step_count,
-                                                      &schedule->step_capacity, sizeof *schedule->steps);
+                                                      &schedule->step_capacity, sizeof(*schedule->steps));
     if (schedule->failed)
         return WFI_NO_STEP;
     wfi_step_id id = (wfi_step_id)schedule->step_count++;

@@ -53,7 +53,7 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
                     BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) | BIT(WFI_ALL_TO_ALL)},
 };
 
-#define COUNT(rules) (sizeof(rules) / sizeof *(rules))
+#define COUNT(rules) (sizeof(rules) / sizeof(*(rules)))
 /* clang-format off */ /* a rule a line */
 
 /*
@@ -260,8 +260,8 @@ static void list_operations(char *problem, size_t room)
 static weft_status read_one(const char *text, size_t length, wfi_rule *out, char *problem, size_t room)
 {
     char words[4][WORD_MAX] = {{0}}, extra[2] = "", line[5 * WORD_MAX];
-    snprintf(line, sizeof line, "%.*s", (int)length, text);
-    int count = length < sizeof line
+    snprintf(line, sizeof(line), "%.*s", (int)length, text);
+    int count = length < sizeof(line)
                     ? sscanf(line, "%31s %31s %31s %31s %1s", words[0], words[1], words[2], words[3], extra)
                     : 0;
     if (count != 4) {
@@ -288,7 +288,7 @@ weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size
     weft_status st = WEFT_OK;
     for (const char *at = text; *at; at++)
         most += *at == ';' || *at == '\n';
-    wfi_rules rules = {.items = wfi_calloc(most, sizeof *rules.items)};
+    wfi_rules rules = {.items = wfi_calloc(most, sizeof(*rules.items))};
     if (!rules.items)
         return WEFT_ERR_MEMORY;
     for (const char *at = text; *at && !st;) {
@@ -306,11 +306,11 @@ weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size
 
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out)
 {
-    wfi_rule *items = wfi_calloc(from->count, sizeof *items);
+    wfi_rule *items = wfi_calloc(from->count, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     if (from->count)
-        memcpy(items, from->items, from->count * sizeof *items);
+        memcpy(items, from->items, from->count * sizeof(*items));
     *out = (wfi_rules){items, from->count};
     return WEFT_OK;
 }

@@ -12,7 +12,7 @@ static const wfi_bootstrap *const methods[] = {&wfi_bootstrap_functions, &wfi_bo
 
 const wfi_bootstrap *wfi_bootstrap_choose(const wfi_bootstrap_ask *ask)
 {
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++)
         if (methods[i]->is_there(ask))
             return methods[i];
     return NULL;
@@ -22,7 +22,7 @@ int wfi_bootstrap_nodes(const char **launcher)
 {
     const wfi_bootstrap_ask nothing = {0};
     int nodes = wfi_launcher_nodes(launcher);
-    for (size_t i = 0; i < sizeof methods / sizeof *methods && !nodes; i++)
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods) && !nodes; i++)
         if (methods[i]->nodes && methods[i]->is_there(&nothing)) {
             *launcher = methods[i]->name;
             nodes = methods[i]->nodes();

@@ -32,17 +32,17 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     if (ask->rank == 0) {
         /* The others wait for a record in any case: if there is no store, it has the reason. */
         status = wfi_record_make(ask, false, answer, record, error);
-        st = with->publish(key, record, sizeof record, with->arg);
+        st = with->publish(key, record, sizeof(record), with->arg);
         if (!status && st)
             status = failed("publish", key, st, error);
     }
     if (with->barrier && (st = with->barrier(with->arg)) && !status)
         status = failed("barrier", key, st, error);
     if (ask->rank != 0 && !status) {
-        st = with->lookup(key, record, sizeof record, ask->timeout_ms, with->arg);
+        st = with->lookup(key, record, sizeof(record), ask->timeout_ms, with->arg);
         status = st ? failed("lookup", key, st, error) : wfi_record_use(ask, record, answer, error);
     }
-    sodium_memzero(record, sizeof record);
+    sodium_memzero(record, sizeof(record));
     return status;
 }
 

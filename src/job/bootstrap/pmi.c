@@ -169,15 +169,15 @@ static weft_status publish(const char *key, const char *record, uint64_t deadlin
     weft_status status = WEFT_OK;
     for (int i = pieces - 1; i >= 0 && !status; i--) {
         size_t from = (size_t)i * PIECE_BYTES, part = size - from < PIECE_BYTES ? size - from : PIECE_BYTES;
-        sodium_bin2base64(text, sizeof text, (const unsigned char *)record + from, part, BASE64);
-        snprintf(line, sizeof line, "cmd=publish_name service=%s/%d port=%d:%s\n", key, i, pieces, text);
+        sodium_bin2base64(text, sizeof(text), (const unsigned char *)record + from, part, BASE64);
+        snprintf(line, sizeof(line), "cmd=publish_name service=%s/%d port=%d:%s\n", key, i, pieces, text);
         status = command(line, deadline_ns, error);
         const char *code = status ? NULL : value_in(line, "rc");
         if (!status && (!code || strcmp(code, "0") != 0))
             status = wfi_error_fail(error, WEFT_ERR_SYSTEM, "the launcher (PMI) does not publish rank 0's address");
     }
-    sodium_memzero(line, sizeof line);
-    sodium_memzero(text, sizeof text);
+    sodium_memzero(line, sizeof(line));
+    sodium_memzero(text, sizeof(text));
     return status;
 }
 
@@ -186,7 +186,7 @@ static weft_status look(const char *key, int i, char *record, int *pieces, uint6
 {
     char line[LINE_BYTES], *end = NULL;
     size_t got = 0;
-    snprintf(line, sizeof line, "cmd=lookup_name service=%s/%d\n", key, i);
+    snprintf(line, sizeof(line), "cmd=lookup_name service=%s/%d\n", key, i);
     weft_status status = command(line, deadline_ns, error);
     char *value = status ? NULL : value_in(line, "port");
     *pieces = value ? (int)strtol(value, &end, 10) : 0;
@@ -196,7 +196,7 @@ static weft_status look(const char *key, int i, char *record, int *pieces, uint6
         sodium_base642bin((unsigned char *)record + (size_t)i * PIECE_BYTES, PIECE_BYTES, end + 1, strlen(end + 1),
                           NULL, &got, NULL, BASE64) != 0)
         status = wfi_error_fail(error, WEFT_ERR_PROTOCOL, "rank 0 published a record of another version of weft");
-    sodium_memzero(line, sizeof line);
+    sodium_memzero(line, sizeof(line));
     return status;
 }
 
@@ -239,7 +239,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
         if (!status)
             status = wfi_record_use(ask, record, answer, error);
     }
-    sodium_memzero(record, sizeof record);
+    sodium_memzero(record, sizeof(record));
     return status;
 }
 

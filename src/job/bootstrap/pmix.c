@@ -65,13 +65,13 @@ static bool find_functions(void *library)
     } wanted[] = {{&pmix.init, "PMIx_Init"}, {&pmix.finalize, "PMIx_Finalize"},
                   {&pmix.put, "PMIx_Put"},   {&pmix.commit, "PMIx_Commit"},
                   {&pmix.get, "PMIx_Get"},   {&pmix.error_text, "PMIx_Error_string"}};
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
         void *symbol = dlsym(library, wanted[i].name);
         if (!symbol) {
-            snprintf(pmix.why, sizeof pmix.why, "libpmix.so.2 has no %s", wanted[i].name);
+            snprintf(pmix.why, sizeof(pmix.why), "libpmix.so.2 has no %s", wanted[i].name);
             return false;
         }
-        memcpy(wanted[i].place, &symbol, sizeof symbol);
+        memcpy(wanted[i].place, &symbol, sizeof(symbol));
     }
     return true;
 }
@@ -83,7 +83,7 @@ static void load(void)
     if (!library) /* where it was when weft was built */
         library = dlopen(WEFT_PMIX_FOLDER "/libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        snprintf(pmix.why, sizeof pmix.why, "%s", dlerror());
+        snprintf(pmix.why, sizeof(pmix.why), "%s", dlerror());
         return;
     }
     if (!find_functions(library))
@@ -92,7 +92,7 @@ static void load(void)
     pmix_status_t got = pmix.init(&pmix.self, NULL, 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (got != PMIX_SUCCESS) {
-        snprintf(pmix.why, sizeof pmix.why, "PMIx_Init: %s", pmix.error_text(got));
+        snprintf(pmix.why, sizeof(pmix.why), "PMIx_Init: %s", pmix.error_text(got));
         return;
     }
     pmix.pid = getpid();
@@ -111,8 +111,8 @@ static pmix_status_t get(pmix_rank_t rank, const char *key, pmix_data_type_t typ
 {
     pmix_proc_t whose = pmix.self;
     pmix_info_t limit;
-    memset(&limit, 0, sizeof limit);
-    snprintf(limit.key, sizeof limit.key, "%s", PMIX_TIMEOUT);
+    memset(&limit, 0, sizeof(limit));
+    snprintf(limit.key, sizeof(limit.key), "%s", PMIX_TIMEOUT);
     limit.value.type = PMIX_INT;
     limit.value.data.integer = GET_SECONDS;
     whose.rank = rank;
@@ -227,7 +227,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
         if (!status)
             status = wfi_record_use(ask, record, answer, error);
     }
-    sodium_memzero(record, sizeof record);
+    sodium_memzero(record, sizeof(record));
     return status;
 }
 

@@ -87,7 +87,7 @@ static bool resolve_own_name(char *text, size_t room)
     char name[256] = "";
     struct addrinfo *found;
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, OWN_NAME_MS);
-    if (gethostname(name, sizeof name - 1) || wfi_resolve(name, 0, 0, deadline_ns, &found))
+    if (gethostname(name, sizeof(name) - 1) || wfi_resolve(name, 0, 0, deadline_ns, &found))
         return false;
     bool ok = order_of(found->ai_addr) < NO_USE && text_of(found->ai_addr, text, room);
     freeaddrinfo(found);
@@ -103,9 +103,9 @@ static void add_address(addresses *found, int order, const char *text)
     if (place == ADDRESSES_MAX)
         return;
     found->count += found->count < ADDRESSES_MAX;
-    memmove(&found->at[place + 1], &found->at[place], (size_t)(found->count - 1 - place) * sizeof found->at[0]);
+    memmove(&found->at[place + 1], &found->at[place], (size_t)(found->count - 1 - place) * sizeof(found->at[0]));
     found->at[place].order = order;
-    snprintf(found->at[place].text, sizeof found->at[place].text, "%s", text);
+    snprintf(found->at[place].text, sizeof(found->at[place].text), "%s", text);
 }
 
 /* This machine's addresses: that of the interface, or the best 16 of all. The address of the machine's name is the
@@ -117,10 +117,10 @@ static weft_status find_addresses(const char *iface, addresses *out, weft_error 
     if (getifaddrs(&all))
         return wfi_error_fail(error, WEFT_ERR_SYSTEM, "the addresses of this machine cannot be listed: %s",
                               strerrordesc_np(errno));
-    bool has_own = !iface && resolve_own_name(own, sizeof own);
+    bool has_own = !iface && resolve_own_name(own, sizeof(own));
     for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
         int order = one->ifa_addr && one->ifa_flags & IFF_UP ? order_of(one->ifa_addr) : NO_USE;
-        if (order == NO_USE || !text_of(one->ifa_addr, text, sizeof text))
+        if (order == NO_USE || !text_of(one->ifa_addr, text, sizeof(text)))
             continue;
         bool is_chosen = iface && (strcmp(iface, one->ifa_name) == 0 || strcmp(iface, text) == 0);
         if (iface && !is_chosen)
@@ -182,7 +182,7 @@ static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, 
     if (ask->master_addr) {
         status = wfi_bootstrap_check(ask->master_addr, error);
         found.count = 1;
-        snprintf(found.at[0].text, sizeof found.at[0].text, "%s", ask->master_addr);
+        snprintf(found.at[0].text, sizeof(found.at[0].text), "%s", ask->master_addr);
     } else if (!only_loopback) {
         status = find_addresses(ask->iface, &found, error);
     }
@@ -193,7 +193,7 @@ static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, 
                               ask->iface);
     if (found.count == 0) { /* no network, or none is needed */
         found.count = 1;
-        snprintf(found.at[0].text, sizeof found.at[0].text, "127.0.0.1");
+        snprintf(found.at[0].text, sizeof(found.at[0].text), "127.0.0.1");
         only_loopback = true;
     }
     if (!status)
@@ -203,7 +203,7 @@ static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, 
     if (status)
         return status;
     answer->port = wfi_listening_port(answer->store_fd);
-    snprintf(answer->address, sizeof answer->address, "%s", found.at[0].text);
+    snprintf(answer->address, sizeof(answer->address), "%s", found.at[0].text);
     write_record(&found, answer, makes_secret, record);
     return WEFT_OK;
 }
@@ -211,7 +211,7 @@ static weft_status open_store(const wfi_bootstrap_ask *ask, bool only_loopback, 
 static void write_failure(const char *reason, char *record)
 {
     char line[REASON_MAX];
-    wfi_utf8_print(line, sizeof line, "%s", reason);
+    wfi_utf8_print(line, sizeof(line), "%s", reason);
     for (char *at = line; *at; at++)
         if ((unsigned char)*at < ' ')
             *at = ' ';
@@ -244,14 +244,14 @@ static bool read_line(const char *line, addresses *found, int *port, wfi_secret 
     if (strncmp(line, "secret ", 7) == 0) {
         if (!takes_secret)
             return true; /* the user gave this worker one; if they differ, the store refuses it */
-        return !sodium_hex2bin(secret->bytes, sizeof secret->bytes, line + 7, strlen(line + 7), NULL, &secret->size,
+        return !sodium_hex2bin(secret->bytes, sizeof(secret->bytes), line + 7, strlen(line + 7), NULL, &secret->size,
                                NULL) &&
                secret->size >= WFI_SECRET_MIN;
     }
     if (strncmp(line, "address ", 8) != 0 || found->count == ADDRESSES_MAX ||
-        strlen(line + 8) >= sizeof found->at[0].text)
+        strlen(line + 8) >= sizeof(found->at[0].text))
         return false;
-    snprintf(found->at[found->count++].text, sizeof found->at[0].text, "%s", line + 8);
+    snprintf(found->at[found->count++].text, sizeof(found->at[0].text), "%s", line + 8);
     return true;
 }
 
@@ -264,10 +264,10 @@ static weft_status read_record(const char *record, addresses *found, wfi_bootstr
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "rank 0 failed before the job began: %.*s",
                               (int)strcspn(record + 14, "\n"), record + 14);
     if (ok)
-        snprintf(text, sizeof text, "%s", record + 7);
+        snprintf(text, sizeof(text), "%s", record + 7);
     for (char *line = ok ? strtok_r(text, "\n", &rest) : NULL; line && ok; line = strtok_r(NULL, "\n", &rest))
         ok = read_line(line, found, &answer->port, answer->secret, takes_secret);
-    sodium_memzero(text, sizeof text);
+    sodium_memzero(text, sizeof(text));
     if (ok && found->count && answer->port)
         return WEFT_OK;
     return wfi_error_fail(error, WEFT_ERR_PROTOCOL,
@@ -278,8 +278,8 @@ static weft_status unreachable(const addresses *found, int port, int trouble, we
 {
     char list[ADDRESSES_MAX * 66] = "";
     size_t used = 0;
-    for (int i = 0; i < found->count && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", found->at[i].text);
+    for (int i = 0; i < found->count && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", found->at[i].text);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                           "rank 0's store on port %d of %s could not be reached; the last attempt: %s. A "
                           "firewall between the nodes must let this port pass: MASTER_PORT sets one, WEFT_IFACE the "
@@ -305,7 +305,7 @@ weft_status wfi_record_use(const wfi_bootstrap_ask *ask, const char record[WEFT_
             if (trouble)
                 continue;
             close(fd); /* the link to the store makes its own connections */
-            snprintf(answer->address, sizeof answer->address, "%s", found.at[i].text);
+            snprintf(answer->address, sizeof(answer->address), "%s", found.at[i].text);
             return WEFT_OK;
         }
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);

@@ -51,7 +51,7 @@ static void name_job(wfi_secret *secret)
 {
     const char *cluster = wfi_env_string("SLURM_CLUSTER_NAME");
     secret->size =
-        (size_t)snprintf((char *)secret->bytes, sizeof secret->bytes, "weft, Slurm %.64s, job %.32s, step %.32s",
+        (size_t)snprintf((char *)secret->bytes, sizeof(secret->bytes), "weft, Slurm %.64s, job %.32s, step %.32s",
                          cluster ? cluster : "", wfi_env_string("SLURM_JOB_ID"), wfi_env_string("SLURM_STEP_ID"));
 }
 
@@ -60,7 +60,7 @@ static void own_address(const char *list, const char *own, int64_t timeout_ms, c
 {
     char other[256];
     snprintf(out, room, "%s", own);
-    if (wfi_nodelist_at(list, 1, other, sizeof other))
+    if (wfi_nodelist_at(list, 1, other, sizeof(other)))
         (void)wfi_address_towards(other, wfi_deadline(&wfi_clock_real, timeout_ms), out, room);
 }
 
@@ -75,7 +75,7 @@ static weft_status check_secret(const wfi_bootstrap_ask *ask, int nodes, wfi_boo
         return status;
     char count[32] = "an unknown number of";
     if (nodes)
-        snprintf(count, sizeof count, "%d", nodes);
+        snprintf(count, sizeof(count), "%d", nodes);
     if (nodes != 1 && !insecure && ask->rank != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "this job has %s nodes and no secret: rank 0 says what to do",
                               count);
@@ -123,7 +123,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     list = list ? list : wfi_env_string("SLURM_JOB_NODELIST");
     int nodes = count_nodes();
     char host[256] = "127.0.0.1";
-    if (nodes != 1 && !wfi_nodelist_at(list, 0, host, sizeof host))
+    if (nodes != 1 && !wfi_nodelist_at(list, 0, host, sizeof(host)))
         return wfi_error_fail(
             error, WEFT_ERR_INVALID,
             "SLURM_STEP_NODELIST and SLURM_JOB_NODELIST name no node (\"%.100s\"): set MASTER_ADDR and "
@@ -140,14 +140,14 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
         return status;
     answer->port = ask->port ? ask->port : derived_port();
     answer->ports = ask->port ? 1 : TRIED;
-    snprintf(answer->address, sizeof answer->address, "%s", ask->master_addr ? ask->master_addr : host);
+    snprintf(answer->address, sizeof(answer->address), "%s", ask->master_addr ? ask->master_addr : host);
     if (ask->rank != 0)
         return WEFT_OK;
     status = ask->master_addr ? wfi_bootstrap_check(ask->master_addr, error) : WEFT_OK;
     if (status)
         return status;
     if (nodes != 1 && !ask->master_addr)
-        own_address(list, host, ask->timeout_ms, answer->address, sizeof answer->address);
+        own_address(list, host, ask->timeout_ms, answer->address, sizeof(answer->address));
     return take_port(nodes == 1 && !ask->master_addr, answer, error);
 }
 

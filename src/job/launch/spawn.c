@@ -119,7 +119,7 @@ static bool default_argv(recipe *made)
         return false;
     for (size_t i = 0; i < size; i++)
         count += made->command_line[i] == 0;
-    made->argv = wfi_calloc(count + 2, sizeof *made->argv);
+    made->argv = wfi_calloc(count + 2, sizeof(*made->argv));
     if (!made->argv)
         return false;
     count = 0;
@@ -133,7 +133,7 @@ static bool is_ours(const char *variable)
     static const char *const names[] = {
         "RANK=",        "WORLD_SIZE=",     "LOCAL_WORLD_SIZE=", SPAWNED_IS,         "MASTER_ADDR=",
         "MASTER_PORT=", "WEFT_SECRET_FD=", "WEFT_SECRET=",      "WEFT_SECRET_FILE="};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;
     return false;
@@ -144,7 +144,7 @@ static bool build_environment(recipe *made)
     size_t count = 0, at = 0;
     while (environ && environ[count])
         count++;
-    made->envp = wfi_calloc(count + VARIABLES + 1, sizeof *made->envp);
+    made->envp = wfi_calloc(count + VARIABLES + 1, sizeof(*made->envp));
     if (!made->envp)
         return false;
     made->envp[at++] = made->rank;
@@ -177,7 +177,7 @@ static void drop_recipe(recipe *made)
  */
 static void find_self(recipe *made)
 {
-    ssize_t length = readlink(SELF, made->self, sizeof made->self - 1);
+    ssize_t length = readlink(SELF, made->self, sizeof(made->self) - 1);
     made->self[length > 0 ? length : 0] = 0;
 }
 
@@ -187,11 +187,11 @@ static weft_status build_recipe(const weft_job_options *options, const weft_job 
     if (!options->program)
         find_self(made);
     made->secret_fd = wfi_secret_memory_file(job->secret);
-    snprintf(made->secret, sizeof made->secret, "WEFT_SECRET_FD=%d", made->secret_fd);
-    snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
-    snprintf(made->local_size, sizeof made->local_size, "LOCAL_WORLD_SIZE=%d", job->count + 1);
-    snprintf(made->address, sizeof made->address, "MASTER_ADDR=%s", WFI_JOB_ADDRESS);
-    snprintf(made->port, sizeof made->port, "MASTER_PORT=%d", job->port);
+    snprintf(made->secret, sizeof(made->secret), "WEFT_SECRET_FD=%d", made->secret_fd);
+    snprintf(made->world_size, sizeof(made->world_size), "WORLD_SIZE=%d", job->count + 1);
+    snprintf(made->local_size, sizeof(made->local_size), "LOCAL_WORLD_SIZE=%d", job->count + 1);
+    snprintf(made->address, sizeof(made->address), "MASTER_ADDR=%s", WFI_JOB_ADDRESS);
+    snprintf(made->port, sizeof(made->port), "MASTER_PORT=%d", job->port);
     made->argv = (char **)(uintptr_t)options->argv; /* exec takes it without const and changes nothing */
     if (made->secret_fd >= 0 && (options->argv || default_argv(made)) && build_environment(made))
         return WEFT_OK;
@@ -216,7 +216,7 @@ static void become_worker(const recipe *made, int report_fd)
         execve(made->program, made->argv, made->envp);
         trouble = errno;
     }
-    (void)!write(report_fd, &trouble, sizeof trouble);
+    (void)!write(report_fd, &trouble, sizeof(trouble));
     _exit(127);
 }
 
@@ -232,9 +232,9 @@ static int read_exec_result(int fd)
     if (ready == 0)
         return ETIMEDOUT;
     do
-        got = read(fd, &trouble, sizeof trouble);
+        got = read(fd, &trouble, sizeof(trouble));
     while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof trouble ? trouble : 0; /* exec closed the pipe: success */
+    return got == (ssize_t)sizeof(trouble) ? trouble : 0; /* exec closed the pipe: success */
 }
 
 static pid_t fork_quietly(const recipe *made, int report_fd)
@@ -253,7 +253,7 @@ static pid_t fork_quietly(const recipe *made, int report_fd)
 static int start_child(recipe *made, int rank, wfi_process *child)
 {
     int report[2];
-    snprintf(made->rank, sizeof made->rank, "RANK=%d", rank);
+    snprintf(made->rank, sizeof(made->rank), "RANK=%d", rank);
     if (pipe2(report, O_CLOEXEC) != 0)
         return errno;
     pid_t pid = fork_quietly(made, report[1]);
@@ -281,7 +281,7 @@ static weft_status start_children(const weft_job_options *options, weft_job *job
     for (int i = 0; i < job->count && !trouble; i++)
         trouble = start_child(&made, i + 1, &job->processes[i]);
     char what[PATH_MAX + 64];
-    snprintf(what, sizeof what, "cannot start a worker, program \"%s\"", made.program);
+    snprintf(what, sizeof(what), "cannot start a worker, program \"%s\"", made.program);
     drop_recipe(&made);
     char why[WFI_THREADS_TEXT];
     if (trouble == EAGAIN)
@@ -312,7 +312,7 @@ static weft_status bind_store(weft_job *job, weft_error **error)
 static weft_status make_secret(weft_job *job, weft_error **error)
 {
     wfi_secret_guard_inherited();
-    job->secret = wfi_guarded_calloc(sizeof *job->secret);
+    job->secret = wfi_guarded_calloc(sizeof(*job->secret));
     if (!job->secret)
         return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make the job's secret", ENOMEM);
     weft_status status = wfi_secret_given(job->secret, error);
@@ -334,7 +334,7 @@ static weft_status spawn(const weft_job_options *options, weft_job **out, weft_e
         return wfi_error_fail(error, WEFT_ERR_INVALID, "argv has no name of the program");
     if (getenv(SPAWNED))
         return refuse_generation(error);
-    weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->processes);
+    weft_job *job = wfi_calloc(1, sizeof(*job) + (size_t)options->count * sizeof(*job->processes));
     if (!job)
         return spawn_fail(error, WEFT_ERR_MEMORY, "cannot make a job", ENOMEM);
     WFI_BEGIN(job);

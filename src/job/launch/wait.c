@@ -107,7 +107,7 @@ static bool look_at(wfi_process *child)
 
 wfi_processes *wfi_processes_of(const weft_job *job)
 {
-    wfi_processes *processes = wfi_calloc(1, sizeof *processes + (size_t)job->count * sizeof *processes->at);
+    wfi_processes *processes = wfi_calloc(1, sizeof(*processes) + (size_t)job->count * sizeof(*processes->at));
     if (!processes)
         return NULL;
     processes->count = job->count;
@@ -166,9 +166,9 @@ int wfi_processes_name(const wfi_processes *processes, bool (*counts)(const void
 static bool read_state(pid_t pid, char name[32], char *letter)
 {
     char path[64], text[256];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid); /* "4711 (sleep) S 4700 ..." */
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid); /* "4711 (sleep) S 4700 ..." */
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
         close(fd);
     text[size > 0 ? size : 0] = '\0';
@@ -284,7 +284,7 @@ static void name_failures(const weft_job *job, char *out, size_t room)
 static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
 {
     char failures[512] = "";
-    name_failures(job, failures, sizeof failures);
+    name_failures(job, failures, sizeof(failures));
     const char *colon = *failures ? ": " : "";
     if (status == WEFT_ERR_TIMEOUT)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms%s, and the rest were killed%s%s",

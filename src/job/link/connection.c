@@ -49,9 +49,9 @@ int wfi_pipe_dial(wfi_pipe *pipe, const wfi_endpoint *endpoint)
 
 int wfi_pipe_dialled(wfi_pipe *pipe)
 {
-    wfi_endpoint there = {.size = sizeof there.address};
+    wfi_endpoint there = {.size = sizeof(there.address)};
     int trouble = 0;
-    socklen_t size = sizeof trouble;
+    socklen_t size = sizeof(trouble);
     if (getsockopt(pipe->fd, SOL_SOCKET, SO_ERROR, &trouble, &size) != 0)
         return errno;
     if (trouble)

@@ -66,7 +66,7 @@ const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link)
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why)
 {
     wfi_store_message message = {.type = WFI_STORE_SUSPECT, .rank = rank, .incarnation = incarnation};
-    snprintf(message.text, sizeof message.text, "%s", why ? why : "");
+    snprintf(message.text, sizeof(message.text), "%s", why ? why : "");
     wfi_link_post(link, &message);
 }
 
@@ -125,7 +125,7 @@ void wfi_rendezvous_leaving(wfi_rendezvous *link)
 void wfi_rendezvous_end_job(wfi_rendezvous *link, const char *why)
 {
     wfi_store_message message = {.type = WFI_STORE_END};
-    snprintf(message.text, sizeof message.text, "%.*s", wfi_utf8_fit(why, sizeof message.text - 1), why);
+    snprintf(message.text, sizeof(message.text), "%.*s", wfi_utf8_fit(why, sizeof(message.text) - 1), why);
     wfi_link_post(link, &message);
 }
 

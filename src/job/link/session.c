@@ -53,7 +53,7 @@ static void free_secrets(wfi_rendezvous *link)
 static bool make_secrets(wfi_rendezvous *link, const wfi_rendezvous_options *options)
 {
     link->secret = wfi_guarded_calloc(options->secret_size);
-    link->wires = wfi_guarded_calloc(2 * sizeof *link->wires);
+    link->wires = wfi_guarded_calloc(2 * sizeof(*link->wires));
     link->job_key = wfi_guarded_calloc(WFI_JOB_KEY_BYTES);
     if (!link->secret || !link->wires || !link->job_key) {
         free_secrets(link);
@@ -73,12 +73,12 @@ static void prepare_join(wfi_rendezvous *link, const wfi_rendezvous_options *opt
                                 .world_size = options->world_size,
                                 .elastic = options->elastic,
                                 .addresses_size = options->addresses_size};
-    snprintf(join->text, sizeof join->text, "%s", options->name ? options->name : "");
+    snprintf(join->text, sizeof(join->text), "%s", options->name ? options->name : "");
     if (options->addresses_size)
         memcpy(join->addresses, options->addresses, options->addresses_size);
     join->machine = options->machine;
     if (options->public_key)
-        memcpy(join->public_key, options->public_key, sizeof join->public_key);
+        memcpy(join->public_key, options->public_key, sizeof(join->public_key));
     link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);
 }
 
@@ -106,7 +106,7 @@ weft_status wfi_link_init(wfi_rendezvous *link, const wfi_rendezvous_options *op
 void wfi_link_fini(wfi_rendezvous *link)
 {
     free_secrets(link);
-    sodium_memzero(link->world.token, sizeof link->world.token);
+    sodium_memzero(link->world.token, sizeof(link->world.token));
     free(link->world.members);
     free(link->incarnations);
     free(link->interests);
@@ -151,13 +151,13 @@ static void present(wfi_rendezvous *link)
     set_stage(link, WFI_NEXT, WFI_WIRE_PRESENTED);
     if (!link->joined) {
         link->join.timeout_ms = wfi_link_patience_ms(link);
-        if (sodium_is_zero(link->join.token, sizeof link->join.token))
-            link->shell->random(link, link->join.token, sizeof link->join.token);
+        if (sodium_is_zero(link->join.token, sizeof(link->join.token)))
+            link->shell->random(link, link->join.token, sizeof(link->join.token));
         wfi_link_send_on(link, WFI_NEXT, &link->join);
         return;
     }
     resume.incarnation = link->incarnation;
-    memcpy(resume.token, link->world.token, sizeof resume.token);
+    memcpy(resume.token, link->world.token, sizeof(resume.token));
     wfi_link_send_on(link, WFI_NEXT, &resume);
 }
 
@@ -170,7 +170,7 @@ static void drop_next(wfi_rendezvous *link, weft_status status, const char *text
     if (!status || link->joined)
         return;
     link->refusal = status;
-    snprintf(link->refusal_text, sizeof link->refusal_text, "%s", text);
+    snprintf(link->refusal_text, sizeof(link->refusal_text), "%s", text);
     link->answered = true;
 }
 
@@ -222,7 +222,7 @@ void wfi_link_nonsense(wfi_rendezvous *link, wfi_which which)
 static bool prepare_interests(wfi_rendezvous *link)
 {
     size_t count = (size_t)link->world.world_size;
-    link->incarnations = wfi_calloc(count, sizeof *link->incarnations);
+    link->incarnations = wfi_calloc(count, sizeof(*link->incarnations));
     link->interests = wfi_calloc((count + 7) / 8, 1);
     for (size_t rank = 0; link->incarnations && rank < count; rank++)
         link->incarnations[rank] = link->world.members[rank].incarnation;
@@ -255,8 +255,8 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
     wfi_store_world world;
     weft_status status = wfi_store_decode_world(frame, size, &world);
     if (!status)
-        memcpy(link->job_key, world.job_key, sizeof world.job_key);
-    sodium_memzero(world.job_key, sizeof world.job_key);
+        memcpy(link->job_key, world.job_key, sizeof(world.job_key));
+    sodium_memzero(world.job_key, sizeof(world.job_key));
     if (status) {
         drop_next(link, status, "the store's table could not be read");
         return;
@@ -351,7 +351,7 @@ static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *
 {
     uint8_t small[WFI_STORE_SMALL_MAX];
     size_t plain_size;
-    uint8_t *plain = size <= sizeof small ? small : malloc(size);
+    uint8_t *plain = size <= sizeof(small) ? small : malloc(size);
     if (!plain) {
         drop_next(link, WEFT_ERR_MEMORY, "out of memory for the store's table");
         return;
@@ -391,7 +391,7 @@ void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, con
         wfi_seal_wipe(&link->wires[WFI_CURRENT].seal);
         set_stage(link, WFI_CURRENT, WFI_WIRE_NONE);
         wfi_mutex_unlock(&link->lock);
-        snprintf(link->broken, sizeof link->broken, "%s", why);
+        snprintf(link->broken, sizeof(link->broken), "%s", why);
         /* the end of the wire showed that at least its host was alive */
         link->heard_ns = link->wires[WFI_CURRENT].since_ns;
         link->dial_ns = 0;

@@ -61,7 +61,7 @@ static void wake(socket_link *link)
 {
     uint64_t one = 1;
     if (link->wake_fd >= 0)
-        (void)!write(link->wake_fd, &one, sizeof one);
+        (void)!write(link->wake_fd, &one, sizeof(one));
 }
 
 /* ---- What the link asks for ------------------------------------------------------------------------------------ */
@@ -123,7 +123,7 @@ static bool handle_frame(socket_link *link, wfi_which which)
         wfi_link_nonsense(&link->base, which);
     if (size <= 0)
         return false;
-    uint8_t *frame = (size_t)size <= sizeof small ? small : malloc((size_t)size);
+    uint8_t *frame = (size_t)size <= sizeof(small) ? small : malloc((size_t)size);
     if (!frame) {
         wfi_link_wire_lost(&link->base, which, false, "out of memory for the store's messages");
         return false;
@@ -197,7 +197,7 @@ static void socket_sleep(socket_link *link, uint64_t due_ns)
     waits[2] = wait_for(&link->pipes[WFI_NEXT]);
     wfi_mutex_unlock(&link->base.lock);
     (void)poll(waits, 3, wfi_poll_timeout(wfi_now(link->base.clock), due_ns));
-    (void)!read(link->wake_fd, &counted, sizeof counted);
+    (void)!read(link->wake_fd, &counted, sizeof(counted));
 }
 
 /* Serves until the link is out, or close has begun and the goodbye can be sent. */
@@ -270,7 +270,7 @@ static void say_farewell(socket_link *link)
         if (poll(&wait, 1, wfi_poll_timeout(now_ns, deadline_ns)) < 0)
             continue;
         char waste[1024];
-        got = recv(pipe->fd, waste, sizeof waste, MSG_DONTWAIT);
+        got = recv(pipe->fd, waste, sizeof(waste), MSG_DONTWAIT);
         if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return;
     }
@@ -387,7 +387,7 @@ static bool socket_attempt(socket_link *link, attempt *at)
     at->reached = true;
     next->fd = fd;
     next->input_limit = WFI_STORE_WORLD_MAX;
-    link->store.size = sizeof link->store.address;
+    link->store.size = sizeof(link->store.address);
     (void)getpeername(fd, (struct sockaddr *)&link->store.address, &link->store.size);
     link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
@@ -485,7 +485,7 @@ static void say_what_we_await(attempt *at)
     if (now_ns < at->say_at_ns)
         return;
     if (has_several_ports(at))
-        snprintf(others, sizeof others, " to %d", options->master_port + options->port_count - 1);
+        snprintf(others, sizeof(others), " to %d", options->master_port + options->port_count - 1);
     if (at->say_at_ns)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
                    "waiting for rank 0's store on %s port %d%s: %s%s",
@@ -544,8 +544,8 @@ static bool has_lost_child(void *processes, const wfi_store *store, char *why, s
     char ends[WFI_STORE_TEXT_MAX * 2];
     if (wfi_processes_look(processes) == 0)
         return false;
-    *missing = wfi_processes_name(processes, is_awaited, store, ends, sizeof ends);
-    snprintf(why, room, "%.*s before the job began", (int)room - (int)sizeof " before the job began", ends);
+    *missing = wfi_processes_name(processes, is_awaited, store, ends, sizeof(ends));
+    snprintf(why, room, "%.*s before the job began", (int)room - (int)sizeof(" before the job began"), ends);
     return *missing > 0;
 }
 
@@ -631,7 +631,7 @@ weft_status wfi_link_open_socket(const wfi_rendezvous_options *given, wfi_rendez
     wfi_rendezvous_options options = *given;
     if (!options.clock)
         options.clock = &wfi_clock_real;
-    socket_link *link = wfi_calloc(1, sizeof *link);
+    socket_link *link = wfi_calloc(1, sizeof(*link));
     if (!link || wfi_link_init(&link->base, &options, &socket_shell)) {
         free(link);
         if (options.store_fd >= 0)

@@ -50,7 +50,7 @@ void wfi_outbox_init(wfi_outbox *outbox, wfi_outbox_reserve *reserve)
 static void drop_first(wfi_outbox *outbox)
 {
     wfi_outbox_entry *entry = wfi_container_of(wfi_list_pop_front(&outbox->entries), wfi_outbox_entry, link);
-    outbox->bytes -= sizeof *entry + entry->size;
+    outbox->bytes -= sizeof(*entry) + entry->size;
     if (entry->reserve)
         wfi_list_push_front(&entry->reserve->back, &entry->link);
     else
@@ -67,7 +67,7 @@ weft_status wfi_outbox_keep(wfi_outbox *outbox, const uint8_t *frame, size_t siz
 {
     if (outbox->bytes + sizeof(wfi_outbox_entry) + size > WFI_OUTBOX_LIMIT)
         return WEFT_ERR_TOO_LARGE;
-    wfi_outbox_entry *entry = malloc(sizeof *entry + size);
+    wfi_outbox_entry *entry = malloc(sizeof(*entry) + size);
     if (entry)
         entry->reserve = NULL;
     else if (matters)
@@ -77,7 +77,7 @@ weft_status wfi_outbox_keep(wfi_outbox *outbox, const uint8_t *frame, size_t siz
     entry->size = size;
     memcpy(entry->frame, frame, size);
     wfi_list_push_back(&outbox->entries, &entry->link);
-    outbox->bytes += sizeof *entry + size;
+    outbox->bytes += sizeof(*entry) + size;
     outbox->sent++;
     return WEFT_OK;
 }

@@ -15,9 +15,9 @@ static_assert(WFI_SEAL_BYTES == crypto_aead_chacha20poly1305_ietf_ABYTES, "the s
 static void update_u64(crypto_auth_hmacsha256_state *state, uint64_t value)
 {
     uint8_t bytes[8];
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(value >> (8 * i));
-    crypto_auth_hmacsha256_update(state, bytes, sizeof bytes);
+    crypto_auth_hmacsha256_update(state, bytes, sizeof(bytes));
 }
 
 /* Every part has a fixed size except the purpose, which a NUL ends: no two greetings give the same bytes. */
@@ -33,7 +33,7 @@ static void derive(const char *purpose, const uint8_t *secret, size_t size, cons
     crypto_auth_hmacsha256_update(&state, greeting->worker_nonce, WFI_NONCE_BYTES);
     crypto_auth_hmacsha256_update(&state, greeting->store_nonce, WFI_NONCE_BYTES);
     crypto_auth_hmacsha256_final(&state, out);
-    sodium_memzero(&state, sizeof state);
+    sodium_memzero(&state, sizeof(state));
 }
 
 void wfi_proof_make(const uint8_t *secret, size_t size, const wfi_greeting *greeting, uint8_t proof[WFI_PROOF_BYTES])
@@ -48,7 +48,7 @@ bool wfi_proof_holds(const uint8_t *secret, size_t size, const wfi_greeting *gre
 {
     uint8_t expected[WFI_PROOF_BYTES];
     wfi_proof_make(secret, size, greeting, expected);
-    return sodium_memcmp(expected, proof, sizeof expected) == 0;
+    return sodium_memcmp(expected, proof, sizeof(expected)) == 0;
 }
 
 void wfi_seal_begin(wfi_seal *seal, wfi_side ours, const uint8_t *secret, size_t size, const wfi_greeting *greeting)
@@ -64,7 +64,7 @@ void wfi_seal_begin(wfi_seal *seal, wfi_side ours, const uint8_t *secret, size_t
 
 void wfi_seal_wipe(wfi_seal *seal)
 {
-    sodium_memzero(seal, sizeof *seal);
+    sodium_memzero(seal, sizeof(*seal));
 }
 
 static void set_length(uint8_t *frame, size_t size)

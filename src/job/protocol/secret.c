@@ -64,14 +64,14 @@ static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi
     uint8_t bytes[WFI_SECRET_MAX + 2];
     size_t have = 0;
     ssize_t got = 1;
-    while (got != 0 && have < sizeof bytes) {
-        got = pread(fd, bytes + have, sizeof bytes - have, (off_t)have);
+    while (got != 0 && have < sizeof(bytes)) {
+        got = pread(fd, bytes + have, sizeof(bytes) - have, (off_t)have);
         if (got < 0 && errno == ESPIPE)
-            got = read(fd, bytes + have, sizeof bytes - have);
+            got = read(fd, bytes + have, sizeof(bytes) - have);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
-            sodium_memzero(bytes, sizeof bytes);
+            sodium_memzero(bytes, sizeof(bytes));
             return fail_read(source, errno, error);
         }
         have += (size_t)got;
@@ -80,7 +80,7 @@ static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi
     if (have > 0 && bytes[have - 1] == '\n' && is_text)
         have--;
     weft_status status = have ? take_bytes(bytes, have, source, out, error) : fail_empty(source, error);
-    sodium_memzero(bytes, sizeof bytes);
+    sodium_memzero(bytes, sizeof(bytes));
     return status;
 }
 
@@ -88,7 +88,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
 {
     struct stat about;
     char source[SHOWN_PATH + 32];
-    snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", wfi_utf8_fit(path, SHOWN_PATH), path);
+    snprintf(source, sizeof(source), "WEFT_SECRET_FILE=\"%.*s\"", wfi_utf8_fit(path, SHOWN_PATH), path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return fail_read(source, errno, error);
@@ -114,9 +114,9 @@ static int inherited_fd(void)
 
 static weft_status keep_secret(const wfi_secret *secret, const char *source, weft_error **error)
 {
-    if (!kept && !(kept = wfi_guarded_calloc(sizeof *kept)))
+    if (!kept && !(kept = wfi_guarded_calloc(sizeof(*kept))))
         return secret_fail(error, WEFT_ERR_MEMORY, source, "cannot be kept: out of memory");
-    (void)sodium_mlock(kept, sizeof *kept); /* best effort: the limit may forbid it */
+    (void)sodium_mlock(kept, sizeof(*kept)); /* best effort: the limit may forbid it */
     *kept = *secret;
     return WEFT_OK;
 }
@@ -212,7 +212,7 @@ void wfi_secret_hide(void)
 void wfi_secret_wipe(wfi_secret *secret)
 {
     if (secret)
-        sodium_memzero(secret, sizeof *secret);
+        sodium_memzero(secret, sizeof(*secret));
 }
 
 weft_status wfi_secret_random(wfi_secret *out)

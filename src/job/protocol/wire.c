@@ -72,7 +72,7 @@ static const uint32_t fields_by_type[] = {
 
 static uint32_t fields_of(wfi_store_type type)
 {
-    return (size_t)type < sizeof fields_by_type / sizeof *fields_by_type ? fields_by_type[type] : 0;
+    return (size_t)type < sizeof(fields_by_type) / sizeof(*fields_by_type) ? fields_by_type[type] : 0;
 }
 
 bool wfi_store_type_is_kept(wfi_store_type type)
@@ -82,7 +82,7 @@ bool wfi_store_type_is_kept(wfi_store_type type)
 
 static void write_head(wfi_writer *writer, wfi_store_type type)
 {
-    wfi_write_bytes(writer, magic, sizeof magic);
+    wfi_write_bytes(writer, magic, sizeof(magic));
     wfi_write_u8(writer, WFI_STORE_VERSION);
     wfi_write_u8(writer, (uint8_t)type);
     wfi_write_u32(writer, 0); /* the length; filled in later */
@@ -121,11 +121,11 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
     if (fields & COUNTER)
         wfi_write_u64(writer, message->counter);
     if (fields & NONCE)
-        wfi_write_bytes(writer, message->nonce, sizeof message->nonce);
+        wfi_write_bytes(writer, message->nonce, sizeof(message->nonce));
     if (fields & TIMEOUT)
         wfi_write_i64(writer, message->timeout_ms);
     if (fields & PROOF)
-        wfi_write_bytes(writer, message->proof, sizeof message->proof);
+        wfi_write_bytes(writer, message->proof, sizeof(message->proof));
     if (fields & TEXT)
         write_text(writer, message->text);
     if (fields & ADDRESSES) {
@@ -133,9 +133,9 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         wfi_write_blob(writer, message->addresses, message->addresses_size);
     }
     if (fields & PUBLIC_KEY)
-        wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
+        wfi_write_bytes(writer, message->public_key, sizeof(message->public_key));
     if (fields & TOKEN)
-        wfi_write_bytes(writer, message->token, sizeof message->token);
+        wfi_write_bytes(writer, message->token, sizeof(message->token));
     if (fields & RECEIVED)
         wfi_write_u64(writer, message->received);
     if (fields & ACKNOWLEDGED)
@@ -175,7 +175,7 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
         wfi_write_u64(writer, member->machine);
         wfi_write_blob(writer, member->addresses, member->addresses_size);
         if (member->incarnation)
-            wfi_write_bytes(writer, member->public_key, sizeof member->public_key);
+            wfi_write_bytes(writer, member->public_key, sizeof(member->public_key));
     }
     write_length(writer);
 }
@@ -193,27 +193,27 @@ void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *m
 {
     message->rank = member->rank;
     message->incarnation = member->incarnation;
-    snprintf(message->text, sizeof message->text, "%s", member->name);
+    snprintf(message->text, sizeof(message->text), "%s", member->name);
     memcpy(message->addresses, member->addresses, member->addresses_size);
     message->addresses_size = member->addresses_size;
     message->machine = member->machine;
-    memcpy(message->public_key, member->public_key, sizeof message->public_key);
+    memcpy(message->public_key, member->public_key, sizeof(message->public_key));
 }
 
 void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message)
 {
     *member = (wfi_member){.rank = message->rank, .incarnation = message->incarnation};
-    snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, message->text);
+    snprintf(member->name, sizeof(member->name), "%.*s", WFI_NAME_MAX - 1, message->text);
     memcpy(member->addresses, message->addresses, message->addresses_size);
     member->addresses_size = message->addresses_size;
     member->machine = message->machine;
-    memcpy(member->public_key, message->public_key, sizeof member->public_key);
+    memcpy(member->public_key, message->public_key, sizeof(member->public_key));
 }
 
 weft_status wfi_store_frame_size(const uint8_t *data, size_t have, size_t limit, size_t *size)
 {
     *size = 0;
-    if (memcmp(data, magic, have < sizeof magic ? have : sizeof magic) != 0)
+    if (memcmp(data, magic, have < sizeof(magic) ? have : sizeof(magic)) != 0)
         return WEFT_ERR_PROTOCOL;
     if (have < WFI_STORE_HEAD)
         return WEFT_OK;
@@ -239,7 +239,7 @@ static weft_status read_head(wfi_reader *reader, const uint8_t *frame, size_t si
     if (status || whole != size || size < WFI_STORE_HEAD)
         return WEFT_ERR_PROTOCOL;
     wfi_reader_init(reader, frame, size);
-    wfi_read_bytes(reader, sizeof magic);
+    wfi_read_bytes(reader, sizeof(magic));
     uint8_t version = wfi_read_u8(reader);
     *type = (wfi_store_type)wfi_read_u8(reader);
     wfi_read_u32(reader);
@@ -299,11 +299,11 @@ static void read_body(wfi_reader *reader, wfi_store_message *out)
     if (fields & COUNTER)
         out->counter = wfi_read_u64(reader);
     if (fields & NONCE)
-        read_array(reader, out->nonce, sizeof out->nonce);
+        read_array(reader, out->nonce, sizeof(out->nonce));
     if (fields & TIMEOUT)
         out->timeout_ms = wfi_read_i64(reader);
     if (fields & PROOF)
-        read_array(reader, out->proof, sizeof out->proof);
+        read_array(reader, out->proof, sizeof(out->proof));
     if (fields & TEXT)
         read_text(reader, out->text);
     if (fields & ADDRESSES) {
@@ -311,9 +311,9 @@ static void read_body(wfi_reader *reader, wfi_store_message *out)
         read_addresses(reader, out->addresses, &out->addresses_size);
     }
     if (fields & PUBLIC_KEY)
-        read_array(reader, out->public_key, sizeof out->public_key);
+        read_array(reader, out->public_key, sizeof(out->public_key));
     if (fields & TOKEN)
-        read_array(reader, out->token, sizeof out->token);
+        read_array(reader, out->token, sizeof(out->token));
     if (fields & RECEIVED)
         out->received = wfi_read_u64(reader);
     if (fields & ACKNOWLEDGED)
@@ -338,7 +338,7 @@ static bool fields_are_sane(const wfi_store_message *message)
 weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out)
 {
     wfi_reader reader;
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     weft_status status = read_head(&reader, frame, size, &out->type);
     if (status)
         return status;
@@ -350,11 +350,11 @@ static void read_entry(wfi_reader *reader, int rank, wfi_member *out)
 {
     out->rank = rank;
     out->incarnation = wfi_read_u32(reader);
-    wfi_read_string(reader, out->name, sizeof out->name);
+    wfi_read_string(reader, out->name, sizeof(out->name));
     out->machine = wfi_read_u64(reader);
     read_addresses(reader, out->addresses, &out->addresses_size);
     if (out->incarnation)
-        read_array(reader, out->public_key, sizeof out->public_key);
+        read_array(reader, out->public_key, sizeof(out->public_key));
 }
 
 weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out)
@@ -367,8 +367,8 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
     if (type != WFI_STORE_WORLD)
         return WEFT_ERR_PROTOCOL;
     *out = (wfi_store_world){.rank = (int)wfi_read_u32(&reader)};
-    read_array(&reader, out->token, sizeof out->token);
-    read_array(&reader, out->job_key, sizeof out->job_key);
+    read_array(&reader, out->token, sizeof(out->token));
+    read_array(&reader, out->job_key, sizeof(out->job_key));
     out->death_timeout_ms = wfi_read_i64(&reader);
     uint32_t count = wfi_read_u32(&reader);
     /* Every entry takes at least 12 bytes: a short frame cannot cause a large allocation. */
@@ -377,7 +377,7 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
         count > WFI_STORE_WORKERS_MAX)
         return WEFT_ERR_PROTOCOL;
     out->world_size = (int)count;
-    out->members = wfi_calloc(count, sizeof *out->members);
+    out->members = wfi_calloc(count, sizeof(*out->members));
     if (!out->members)
         return WEFT_ERR_MEMORY;
     for (int rank = 0; rank < out->world_size; rank++)

@@ -15,7 +15,7 @@
 
 weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns)
 {
-    wfi_store_peer *peer = wfi_calloc(1, sizeof *peer);
+    wfi_store_peer *peer = wfi_calloc(1, sizeof(*peer));
     if (!peer)
         return WEFT_ERR_MEMORY;
     *peer = (wfi_store_peer){
@@ -169,7 +169,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     size_t at = 0, size = 0;
     while (peer->state == WFI_STORE_PEER_OPEN && !peer->is_broken && at < peer->input_size) {
         size_t have = peer->input_size - at;
-        if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
+        if (wfi_store_frame_size(peer->input + at, have, sizeof(peer->input), &size)) {
             if (peer->is_unauthenticated)
                 wfi_store_count_refusal(peer->server->store, "it sent malformed data");
             peer->is_broken = true; /* the member, if it was one, can resume on another connection */
@@ -191,7 +191,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
 /* One read per turn of the loop: a peer that sends without pause does not delay the others. */
 static void read_some(wfi_store_peer *peer, uint64_t now_ns)
 {
-    size_t room = sizeof peer->input - peer->input_size;
+    size_t room = sizeof(peer->input) - peer->input_size;
     ssize_t got = recv(peer->fd, peer->input + peer->input_size, room, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return;

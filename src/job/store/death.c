@@ -15,14 +15,14 @@ static void vacate(wfi_store *store, int rank, wfi_store_slot_state state, wfi_s
 {
     wfi_store_slot *slot = &store->slots[rank];
     wfi_store_message news = {.type = type, .rank = rank, .incarnation = store->members[rank].incarnation};
-    snprintf(news.text, sizeof news.text, "%s", why);
-    snprintf(slot->words, sizeof slot->words, "%.*s", (int)sizeof slot->words - 1, why);
+    snprintf(news.text, sizeof(news.text), "%s", why);
+    snprintf(slot->words, sizeof(slot->words), "%.*s", (int)sizeof(slot->words) - 1, why);
     slot->fate = store->members[rank].incarnation;
     slot->state = state;
     slot->leaving = false;
     slot->link = NULL;
     wfi_outbox_fini(&slot->outbox);
-    sodium_memzero(slot->token, sizeof slot->token);
+    sodium_memzero(slot->token, sizeof(slot->token));
     store->members[rank] = (wfi_member){.rank = rank};
     store->alive--;
     wfi_store_interest_gone(store, rank);
@@ -36,7 +36,7 @@ void wfi_store_declare_dead(wfi_store *store, int rank, const char *why)
     wfi_store_link *link = store->slots[rank].link;
     if (link) {
         wfi_store_message message = {.type = WFI_STORE_EVICTED};
-        snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s", why);
+        snprintf(message.text, sizeof(message.text), "the store declared this worker dead: %s", why);
         wfi_store_send(store, link, &message);
         wfi_store_hang_up(store, link, WFI_STORE_LINGER_MS);
     }
@@ -130,7 +130,7 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
     uint64_t by_silence = (slot->beats ? slot->heard_ns : now_ns) + bound_ns;
     slot->suspected_ns = soon > by_silence ? soon : by_silence;
     slot->suspected_by = by;
-    snprintf(slot->words, sizeof slot->words, "%.*s", (int)sizeof slot->words - 1, why);
+    snprintf(slot->words, sizeof(slot->words), "%.*s", (int)sizeof(slot->words) - 1, why);
     wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", by, rank, slot->words);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
     wfi_store_tell(store, rank, &speak);
@@ -167,13 +167,13 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
     const wfi_store_slot *slot = &store->slots[rank];
     char why[WFI_STORE_TEXT_MAX];
     if (slot->overflowed)
-        snprintf(why, sizeof why, "its queue of unacknowledged messages is full");
+        snprintf(why, sizeof(why), "its queue of unacknowledged messages is full");
     else if (slot->lost_ns <= now_ns)
-        snprintf(why, sizeof why, "%s", connection_broke);
+        snprintf(why, sizeof(why), "%s", connection_broke);
     else if (slot->suspected_ns == WFI_NEVER)
-        snprintf(why, sizeof why, "silent for %lld ms", (long long)store->options.death_timeout_ms);
+        snprintf(why, sizeof(why), "silent for %lld ms", (long long)store->options.death_timeout_ms);
     else
-        snprintf(why, sizeof why, "did not answer after rank %d suspected it: %s", slot->suspected_by, slot->words);
+        snprintf(why, sizeof(why), "did not answer after rank %d suspected it: %s", slot->suspected_by, slot->words);
     wfi_store_declare_dead(store, rank, why);
 }
 

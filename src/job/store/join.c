@@ -31,7 +31,7 @@ void wfi_store_free_slot(wfi_store *store, int rank)
 void wfi_store_fail_gathering(wfi_store *store, const char *why)
 {
     store->phase = WFI_STORE_FAILED;
-    snprintf(store->failure, sizeof store->failure, "%s", why);
+    snprintf(store->failure, sizeof(store->failure), "%s", why);
     for (int rank = 0; rank < store->options.world_size; rank++) {
         wfi_store_link *link = store->slots[rank].link;
         if (store->slots[rank].state != WFI_SLOT_WAITING)
@@ -80,14 +80,14 @@ static void expire_patience(wfi_store *store, int rank)
     char missing[160] = "rank 0", awaited[AWAITED_TEXT], why[WFI_STORE_TEXT_MAX];
     long long patience_ms = store->slots[rank].patience_ms;
     if (!store->options.elastic)
-        name_missing(store, missing, sizeof missing);
+        name_missing(store, missing, sizeof(missing));
     bool whole = patience_ms % 1000 == 0;
     const char *cause = store->turned_away ? "; rank 0 is out of file descriptors (ulimit -n) or memory" : "";
-    describe_awaited(store, awaited, sizeof awaited);
-    int size = snprintf(why, sizeof why, "%s did not come within %lld %s%s%s", missing,
+    describe_awaited(store, awaited, sizeof(awaited));
+    int size = snprintf(why, sizeof(why), "%s did not come within %lld %s%s%s", missing,
                         whole ? patience_ms / 1000 : patience_ms, whole ? "s" : "ms", cause, awaited);
-    if (size >= (int)sizeof why)
-        memcpy(why + sizeof why - sizeof "...", "...", sizeof "...");
+    if (size >= (int)sizeof(why))
+        memcpy(why + sizeof(why) - sizeof("..."), "...", sizeof("..."));
     if (!store->options.elastic) {
         wfi_store_fail_gathering(store, why);
         return;
@@ -121,8 +121,8 @@ static void name_awaited(wfi_store *store, uint64_t now_ns)
         wfi_store_due_by(store, store->name_awaited_ns);
         return;
     } else {
-        name_missing(store, missing, sizeof missing);
-        describe_awaited(store, awaited, sizeof awaited);
+        name_missing(store, missing, sizeof(missing));
+        describe_awaited(store, awaited, sizeof(awaited));
         wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_WARN, "store: waiting for %s: %d of %d workers are here%s",
                    missing, store->waiting, store->options.world_size, awaited);
         store->name_awaited_pause_ns *= 2;
@@ -164,7 +164,7 @@ static void make_member(wfi_store *store, int rank, uint64_t now_ns)
     slot->state = WFI_SLOT_ALIVE;
     slot->heard_ns = now_ns;
     slot->link->joined_ns = now_ns;
-    store->options.outputs.random(store->options.outputs.arg, slot->token, sizeof slot->token);
+    store->options.outputs.random(store->options.outputs.arg, slot->token, sizeof(slot->token));
     store->members[rank].incarnation = ++store->incarnations;
     store->waiting--;
     store->alive++;
@@ -371,7 +371,7 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
         (wfi_store_slot){.state = WFI_SLOT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
     slot->patience_ns = wfi_deadline_after(now_ns, join->timeout_ms);
     slot->suspected_ns = slot->lost_ns = WFI_NEVER;
-    memcpy(slot->asked_with, join->token, sizeof slot->asked_with);
+    memcpy(slot->asked_with, join->token, sizeof(slot->asked_with));
     wfi_outbox_init(&slot->outbox, &store->reserve);
     wfi_store_member_of_message(member, join); /* incarnation 0, because a JOIN has none */
     link->rank = join->rank;
@@ -385,11 +385,11 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
 /* The slot of the join that this JOIN repeats, if the answer was lost with its connection; -1: it is a new join. */
 static int slot_of_joining(const wfi_store *store, const wfi_store_message *join)
 {
-    if (sodium_is_zero(join->token, sizeof join->token))
+    if (sodium_is_zero(join->token, sizeof(join->token)))
         return -1;
     for (int rank = 0; rank < store->options.world_size; rank++)
         if (!is_free(&store->slots[rank]) &&
-            sodium_memcmp(store->slots[rank].asked_with, join->token, sizeof join->token) == 0)
+            sodium_memcmp(store->slots[rank].asked_with, join->token, sizeof(join->token)) == 0)
             return rank;
     return -1;
 }
@@ -430,7 +430,7 @@ void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_sto
     if (join->rank < 0)
         placed.rank = free_rank(store);
     if (placed.rank >= 0 && !*join->text)
-        snprintf(placed.text, sizeof placed.text, "worker%d", (int)placed.rank);
+        snprintf(placed.text, sizeof(placed.text), "worker%d", (int)placed.rank);
     int holder =
         placed.rank >= 0 && !is_free(&store->slots[placed.rank]) ? placed.rank : rank_of_name(store, placed.text);
     if (holder >= 0 && (holder_is_asked(store, link, holder, now_ns) || holder_is_leaving(store, link, holder)))

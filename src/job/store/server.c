@@ -89,10 +89,10 @@ static bool reserve_polls(wfi_store_server *server, size_t count)
     if (count <= server->poll_capacity)
         return true;
     size_t capacity = count + 64;
-    struct pollfd *polls = realloc(server->polls, capacity * sizeof *polls);
+    struct pollfd *polls = realloc(server->polls, capacity * sizeof(*polls));
     if (polls)
         server->polls = polls;
-    wfi_store_peer **polled = realloc(server->polled, capacity * sizeof *polled);
+    wfi_store_peer **polled = realloc(server->polled, capacity * sizeof(*polled));
     if (polled)
         server->polled = polled;
     if (polls && polled)
@@ -129,7 +129,7 @@ static void look_for_lost(wfi_store_server *server, uint64_t now_ns)
     if (!server->is_lost || !wfi_store_is_gathering(server->store))
         return;
     note_due(server, now_ns + LOST_NS);
-    if (server->is_lost(server->processes_arg, server->store, why, sizeof why, &missing))
+    if (server->is_lost(server->processes_arg, server->store, why, sizeof(why), &missing))
         wfi_store_give_up(server->store, why, missing);
 }
 
@@ -195,7 +195,7 @@ static void *run_server(void *arg)
             wfi_store_drain(server->store, now_ns, wfi_deadline(&wfi_clock_real, server->grace_ms));
             server->polls[0].revents = 0;
             uint64_t counted;
-            (void)!read(server->wake_fd, &counted, sizeof counted);
+            (void)!read(server->wake_fd, &counted, sizeof(counted));
         }
     }
     flush_all(server);
@@ -234,11 +234,11 @@ static weft_status server_create_store(wfi_store_server *server, const wfi_store
     if (sodium_init() < 0)
         return WEFT_ERR_SYSTEM;
     uint8_t job_key[WFI_JOB_KEY_BYTES];
-    if (getrandom(job_key, sizeof job_key, 0) != (ssize_t)sizeof job_key)
+    if (getrandom(job_key, sizeof(job_key), 0) != (ssize_t)sizeof(job_key))
         return WEFT_ERR_SYSTEM;
     store.job_key = job_key;
     weft_status status = wfi_store_create(&store, &server->store);
-    sodium_memzero(job_key, sizeof job_key);
+    sodium_memzero(job_key, sizeof(job_key));
     return status;
 }
 
@@ -260,7 +260,7 @@ static weft_status start_server_thread(wfi_store_server *server, char why[WFI_TH
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
 {
-    wfi_store_server *server = wfi_calloc(1, sizeof *server);
+    wfi_store_server *server = wfi_calloc(1, sizeof(*server));
     weft_status status = WEFT_ERR_MEMORY;
     char why[WFI_THREADS_TEXT] = "";
     if (!server) {
@@ -301,7 +301,7 @@ void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms)
     uint64_t one = 1;
     server->grace_ms = grace_ms;
     atomic_store(&server->ending, true);
-    (void)!write(server->wake_fd, &one, sizeof one); /* cannot fail: the counter is far from full */
+    (void)!write(server->wake_fd, &one, sizeof(one)); /* cannot fail: the counter is far from full */
     pthread_join(server->thread, NULL);
     free_server(server);
 }

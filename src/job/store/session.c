@@ -124,7 +124,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
     wfi_store_message message = {.type = WFI_STORE_REFUSE, .status = status};
     va_list args;
     va_start(args, format);
-    wfi_utf8_print_v(message.text, sizeof message.text, format, args);
+    wfi_utf8_print_v(message.text, sizeof(message.text), format, args);
     va_end(args);
     wfi_log(WEFT_LOG_INFO, "store: refused a join: %s", message.text);
     wfi_store_send(store, link, &message);
@@ -207,7 +207,7 @@ static void send_evicted(wfi_store *store, wfi_store_link *link, const wfi_store
     const wfi_store_slot *slot = &store->slots[resume->rank];
     bool known = slot->fate == resume->incarnation;
     wfi_store_message message = {.type = WFI_STORE_EVICTED};
-    snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s",
+    snprintf(message.text, sizeof(message.text), "the store declared this worker dead: %s",
              known ? slot->words : "the other workers were told so");
     wfi_store_send(store, link, &message);
     wfi_store_hang_up(store, link, 0);
@@ -217,7 +217,7 @@ static bool is_the_member(const wfi_store *store, const wfi_store_message *resum
 {
     const wfi_store_slot *slot = &store->slots[resume->rank];
     return slot->state == WFI_SLOT_ALIVE && store->members[resume->rank].incarnation == resume->incarnation &&
-           sodium_memcmp(slot->token, resume->token, sizeof slot->token) == 0;
+           sodium_memcmp(slot->token, resume->token, sizeof(slot->token)) == 0;
 }
 
 static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)

@@ -31,15 +31,15 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
 {
     if (options->world_size < 1 || options->world_size > WFI_STORE_WORKERS_MAX)
         return WEFT_ERR_INVALID;
-    wfi_store *store = wfi_calloc(1, sizeof *store);
+    wfi_store *store = wfi_calloc(1, sizeof(*store));
     if (!store)
         return WEFT_ERR_MEMORY;
     wfi_map_init(&store->links);
     store->options = *options;
     store->options.secret = copy_guarded(options->secret, options->secret_size);
     store->options.job_key = copy_guarded(options->job_key, WFI_JOB_KEY_BYTES);
-    store->slots = wfi_calloc((size_t)options->world_size, sizeof *store->slots);
-    store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
+    store->slots = wfi_calloc((size_t)options->world_size, sizeof(*store->slots));
+    store->members = wfi_calloc((size_t)options->world_size, sizeof(*store->members));
     if (!store->slots || !store->members || !store->options.secret || !store->options.job_key ||
         wfi_outbox_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES)) {
         wfi_store_destroy(store);
@@ -66,7 +66,7 @@ void wfi_store_destroy(wfi_store *store)
     wfi_map_fini(&store->links);
     for (int rank = 0; store->slots && rank < store->options.world_size; rank++) {
         wfi_outbox_fini(&store->slots[rank].outbox);
-        sodium_memzero(store->slots[rank].token, sizeof store->slots[rank].token);
+        sodium_memzero(store->slots[rank].token, sizeof(store->slots[rank].token));
         free(store->slots[rank].interests);
     }
     wfi_outbox_reserve_fini(&store->reserve);
@@ -100,7 +100,7 @@ uint64_t wfi_store_due(const wfi_store *store)
 
 weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 {
-    wfi_store_link *link = wfi_guarded_calloc(sizeof *link);
+    wfi_store_link *link = wfi_guarded_calloc(sizeof(*link));
     if (!link)
         return WEFT_ERR_MEMORY;
     link->id = connection;
@@ -224,7 +224,7 @@ static void acknowledge(wfi_store *store, int rank)
 static void answer_await(wfi_store *store, wfi_store_link *link)
 {
     wfi_store_message answer = {.type = WFI_STORE_AWAIT};
-    wfi_store_end_awaits(store, answer.text, sizeof answer.text);
+    wfi_store_end_awaits(store, answer.text, sizeof(answer.text));
     wfi_store_send(store, link, &answer);
 }
 

@@ -216,8 +216,8 @@ void wfi_store_end_job(wfi_store *store, const char *why)
     wfi_store_message message = {.type = WFI_STORE_END};
     if (store->ended || store->terminated)
         return;
-    snprintf(store->failure, sizeof store->failure, "%s", why);
-    snprintf(message.text, sizeof message.text, "%s", why);
+    snprintf(store->failure, sizeof(store->failure), "%s", why);
+    snprintf(message.text, sizeof(message.text), "%s", why);
     wfi_log(WEFT_LOG_INFO, "store: rank 0 ended the job%s%s", *why ? ": " : "", why);
     store->ended = store->terminated = true;
     wfi_store_tell_all(store, &message);
@@ -245,7 +245,7 @@ void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room)
         if (!is_awaited(store, rank, all_close))
             continue;
         char name[WFI_NAME_MAX + 32];
-        int size = snprintf(name, sizeof name, "%s rank %d (%s)", named ? "," : ":", rank, store->members[rank].name);
+        int size = snprintf(name, sizeof(name), "%s rank %d (%s)", named ? "," : ":", rank, store->members[rank].name);
         if (used + (size_t)size + 8 > room) { /* with room for the dots */
             snprintf(out + used, room - used, ", ...");
             return;

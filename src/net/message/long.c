@@ -47,7 +47,7 @@ static wfi_progress *progress_of(const wfi_control *control)
 static void put_question(wfi_control_message *message, uint8_t type, uint32_t number, wfi_length length)
 {
     wfi_writer writer;
-    wfi_writer_init(&writer, message->bytes, sizeof message->bytes);
+    wfi_writer_init(&writer, message->bytes, sizeof(message->bytes));
     wfi_write_u32(&writer, number);
     wfi_write_u8(&writer, (uint8_t)length);
     wfi_control_message_send(message, type, writer.size);

@@ -60,10 +60,10 @@ static weft_agent *make_agent(void)
     wfi_list *spare = spare_count > SPARES_MIN ? wfi_list_pop_front(&spare_agents) : NULL;
     spare_count -= spare != NULL;
     pthread_mutex_unlock(&spare_lock);
-    weft_agent *agent = spare ? wfi_container_of(spare, weft_agent, open_link) : wfi_calloc(1, sizeof *agent);
+    weft_agent *agent = spare ? wfi_container_of(spare, weft_agent, open_link) : wfi_calloc(1, sizeof(*agent));
     if (!agent)
         return NULL;
-    memset(agent, 0, sizeof *agent);
+    memset(agent, 0, sizeof(*agent));
     WFI_BEGIN(agent);
     atomic_init(&agent->refs, 1);
     atomic_fetch_add(&agents, 1);
@@ -192,8 +192,8 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     size_t world_size = (size_t)agent->options.values.world_size;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
     agent->terminated = wfi_future_create(NULL, NULL);
-    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof agent->hash_key);
-    agent->peers = wfi_calloc(world_size, sizeof *agent->peers);
+    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof(agent->hash_key));
+    agent->peers = wfi_calloc(world_size, sizeof(*agent->peers));
     for (size_t rank = 0; agent->peers && rank < world_size; rank++)
         wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
     if (!agent->peers || !agent->terminated)

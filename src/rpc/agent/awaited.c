@@ -25,12 +25,12 @@
 void wfi_awaits_add(wfi_awaits *out, const char *format, ...)
 {
     va_list args;
-    if (out->used + 2 >= sizeof out->text)
+    if (out->used + 2 >= sizeof(out->text))
         return;
     if (out->kinds++)
-        out->used += (size_t)snprintf(out->text + out->used, sizeof out->text - out->used, "; ");
+        out->used += (size_t)snprintf(out->text + out->used, sizeof(out->text) - out->used, "; ");
     va_start(args, format);
-    wfi_utf8_print_v(out->text + out->used, sizeof out->text - out->used, format, args);
+    wfi_utf8_print_v(out->text + out->used, sizeof(out->text) - out->used, format, args);
     va_end(args);
     out->used += strlen(out->text + out->used);
 }
@@ -82,7 +82,7 @@ static void log_others(weft_agent *agent, weft_log_level level, const char *verb
 void wfi_on_awaited(void *arg, const char *whom)
 {
     weft_agent *agent = arg;
-    snprintf(agent->awaited, sizeof agent->awaited, "%s", whom);
+    snprintf(agent->awaited, sizeof(agent->awaited), "%s", whom);
     if (agent->awaits_answer && !weft_future_done(agent->terminated))
         log_others(agent, level_of(seconds_of(agent)), "has waited");
     agent->awaits_answer = false;

@@ -76,9 +76,9 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
             return near;
     }
     if (!options->iface)
-        return find_interface_towards(options, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
+        return find_interface_towards(options, name, sizeof(name)) ? wfi_topo_near_interface(name) : NULL;
     wfi_cores *cores = wfi_topo_near_interface(options->iface);
-    if (!cores && find_interface(options->iface, name, sizeof name))
+    if (!cores && find_interface(options->iface, name, sizeof(name)))
         cores = wfi_topo_near_interface(name);
     return cores;
 }

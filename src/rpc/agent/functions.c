@@ -166,7 +166,7 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
     weft_status st = check_function(agent, function, error);
     if (st || !function || !function->name) /* the check has failed if one is NULL */
         return st;
-    wfi_registered *entry = wfi_calloc(1, sizeof *entry);
+    wfi_registered *entry = wfi_calloc(1, sizeof(*entry));
     if (!entry)
         return WEFT_ERR_MEMORY;
     entry->function = *function;

@@ -75,11 +75,11 @@ void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, c
     wfi_assert_held(wfi_net_mutex(agent->net));
     if (!agent->options.values.on_membership)
         return;
-    wfi_member_news *news = agent->peers[rank].untold_count ? NULL : wfi_calloc(1, sizeof *news);
+    wfi_member_news *news = agent->peers[rank].untold_count ? NULL : wfi_calloc(1, sizeof(*news));
     if (news) {
         news->event = event;
         news->rank = rank;
-        snprintf(news->why, sizeof news->why, "%s", why ? why : "");
+        snprintf(news->why, sizeof(news->why), "%s", why ? why : "");
         wfi_list_push_back(&agent->membership.events, &news->link);
     } else {
         note_untold(agent, event, rank);

@@ -53,7 +53,7 @@ static void keep_spare(weft_agent *agent, wfi_notification *notification)
 static bool have_spare(weft_agent *agent, size_t count)
 {
     while (agent->spare_notification_count < count) {
-        wfi_notification *notification = wfi_calloc(1, sizeof *notification);
+        wfi_notification *notification = wfi_calloc(1, sizeof(*notification));
         if (!notification)
             return false;
         keep_spare(agent, notification);
@@ -149,7 +149,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
                                           .persistent = true,
                                           .head = notification->room,
                                           .head_size = bytes->size,
-                                          .keeps = how.urgent ? 0 : sizeof *notification,
+                                          .keeps = how.urgent ? 0 : sizeof(*notification),
                                           .done = notification_done};
     weft_status st = wfi_peer_send(to, &notification->message);
     if (st) {

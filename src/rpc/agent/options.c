@@ -112,7 +112,7 @@ static weft_status resolve_times(weft_agent_options *values, weft_error **error)
     } limits[] = {{"rendezvous_timeout_ms", values->rendezvous_timeout_ms},
                   {"call_timeout_ms", values->call_timeout_ms},
                   {"death_timeout_ms", values->death_timeout_ms}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    for (size_t i = 0; i < sizeof(limits) / sizeof(*limits); i++)
         if (limits[i].value < WEFT_FOREVER)
             return invalid(error, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none", limits[i].name,
                            (long long)limits[i].value);
@@ -233,7 +233,7 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
     out->store_fd = answer.store_fd;
     out->port_count = answer.ports;
     values->master_port = answer.port;
-    memcpy(out->master_addr, answer.address, sizeof out->master_addr);
+    memcpy(out->master_addr, answer.address, sizeof(out->master_addr));
     return WEFT_OK;
 }
 
@@ -279,21 +279,21 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     weft_agent_options *values = &out->values;
     char fallback_name[32] = ""; /* empty if the store gives the rank: then it gives the name too */
     if (values->rank >= 0)
-        snprintf(fallback_name, sizeof fallback_name, "worker%d", values->rank);
+        snprintf(fallback_name, sizeof(fallback_name), "worker%d", values->rank);
     const struct {
         const char *option, *variable, *fallback; /* the first that is set is used */
         char *to;
         size_t room;
     } texts[] = {
-        {values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name},
-        {values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr},
-        {values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "auto", out->fabric, sizeof out->fabric},
-        {values->iface, "WEFT_IFACE", "", out->iface, sizeof out->iface},
-        {values->ports, "WEFT_PORTS", "", out->ports, sizeof out->ports},
-        {values->trace_file, "WEFT_TRACE", "", out->trace_file, sizeof out->trace_file},
-        {values->metrics_file, "WEFT_METRICS", "", out->metrics_file, sizeof out->metrics_file},
+        {values->name, "WEFT_NAME", fallback_name, out->name, sizeof(out->name)},
+        {values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof(out->master_addr)},
+        {values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "auto", out->fabric, sizeof(out->fabric)},
+        {values->iface, "WEFT_IFACE", "", out->iface, sizeof(out->iface)},
+        {values->ports, "WEFT_PORTS", "", out->ports, sizeof(out->ports)},
+        {values->trace_file, "WEFT_TRACE", "", out->trace_file, sizeof(out->trace_file)},
+        {values->metrics_file, "WEFT_METRICS", "", out->metrics_file, sizeof(out->metrics_file)},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         const char *text = texts[i].option ? texts[i].option : wfi_env_string(texts[i].variable);
         text = text ? text : texts[i].fallback;
         if (strlen(text) >= texts[i].room)
@@ -335,7 +335,7 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     weft_agent_options *values = &out->values;
     if (values->job && values->secret)
         return invalid(error, "secret: a job of weft_job_open has a secret of its own");
-    out->secret = wfi_guarded_calloc(sizeof *out->secret);
+    out->secret = wfi_guarded_calloc(sizeof(*out->secret));
     if (!out->secret)
         return WEFT_ERR_MEMORY;
     if (values->job)
@@ -444,7 +444,7 @@ static weft_status resolve_descriptors(weft_agent_options *values, weft_error **
 
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     out->store_fd = -1;
     if (given)
         out->values = *given;
@@ -482,7 +482,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
 void wfi_options_settle(wfi_options *options, int rank, const char *name)
 {
     options->values.rank = rank;
-    snprintf(options->name, sizeof options->name, "%s", name);
+    snprintf(options->name, sizeof(options->name), "%s", name);
 }
 
 void wfi_options_share(wfi_options *options, int agents)

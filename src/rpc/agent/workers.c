@@ -83,7 +83,7 @@ static const char *give_name(weft_agent *agent, const char *name)
     if (given)
         return given->text;
     size_t size = strlen(name) + 1;
-    given = wfi_calloc(1, sizeof *given + size);
+    given = wfi_calloc(1, sizeof(*given) + size);
     if (!given)
         return NULL;
     memcpy(given->text, name, size);

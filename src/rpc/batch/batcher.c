@@ -76,7 +76,7 @@ static const char *option_set(const weft_batch_options *o)
                    {o->in_flight, "in_flight"},
                    {o->one_per_caller, "one_per_caller"},
                    {o->queue, "queue"}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++)
         if (options[i].is_set)
             return options[i].name;
     return NULL;
@@ -105,11 +105,11 @@ static weft_status check_batched(const weft_agent *agent, const weft_function *f
 
 static weft_status copy_ranks(const int *ranks, size_t count, const int **out)
 {
-    int *copy = count ? malloc(count * sizeof *copy) : NULL;
+    int *copy = count ? malloc(count * sizeof(*copy)) : NULL;
     if (count && !copy)
         return WEFT_ERR_MEMORY;
     if (count)
-        memcpy(copy, ranks, count * sizeof *copy);
+        memcpy(copy, ranks, count * sizeof(*copy));
     *out = copy;
     return WEFT_OK;
 }
@@ -128,7 +128,7 @@ static weft_status create_batcher(weft_agent *agent, const weft_function *functi
 {
     if (!function->run_batch)
         return WEFT_OK;
-    wfi_batcher *batcher = wfi_calloc(1, sizeof *batcher);
+    wfi_batcher *batcher = wfi_calloc(1, sizeof(*batcher));
     weft_status st = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {
         batcher->options = function->batch;

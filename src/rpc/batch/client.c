@@ -22,7 +22,7 @@ static wfi_batch_client *find_or_add(wfi_batcher *batcher, int rank)
     wfi_batch_client *client = wfi_batch_client_of(batcher, rank);
     if (client)
         return client;
-    client = wfi_calloc(1, sizeof *client);
+    client = wfi_calloc(1, sizeof(*client));
     if (!client)
         return NULL;
     client->rank = rank;

@@ -20,9 +20,9 @@ typedef struct row {
 
 static weft_status copy_batcher(weft_agent *agent, const wfi_batcher *batcher, const char *who, row *out)
 {
-    int at = snprintf(out->labels, sizeof out->labels, "{%s,function=\"", who);
+    int at = snprintf(out->labels, sizeof(out->labels), "{%s,function=\"", who);
     size_t end = (size_t)at +
-                 wfi_exposition_escape(batcher->function->name, out->labels + at, sizeof out->labels - 2 - (size_t)at);
+                 wfi_exposition_escape(batcher->function->name, out->labels + at, sizeof(out->labels) - 2 - (size_t)at);
     memcpy(out->labels + end, "\"", 2);
     wfi_histogram_init(&out->sizes);
     wfi_histogram_init(&out->waits);
@@ -67,11 +67,11 @@ static const struct counter {
 
 static void write_counters(FILE *to, const row *rows, size_t count)
 {
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++) {
         begin_family(to, counters[i].name, counters[i].type, counters[i].help);
         for (size_t r = 0; r < count; r++) {
             uint64_t value;
-            memcpy(&value, (const char *)&rows[r] + counters[i].at, sizeof value);
+            memcpy(&value, (const char *)&rows[r] + counters[i].at, sizeof(value));
             write_number(to, counters[i].name, &rows[r], "", value);
         }
     }
@@ -114,7 +114,7 @@ weft_status wfi_batches_write_metrics(weft_agent *agent, FILE *to, const char *w
     weft_status st = WEFT_OK;
     for (const wfi_batcher *batcher = first; batcher; batcher = batcher->next)
         count++;
-    row *rows = wfi_calloc(count + 1, sizeof *rows);
+    row *rows = wfi_calloc(count + 1, sizeof(*rows));
     if (!rows)
         return WEFT_ERR_MEMORY;
     size_t copied = 0;

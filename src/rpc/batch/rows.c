@@ -30,13 +30,13 @@ static uint64_t hash_of(const wfi_batcher *batcher, const wfi_tensor_type *types
         for (int d = 0; d < types[i].shape.ndim; d++)
             words[count++] = types[i].shape.dims[d];
     }
-    return wfi_hash_keyed(&batcher->agent->hash_key, words, count * sizeof *words);
+    return wfi_hash_keyed(&batcher->agent->hash_key, words, count * sizeof(*words));
 }
 
 static wfi_shape_class *make_class(wfi_batcher *batcher, const wfi_tensor_type *types, uint64_t hash)
 {
-    size_t types_size = batcher->tensor_count * sizeof *types;
-    wfi_shape_class *class = wfi_calloc(1, sizeof *class + types_size);
+    size_t types_size = batcher->tensor_count * sizeof(*types);
+    wfi_shape_class *class = wfi_calloc(1, sizeof(*class) + types_size);
     if (!class || wfi_map_put(&batcher->class_by_hash, hash, class)) {
         free(class);
         return NULL;
@@ -66,7 +66,7 @@ static wfi_shape_class *class_for(wfi_batcher *batcher, const wfi_tensor_type *t
 /* Opens a batch of the class. NULL: memory is out; then the class is freed if it has no open batch. */
 static weft_batch *open_batch(wfi_batcher *batcher, wfi_shape_class *class)
 {
-    weft_batch *batch = wfi_calloc(1, sizeof *batch);
+    weft_batch *batch = wfi_calloc(1, sizeof(*batch));
     if (!batch)
         return NULL;
     WFI_BEGIN(batch);
@@ -183,13 +183,13 @@ static bool grow_rows(weft_batch *batch)
 {
     size_t size = (size_t)batch->batcher->options.size, room = batch->room ? 2 * batch->room : FIRST_ROOM;
     room = room < size ? room : size;
-    wfi_row *rows = realloc(batch->rows, room * sizeof *rows);
+    wfi_row *rows = realloc(batch->rows, room * sizeof(*rows));
     batch->rows = rows ? rows : batch->rows;
     weft_call **calls = rows ? realloc(batch->calls, room * sizeof(*calls)) : NULL;
     if (!calls)
         return false;
     batch->calls = calls;
-    memset(rows + batch->room, 0, (room - batch->room) * sizeof *rows);
+    memset(rows + batch->room, 0, (room - batch->room) * sizeof(*rows));
     batch->room = room;
     return true;
 }
@@ -197,10 +197,10 @@ static bool grow_rows(weft_batch *batch)
 static bool know_clients(weft_batch *batch)
 {
     size_t known = batch->batcher->clients.count;
-    wfi_row_count *grown = realloc(batch->of_client, known * sizeof *grown);
+    wfi_row_count *grown = realloc(batch->of_client, known * sizeof(*grown));
     if (!grown)
         return false;
-    memset(grown + batch->clients_known, 0, (known - batch->clients_known) * sizeof *grown);
+    memset(grown + batch->clients_known, 0, (known - batch->clients_known) * sizeof(*grown));
     batch->of_client = grown;
     batch->clients_known = known;
     return true;

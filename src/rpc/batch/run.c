@@ -116,7 +116,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
 {
     weft_args results = weft_values_args(call->results);
     size_t count = wfi_values_tensors(results, NULL, 0);
-    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    weft_tensor **tensors = malloc(count * sizeof(*tensors) + 1);
     bool done = tensors != NULL;
     if (done)
         wfi_values_tensors(results, tensors, count);

@@ -112,7 +112,7 @@ static uint64_t seed_of(const weft_batch *batch)
     int rank = wfi_agent_rank(batch->agent);
     uint64_t key[] = {(uint64_t)rank, wfi_net_member(batch->agent->net, rank)->incarnation,
                       wfi_hash_bytes(name, strlen(name)), batch->batcher->begun};
-    return wfi_hash_bytes(key, sizeof key);
+    return wfi_hash_bytes(key, sizeof(key));
 }
 
 static void begin_batch(weft_batch *batch, wfi_reason reason)

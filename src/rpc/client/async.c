@@ -64,7 +64,7 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
     const wfi_links *links = wfi_links_get();
     if (!spec->options->tape)
         return WEFT_OK;
-    weft_status st = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof problem)
+    weft_status st = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof(problem))
                            : WEFT_ERR_UNSUPPORTED;
     wfi_error_detail detail = {.code = st, .function = spec->function, .worker = -1};
     if (st)

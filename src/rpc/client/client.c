@@ -43,7 +43,7 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
     size_t cursor = 0, count = 0;
     if (!peer)
         wfi_retries_fail_all(agent, why, text); /* first, so that none begins again */
-    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof(*list));
     while (list && (call = next_going_on(agent, peer, &cursor)))
         list[count++] = call;
     for (size_t i = 0; i < count; i++)

@@ -241,7 +241,7 @@ static void post_cancel(wfi_request *call, weft_status why)
 {
     uint8_t room[9];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u64(&writer, call->id);
     wfi_write_u8(&writer, why == WEFT_ERR_TIMEOUT);
     wfi_post(call->agent, call->peer, WFI_RPC_CANCEL, &writer, &call->notifications);

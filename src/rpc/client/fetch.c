@@ -103,7 +103,7 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
 {
     uint8_t room[64];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_rref_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
     weft_future *future = NULL;

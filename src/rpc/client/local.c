@@ -42,7 +42,7 @@ static weft_status copy_results(weft_args results, const wfi_request *request, u
     snprintf(problem, room, "%zu tensors in the results for %zu landing places", count, request->land_count);
     if (count != request->land_count)
         return WEFT_ERR_SHAPE;
-    weft_tensor **tensors = malloc(count * sizeof *tensors + 1);
+    weft_tensor **tensors = malloc(count * sizeof(*tensors) + 1);
     if (!tensors)
         return WEFT_ERR_MEMORY;
     wfi_values_tensors(results, tensors, count);
@@ -70,7 +70,7 @@ static void land_if_wanted(weft_call *call)
         return;
     char problem[320];
     uint64_t copied = 0;
-    weft_status st = copy_results(weft_values_args(call->results), request, &copied, problem, sizeof problem);
+    weft_status st = copy_results(weft_values_args(call->results), request, &copied, problem, sizeof(problem));
     wfi_results_unpin(call); /* before the places replace them */
     if (st)
         call->error = wfi_call_error(call, st, "%s", problem);
@@ -209,7 +209,7 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
     weft_args args = weft_values_args(call->args);
     if (!call->function)
         wfi_serve_refuse(call, wfi_function_unknown(call->agent, request->function));
-    else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof problem))
+    else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof(problem)))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
     else if (wfi_order_join(call))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));

@@ -8,7 +8,7 @@
 static weft_status start_all(weft_agent *agent, const weft_target *to, size_t count, const wfi_call_spec *spec,
                              weft_future **out)
 {
-    weft_future **futures = wfi_calloc(count, sizeof *futures), *all = NULL;
+    weft_future **futures = wfi_calloc(count, sizeof(*futures)), *all = NULL;
     bool whole = futures != NULL;
     for (size_t i = 0; i < count && whole; i++) {
         wfi_call_spec one = *spec;

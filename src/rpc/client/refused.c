@@ -38,7 +38,7 @@ static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t fi
 {
     size_t cursor = 0, count = 0;
     uint64_t id;
-    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof *list);
+    wfi_request *call, **list = malloc((agent->calls.count + 1) * sizeof(*list));
     while (list && (call = wfi_map_next(&agent->calls, &cursor, &id)))
         if (id >= first && id <= last && is_open_to(call, from))
             list[count++] = call;

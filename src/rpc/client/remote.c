@@ -65,12 +65,12 @@ static weft_target to_owner(const weft_rref *rref)
 /* An array of the reference and the arguments, at most WEFT_MAX_VALUES, which the caller frees. NULL: no memory. */
 static weft_value *prepend(weft_rref *rref, weft_args arguments)
 {
-    weft_value *items = malloc((arguments.count + 1) * sizeof *items);
+    weft_value *items = malloc((arguments.count + 1) * sizeof(*items));
     if (!items)
         return NULL;
     items[0] = weft_of_rref(rref);
     if (arguments.count)
-        memcpy(items + 1, arguments.items, arguments.count * sizeof *items);
+        memcpy(items + 1, arguments.items, arguments.count * sizeof(*items));
     return items;
 }
 

@@ -11,7 +11,7 @@ static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *pro
 {
     uint8_t room[8];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u64(&writer, id);
     if (promised)
         wfi_post(agent, to, WFI_RPC_DONE, &writer, promised);
@@ -42,7 +42,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
         status = wfi_links_get()->receive(call->link, call->peer, 0, inbound->values, inbound->decoded.linked,
                                           inbound->decoded.linked_count);
         if (status)
-            snprintf(inbound->problem, sizeof inbound->problem, "they could not be recorded: %s",
+            snprintf(inbound->problem, sizeof(inbound->problem), "they could not be recorded: %s",
                      weft_status_text(status));
     }
     if (!status) {

@@ -35,11 +35,11 @@ static void timer_fired(wfi_timer *timer)
     const wfi_member *member = wfi_net_member(call->agent->net, wfi_call_rank(call));
     unsigned long long limit_ms = call->limit_ns / 1000000 + (call->limit_ns % 1000000 != 0);
     char text[WFI_NAME_MAX + 512];
-    snprintf(text, sizeof text, "no answer from rank %d (%s) within %s, %llu ms", wfi_call_rank(call),
+    snprintf(text, sizeof(text), "no answer from rank %d (%s) within %s, %llu ms", wfi_call_rank(call),
              member ? member->name : "unknown",
              call->is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
     if (call->peer)
-        wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof text - strlen(text));
+        wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof(text) - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 
@@ -83,7 +83,7 @@ static weft_status take_landing(wfi_request *call, int rank, weft_tensors land)
             return WEFT_ERR_INVALID;
     }
     any_large = any_large && rank != wfi_agent_rank(call->agent);
-    call->land_exposures = any_large ? wfi_calloc(land.count, sizeof *call->land_exposures) : NULL;
+    call->land_exposures = any_large ? wfi_calloc(land.count, sizeof(*call->land_exposures)) : NULL;
     return any_large && !call->land_exposures ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
@@ -115,7 +115,7 @@ static void write_link(wfi_request *call)
 {
     uint8_t room[WFI_LINK_BYTES];
     wfi_writer blob;
-    wfi_writer_init(&blob, room, sizeof room);
+    wfi_writer_init(&blob, room, sizeof(room));
     if (call->link)
         wfi_links_get()->write(call->link, &blob);
     wfi_write_blob(&call->header, room, blob.size);
@@ -147,9 +147,9 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
 static size_t held_by(const wfi_request *call)
 {
     const wfi_writer *meta = &call->arguments.body.meta;
-    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
+    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof(*call->land_exposures) : 0);
     size_t in_message = (call->arguments.frame ? 0 : call->header.size) + (meta->in_room ? meta->size : 0);
-    size_t block = sizeof *call + HEADER_BYTES + 2 * (size_t)call->function_size + 1;
+    size_t block = sizeof(*call) + HEADER_BYTES + 2 * (size_t)call->function_size + 1;
     return block + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes - in_message;
 }
 
@@ -491,7 +491,7 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
     if (land_count > WEFT_MAX_CALL_TENSORS)
         return WEFT_ERR_TOO_LARGE;
     size_t land_bytes = land_count * sizeof(weft_tensor *);
-    wfi_request *call = wfi_calloc(1, sizeof *call + land_bytes + name_size + 1 + HEADER_BYTES + name_size);
+    wfi_request *call = wfi_calloc(1, sizeof(*call) + land_bytes + name_size + 1 + HEADER_BYTES + name_size);
     if (!call)
         return WEFT_ERR_MEMORY;
     call->function = (char *)call->land + land_bytes;

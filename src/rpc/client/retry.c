@@ -226,7 +226,7 @@ static uint64_t end_of_pause(retry *r)
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
     uint64_t pause = r->pause_ns < r->pause_most_ns ? r->pause_ns : r->pause_most_ns;
     const uint64_t seed[] = {now, r->agent->next_call_id, (uint64_t)wfi_agent_rank(r->agent), (uint64_t)r->attempts};
-    uint64_t share = wfi_hash_bytes(seed, sizeof seed) >> 33 & 0xffff; /* of 65,536 */
+    uint64_t share = wfi_hash_bytes(seed, sizeof(seed)) >> 33 & 0xffff; /* of 65,536 */
     r->pause_ns = pause + pause / 2;
     return now + pause / 4 * 3 + pause / 2 / 65536 * share;
 }
@@ -254,7 +254,7 @@ static void consider(retry *r, const weft_error *error, bool started)
     }
     if (full)
         wfi_room_await(&r->room, full);
-    r->pausing_bytes = sizeof *r + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
+    r->pausing_bytes = sizeof(*r) + wfi_values_bytes(r->spec.arguments) + wfi_shared_body_bytes(r->packed);
     agent->pausing_bytes += r->pausing_bytes;
     r->state = PAUSING;
 }
@@ -392,7 +392,7 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     const weft_retry *how = &spec->options->retry;
     int64_t pause_ms = how->pause_ms ? how->pause_ms : PAUSE_MS;
     int64_t most_ms = pause_ms > PAUSE_MOST_MS ? pause_ms : PAUSE_MOST_MS;
-    retry *r = wfi_calloc(1, sizeof *r);
+    retry *r = wfi_calloc(1, sizeof(*r));
     if (!r)
         return WEFT_ERR_MEMORY;
     *out = r;

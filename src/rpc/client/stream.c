@@ -11,7 +11,7 @@
 
 wfi_items_in *wfi_items_in_create(wfi_request *call, const weft_rpc_options *options)
 {
-    wfi_items_in *items = wfi_calloc(1, sizeof *items);
+    wfi_items_in *items = wfi_calloc(1, sizeof(*items));
     if (!items)
         return NULL;
     items->agent = call->agent;
@@ -48,7 +48,7 @@ static void say_took(const wfi_items_in *items)
     wfi_writer writer;
     if (!items->call->peer || items->agent->stopped || wfi_peer_status(items->call->peer))
         return;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u64(&writer, items->call->id);
     wfi_write_u32(&writer, items->next);
     wfi_post_answer(items->agent, items->call->peer, WFI_RPC_TOOK, &writer, &items->call->notifications);
@@ -107,7 +107,7 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
     if (!status && !items->stopped) {
         status = receive_links(s);
         if (status)
-            snprintf(inbound->problem, sizeof inbound->problem, "it could not be recorded: %s",
+            snprintf(inbound->problem, sizeof(inbound->problem), "it could not be recorded: %s",
                      weft_status_text(status));
     }
     s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* its contents are freed with the call */

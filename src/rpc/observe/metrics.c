@@ -24,11 +24,11 @@ static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t 
         return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     *count = metrics->count + 2;
-    rows = malloc(*count * sizeof *rows);
+    rows = malloc(*count * sizeof(*rows));
     if (rows) {
         if (metrics->count)
-            memcpy(rows, metrics->all, metrics->count * sizeof *rows);
-        memcpy(rows + metrics->count, metrics->others, sizeof metrics->others);
+            memcpy(rows, metrics->all, metrics->count * sizeof(*rows));
+        memcpy(rows + metrics->count, metrics->others, sizeof(metrics->others));
     }
     wfi_net_unlock(agent->net);
     *out = rows;
@@ -40,7 +40,7 @@ static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, w
 {
     *copy = (wfi_metric){.rank = row->rank, .side = row->side};
     wfi_net_lock(agent->net);
-    memcpy(copy->outcomes, row->outcomes, sizeof copy->outcomes);
+    memcpy(copy->outcomes, row->outcomes, sizeof(copy->outcomes));
     weft_status st = wfi_histogram_merge(&copy->latency, &row->latency);
     wfi_net_unlock(agent->net);
     return st;
@@ -75,7 +75,7 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
     size_t count = 0;
     if (!out)
         return wfi_refuse_null("weft_metrics_read", "out");
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     if (!agent)
         return wfi_refuse_null("weft_metrics_read", "the agent");
     if (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED)
@@ -120,7 +120,7 @@ static void write_labels(const text *t, const wfi_metric *row, const char *funct
     const char *side = row->side == WEFT_METRIC_CALLS ? "caller" : "callee";
     char peer[16] = "other";
     if (row->rank >= 0)
-        snprintf(peer, sizeof peer, "%d", row->rank);
+        snprintf(peer, sizeof(peer), "%d", row->rank);
     int at = snprintf(out, WFI_LABELS_MAX, "{%s,side=\"%s\",peer=\"%s\",function=\"", t->who, side, peer);
     size_t length = (size_t)at + wfi_exposition_escape(function, out + at, WFI_LABELS_MAX - 2 - (size_t)at);
     memcpy(out + length, "\"", 2);
@@ -191,7 +191,7 @@ static void write_stats(const text *t)
         {"weft_rendezvous_messages_total", "Rank 0: messages that its store took and sent, heartbeats aside.",
          s.rendezvous_messages},
     };
-    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+    for (size_t i = 0; i < sizeof(counters) / sizeof(*counters); i++)
         write_one(t, counters[i].name, "counter", counters[i].help, counters[i].value);
     write_one(t, "weft_held_bytes", "gauge", "What counts against the memory budget now.", s.bytes_held);
     write_one(t, "weft_memory_budget_bytes", "gauge", "The memory budget: chosen, or this worker's share.",
@@ -228,11 +228,11 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
 {
     text t = {.to = to, .agent = agent};
     /* A worker's name has no characters that need escaping. */
-    snprintf(t.who, sizeof t.who, "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
+    snprintf(t.who, sizeof(t.who), "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
     weft_status st = list_rows(agent, &t.rows, &t.count);
     if (st)
         return st;
-    qsort(t.rows, t.count, sizeof *t.rows, by_label);
+    qsort(t.rows, t.count, sizeof(*t.rows), by_label);
     write_stats(&t);
     write_lanes(&t);
     fputs("# HELP weft_calls_total Calls completed, by how they ended.\n# TYPE weft_calls_total counter\n", to);

@@ -13,7 +13,7 @@
 static weft_status open_observation(weft_agent *agent, weft_error **error)
 {
     (void)error;
-    wfi_call_observer *observer = wfi_calloc(1, sizeof *observer);
+    wfi_call_observer *observer = wfi_calloc(1, sizeof(*observer));
     if (!observer)
         return WEFT_ERR_MEMORY;
     observer->agent = agent;
@@ -64,7 +64,7 @@ static uint64_t new_id(wfi_call_observer *observer)
     uint64_t id;
     do {
         words[2] = ++observer->last_id;
-        id = wfi_hash_bytes(words, sizeof words);
+        id = wfi_hash_bytes(words, sizeof(words));
     } while (!id);
     return id;
 }
@@ -97,7 +97,7 @@ static void flush_task(wfi_task *task)
 static void add_record(wfi_call_observer *observer, wfi_trace_record *record, const char *function,
                        const weft_error *error)
 {
-    snprintf(record->function, sizeof record->function, "%s", function);
+    snprintf(record->function, sizeof(record->function), "%s", function);
     record->remote_status = weft_error_handler_code(error);
     if (record->end_ns < record->span.begun_ns)
         record->end_ns = record->span.begun_ns;
@@ -160,8 +160,8 @@ weft_status weft_trace_begin(weft_agent *agent, const char *name, weft_trace_spa
     span->agent = NULL;
     if (!agent || !name)
         return wfi_refuse_null("weft_trace_begin", agent ? "name" : "the agent");
-    size_t size = strnlen(name, sizeof span->name);
-    if (!size || size == sizeof span->name)
+    size_t size = strnlen(name, sizeof(span->name));
+    if (!size || size == sizeof(span->name))
         return wfi_refuse(WEFT_ERR_INVALID, "weft_trace_begin: name has %zu bytes: 1 to %d", strlen(name),
                           WEFT_TRACE_NAME_MAX);
     memcpy(span->name, name, size + 1);

@@ -14,7 +14,7 @@
 static wfi_metric *make_metric(weft_metric_side side, int rank, const char *function)
 {
     size_t size = strlen(function) + 1;
-    wfi_metric *metric = wfi_calloc(1, sizeof *metric + size);
+    wfi_metric *metric = wfi_calloc(1, sizeof(*metric) + size);
     if (!metric)
         return NULL;
     metric->rank = rank;
@@ -64,7 +64,7 @@ static bool make_metric_room(wfi_metrics *metrics)
     if (metrics->count == WFI_METRICS_MAX)
         return false;
     size_t capacity = metrics->capacity ? metrics->capacity * 2 : 16;
-    wfi_metric **all = realloc(metrics->all, capacity * sizeof *all);
+    wfi_metric **all = realloc(metrics->all, capacity * sizeof(*all));
     if (!all)
         return false;
     metrics->all = all;

@@ -39,7 +39,7 @@ static int64_t anchor_of(const wfi_clock *clock)
 weft_status wfi_trace_create(const wfi_clock *clock, bool threaded, wfi_trace **out)
 {
     pthread_condattr_t monotonic;
-    wfi_trace *trace = wfi_calloc(1, sizeof *trace);
+    wfi_trace *trace = wfi_calloc(1, sizeof(*trace));
     if (!trace)
         return WEFT_ERR_MEMORY;
     trace->clock = clock;
@@ -69,9 +69,9 @@ static bool make_track_room(wfi_trace_tracks *tracks)
         return true;
     if (room > WFI_TRACE_TRACKS)
         return false;
-    uint64_t *ends = realloc(tracks->ends, room * sizeof *ends);
+    uint64_t *ends = realloc(tracks->ends, room * sizeof(*ends));
     tracks->ends = ends ? ends : tracks->ends;
-    uint32_t *spare = realloc(tracks->free, room * sizeof *spare);
+    uint32_t *spare = realloc(tracks->free, room * sizeof(*spare));
     tracks->free = spare ? spare : tracks->free;
     if (!ends || !spare)
         return false;
@@ -113,7 +113,7 @@ static wfi_trace_record *next_record(wfi_trace *trace)
     if (trace->count >= WFI_TRACE_ROOM)
         return NULL;
     if (!chunk || chunk->count == WFI_TRACE_CHUNK) {
-        chunk = trace->spare ? trace->spare : malloc(sizeof *chunk);
+        chunk = trace->spare ? trace->spare : malloc(sizeof(*chunk));
         trace->spare = NULL;
         if (!chunk)
             return NULL;
@@ -302,8 +302,8 @@ weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_
 {
     char name[PATH_MAX];
     trace->rank = who->rank;
-    snprintf(trace->interface, sizeof trace->interface, "%s", who->interface);
-    if (!wfi_trace_expand(path, who, name, sizeof name)) {
+    snprintf(trace->interface, sizeof(trace->interface), "%s", who->interface);
+    if (!wfi_trace_expand(path, who, name, sizeof(name))) {
         *error = weft_error_create(WEFT_ERR_INVALID, "the path of the trace file is too long");
         return WEFT_ERR_INVALID;
     }

@@ -67,7 +67,7 @@ static void name_clock(char *out, size_t room)
     char boot[64] = "";
     struct stat time_namespace;
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    bool is_known = file && fgets(boot, sizeof boot, file) && stat("/proc/self/ns/time", &time_namespace) == 0;
+    bool is_known = file && fgets(boot, sizeof(boot), file) && stat("/proc/self/ns/time", &time_namespace) == 0;
     if (file)
         (void)fclose(file);
     boot[strcspn(boot, "\n")] = '\0';
@@ -82,10 +82,10 @@ void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
     unsigned thread = (unsigned)process_of(trace) * TRACKS_BLOCK;
     bool simulated = trace->clock != &wfi_clock_real;
     uint64_t now = wfi_now(trace->clock);
-    if (simulated || gethostname(host, sizeof host - 1))
-        snprintf(host, sizeof host, "%s", simulated ? "sim" : "");
+    if (simulated || gethostname(host, sizeof(host) - 1))
+        snprintf(host, sizeof(host), "%s", simulated ? "sim" : "");
     fputs("[\n", trace->file);
-    snprintf(name, sizeof name, "%s (rank %d)", who->name, who->rank);
+    snprintf(name, sizeof(name), "%s (rank %d)", who->name, who->rank);
     write_metadata(trace, thread, "process_name", "name", name);
     write_metadata(trace, thread, "process_labels", "labels", who->interface);
     begin_event(trace, "M", "__metadata", "weft_anchor");
@@ -93,9 +93,9 @@ void wfi_trace_write_head(wfi_trace *trace, const wfi_trace_who *who)
             simulated ? 0 : (int)getpid());
     wfi_json_write_string(trace->file, host);
     if (simulated)
-        snprintf(clock, sizeof clock, "sim");
+        snprintf(clock, sizeof(clock), "sim");
     else
-        name_clock(clock, sizeof clock);
+        name_clock(clock, sizeof(clock));
     fputs(",\"clock\":", trace->file);
     wfi_json_write_string(trace->file, clock);
     fputs(",\"interface\":", trace->file);
@@ -119,7 +119,7 @@ static void name_tracks(wfi_trace *trace, wfi_trace_side side, uint32_t track)
     char name[32];
     while (trace->named[side] < track) {
         uint32_t next = ++trace->named[side];
-        snprintf(name, sizeof name, "%s %u", side_names[side], next);
+        snprintf(name, sizeof(name), "%s %u", side_names[side], next);
         write_metadata(trace, thread_of(trace, side, next), "thread_name", "name", name);
     }
 }

@@ -19,7 +19,7 @@ void wfi_find(wfi_finding *out, const char *format, ...)
     if (out->text[0])
         return;
     va_start(args, format);
-    wfi_utf8_print_v(out->text, sizeof out->text, format, args);
+    wfi_utf8_print_v(out->text, sizeof(out->text), format, args);
     va_end(args);
 }
 
@@ -48,7 +48,7 @@ static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const c
 
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out)
 {
-    wfi_tensors_fault(tensors, path, out->text, sizeof out->text);
+    wfi_tensors_fault(tensors, path, out->text, sizeof(out->text));
 }
 
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out)
@@ -77,7 +77,7 @@ void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writ
 /* Of a list only its size is checked, not its items. */
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
-    wfi_value_fault(value, depth, path, out->text, sizeof out->text);
+    wfi_value_fault(value, depth, path, out->text, sizeof(out->text));
     wfi_find_on_device(wfi_tensors_in(value), path, out);
     wfi_find_inaccessible(wfi_tensors_in(value), path, false, out);
     if (value->type == WEFT_TYPE_RREF)
@@ -87,14 +87,14 @@ static void look_at(const weft_agent *agent, const weft_value *value, int depth,
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
 {
     wfi_walk walk;
-    wfi_list_fault(values, 0, what, out->text, sizeof out->text);
+    wfi_list_fault(values, 0, what, out->text, sizeof(out->text));
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
         char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];
-        snprintf(path, sizeof path, "%.32s %s", what, wfi_walk_path(&walk, at));
+        snprintf(path, sizeof(path), "%.32s %s", what, wfi_walk_path(&walk, at));
         look_at(agent, value, walk.depth, path, out);
     }
-    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof out->text))
+    if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof(out->text)))
         out->text[0] = '\0';
 }
 
@@ -110,7 +110,7 @@ void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
             if (weft_tensor_data(tensors.items[i]) != data)
                 continue;
             if (value->type == WEFT_TYPE_TENSORS)
-                snprintf(number, sizeof number, ": tensor %zu", i);
+                snprintf(number, sizeof(number), ": tensor %zu", i);
             snprintf(text, WFI_FIND_DATA, "value %s%s", wfi_walk_path(&walk, at), number);
         }
     }

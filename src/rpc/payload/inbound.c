@@ -51,21 +51,21 @@ static void become_ready(wfi_inbound *inbound, weft_status status)
 static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *problem)
 {
     if (!inbound->problem[0])
-        snprintf(inbound->problem, sizeof inbound->problem, "%s", problem);
+        snprintf(inbound->problem, sizeof(inbound->problem), "%s", problem);
     become_ready(inbound, status);
 }
 
 /* `what` names what was pulled. */
 static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
 {
-    char trouble[sizeof inbound->problem - SENTENCE] = "", value[WFI_FIND_DATA] = "";
+    char trouble[sizeof(inbound->problem) - SENTENCE] = "", value[WFI_FIND_DATA] = "";
     if (!inbound->cancelled)
-        wfi_transfer_trouble(&inbound->transfer, inbound->peer, status, trouble, sizeof trouble);
+        wfi_transfer_trouble(&inbound->transfer, inbound->peer, status, trouble, sizeof(trouble));
     if (!inbound->cancelled && inbound->transfer.is_spoilt && inbound->values)
         wfi_find_data(weft_values_args(inbound->values),
                       inbound->transfer.segments[inbound->transfer.bad_segment].local, value);
     if (!inbound->problem[0])
-        snprintf(inbound->problem, sizeof inbound->problem, "%s%s could not be pulled%s%s", *value ? "" : "its ",
+        snprintf(inbound->problem, sizeof(inbound->problem), "%s%s could not be pulled%s%s", *value ? "" : "its ",
                  *value ? value : what, *trouble ? ": " : "", trouble);
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
@@ -192,7 +192,7 @@ static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
         wfi_budget_charge(charge, bytes);
         return WEFT_OK;
     }
-    return wfi_budget_admit(charge, bytes, inbound->problem, sizeof inbound->problem);
+    return wfi_budget_admit(charge, bytes, inbound->problem, sizeof(inbound->problem));
 }
 
 /* If `meta` is NULL, `bytes` is the size of metadata that are still to be pulled. [agent lock] */

@@ -211,7 +211,7 @@ static void count_held(wfi_outbound *outbound, bool outgrown)
 {
     const wfi_encoded *body = &outbound->body;
     const wfi_encoded *shared = outbound->shared ? wfi_shared_body_get(outbound->shared) : NULL;
-    size_t each = sizeof *body->remote + sizeof *outbound->exposures + EXPOSURE_BYTES;
+    size_t each = sizeof(*body->remote) + sizeof(*outbound->exposures) + EXPOSURE_BYTES;
     bool is_own = !shared || body->meta.data != shared->meta.data;
     size_t meta = (is_own && !body->meta.in_room ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
     size_t small = body->remote_count * each + body->rref_count * sizeof(weft_rref *);
@@ -232,7 +232,7 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     if (!st && !eager && may_be_eager(outbound, header->size))
         wfi_peer_ask_long(peer, EAGER_OTHER + body->remote_bytes);
     if (!st && !eager && wfi_outbound_exposes(outbound, peer, header->size)) {
-        outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof *outbound->exposures);
+        outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof(*outbound->exposures));
         st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
     if (!st && eager) {
@@ -286,7 +286,7 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
     *count = 0;
     if (!landing || !body->remote_count)
         return WEFT_OK;
-    wfi_segment *list = wfi_calloc(body->remote_count, sizeof *list);
+    wfi_segment *list = wfi_calloc(body->remote_count, sizeof(*list));
     if (!list)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < body->remote_count; i++) {

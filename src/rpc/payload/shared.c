@@ -17,7 +17,7 @@ struct wfi_shared_body {
 
 weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out)
 {
-    wfi_shared_body *shared = wfi_calloc(1, sizeof *shared);
+    wfi_shared_body *shared = wfi_calloc(1, sizeof(*shared));
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);

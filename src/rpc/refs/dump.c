@@ -9,7 +9,7 @@
 static void put_name(wfi_json *j, const wfi_rref_name *name)
 {
     char text[80];
-    snprintf(text, sizeof text, "%u.%u/%u.%u:%" PRIu64, name->owner, name->owner_incarnation, name->creator,
+    snprintf(text, sizeof(text), "%u.%u/%u.%u:%" PRIu64, name->owner, name->owner_incarnation, name->creator,
              name->creator_incarnation, name->number);
     wfi_json_put_text(j, "name", text);
 }
@@ -60,7 +60,7 @@ static weft_status put_owned(wfi_json *j, weft_agent *agent)
 {
     size_t cursor = 0, forks = 0, handles = 0, count = 0;
     int world_size = agent->options.values.world_size;
-    size_t *counts = wfi_calloc((size_t)world_size, sizeof *counts);
+    size_t *counts = wfi_calloc((size_t)world_size, sizeof(*counts));
     if (!counts)
         return WEFT_ERR_MEMORY;
     wfi_json_open(j, "values", '[');

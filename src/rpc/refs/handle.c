@@ -64,7 +64,7 @@ static void release_handle(weft_rref *rref);
 
 static weft_rref *make_handle(weft_agent *agent, const wfi_rref_name *name)
 {
-    weft_rref *rref = wfi_calloc(1, sizeof *rref);
+    weft_rref *rref = wfi_calloc(1, sizeof(*rref));
     if (!rref)
         return NULL;
     wfi_reference_init(&rref->head, release_handle);
@@ -306,7 +306,7 @@ static void say_drop(weft_rref *rref, bool gave_up)
         return;
     uint8_t room[64];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_rref_write_fork(rref, &writer);
     wfi_write_u8(&writer, gave_up);
     if (gave_up)

@@ -37,11 +37,11 @@ static void count_value(leak_count *count, const wfi_owned *owned)
     count->forks += forks;
     char *line = next_line(count);
     if (line && forks)
-        snprintf(line, sizeof count->names[0],
+        snprintf(line, sizeof(count->names[0]),
                  "value %u:%llu of this worker: %zu handles here, %zu elsewhere (rank %d)", owned->name.creator,
                  (unsigned long long)owned->name.number, owned->handles, forks, holder);
     else if (line)
-        snprintf(line, sizeof count->names[0], "value %u:%llu of this worker: %zu handles here", owned->name.creator,
+        snprintf(line, sizeof(count->names[0]), "value %u:%llu of this worker: %zu handles here", owned->name.creator,
                  (unsigned long long)owned->name.number, owned->handles);
 }
 
@@ -57,7 +57,7 @@ static size_t count_left(weft_agent *agent, leak_count *count)
         char *line = next_line(count);
         count->references++;
         if (line)
-            snprintf(line, sizeof count->names[0], "a handle to value %u:%llu of rank %u", rref->name.creator,
+            snprintf(line, sizeof(count->names[0]), "a handle to value %u:%llu of rank %u", rref->name.creator,
                      (unsigned long long)rref->name.number, rref->name.owner);
     }
     wfi_net_unlock(agent->net);

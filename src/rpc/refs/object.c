@@ -8,7 +8,7 @@
 
 wfi_object *wfi_object_create(const weft_object_type *type, void *object, weft_drop_fn drop)
 {
-    wfi_object *wrapped = malloc(sizeof *wrapped);
+    wfi_object *wrapped = malloc(sizeof(*wrapped));
     if (!wrapped) {
         if (drop)
             drop(object);

@@ -59,7 +59,7 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (owned)
         return owned;
-    owned = wfi_calloc(1, sizeof *owned);
+    owned = wfi_calloc(1, sizeof(*owned));
     if (!owned)
         return NULL;
     owned->agent = agent;
@@ -146,7 +146,7 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
         return WEFT_OK; /* announced before */
     if (number == 0 || number >= WFI_FORK_NUMBERS)
         return WEFT_ERR_NOT_FOUND;
-    wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof *fork) : NULL;
+    wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof(*fork)) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
     weft_status st = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);

@@ -22,7 +22,7 @@ static weft_status announce_fork(weft_rref *rref)
     weft_status st = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
     if (st)
         return st;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_rref_write_fork(rref, &writer);
     st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->notifications);
     if (st)
@@ -149,7 +149,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
     if (!wfi_may_answer(agent, from)) /* the fork is not counted either */
         return;
     weft_status st = wfi_owned_fork_said(agent, from, name, fork);
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_rref_name(&writer, name);
     wfi_write_u64(&writer, fork);
     wfi_write_u32(&writer, (uint32_t)st);

@@ -9,7 +9,7 @@
 
 static weft_status open_refs(weft_agent *agent, weft_error **error)
 {
-    wfi_refs *refs = wfi_calloc(1, sizeof *refs);
+    wfi_refs *refs = wfi_calloc(1, sizeof(*refs));
     (void)error;
     if (!refs)
         return WEFT_ERR_MEMORY;
@@ -18,7 +18,7 @@ static weft_status open_refs(weft_agent *agent, weft_error **error)
     wfi_map_init(&refs->forks);
     wfi_map_init_keyed(&refs->fork_index, &agent->hash_key);
     wfi_list_init(&refs->references);
-    refs->books = wfi_calloc((size_t)agent->options.values.world_size, sizeof *refs->books);
+    refs->books = wfi_calloc((size_t)agent->options.values.world_size, sizeof(*refs->books));
     return refs->books ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 

@@ -184,7 +184,7 @@ static void refuse_results(weft_call *call, weft_status st, weft_args results)
 {
     char fault[256] = "";
     if (wfi_agent_enter(call->agent)) {
-        wfi_results_fault(call->agent, results, st, fault, sizeof fault);
+        wfi_results_fault(call->agent, results, st, fault, sizeof(fault));
         wfi_agent_leave(call->agent);
     }
     weft_call_fail(call, st, "the results: %s", fault[0] ? fault : weft_status_text(st));
@@ -207,7 +207,7 @@ void weft_call_give(weft_call *call, weft_args results)
             refuse_results(call, WEFT_ERR_INVALID, results);
         return;
     }
-    if (!wfi_signature_fits(call->function->gives, results, problem, sizeof problem)) {
+    if (!wfi_signature_fits(call->function->gives, results, problem, sizeof(problem))) {
         weft_call_fail(call, WEFT_ERR_TYPE, "the results: %s", problem);
         return;
     }

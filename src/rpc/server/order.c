@@ -32,7 +32,7 @@ static wfi_line *find_line(wfi_registered *function, uint64_t caller)
     wfi_line *line = wfi_map_get(&function->lines, caller);
     if (line)
         return line;
-    line = wfi_calloc(1, sizeof *line);
+    line = wfi_calloc(1, sizeof(*line));
     if (!line)
         return NULL;
     line->function = function;

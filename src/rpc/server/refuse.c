@@ -38,7 +38,7 @@ static void tell_refused(weft_agent *agent, int rank)
     wfi_writer writer;
     if (!peer->refused.first || peer->refused.telling)
         return;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
@@ -65,7 +65,7 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_mem
 
 void wfi_refusals_forget(weft_agent *agent, int rank)
 {
-    memset(&agent->peers[rank].refused, 0, sizeof agent->peers[rank].refused);
+    memset(&agent->peers[rank].refused, 0, sizeof(agent->peers[rank].refused));
 }
 
 /* ---- With an error ----------------------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static void write_link(weft_call *call)
 {
     uint8_t room[WFI_LINK_BYTES + LINK_HOLDERS_BYTES];
     wfi_writer blob;
-    wfi_writer_init(&blob, room, sizeof room);
+    wfi_writer_init(&blob, room, sizeof(room));
     wfi_links_get()->write(call->link, &blob);
     wfi_write_blob(&call->header, room, blob.size);
 }
@@ -65,7 +65,7 @@ static void send_bare_reply(weft_call *call)
 {
     uint8_t room[64];
     wfi_writer writer;
-    wfi_writer_init(&writer, room, sizeof room);
+    wfi_writer_init(&writer, room, sizeof(room));
     write_reply_header(&writer, call, WFI_REPLY_ERROR);
     wfi_error_write_bare(&writer, weft_error_code(call->error), wfi_error_remote_code(call->error),
                          wfi_agent_rank(call->agent));
@@ -110,7 +110,7 @@ static void send_reply(weft_call *call)
 static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may be incomplete */
-    wfi_writer_init_room(&call->header, call->arguments->room.header, sizeof call->arguments->room.header);
+    wfi_writer_init_room(&call->header, call->arguments->room.header, sizeof(call->arguments->room.header));
     write_reply_header(&call->header, call, WFI_REPLY_ERROR | link_flag(call));
     if (call->link)
         write_link(call);
@@ -149,7 +149,7 @@ static void pin_pushes(weft_call *call, bool pin)
 static weft_error *push_error(weft_call *call, weft_status status)
 {
     char trouble[384], value[WFI_FIND_DATA] = "";
-    wfi_transfer_trouble(&call->push, call->peer, status, trouble, sizeof trouble);
+    wfi_transfer_trouble(&call->push, call->peer, status, trouble, sizeof(trouble));
     if (call->push.is_spoilt)
         wfi_find_data(weft_values_args(call->results), call->pushes[call->push.bad_segment].local, value);
     return wfi_call_error(call, status, "the results%s%s could not be pushed to their landing places%s%s",
@@ -337,9 +337,9 @@ static void wire_respond(weft_call *call)
     wfi_prepared prepared; /* set if `registers` */
     if (!call->error) {
         char problem[320] = "";
-        weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof problem});
+        weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
         if (st && !problem[0])
-            wfi_results_fault(call->agent, weft_values_args(call->results), st, problem, sizeof problem);
+            wfi_results_fault(call->agent, weft_values_args(call->results), st, problem, sizeof(problem));
         if (st)
             call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
     }

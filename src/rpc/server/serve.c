@@ -46,7 +46,8 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
         call->args = inbound->values;
         inbound->values = NULL;
         error = receive_links(call, inbound);
-        if (!error && !wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
+        if (!error &&
+            !wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof(problem)))
             error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
     }
     if (!error) {
@@ -69,7 +70,7 @@ static_assert(sizeof(weft_call) <= WFI_CACHED_BYTES && sizeof(wfi_inbound) <= WF
 
 weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
 {
-    weft_call *call = wfi_calloc(1, sizeof *call);
+    weft_call *call = wfi_calloc(1, sizeof(*call));
     if (!call)
         return NULL;
     call->agent = agent;
@@ -118,7 +119,7 @@ void wfi_serve_discard(weft_call *call)
 static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
     weft_call *call = wfi_serve_create(agent, from);
-    wfi_inbound *arguments = call ? wfi_calloc(1, sizeof *arguments) : NULL;
+    wfi_inbound *arguments = call ? wfi_calloc(1, sizeof(*arguments)) : NULL;
     if (arguments) {
         call->responder = &wfi_wire_responder;
         call->arguments = arguments;
@@ -127,7 +128,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         arguments->ready = arguments_ready;
         arguments->charge = &call->charge;
         arguments->owner = call;
-        wfi_writer_init_room(&call->header, arguments->room.header, sizeof arguments->room.header);
+        wfi_writer_init_room(&call->header, arguments->room.header, sizeof(arguments->room.header));
     }
     weft_status st = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
     if (st) {
@@ -173,7 +174,7 @@ static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
 
 static weft_status admit_reserved(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
 {
-    return wfi_links_get()->admit(inbound->owner, meta, size, bytes, inbound->problem, sizeof inbound->problem);
+    return wfi_links_get()->admit(inbound->owner, meta, size, bytes, inbound->problem, sizeof(inbound->problem));
 }
 
 static void take_in(weft_call *call, wfi_reader *body)

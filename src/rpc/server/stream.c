@@ -24,7 +24,7 @@ typedef struct item_out {
 
 weft_status wfi_items_out_create(wfi_items_out **out)
 {
-    wfi_items_out *items = wfi_calloc(1, sizeof *items);
+    wfi_items_out *items = wfi_calloc(1, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&items->waiting);
@@ -201,7 +201,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
     wfi_net_unlock(net);
     if (st)
         return st;
-    item_out *item = wfi_calloc(1, sizeof *item);
+    item_out *item = wfi_calloc(1, sizeof(*item));
     if (!item)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&item->header);

@@ -22,7 +22,7 @@ static weft_status sum(weft_call *call, void *user)
 static int free_port(void)
 {
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof any;
+    socklen_t size = sizeof(any);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(fd, (struct sockaddr *)&any, size) != 0 || getsockname(fd, (struct sockaddr *)&any, &size) != 0)
         return -1;
