@@ -63,11 +63,11 @@ static void update_if_complete(server *s)
     double left = 1 - (double)s->progress.updates / (double)s->progress.total;
     if (s->arrived == 0 || s->arrived < s->training)
         return;
-    weft_status st = weft_optimizer_set_lr(s->sgd, s->work->lr * left);
-    if (!st)
-        st = weft_optimizer_step(s->sgd);
-    answer_all(s, st);
-    if (!st)
+    weft_status status = weft_optimizer_set_lr(s->sgd, s->work->lr * left);
+    if (!status)
+        status = weft_optimizer_step(s->sgd);
+    answer_all(s, status);
+    if (!status)
         progress_update(&s->progress, 1);
 }
 
@@ -110,14 +110,14 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
     weft_tensors gradients = weft_call_tensors(call, 0);
     weft_error *unfit = NULL;
     pthread_mutex_lock(&s->lock);
-    weft_status st = weft_optimizer_check(s->sgd, gradients, &unfit);
-    if (st)
-        weft_call_fail(call, st, "%s", weft_error_message(unfit));
+    weft_status status = weft_optimizer_check(s->sgd, gradients, &unfit);
+    if (status)
+        weft_call_fail(call, status, "%s", weft_error_message(unfit));
     else if (s->gone[rank] || s->waiting[rank])
-        weft_call_fail(call, st = WEFT_ERR_STATE, "this trainer was declared dead, or already has an open call");
+        weft_call_fail(call, status = WEFT_ERR_STATE, "this trainer was declared dead, or already has an open call");
     else
-        st = weft_optimizer_accumulate(s->sgd, gradients);
-    if (!st) {
+        status = weft_optimizer_accumulate(s->sgd, gradients);
+    if (!status) {
         progress_add(&s->progress, 1, weft_call_f64(call, 1), s->work->batch_size);
         s->computing += weft_call_f64(call, 2);
         s->in_calls += weft_call_f64(call, 3);
@@ -127,7 +127,7 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
     }
     pthread_mutex_unlock(&s->lock);
     weft_error_unref(unfit);
-    return st ? st : WEFT_DEFERRED;
+    return status ? status : WEFT_DEFERRED;
 }
 
 static int serve(workload *work, weft_module *model)
@@ -151,22 +151,22 @@ static int serve(workload *work, weft_module *model)
     s.sgd = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
     s.gone = calloc((size_t)work->trainers + 1, sizeof(*s.gone));
     s.waiting = calloc((size_t)work->trainers + 1, sizeof(weft_call *));
-    weft_status st = s.sgd && s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st)
-        st = worker_open(
+    weft_status status = s.sgd && s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
+        status = worker_open(
             (weft_agent_options){
                 .functions = functions, .function_count = 2, .on_membership = on_trainer_event, .membership_arg = &s},
             &agent);
-    if (!st)
-        st = weft_agent_serve(agent, WEFT_FOREVER); /* until all trainers close */
-    if (!st && s.training == 0) {
+    if (!status)
+        status = weft_agent_serve(agent, WEFT_FOREVER); /* until all trainers close */
+    if (!status && s.training == 0) {
         error = weft_error_create(WEFT_ERR_PEER_DEAD, "no trainer is left");
-        st = WEFT_ERR_PEER_DEAD;
+        status = WEFT_ERR_PEER_DEAD;
     }
-    if (!st)
-        st = workload_deliver(work, model, model, &s.progress, work->trainers - s.training,
-                              s.in_calls / (s.computing + s.in_calls), agent, &error);
-    int code = worker_end(agent, st, error);
+    if (!status)
+        status = workload_deliver(work, model, model, &s.progress, work->trainers - s.training,
+                                  s.in_calls / (s.computing + s.in_calls), agent, &error);
+    int code = worker_end(agent, status, error);
     free(s.waiting);
     free(s.gone);
     weft_optimizer_unref(s.sgd);
@@ -189,10 +189,10 @@ typedef struct trainer {
 static weft_status stage(trainer *me)
 {
     weft_device device = me->work->device;
-    weft_status st = weft_module_to_device(me->model, device);
+    weft_status status = weft_module_to_device(me->model, device);
     weft_tensors there = me->parameters = weft_module_parameters(me->model);
-    if (st || device.kind == WEFT_DEVICE_CPU)
-        return st;
+    if (status || device.kind == WEFT_DEVICE_CPU)
+        return status;
     me->staged = calloc(2 * there.count, sizeof(weft_tensor *));
     for (size_t i = 0; i < 2 * there.count && me->staged; i++) {
         const weft_tensor *like = there.items[i % there.count];
@@ -208,18 +208,18 @@ static weft_status stage(trainer *me)
 /* Copies between the device and the staged tensors; nothing if the model is on the CPU. */
 static weft_status copy(const trainer *me, weft_tensors to, weft_tensors from)
 {
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < to.count && me->staged && !st; i++)
-        st = weft_tensor_assign(to.items[i], from.items[i]);
-    return st;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < to.count && me->staged && !status; i++)
+        status = weft_tensor_assign(to.items[i], from.items[i]);
+    return status;
 }
 
 /* Calls the server. Its model lands in the parameters of this trainer's model. */
 static weft_status ask(trainer *me, const char *function, weft_args arguments)
 {
     weft_rpc_options how = {.land = me->parameters, .timeout_ms = WEFT_FOREVER, .error = &me->error};
-    weft_status st = weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
-    return st ? st : copy(me, weft_module_parameters(me->model), me->parameters);
+    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
+    return status ? status : copy(me, weft_module_parameters(me->model), me->parameters);
 }
 
 static weft_status train_step(trainer *me, int64_t iteration)
@@ -230,34 +230,34 @@ static weft_status train_step(trainer *me, int64_t iteration)
     weft_tensor *loss = workload_loss(me->work, t, me->model, iteration, me->work->device);
     weft_backward(t, loss);
     weft_tensors gradients = weft_tape_grads(t, weft_module_parameters(me->model));
-    weft_status st = weft_tape_status(t);
-    if (st)
+    weft_status status = weft_tape_status(t);
+    if (status)
         me->error = weft_error_ref(weft_tape_error(t));
     else
-        st = copy(me, me->gradients, gradients);
-    if (!st) {
+        status = copy(me, me->gradients, gradients);
+    if (!status) {
         double computed = clock_seconds();
-        st = ask(me, "update_and_fetch",
-                 WEFT_VALUES(weft_of_tensors(me->staged ? me->gradients : gradients),
-                             weft_of_f64(weft_tensor_get_f64(loss, 0)), weft_of_f64(computed - began),
-                             weft_of_f64(me->in_call)));
+        status = ask(me, "update_and_fetch",
+                     WEFT_VALUES(weft_of_tensors(me->staged ? me->gradients : gradients),
+                                 weft_of_f64(weft_tensor_get_f64(loss, 0)), weft_of_f64(computed - began),
+                                 weft_of_f64(me->in_call)));
         me->in_call = clock_seconds() - computed;
     }
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 static int train(workload *work, weft_module *model)
 {
     trainer me = {.work = work, .model = model};
-    weft_status st = stage(&me);
-    if (!st)
-        st = worker_open((weft_agent_options){0}, &me.agent);
-    if (!st)
-        st = ask(&me, "fetch", WEFT_NO_VALUES);
-    for (int64_t i = 0; i < work->iterations && !st; i++)
-        st = train_step(&me, i);
-    int code = worker_end(me.agent, st, me.error);
+    weft_status status = stage(&me);
+    if (!status)
+        status = worker_open((weft_agent_options){0}, &me.agent);
+    if (!status)
+        status = ask(&me, "fetch", WEFT_NO_VALUES);
+    for (int64_t i = 0; i < work->iterations && !status; i++)
+        status = train_step(&me, i);
+    int code = worker_end(me.agent, status, me.error);
     for (size_t i = 0; me.staged && i < 2 * me.parameters.count; i++)
         weft_tensor_unref(me.staged[i]);
     free(me.staged);

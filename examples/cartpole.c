@@ -69,9 +69,9 @@ static weft_status select_action(weft_call *call, void *user)
 {
     weft_tape *t = weft_call_tape(call);
     const int rank = weft_call_from(call);
-    weft_status st = cart_learner_admit(user, call);
-    if (st)
-        return st;
+    weft_status status = cart_learner_admit(user, call);
+    if (status)
+        return status;
     weft_tensor *actions = cart_learner_decide(user, t, &rank, 1, weft_call_tensor(call, 1));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_select(t, actions, 0, 0))));
     return weft_tape_status(t);
@@ -101,16 +101,16 @@ static weft_status start(cart_agent *a)
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
     weft_args about = WEFT_VALUES(weft_of_i64(a->done), weft_of_i64(set->envs), weft_of_i64(set->steps),
                                   weft_of_f64(set->gamma), weft_of_i64(set->seed));
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     cart_learner_begin(a->learner, a->done);
-    for (int rank = 1; rank < set->world_size && !st; rank++) {
+    for (int rank = 1; rank < set->world_size && !status; rank++) {
         if (a->gone[rank])
             continue;
-        st = weft_rpc_async(a->agent, weft_to_rank(rank), cart_run_episode.name, about, &how, &a->episodes[rank]);
-        if (st)
-            st = lose(a, rank, st, NULL);
+        status = weft_rpc_async(a->agent, weft_to_rank(rank), cart_run_episode.name, about, &how, &a->episodes[rank]);
+        if (status)
+            status = lose(a, rank, status, NULL);
     }
-    return st;
+    return status;
 }
 
 /* Takes the results of an observer's episode, and checks their shape. */
@@ -119,65 +119,65 @@ static weft_status take(cart_agent *a, int rank)
     const cart_settings *set = &a->set->learning;
     const weft_values *values = weft_future_values(a->episodes[rank]);
     weft_tensor *returns;
-    weft_status st = weft_values_get_tensor(values, 0, &returns);
-    if (!st)
-        st = weft_values_get_f64(values, 1, &a->lengths[rank]);
-    if (!st && (weft_tensor_dtype(returns) != WEFT_DTYPE_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
-                weft_tensor_size(returns, 0) != set->steps || weft_tensor_size(returns, 1) != set->envs ||
-                !weft_tensor_is_contiguous(returns)))
-        st = WEFT_ERR_SHAPE;
-    a->returns[rank] = st ? NULL : returns;
-    return st;
+    weft_status status = weft_values_get_tensor(values, 0, &returns);
+    if (!status)
+        status = weft_values_get_f64(values, 1, &a->lengths[rank]);
+    if (!status && (weft_tensor_dtype(returns) != WEFT_DTYPE_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
+                    weft_tensor_size(returns, 0) != set->steps || weft_tensor_size(returns, 1) != set->envs ||
+                    !weft_tensor_is_contiguous(returns)))
+        status = WEFT_ERR_SHAPE;
+    a->returns[rank] = status ? NULL : returns;
+    return status;
 }
 
 /* Takes episodes in the order in which they end. If one observer has failed, the others may be waiting for it. */
 static weft_status await_all(cart_agent *a)
 {
     size_t count = 0, next;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (int rank = 1; rank < a->set->learning.world_size; rank++) {
         a->returns[rank] = NULL;
         a->pending[count] = a->episodes[rank];
         a->pending_ranks[count] = rank;
         count += a->episodes[rank] != NULL;
     }
-    while (!st && count && !weft_future_wait_any(a->pending, count, WEFT_FOREVER, &next)) {
+    while (!status && count && !weft_future_wait_any(a->pending, count, WEFT_FOREVER, &next)) {
         int rank = a->pending_ranks[next];
         const weft_error *error = weft_future_error(a->pending[next]);
-        st = error ? weft_error_code(error) : take(a, rank);
-        if (st)
-            st = lose(a, rank, st, error);
+        status = error ? weft_error_code(error) : take(a, rank);
+        if (status)
+            status = lose(a, rank, status, error);
         a->pending[next] = a->pending[--count];
         a->pending_ranks[next] = a->pending_ranks[count];
     }
-    return st;
+    return status;
 }
 
 /* The mean reward. The sum is in the order of ranks, so it does not depend on which episode ended first. */
 static weft_status collect(cart_agent *a, double *mean)
 {
     double sum = 0;
-    weft_status st = await_all(a);
+    weft_status status = await_all(a);
     for (int rank = 1; rank < a->set->learning.world_size; rank++)
         sum += a->returns[rank] ? a->lengths[rank] : 0;
     *mean = sum / (double)a->left;
-    return st;
+    return status;
 }
 
 static weft_status run_episode(cart_agent *a)
 {
     double reward = 0, share = a->set->share;
-    weft_status st = start(a);
-    if (!st)
-        st = collect(a, &reward);
-    if (!st)
-        st = cart_learner_learn(a->learner, a->returns, &a->error);
+    weft_status status = start(a);
+    if (!status)
+        status = collect(a, &reward);
+    if (!status)
+        status = cart_learner_learn(a->learner, a->returns, &a->error);
     for (int rank = 1; rank < a->set->learning.world_size; rank++) {
         weft_future_unref(a->episodes[rank]);
         a->episodes[rank] = NULL;
     }
-    if (st)
-        return st;
+    if (status)
+        return status;
     a->running = share * reward + (1 - share) * a->running;
     if (!a->set->quiet)
         printf("Episode %lld\tLast reward: %.2f\tAverage reward: %.2f\n", (long long)a->done, reward, a->running);
@@ -195,16 +195,16 @@ static bool is_solved(const cart_agent *a)
 
 static weft_status run_episodes(cart_agent *a)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     double began = clock_seconds();
-    while (a->done < a->set->episodes && !st && !is_solved(a))
-        st = run_episode(a);
+    while (a->done < a->set->episodes && !status && !is_solved(a))
+        status = run_episode(a);
     a->seconds = clock_seconds() - began;
-    if (!st && a->set->solve && !is_solved(a)) {
+    if (!status && a->set->solve && !is_solved(a)) {
         a->error = weft_error_create(WEFT_ERR_STATE, "not solved in %d episodes", (int)a->done);
-        st = WEFT_ERR_STATE;
+        status = WEFT_ERR_STATE;
     }
-    return st;
+    return status;
 }
 
 static void deliver(const cart_agent *a)
@@ -260,15 +260,15 @@ static int lead(const settings *s)
         function.run = select_action;
     }
     bool whole = a.learner && a.gone && a.episodes && a.pending && a.pending_ranks && a.lengths && a.returns && ranks;
-    weft_status st = whole ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st) /* without threads: the main thread serves calls while it waits for episodes */
-        st = worker_open((weft_agent_options){.functions = &function, .function_count = 1, .no_threads = true},
-                         &a.agent);
-    if (!st)
-        st = run_episodes(&a);
-    if (!st)
+    weft_status status = whole ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status) /* without threads: the main thread serves calls while it waits for episodes */
+        status = worker_open((weft_agent_options){.functions = &function, .function_count = 1, .no_threads = true},
+                             &a.agent);
+    if (!status)
+        status = run_episodes(&a);
+    if (!status)
         deliver(&a); /* meanwhile the observers wait in weft_agent_close */
-    int code = worker_end(a.agent, st, a.error);
+    int code = worker_end(a.agent, status, a.error);
     cart_learner_free(a.learner);
     free(ranks);
     free(a.returns);
@@ -285,8 +285,8 @@ static int observe(void)
     weft_agent *agent = NULL;
     weft_agent_options options = {.functions = &cart_run_episode, .function_count = 1};
     options.no_threads = true; /* episodes run inside weft_agent_close: more threads would compete for few cores */
-    weft_status st = worker_open(options, &agent);
-    return worker_end(agent, st, NULL);
+    weft_status status = worker_open(options, &agent);
+    return worker_end(agent, status, NULL);
 }
 
 /* Returns -1 to continue, or the exit code to end with. */

@@ -57,13 +57,13 @@ static weft_module *drawn(weft_module *module, uint64_t seed, draw_fn draw)
 {
     random_stream random = {seed};
     weft_tensors all = weft_module_parameters(module);
-    weft_status st = module && all.count ? weft_module_status(module) : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < all.count && !st; i++) {
+    weft_status status = module && all.count ? weft_module_status(module) : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < all.count && !status; i++) {
         float *values = weft_tensor_data(all.items[i]);
         for (int64_t k = 0; k < weft_tensor_numel(all.items[i]); k++)
             values[k] = (float)draw(&random);
     }
-    if (!st)
+    if (!status)
         return module;
     weft_module_unref(module);
     return NULL;
@@ -137,12 +137,12 @@ static weft_status replicate(trainer *me)
     size_t count = (size_t)me->set->trainers;
     for (size_t i = 0; i < count; i++)
         ranks[i] = FIRST_TRAINER + (int)i;
-    weft_status st = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients, NULL);
-    if (!st)
-        st = weft_group_open(me->agent, "steps", ranks, count, &me->steps, NULL);
-    if (!st)
-        st = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
-    return st;
+    weft_status status = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients, NULL);
+    if (!status)
+        status = weft_group_open(me->agent, "steps", ranks, count, &me->steps, NULL);
+    if (!status)
+        status = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
+    return status;
 }
 
 /* Creates an optimizer over the embedding on the server and the dense part here. */
@@ -150,17 +150,17 @@ static weft_status make_optimizer(trainer *me)
 {
     weft_values *remote = NULL;
     weft_rref *both[2] = {NULL};
-    weft_status st = weft_remote_parameters(me->embedding, &remote);
-    if (!st)
-        st = weft_values_get_rref(remote, 0, &both[0]);
-    if (!st)
-        st = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->dense)), &both[1]);
+    weft_status status = weft_remote_parameters(me->embedding, &remote);
+    if (!status)
+        status = weft_values_get_rref(remote, 0, &both[0]);
+    if (!status)
+        status = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->dense)), &both[1]);
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
-    if (!st)
-        st = weft_dist_optimizer_create(me->agent, both, 2, &spec, &me->sgd, &me->error);
+    if (!status)
+        status = weft_dist_optimizer_create(me->agent, both, 2, &spec, &me->sgd, &me->error);
     weft_rref_unref(both[1]);
     weft_values_unref(remote);
-    return st;
+    return status;
 }
 
 static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
@@ -186,40 +186,40 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
  */
 static weft_status step_together(trainer *me, weft_context *context)
 {
-    weft_status st = weft_dist_optimizer_step(me->sgd, &context, 1, &(weft_dist_step_options){.error = &me->error});
-    return st ? st : weft_group_barrier(me->steps, WEFT_FOREVER);
+    weft_status status = weft_dist_optimizer_step(me->sgd, &context, 1, &(weft_dist_step_options){.error = &me->error});
+    return status ? status : weft_group_barrier(me->steps, WEFT_FOREVER);
 }
 
 static weft_status train_step(trainer *me, int64_t number)
 {
     weft_context *context;
-    weft_status st = weft_context_open(me->agent, &context);
-    if (st)
-        return st;
+    weft_status status = weft_context_open(me->agent, &context);
+    if (status)
+        return status;
     weft_tape *t = weft_context_tape(context, NULL);
     weft_context_set_hooks(context, weft_data_parallel_hooks(me->parallel));
     weft_tensor *loss = loss_of(me, t, number);
     if (!weft_tape_status(t)) /* if the loss failed, give_up ends the groups */
         weft_dist_backward(t, loss, &(weft_pass_options){.step = me->set->synchronous ? NULL : me->sgd});
-    st = weft_tape_status(t);
-    if (st)
+    status = weft_tape_status(t);
+    if (status)
         me->error = weft_error_ref(weft_tape_error(t));
     else if (me->set->synchronous)
-        st = step_together(me, context);
-    if (!st)
+        status = step_together(me, context);
+    if (!status)
         me->losses[number / me->set->batches] += weft_tensor_get_f64(loss, 0) / (double)me->set->batches;
     weft_tape_close(t);
     weft_context_close(context, NULL);
-    return st;
+    return status;
 }
 
 static weft_status report_epoch(trainer *me, int64_t epoch)
 {
-    weft_status st = weft_rpc_sync(me->agent, weft_to_rank(0), "report_epoch",
-                                   WEFT_VALUES(weft_of_f64(me->losses[epoch]), weft_of_i64(me->bags)),
-                                   &(weft_rpc_options){.error = &me->error}, NULL);
+    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), "report_epoch",
+                                       WEFT_VALUES(weft_of_f64(me->losses[epoch]), weft_of_i64(me->bags)),
+                                       &(weft_rpc_options){.error = &me->error}, NULL);
     me->bags = 0;
-    return st;
+    return status;
 }
 
 static weft_status train_all(trainer *me)
@@ -227,24 +227,24 @@ static weft_status train_all(trainer *me)
     const settings *s = me->set;
     me->losses = calloc((size_t)s->epochs, sizeof(*me->losses));
     me->dense = make_dense((uint64_t)s->seed, me->index);
-    weft_status st = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
-    if (!st)
-        st = make_optimizer(me);
-    for (int64_t i = 0; i < s->epochs * s->batches && !st; i++) {
-        st = train_step(me, i);
-        if (!st && (i + 1) % s->batches == 0)
-            st = report_epoch(me, i / s->batches);
+    weft_status status = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = make_optimizer(me);
+    for (int64_t i = 0; i < s->epochs * s->batches && !status; i++) {
+        status = train_step(me, i);
+        if (!status && (i + 1) % s->batches == 0)
+            status = report_epoch(me, i / s->batches);
     }
-    return st;
+    return status;
 }
 
 /* Makes the call fail with the reason, and ends the groups, so that the other trainers end too. */
-static void give_up(trainer *me, weft_call *call, weft_status st)
+static void give_up(trainer *me, weft_call *call, weft_status status)
 {
     const weft_error *error = me->error                         ? me->error
                               : weft_group_error(me->gradients) ? weft_group_error(me->gradients)
                                                                 : weft_group_error(me->steps);
-    weft_call_fail(call, st, "%s", error ? weft_error_message(error) : weft_status_text(st));
+    weft_call_fail(call, status, "%s", error ? weft_error_message(error) : weft_status_text(status));
     weft_group_abort(me->gradients, error);
     weft_group_abort(me->steps, error);
 }
@@ -254,11 +254,11 @@ static weft_status train(weft_call *call, void *set)
 {
     trainer me = {.set = set, .agent = weft_call_agent(call)};
     me.index = weft_agent_rank(me.agent) - FIRST_TRAINER;
-    weft_status st = weft_remote_module_from_rref(weft_call_rref(call, 0), &me.embedding);
-    if (!st)
-        st = train_all(&me);
-    if (st) {
-        give_up(&me, call, st);
+    weft_status status = weft_remote_module_from_rref(weft_call_rref(call, 0), &me.embedding);
+    if (!status)
+        status = train_all(&me);
+    if (status) {
+        give_up(&me, call, status);
     } else {
         weft_tensor *losses = weft_tensor_copy_of(WEFT_SHAPE(me.set->epochs), WEFT_DTYPE_FLOAT64, me.losses);
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(losses)));
@@ -272,7 +272,7 @@ static weft_status train(weft_call *call, void *set)
     weft_remote_module_unref(me.embedding);
     weft_error_unref(me.error);
     free(me.losses);
-    return st;
+    return status;
 }
 
 /* ---- The master ------------------------------------------------------------------------------------------------- */
@@ -304,19 +304,19 @@ static weft_status train_everywhere(master *m)
 {
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .error = &m->error};
     size_t count = (size_t)m->set->trainers, first = 0;
-    weft_status st = weft_remote_module_create(m->agent, weft_to_rank(SERVER), "embedding",
-                                               WEFT_VALUES(weft_of_i64(m->set->seed)), &m->embedding);
+    weft_status status = weft_remote_module_create(m->agent, weft_to_rank(SERVER), "embedding",
+                                                   WEFT_VALUES(weft_of_i64(m->set->seed)), &m->embedding);
     progress_begin(&m->progress);
-    for (size_t i = 0; i < count && !st; i++)
-        st = weft_rpc_async(m->agent, weft_to_rank(FIRST_TRAINER + (int)i), "train",
-                            WEFT_VALUES(weft_of_rref(weft_remote_module_rref(m->embedding))), &how, &m->trained[i]);
-    if (!st)
-        st = weft_future_wait_all(m->trained, count, WEFT_FOREVER);
-    while (st && first < count && m->trained[first] && !weft_future_error(m->trained[first]))
+    for (size_t i = 0; i < count && !status; i++)
+        status = weft_rpc_async(m->agent, weft_to_rank(FIRST_TRAINER + (int)i), "train",
+                                WEFT_VALUES(weft_of_rref(weft_remote_module_rref(m->embedding))), &how, &m->trained[i]);
+    if (!status)
+        status = weft_future_wait_all(m->trained, count, WEFT_FOREVER);
+    while (status && first < count && m->trained[first] && !weft_future_error(m->trained[first]))
         first++;
-    if (st && !m->error && first < count && m->trained[first])
+    if (status && !m->error && first < count && m->trained[first])
         m->error = weft_error_ref(weft_future_error(m->trained[first]));
-    return st;
+    return status;
 }
 
 static void deliver(const master *m)
@@ -352,23 +352,23 @@ static int lead(const settings *set)
     const weft_function function = {
         .name = "report_epoch", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64}, .run = take_report, .user = &m};
     m.losses = calloc((size_t)(set->trainers * set->epochs), sizeof(*m.losses));
-    weft_status st = m.losses ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st)
-        st = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
-    if (!st)
-        st = worker_meet(m.agent);
-    if (!st)
-        st = train_everywhere(&m);
-    for (int64_t i = 0; i < set->trainers && !st; i++)
+    weft_status status = m.losses ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
+        status = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
+    if (!status)
+        status = worker_meet(m.agent);
+    if (!status)
+        status = train_everywhere(&m);
+    for (int64_t i = 0; i < set->trainers && !status; i++)
         memcpy(m.losses + i * set->epochs, weft_tensor_data(weft_future_tensor(m.trained[i], 0)),
                (size_t)set->epochs * sizeof(double));
-    if (!st)
+    if (!status)
         deliver(&m);
     for (int64_t i = 0; i < set->trainers; i++)
         weft_future_unref(m.trained[i]);
     weft_remote_module_unref(m.embedding);
     free(m.losses);
-    return worker_end(m.agent, st, m.error);
+    return worker_end(m.agent, status, m.error);
 }
 
 /* The server, which makes the embedding, or a trainer. */
@@ -380,14 +380,14 @@ static int serve(settings *set)
     weft_agent_options options = {.functions = &function,
                                   .function_count = 1,
                                   .call_timeout_ms = WEFT_FOREVER}; /* a slow worker is no failure; its death is */
-    weft_status st = worker_open(options, &agent);
-    if (!st)
-        st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
-    if (!st)
-        st = worker_meet(agent); /* now the master may use the module */
-    if (!st)
-        st = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
-    return worker_end(agent, st, NULL);
+    weft_status status = worker_open(options, &agent);
+    if (!status)
+        status = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
+    if (!status)
+        status = worker_meet(agent); /* now the master may use the module */
+    if (!status)
+        status = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
+    return worker_end(agent, status, NULL);
 }
 
 int main(int argc, char **argv)

@@ -23,17 +23,17 @@ static weft_status ask(weft_agent *agent)
     weft_error *error = NULL;
     double total = 0;
     weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT64); /* 0, 1, 2 ... */
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(x)),
-                                   &(weft_rpc_options){.error = &error}, &results);
-    if (!st)
-        st = weft_values_get_f64(results, 0, &total);
-    if (!st)
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(x)),
+                                       &(weft_rpc_options){.error = &error}, &results);
+    if (!status)
+        status = weft_values_get_f64(results, 0, &total);
+    if (!status)
         printf("rank %d: the sum of 1000000 numbers is %.0f\n", weft_agent_rank(agent), total);
     weft_error_print(error, stderr); /* nothing if the call succeeded */
     weft_error_unref(error);
     weft_values_unref(results);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 int main(void)
@@ -41,12 +41,14 @@ int main(void)
     bool launched = weft_job_is_launched(NULL, NULL);
     weft_job *job = NULL;
     weft_agent *agent = NULL;
-    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
-    if (!st)
-        st = weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
-    if (!st)
-        st = weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all are done */
+    weft_status status = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
+    if (!status)
+        status =
+            weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
+    if (!status)
+        status =
+            weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all are done */
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
-    return weft_report(st ? st : closed ? closed : ended);
+    return weft_report(status ? status : closed ? closed : ended);
 }

@@ -45,23 +45,23 @@ static weft_status join(program *p)
     MPI_Comm world = MPI_COMM_WORLD;
     const weft_bootstrap by_mpi = {.publish = publish, .lookup = lookup, .arg = &world};
     const weft_agent_options options = {.has_rank = true, .rank = p->rank, .world_size = p->size, .bootstrap = &by_mpi};
-    weft_status st = weft_agent_open(&options, &p->agent, NULL);
-    if (!st)
-        st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
-    if (!st)
-        st = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
-    if (!st)
-        st = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
-    return st ? st : mpi_carrier_give(p->carrier, p->groups[CARRIED]);
+    weft_status status = weft_agent_open(&options, &p->agent, NULL);
+    if (!status)
+        status = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
+    if (!status)
+        status = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
+    if (!status)
+        status = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
+    return status ? status : mpi_carrier_give(p->carrier, p->groups[CARRIED]);
 }
 
 static weft_status leave(program *p)
 {
     for (int way = 0; way < WAYS; way++)
         weft_group_close(p->groups[way]);
-    weft_status st = weft_agent_close(p->agent, WEFT_FOREVER);
+    weft_status status = weft_agent_close(p->agent, WEFT_FOREVER);
     mpi_carrier_close(p->carrier);
-    return st;
+    return status;
 }
 
 /* Both ways are in flight at once. */
@@ -69,33 +69,33 @@ static weft_status average(program *p)
 {
     weft_tensor *x[WAYS] = {NULL};
     weft_future *futures[WAYS] = {NULL};
-    weft_status st = WEFT_OK;
-    for (int way = 0; way < WAYS && !st; way++) {
+    weft_status status = WEFT_OK;
+    for (int way = 0; way < WAYS && !status; way++) {
         x[way] = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, p->rank);
-        st = x[way] ? weft_group_allreduce_async(p->groups[way], x[way], WEFT_OP_AVG, 0, &futures[way])
-                    : WEFT_ERR_MEMORY;
+        status = x[way] ? weft_group_allreduce_async(p->groups[way], x[way], WEFT_OP_AVG, 0, &futures[way])
+                        : WEFT_ERR_MEMORY;
     }
-    if (!st)
-        st = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);
-    if (!st && p->rank == 0)
+    if (!status)
+        status = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);
+    if (!status && p->rank == 0)
         printf("the mean rank of %d processes is %g by weft, %g by MPI\n", p->size,
                weft_tensor_get_f64(x[BY_WEFT], COUNT - 1), weft_tensor_get_f64(x[CARRIED], COUNT - 1));
     for (int way = 0; way < WAYS; way++) {
         weft_future_unref(futures[way]);
         weft_tensor_unref(x[way]);
     }
-    return st;
+    return status;
 }
 
 /* Prints the reason, and ends all processes. */
-static int end_early(const program *p, weft_status st)
+static int end_early(const program *p, weft_status status)
 {
     const char *mpi = p->carrier ? mpi_carrier_failure(p->carrier) : NULL;
     if (mpi)
         fprintf(stderr, "mpi_groups: %s\n", mpi);
     for (int way = 0; way < WAYS && !mpi; way++)
         weft_error_print(weft_group_error(p->groups[way]), stderr);
-    int code = weft_report(st);
+    int code = weft_report(status);
     MPI_Abort(MPI_COMM_WORLD, code);
     return code;
 }
@@ -113,12 +113,12 @@ int main(int argc, char **argv)
     } else if (threads < MPI_THREAD_MULTIPLE) {
         fprintf(stderr, "mpi_groups: this MPI lacks MPI_THREAD_MULTIPLE: weft calls it on a thread of its own\n");
     } else {
-        weft_status st = join(&p);
-        if (!st)
-            st = average(&p);
-        if (!st)
-            st = leave(&p);
-        code = st ? end_early(&p, st) : 0;
+        weft_status status = join(&p);
+        if (!status)
+            status = average(&p);
+        if (!status)
+            status = leave(&p);
+        code = status ? end_early(&p, status) : 0;
     }
     MPI_Finalize();
     return code;

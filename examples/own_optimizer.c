@@ -69,14 +69,14 @@ static weft_status train_step(weft_module *net, weft_optimizer *optimizer, const
     weft_tensor *x = take_batch(t, data, (size_t)(step * batch), batch, &labels);
     weft_tensor *found = weft_nll_loss(t, weft_module_forward(t, net, x), labels);
     weft_backward(t, found);
-    weft_status st = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     weft_error_print(weft_tape_error(t), stderr); /* prints nothing if there is no error */
-    if (!st) {
+    if (!status) {
         *loss = weft_tensor_get_f64(found, 0);
-        st = weft_optimizer_apply(optimizer, weft_tape_gradients(t, weft_module_parameters(net)));
+        status = weft_optimizer_apply(optimizer, weft_tape_gradients(t, weft_module_parameters(net)));
     }
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 /* Counts the images that the network classifies correctly. */
@@ -86,12 +86,12 @@ static weft_status test(weft_module *net, const dataset *data, int64_t *right)
     weft_tape *t = weft_tape_open(&(weft_tape_options){.mode = WEFT_MODE_EVAL});
     weft_tensor *x = take_batch(t, data, 0, (int64_t)data->count, &labels);
     weft_tensor *best = weft_argmax(t, weft_module_forward(t, net, x), 1);
-    weft_status st = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     weft_error_print(weft_tape_error(t), stderr);
-    for (int64_t i = 0; !st && i < weft_tensor_numel(labels); i++)
+    for (int64_t i = 0; !status && i < weft_tensor_numel(labels); i++)
         *right += weft_tensor_get_i64(best, i) == weft_tensor_get_i64(labels, i);
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -116,23 +116,23 @@ int main(int argc, char **argv)
     weft_error *error = NULL;
     weft_optimizer *optimizer = NULL;
     weft_module *net = weft_mnist_convnet_create((uint64_t)seed);
-    weft_status st = net ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st)
+    weft_status status = net ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
         optimizer = weft_optimizer_create(weft_module_parameters(net), &spec, &error);
     if (!optimizer)
-        st = WEFT_ERR_MEMORY;
-    if (!st)
-        st = dataset_draw((uint64_t)seed, DATASET_TRAIN, (size_t)(steps * batch), &data, &error);
-    if (!st)
-        st = dataset_draw((uint64_t)seed, DATASET_HELD_OUT, 500, &held_out, &error);
-    for (int64_t i = 0; i < steps && !st; i++) {
-        st = train_step(net, optimizer, &data, i, batch, &loss);
-        if (!st && ((i + 1) % 50 == 0 || i + 1 == steps))
+        status = WEFT_ERR_MEMORY;
+    if (!status)
+        status = dataset_draw((uint64_t)seed, DATASET_TRAIN, (size_t)(steps * batch), &data, &error);
+    if (!status)
+        status = dataset_draw((uint64_t)seed, DATASET_HELD_OUT, 500, &held_out, &error);
+    for (int64_t i = 0; i < steps && !status; i++) {
+        status = train_step(net, optimizer, &data, i, batch, &loss);
+        if (!status && ((i + 1) % 50 == 0 || i + 1 == steps))
             (void)(printf("step %lld: loss %.4f\n", (long long)i + 1, loss) < 0 || fflush(stdout));
     }
-    if (!st)
-        st = test(net, &held_out, &right);
-    if (!st)
+    if (!status)
+        status = test(net, &held_out, &right);
+    if (!status)
         printf("%.1f %% of %zu other drawings are classified correctly\n", 100 * (double)right / (double)held_out.count,
                held_out.count);
     weft_error_print(error, stderr);
@@ -141,5 +141,5 @@ int main(int argc, char **argv)
     weft_module_unref(net);
     dataset_fini(&held_out);
     dataset_fini(&data);
-    return weft_report(st);
+    return weft_report(status);
 }

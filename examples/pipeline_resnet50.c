@@ -50,21 +50,21 @@ static weft_status make_stage(weft_call *call, void *arg)
     weft_module *module = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
                                                      first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
                                                      (uint64_t)weft_call_i64(call, 1), NULL);
-    weft_status st = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
-    if (st)
+    weft_status status = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
+    if (status)
         weft_module_unref(module);
     else
         weft_call_give_object(call, &stage_type, module);
-    return st;
+    return status;
 }
 
 /* The stage that argument 0 refers to; NULL: the call has failed. */
 static weft_module *stage_of(weft_call *call)
 {
     void *module = NULL;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &stage_type, WEFT_FOREVER, &module);
-    if (st)
-        weft_call_fail(call, st, "the first argument is no stage that is here");
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &stage_type, WEFT_FOREVER, &module);
+    if (status)
+        weft_call_fail(call, status, "the first argument is no stage that is here");
     return module;
 }
 
@@ -100,14 +100,14 @@ static weft_status forward(weft_call *call, void *arg)
     if (!stage_of(call))
         return WEFT_OK;
     const weft_rpc_options how = {.tape = weft_call_tape(call), .parent = call};
-    weft_status st = weft_rref_fetch(weft_call_rref(call, 1), &how, &fetched);
-    if (st)
-        return st;
+    weft_status status = weft_rref_fetch(weft_call_rref(call, 1), &how, &fetched);
+    if (status)
+        return status;
     weft_call *kept = weft_call_defer_keeping(call);
-    st = weft_future_add_done_callback(fetched, compute, kept, NULL);
+    status = weft_future_add_done_callback(fetched, compute, kept, NULL);
     weft_future_unref(fetched);
-    if (st)
-        weft_call_finish(kept, st);
+    if (status)
+        weft_call_finish(kept, status);
     return WEFT_DEFERRED;
 }
 
@@ -124,10 +124,10 @@ static int serve(void)
                                   .function_count = sizeof(functions) / sizeof(*functions),
                                   .call_timeout_ms = WEFT_FOREVER, /* a slow worker is no failure; its death is */
                                   .threads = 1}; /* so micro-batches are computed one after the other, in order */
-    weft_status st = worker_open(options, &agent);
-    if (!st)
-        st = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
-    return worker_end(agent, st, NULL);
+    weft_status status = worker_open(options, &agent);
+    if (!status)
+        status = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
+    return worker_end(agent, status, NULL);
 }
 
 /* ---- The master: images ------------------------------------------------------------------------------------------ */
@@ -193,10 +193,10 @@ typedef struct piece {
 
 static weft_status await(master *m, weft_future *future)
 {
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    if (st)
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    if (status)
         m->error = weft_error_ref(weft_future_error(future));
-    return st;
+    return status;
 }
 
 /* Starts the forward computation of a micro-batch on both stages. */
@@ -205,34 +205,35 @@ static weft_status send_forward(master *m, weft_context *context, uint64_t seed,
     weft_tensor *images = draw_images(m->set, seed, k);
     p->tape = weft_context_tape(context, NULL);
     const weft_rpc_options how = {.tape = p->tape, .error = &m->error};
-    weft_status st = images && p->tape ? weft_rref_create(m->agent, weft_of_tensor(images), &p->x) : WEFT_ERR_MEMORY;
-    if (!st)
-        st = weft_rref_rpc_remote(m->stages[0], "forward", WEFT_VALUES(weft_of_rref(p->x)), &how, &p->y);
-    if (!st)
-        st = weft_rref_rpc_async(m->stages[1], "forward", WEFT_VALUES(weft_of_rref(p->y)), &how, &p->scores);
+    weft_status status =
+        images && p->tape ? weft_rref_create(m->agent, weft_of_tensor(images), &p->x) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = weft_rref_rpc_remote(m->stages[0], "forward", WEFT_VALUES(weft_of_rref(p->x)), &how, &p->y);
+    if (!status)
+        status = weft_rref_rpc_async(m->stages[1], "forward", WEFT_VALUES(weft_of_rref(p->y)), &how, &p->scores);
     weft_tensor_unref(images);
-    return st;
+    return status;
 }
 
 /* Waits for the scores, and starts the backward pass from their loss. */
 static weft_status send_backward(master *m, weft_context *context, uint64_t seed, int64_t k, piece *p)
 {
-    weft_status st = await(m, p->scores);
-    if (st)
-        return st;
+    weft_status status = await(m, p->scores);
+    if (status)
+        return status;
     weft_tensor *loss = weft_tensor_ref(loss_of(m->set, seed, k, p->tape, weft_future_tensor(p->scores, 0)));
-    st = weft_tape_status(p->tape);
-    if (st)
+    status = weft_tape_status(p->tape);
+    if (status)
         m->error = weft_error_ref(weft_tape_error(p->tape));
     weft_tape_close(p->tape); /* a pass uses only the records of closed tapes */
     p->tape = NULL;
-    if (!st) {
+    if (!status) {
         p->loss = weft_tensor_get_f64(loss, 0);
         const weft_pass_options how = {.timeout_ms = WEFT_FOREVER};
-        st = weft_context_backward(context, (weft_tensors){&loss, 1}, &how, &p->pass);
+        status = weft_context_backward(context, (weft_tensors){&loss, 1}, &how, &p->pass);
     }
     weft_tensor_unref(loss);
-    return st;
+    return status;
 }
 
 static void drop_pieces(piece *pieces, int64_t count)
@@ -252,63 +253,63 @@ static weft_status go_through(master *m, weft_context *context, uint64_t seed)
 {
     int64_t count = count_pieces(m->set);
     piece *pieces = calloc((size_t)count, sizeof(*pieces));
-    weft_status st = pieces ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (int64_t k = 0; k < count && !st; k++)
-        st = send_forward(m, context, seed, k, &pieces[k]);
-    for (int64_t k = 0; k < count && !st; k++)
-        st = send_backward(m, context, seed, k, &pieces[k]);
+    weft_status status = pieces ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (int64_t k = 0; k < count && !status; k++)
+        status = send_forward(m, context, seed, k, &pieces[k]);
+    for (int64_t k = 0; k < count && !status; k++)
+        status = send_backward(m, context, seed, k, &pieces[k]);
     m->loss = 0;
-    for (int64_t k = 0; k < count && !st; k++) {
+    for (int64_t k = 0; k < count && !status; k++) {
         int64_t images = piece_size(m->set, k);
-        st = await(m, pieces[k].pass);
-        if (st)
+        status = await(m, pieces[k].pass);
+        if (status)
             break;
         m->loss += pieces[k].loss;
         progress_add(&m->progress, 1, pieces[k].loss * (double)m->set->batch / (double)images, images);
         progress_update(&m->progress, 1);
     }
     drop_pieces(pieces, count);
-    return st;
+    return status;
 }
 
 static weft_status train_batch(master *m, int64_t number)
 {
     weft_context *context;
-    weft_status st = weft_context_open(m->agent, &context);
-    if (st)
-        return st;
-    st = go_through(m, context, random_key((uint64_t)m->set->seed, (uint64_t)number));
+    weft_status status = weft_context_open(m->agent, &context);
+    if (status)
+        return status;
+    status = go_through(m, context, random_key((uint64_t)m->set->seed, (uint64_t)number));
     if (number == 0)
         m->first_loss = m->loss;
-    if (!st && !isfinite(m->loss)) {
+    if (!status && !isfinite(m->loss)) {
         m->error = weft_error_create(WEFT_ERR_STATE, "the loss is %s with --lr %g: a smaller one, please",
                                      isnan(m->loss) ? "nan" : "infinite", m->set->lr);
-        st = WEFT_ERR_STATE;
+        status = WEFT_ERR_STATE;
     }
-    if (!st)
-        st = weft_dist_optimizer_step(m->sgd, &context, 1,
-                                      &(weft_dist_step_options){.timeout_ms = WEFT_FOREVER, .error = &m->error});
+    if (!status)
+        status = weft_dist_optimizer_step(m->sgd, &context, 1,
+                                          &(weft_dist_step_options){.timeout_ms = WEFT_FOREVER, .error = &m->error});
     weft_context_close(context, NULL);
-    return st;
+    return status;
 }
 
 static weft_status make_model(master *m)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     weft_rref *lists[STAGES] = {NULL};
     const weft_rpc_options how = {.error = &m->error};
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = m->set->lr};
-    for (int s = 0; s < STAGES && !st; s++) {
-        st = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
-                             WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);
-        if (!st)
-            st = weft_rref_rpc_remote(m->stages[s], "parameters", WEFT_NO_VALUES, &how, &lists[s]);
+    for (int s = 0; s < STAGES && !status; s++) {
+        status = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
+                                 WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);
+        if (!status)
+            status = weft_rref_rpc_remote(m->stages[s], "parameters", WEFT_NO_VALUES, &how, &lists[s]);
     }
-    if (!st)
-        st = weft_dist_optimizer_create(m->agent, lists, STAGES, &spec, &m->sgd, &m->error);
+    if (!status)
+        status = weft_dist_optimizer_create(m->agent, lists, STAGES, &spec, &m->sgd, &m->error);
     for (int s = 0; s < STAGES; s++)
         weft_rref_unref(lists[s]);
-    return st;
+    return status;
 }
 
 static void deliver(const master *m)
@@ -333,18 +334,18 @@ static void deliver(const master *m)
 static int lead(const settings *s)
 {
     master m = {.set = s, .progress = {.total = s->batches * count_pieces(s), .unit = "images", .quiet = s->quiet}};
-    weft_status st = worker_open((weft_agent_options){.call_timeout_ms = WEFT_FOREVER}, &m.agent);
-    if (!st)
-        st = make_model(&m);
+    weft_status status = worker_open((weft_agent_options){.call_timeout_ms = WEFT_FOREVER}, &m.agent);
+    if (!status)
+        status = make_model(&m);
     progress_begin(&m.progress);
-    for (int64_t i = 0; i < s->batches && !st; i++)
-        st = train_batch(&m, i);
-    if (!st)
+    for (int64_t i = 0; i < s->batches && !status; i++)
+        status = train_batch(&m, i);
+    if (!status)
         deliver(&m);
     weft_dist_optimizer_unref(m.sgd);
     for (int i = 0; i < STAGES; i++)
         weft_rref_unref(m.stages[i]);
-    return worker_end(m.agent, st, m.error);
+    return worker_end(m.agent, status, m.error);
 }
 
 int main(int argc, char **argv)

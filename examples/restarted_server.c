@@ -48,12 +48,12 @@ static weft_status add(weft_batch *batch, void *user)
         }
         weft_call_give(call, WEFT_VALUES(weft_of_i64(next.total)));
     }
-    weft_status st = save(&next);
-    if (st)
-        weft_batch_fail(batch, st, "add: the state cannot be saved to %s", file);
+    weft_status status = save(&next);
+    if (status)
+        weft_batch_fail(batch, status, "add: the state cannot be saved to %s", file);
     else
         state = next;
-    return st; /* weft answers the calls now, after the state was saved */
+    return status; /* weft answers the calls now, after the state was saved */
 }
 
 /* ---- The clients, and rank 0 ------------------------------------------------------------------------------------ */
@@ -64,25 +64,25 @@ static weft_status call_add(weft_agent *agent, int64_t number, int64_t amount, i
     weft_values *results = NULL;
     weft_rpc_options how = {.timeout_ms = 60000, .error = &error};
     how.retry = (weft_retry){.attempts = 1000, .pause_ms = 20, .pause_most_ms = 500};
-    weft_status st = weft_rpc_sync(agent, weft_to_name("adder"), "add",
-                                   WEFT_VALUES(weft_of_i64(number), weft_of_i64(amount)), &how, &results);
-    if (!st)
-        st = weft_values_get_i64(results, 0, total);
+    weft_status status = weft_rpc_sync(agent, weft_to_name("adder"), "add",
+                                       WEFT_VALUES(weft_of_i64(number), weft_of_i64(amount)), &how, &results);
+    if (!status)
+        status = weft_values_get_i64(results, 0, total);
     weft_error_print(error, stderr); /* nothing if the call succeeded */
     weft_error_unref(error);
     weft_values_unref(results);
-    return st;
+    return status;
 }
 
 static weft_status use_server(weft_agent *agent)
 {
     int64_t total;
-    weft_status st = WEFT_OK;
-    for (int64_t number = 1; number <= UPDATES && !st; number++) {
+    weft_status status = WEFT_OK;
+    for (int64_t number = 1; number <= UPDATES && !status; number++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the client's own work */
-        st = call_add(agent, number, number, &total);
+        status = call_add(agent, number, number, &total);
     }
-    return st ? st : weft_rpc_sync(agent, weft_to_rank(0), "leave", WEFT_NO_VALUES, NULL, NULL);
+    return status ? status : weft_rpc_sync(agent, weft_to_rank(0), "leave", WEFT_NO_VALUES, NULL, NULL);
 }
 
 static sem_t left; /* rank 0: clients that are done */
@@ -99,11 +99,11 @@ static weft_status keep_job(weft_agent *agent)
     int64_t total = 0;
     for (int client = FIRST_CLIENT; client < WORKERS; client++)
         sem_wait(&left);
-    weft_status st = call_add(agent, 1, 0, &total);
-    if (!st)
+    weft_status status = call_add(agent, 1, 0, &total);
+    if (!status)
         printf("the total is %lld\n", (long long)total);
     weft_status ended = weft_agent_end_job(agent, "all clients are done"); /* weft_agent_serve returns */
-    return st ? st : ended;
+    return status ? status : ended;
 }
 
 int main(int argc, char **argv)
@@ -130,9 +130,11 @@ int main(int argc, char **argv)
         printf("process %d serves from a total of %lld\n", (int)getpid(), (long long)state.total);
     fflush(stdout);
     weft_agent *agent = NULL;
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    if (!st)
-        st = rank == 0 ? keep_job(agent) : rank == SERVER ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    if (!status)
+        status = rank == 0        ? keep_job(agent)
+                 : rank == SERVER ? weft_agent_serve(agent, WEFT_FOREVER)
+                                  : use_server(agent);
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
-    return weft_report(st ? st : closed);
+    return weft_report(status ? status : closed);
 }

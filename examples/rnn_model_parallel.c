@@ -70,16 +70,16 @@ static weft_module *make_decoder(weft_args args, void *user)
 static int serve(void)
 {
     weft_agent *agent = NULL;
-    weft_status st = worker_open((weft_agent_options){0}, &agent);
-    if (!st)
-        st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
-    if (!st)
-        st = weft_agent_register_module(agent, "decoder", make_decoder, NULL);
-    if (!st)
-        st = worker_meet(agent);
-    if (!st)
-        st = weft_agent_serve(agent, WEFT_FOREVER); /* until the trainer closes */
-    return worker_end(agent, st, NULL);
+    weft_status status = worker_open((weft_agent_options){0}, &agent);
+    if (!status)
+        status = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
+    if (!status)
+        status = weft_agent_register_module(agent, "decoder", make_decoder, NULL);
+    if (!status)
+        status = worker_meet(agent);
+    if (!status)
+        status = weft_agent_serve(agent, WEFT_FOREVER); /* until the trainer closes */
+    return worker_end(agent, status, NULL);
 }
 
 /* ---- The trainer ------------------------------------------------------------------------------------------------ */
@@ -99,10 +99,10 @@ typedef struct trainer {
 /* Appends the handles of a list to `all`, of which *count are in use. */
 static weft_status add_handles(weft_values *list, weft_rref **all, size_t *count)
 {
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < weft_values_count(list) && !st; i++)
-        st = weft_values_get_rref(list, i, &all[(*count)++]);
-    return st;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < weft_values_count(list) && !status; i++)
+        status = weft_values_get_rref(list, i, &all[(*count)++]);
+    return status;
 }
 
 /* Creates an optimizer over embedding, LSTM and decoder, in the order of the tutorial. */
@@ -112,24 +112,24 @@ static weft_status make_optimizer(trainer *me)
     weft_rref *own = NULL;
     size_t count = 0;
     weft_rref *all[8];
-    weft_status st = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->lstm)), &own);
-    if (!st)
-        st = weft_remote_parameters(me->embedding, &embedding);
-    if (!st)
-        st = weft_remote_parameters(me->decoder, &decoder);
-    if (!st)
-        st = add_handles(embedding, all, &count);
-    if (!st) {
+    weft_status status = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->lstm)), &own);
+    if (!status)
+        status = weft_remote_parameters(me->embedding, &embedding);
+    if (!status)
+        status = weft_remote_parameters(me->decoder, &decoder);
+    if (!status)
+        status = add_handles(embedding, all, &count);
+    if (!status) {
         all[count++] = own;
-        st = add_handles(decoder, all, &count);
+        status = add_handles(decoder, all, &count);
     }
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
-    if (!st)
-        st = weft_dist_optimizer_create(me->agent, all, count, &spec, &me->sgd, &me->error);
+    if (!status)
+        status = weft_dist_optimizer_create(me->agent, all, count, &spec, &me->sgd, &me->error);
     weft_values_unref(decoder);
     weft_values_unref(embedding);
     weft_rref_unref(own);
-    return st;
+    return status;
 }
 
 static weft_status make_model(trainer *me)
@@ -146,19 +146,19 @@ static weft_status make_model(trainer *me)
     for (size_t i = 0; i < own.count; i++)
         me->parameters[0] += weft_tensor_numel(own.items[i]);
     me->parameters[1] = s->words * s->embedding + (s->hidden + 1) * s->words;
-    weft_status st = me->lstm ? weft_module_status(me->lstm) : WEFT_ERR_MEMORY;
-    if (!st)
-        st = weft_remote_module_create(me->agent, weft_to_rank(1), "embedding",
-                                       WEFT_VALUES(weft_of_i64(s->words), weft_of_i64(s->embedding),
-                                                   weft_of_f64(s->dropout),
-                                                   weft_of_i64((int64_t)(random_key(seed, 1) >> 1))),
-                                       &me->embedding);
-    if (!st)
-        st = weft_remote_module_create(me->agent, weft_to_rank(1), "decoder",
-                                       WEFT_VALUES(weft_of_i64(s->hidden), weft_of_i64(s->words),
-                                                   weft_of_i64((int64_t)(random_key(seed, 3) >> 1))),
-                                       &me->decoder);
-    return st ? st : make_optimizer(me);
+    weft_status status = me->lstm ? weft_module_status(me->lstm) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = weft_remote_module_create(me->agent, weft_to_rank(1), "embedding",
+                                           WEFT_VALUES(weft_of_i64(s->words), weft_of_i64(s->embedding),
+                                                       weft_of_f64(s->dropout),
+                                                       weft_of_i64((int64_t)(random_key(seed, 1) >> 1))),
+                                           &me->embedding);
+    if (!status)
+        status = weft_remote_module_create(me->agent, weft_to_rank(1), "decoder",
+                                           WEFT_VALUES(weft_of_i64(s->hidden), weft_of_i64(s->words),
+                                                       weft_of_i64((int64_t)(random_key(seed, 3) >> 1))),
+                                           &me->decoder);
+    return status ? status : make_optimizer(me);
 }
 
 /* Draws [rows, columns] integers below `end`, owned by the tape. */
@@ -200,14 +200,14 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 static weft_status train_step(trainer *me, int64_t number)
 {
     weft_context *context;
-    weft_status st = weft_context_open(me->agent, &context);
-    if (st)
-        return st;
+    weft_status status = weft_context_open(me->agent, &context);
+    if (status)
+        return status;
     weft_tape *t = weft_context_tape(context, NULL);
     weft_tensor *loss = loss_of(me, t, number);
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
-    st = weft_tape_status(t);
-    if (st) {
+    status = weft_tape_status(t);
+    if (status) {
         me->error = weft_error_ref(weft_tape_error(t));
     } else {
         progress_add(&me->progress, 1, weft_tensor_get_f64(loss, 0), BATCH);
@@ -215,7 +215,7 @@ static weft_status train_step(trainer *me, int64_t number)
     }
     weft_tape_close(t);
     weft_context_close(context, NULL);
-    return st;
+    return status;
 }
 
 static void deliver(const trainer *me)
@@ -238,15 +238,15 @@ static void deliver(const trainer *me)
 static int train(const settings *s)
 {
     trainer me = {.set = s, .progress = {.total = s->epochs * BATCHES, .unit = "sequences", .quiet = s->quiet}};
-    weft_status st = worker_open((weft_agent_options){0}, &me.agent);
-    if (!st)
-        st = worker_meet(me.agent); /* now the server has registered its modules */
-    if (!st)
-        st = make_model(&me);
+    weft_status status = worker_open((weft_agent_options){0}, &me.agent);
+    if (!status)
+        status = worker_meet(me.agent); /* now the server has registered its modules */
+    if (!status)
+        status = make_model(&me);
     progress_begin(&me.progress);
-    for (int64_t i = 0; i < s->epochs * BATCHES && !st; i++)
-        st = train_step(&me, i);
-    if (!st)
+    for (int64_t i = 0; i < s->epochs * BATCHES && !status; i++)
+        status = train_step(&me, i);
+    if (!status)
         deliver(&me);
     weft_tensor_unref(me.h);
     weft_tensor_unref(me.c);
@@ -254,7 +254,7 @@ static int train(const settings *s)
     weft_remote_module_unref(me.decoder);
     weft_remote_module_unref(me.embedding);
     weft_module_unref(me.lstm);
-    return worker_end(me.agent, st, me.error);
+    return worker_end(me.agent, status, me.error);
 }
 
 int main(int argc, char **argv)

@@ -56,9 +56,9 @@ static weft_status give_model(weft_call *call, void *arg)
 {
     server *s = arg;
     weft_rref *handle;
-    weft_status st = weft_module_to_rref(weft_call_agent(call), s->model, &handle);
-    if (st)
-        return st;
+    weft_status status = weft_module_to_rref(weft_call_agent(call), s->model, &handle);
+    if (status)
+        return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(handle)));
     weft_rref_unref(handle);
     pthread_mutex_lock(&s->lock);
@@ -97,21 +97,21 @@ static int serve(workload *work)
         s.model = work->device.kind == WEFT_DEVICE_CPU
                       ? weft_module_ref(s.plain)
                       : weft_on_device_create(weft_module_ref(s.plain), work->device, &error);
-    weft_status st = s.model && s.steps ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st)
-        st = worker_open(
+    weft_status status = s.model && s.steps ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
+        status = worker_open(
             (weft_agent_options){
                 .functions = functions, .function_count = 2, .on_membership = on_trainer_event, .membership_arg = &s},
             &agent);
-    if (!st)
-        st = weft_agent_serve(agent, WEFT_FOREVER); /* until all trainers close */
-    if (!st && s.lost == work->trainers) {
+    if (!status)
+        status = weft_agent_serve(agent, WEFT_FOREVER); /* until all trainers close */
+    if (!status && s.lost == work->trainers) {
         error = weft_error_create(WEFT_ERR_PEER_DEAD, "no trainer is left");
-        st = WEFT_ERR_PEER_DEAD;
+        status = WEFT_ERR_PEER_DEAD;
     }
-    if (!st)
-        st = workload_deliver(work, s.model, s.plain, &s.progress, s.lost, -1, agent, &error);
-    int code = worker_end(agent, st, error);
+    if (!status)
+        status = workload_deliver(work, s.model, s.plain, &s.progress, s.lost, -1, agent, &error);
+    int code = worker_end(agent, status, error);
     weft_module_unref(s.model);
     weft_module_unref(s.plain);
     free(s.steps);
@@ -149,54 +149,55 @@ static weft_status find_model(trainer *me)
 {
     weft_values *results = NULL, *list = NULL;
     weft_rref *handle;
-    weft_status st = weft_rpc_sync(me->agent, weft_to_rank(0), "model", WEFT_NO_VALUES,
-                                   &(weft_rpc_options){.error = &me->error}, &results);
-    if (!st)
-        st = weft_values_get_rref(results, 0, &handle);
-    if (!st)
-        st = weft_remote_module_from_rref(handle, &me->remote);
-    if (!st)
-        st = weft_remote_parameters(me->remote, &list);
-    size_t count = st ? 0 : weft_values_count(list);
+    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), "model", WEFT_NO_VALUES,
+                                       &(weft_rpc_options){.error = &me->error}, &results);
+    if (!status)
+        status = weft_values_get_rref(results, 0, &handle);
+    if (!status)
+        status = weft_remote_module_from_rref(handle, &me->remote);
+    if (!status)
+        status = weft_remote_parameters(me->remote, &list);
+    size_t count = status ? 0 : weft_values_count(list);
     weft_rref **parameters = calloc(count + 1, sizeof(weft_rref *));
     if (!parameters)
-        st = WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < count && !st; i++)
-        st = weft_values_get_rref(list, i, &parameters[i]);
+        status = WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count && !status; i++)
+        status = weft_values_get_rref(list, i, &parameters[i]);
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->work->lr};
-    if (!st)
-        st = weft_dist_optimizer_create(me->agent, parameters, count, &spec, &me->sgd, &me->error);
+    if (!status)
+        status = weft_dist_optimizer_create(me->agent, parameters, count, &spec, &me->sgd, &me->error);
     free(parameters);
     weft_values_unref(list);
     weft_values_unref(results);
     me->model = weft_module_create(&remote_type, me, NULL);
-    return st || me->model ? st : WEFT_ERR_MEMORY;
+    return status || me->model ? status : WEFT_ERR_MEMORY;
 }
 
 /* Reports to the server, without waiting for an answer. */
 static weft_status report_news(trainer *me)
 {
-    weft_status st = weft_rpc_async(me->agent, weft_to_rank(0), "report_steps",
-                                    WEFT_VALUES(weft_of_i64(me->steps), weft_of_f64(me->losses / (double)me->steps)),
-                                    &(weft_rpc_options){.error = &me->error}, NULL);
+    weft_status status =
+        weft_rpc_async(me->agent, weft_to_rank(0), "report_steps",
+                       WEFT_VALUES(weft_of_i64(me->steps), weft_of_f64(me->losses / (double)me->steps)),
+                       &(weft_rpc_options){.error = &me->error}, NULL);
     me->steps = 0;
     me->losses = 0;
     me->reported = clock_seconds();
-    return st;
+    return status;
 }
 
 static weft_status train_step(trainer *me, int64_t iteration)
 {
     weft_context *context;
-    weft_status st = weft_context_open(me->agent, &context);
-    if (st)
-        return st;
+    weft_status status = weft_context_open(me->agent, &context);
+    if (status)
+        return status;
     me->seed = workload_seed(me->work, iteration);
     weft_tape *t = weft_context_tape(context, NULL);
     weft_tensor *loss = workload_loss(me->work, t, me->model, iteration, (weft_device){0});
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
-    st = weft_tape_status(t);
-    if (st) {
+    status = weft_tape_status(t);
+    if (status) {
         me->error = weft_error_ref(weft_tape_error(t));
     } else {
         me->steps++;
@@ -204,25 +205,25 @@ static weft_status train_step(trainer *me, int64_t iteration)
     }
     weft_tape_close(t);
     weft_context_close(context, NULL);
-    return st;
+    return status;
 }
 
 static int train(workload *work)
 {
     trainer me = {.work = work};
     weft_agent_options options = {.call_timeout_ms = WEFT_FOREVER}; /* a slow server is no failure; its death is */
-    weft_status st = worker_open(options, &me.agent);
-    if (!st)
-        st = find_model(&me);
-    for (int64_t i = 0; i < work->iterations && !st; i++) {
-        st = train_step(&me, i);
-        if (!st && (i + 1 == work->iterations || clock_seconds() - me.reported >= REPORT_SECONDS))
-            st = report_news(&me);
+    weft_status status = worker_open(options, &me.agent);
+    if (!status)
+        status = find_model(&me);
+    for (int64_t i = 0; i < work->iterations && !status; i++) {
+        status = train_step(&me, i);
+        if (!status && (i + 1 == work->iterations || clock_seconds() - me.reported >= REPORT_SECONDS))
+            status = report_news(&me);
     }
     weft_dist_optimizer_unref(me.sgd);
     weft_module_unref(me.model);
     weft_remote_module_unref(me.remote);
-    return worker_end(me.agent, st, me.error);
+    return worker_end(me.agent, status, me.error);
 }
 
 int main(int argc, char **argv)

@@ -31,55 +31,56 @@ static weft_status update(weft_batch *batch, void *user)
 static weft_status serve(weft_agent *agent)
 {
     weft_batch_stats stats;
-    weft_status st = weft_agent_serve(agent, WEFT_FOREVER); /* until the trainers close, and the other server serves */
-    if (!st)
-        st = weft_batch_stats_read(agent, "update", &stats);
-    if (!st)
+    weft_status status =
+        weft_agent_serve(agent, WEFT_FOREVER); /* until the trainers close, and the other server serves */
+    if (!status)
+        status = weft_batch_stats_read(agent, "update", &stats);
+    if (!status)
         printf("rank %d: %llu updates in %llu batches\n", weft_agent_rank(agent), (unsigned long long)stats.calls,
                (unsigned long long)stats.batches);
-    return st;
+    return status;
 }
 
 /* One step on both servers at once. The loss of a trainer is half the squared distance to `goal`. */
 static weft_status train_step(weft_agent *agent, weft_tensor **parameters, weft_tensor **gradients, double goal)
 {
     weft_future *replies[SERVERS] = {NULL};
-    weft_status st = WEFT_OK;
-    for (int s = 0; s < SERVERS && !st; s++) {
+    weft_status status = WEFT_OK;
+    for (int s = 0; s < SERVERS && !status; s++) {
         for (int64_t i = 0; i < LENGTH; i++)
             ((double *)weft_tensor_data(gradients[s]))[i] = weft_tensor_get_f64(parameters[s], i) - goal;
-        st = weft_rpc_async(agent, weft_to_rank(s), "update", WEFT_VALUES(weft_of_tensor(gradients[s])),
-                            &(weft_rpc_options){.land = {&parameters[s], 1}}, &replies[s]);
+        status = weft_rpc_async(agent, weft_to_rank(s), "update", WEFT_VALUES(weft_of_tensor(gradients[s])),
+                                &(weft_rpc_options){.land = {&parameters[s], 1}}, &replies[s]);
     }
-    if (!st)
-        st = weft_future_wait_all(replies, SERVERS, WEFT_FOREVER); /* each call has the agent's timeout, 60 s */
+    if (!status)
+        status = weft_future_wait_all(replies, SERVERS, WEFT_FOREVER); /* each call has the agent's timeout, 60 s */
     for (int s = 0; s < SERVERS; s++) {
         weft_error_print(weft_future_error(replies[s]), stderr); /* nothing if the call succeeded */
         weft_future_unref(replies[s]);
     }
-    return st;
+    return status;
 }
 
 static weft_status train(weft_agent *agent)
 {
     weft_tensor *parameters[SERVERS], *gradients[SERVERS];
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (int s = 0; s < SERVERS; s++) {
         parameters[s] = weft_tensor_zeros(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64); /* as on the servers */
         gradients[s] = weft_tensor_empty(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64);
         if (!parameters[s] || !gradients[s])
-            st = WEFT_ERR_MEMORY;
+            status = WEFT_ERR_MEMORY;
     }
-    for (int step = 0; step < STEPS && !st; step++)
-        st = train_step(agent, parameters, gradients, weft_agent_rank(agent)); /* its data: its rank */
-    if (!st)
+    for (int step = 0; step < STEPS && !status; step++)
+        status = train_step(agent, parameters, gradients, weft_agent_rank(agent)); /* its data: its rank */
+    if (!status)
         printf("rank %d: the parameters are %.3f and %.3f\n", weft_agent_rank(agent),
                weft_tensor_get_f64(parameters[0], 0), weft_tensor_get_f64(parameters[1], LENGTH - 1));
     for (int s = 0; s < SERVERS; s++) {
         weft_tensor_unref(parameters[s]);
         weft_tensor_unref(gradients[s]);
     }
-    return st;
+    return status;
 }
 
 int main(void)
@@ -95,16 +96,16 @@ int main(void)
                                   .batch = {.callers = trainers, .caller_count = TRAINERS, .wait_us = WEFT_FOREVER}};
     weft_job *job = NULL;
     weft_agent *agent = NULL;
-    weft_status st = parameters ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st && !weft_job_is_launched(NULL, NULL))
-        st = weft_job_open(&(weft_job_options){.count = WORKERS - 1}, &job, NULL);
-    if (!st)
-        st =
+    weft_status status = parameters ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status && !weft_job_is_launched(NULL, NULL))
+        status = weft_job_open(&(weft_job_options){.count = WORKERS - 1}, &job, NULL);
+    if (!status)
+        status =
             weft_agent_open(&(weft_agent_options){.functions = &served, .function_count = 1, .job = job}, &agent, NULL);
-    if (!st)
-        st = weft_agent_rank(agent) < SERVERS ? serve(agent) : train(agent);
+    if (!status)
+        status = weft_agent_rank(agent) < SERVERS ? serve(agent) : train(agent);
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     weft_tensor_unref(parameters);
-    return weft_report(st ? st : closed ? closed : ended);
+    return weft_report(status ? status : closed ? closed : ended);
 }

@@ -89,9 +89,9 @@ static int work(void)
                                         .threads = 1, /* one thread runs handlers: one task at a time */
                                         .on_membership = on_own_event};
     weft_agent *agent;
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    if (st)
-        return st == WEFT_ERR_JOB_ENDED ? 0 : weft_report(st); /* this worker came after the end */
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    if (status)
+        return status == WEFT_ERR_JOB_ENDED ? 0 : weft_report(status); /* this worker came after the end */
     while (sem_wait(&leave))
         ; /* interrupted by a signal */
     return weft_report(weft_agent_close(agent, WEFT_FOREVER));
@@ -134,20 +134,20 @@ static void on_result(weft_future *future, void *arg)
     slot *s = &slots[t->worker.rank];
     const weft_error *error = weft_future_error(future);
     int64_t primes = 0;
-    weft_status st = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &primes);
+    weft_status status = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &primes);
     s->calls -= s->worker.incarnation == t->worker.incarnation;
-    if (!st) {
+    if (!status) {
         done++;
         primes_found += primes;
     } else {
         waiting[waits++] = t;
         retries += !over;
-        if (st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD)
+        if (status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD)
             remove_worker(t->worker);
-        if (st != WEFT_ERR_PEER_LEFT && !over && ++t->attempts == MOST_ATTEMPTS) {
+        if (status != WEFT_ERR_PEER_LEFT && !over && ++t->attempts == MOST_ATTEMPTS) {
             over = true;
             snprintf(failure, sizeof(failure), "task %td failed %d times: %s", t - tasks, MOST_ATTEMPTS,
-                     error ? weft_error_message(error) : weft_status_text(st));
+                     error ? weft_error_message(error) : weft_status_text(status));
         }
     }
     weft_future_unref(future);
@@ -165,10 +165,10 @@ static void start_tasks(void)
             weft_args range = WEFT_VALUES(weft_of_i64((t - tasks) * numbers), weft_of_i64(numbers));
             const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER}; /* the death of the worker ends the call */
             weft_future *future;
-            weft_status st = weft_rpc_async(agent, weft_to_worker(s->worker), "count_primes", range, &how, &future);
-            if (st && st != WEFT_ERR_AGAIN)
+            weft_status status = weft_rpc_async(agent, weft_to_worker(s->worker), "count_primes", range, &how, &future);
+            if (status && status != WEFT_ERR_AGAIN)
                 remove_worker(s->worker); /* it is leaving, or gone */
-            if (st)
+            if (status)
                 continue;
             waits--;
             s->calls++;
@@ -256,18 +256,18 @@ static int farm(weft_job *job)
 {
     const weft_agent_options options = {
         .elastic = true, .no_threads = true, .job = job, .on_membership = on_worker_event};
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    if (st)
-        return weft_report(st);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    if (status)
+        return weft_report(status);
     run_tasks(job);
-    st = weft_agent_close(agent, WEFT_FOREVER); /* waits for the workers, at most 2 seconds */
+    status = weft_agent_close(agent, WEFT_FOREVER); /* waits for the workers, at most 2 seconds */
     printf("%s%lld of %lld tasks, %lld retries: ", isatty(STDOUT_FILENO) ? "\n" : "", (long long)done,
            (long long)task_count, (long long)retries);
     if (done == task_count)
         printf("%lld primes below %lld\n", (long long)primes_found, (long long)(task_count * numbers));
     else
         printf("%s\n", *failure ? failure : "interrupted");
-    return st ? weft_report(st) : done == task_count ? 0 : *failure ? 1 : 130;
+    return status ? weft_report(status) : done == task_count ? 0 : *failure ? 1 : 130;
 }
 
 int main(int argc, char **argv)
@@ -291,8 +291,9 @@ int main(int argc, char **argv)
     catch_signals();
     if (launched && rank != 0)
         return work();
-    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
-    code = st ? weft_report(st) : farm(job);
-    st = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is not a failure here */
+    weft_status status =
+        launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
+    code = status ? weft_report(status) : farm(job);
+    status = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is not a failure here */
     return code;
 }

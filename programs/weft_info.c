@@ -315,15 +315,15 @@ static void put_device(out *to, int device)
     size_t room = 0, total = 0;
     weft_error *error = NULL;
     snprintf(name, sizeof(name), "cuda:%d", device);
-    weft_status st = wfi_cuda_try(device, &error);
+    weft_status status = wfi_cuda_try(device, &error);
     out_row(to, "name", name);
-    out_text(to, "usable", "%s", st ? "no" : "yes");
-    if (st)
-        out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(st));
+    out_text(to, "usable", "%s", status ? "no" : "yes");
+    if (status)
+        out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(status));
     out_text(to, "gpu", "%s", wfi_cuda_name(device, text));
     out_text(to, "pci", "%s", wfi_cuda_address(device, address));
     out_number(to, "memory_bytes", (int64_t)wfi_cuda_bytes(device));
-    if (!st && wfi_cuda_memory_info(device, &room, &total))
+    if (!status && wfi_cuda_memory_info(device, &room, &total))
         out_number(to, "free_bytes", (int64_t)room);
     weft_error_unref(error);
 }
@@ -454,9 +454,9 @@ static bool try_agent(char *text, size_t room)
     }
     weft_agent_options alone = {
         .has_rank = true, .world_size = 1, .master_addr = "127.0.0.1", .master_port = WEFT_ANY_PORT};
-    weft_status st = weft_agent_open(&alone, &agent, &error);
-    if (st)
-        snprintf(text, room, "%s", error ? weft_error_message(error) : weft_status_text(st));
+    weft_status status = weft_agent_open(&alone, &agent, &error);
+    if (status)
+        snprintf(text, room, "%s", error ? weft_error_message(error) : weft_status_text(status));
     else
         (void)!weft_agent_close(agent, WEFT_FOREVER);
     for (size_t i = 0; i < COUNT; i++) {
@@ -465,7 +465,7 @@ static bool try_agent(char *text, size_t room)
         free(values[i]);
     }
     weft_error_unref(error);
-    return !st;
+    return !status;
 }
 
 /* With `options` NULL, what would be chosen on the machine of a file, or `problem` says why the options cannot be read.
@@ -555,11 +555,11 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     note_secret(&secret);
     /* Without a launcher, as the only worker of a job; the port is not used. */
     weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
-    weft_status st = wfi_options_resolve(&given, &options, &trouble); /* removes the secret's variables */
-    if (!st)
-        st = wfi_fabric_list_read(options.fabric, &list, &trouble);
-    if (st && !trouble)
-        trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
+    weft_status status = wfi_options_resolve(&given, &options, &trouble); /* removes the secret's variables */
+    if (!status)
+        status = wfi_fabric_list_read(options.fabric, &list, &trouble);
+    if (status && !trouble)
+        trouble = weft_error_create(status, "the options could not be read: %s", weft_status_text(status));
     try_fabrics(fabrics, &options.values);
     bool opens = !trouble && list_opened(&list, fabrics, text, sizeof(text)) && try_agent(text, sizeof(text));
     if (trouble)

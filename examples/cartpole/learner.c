@@ -197,27 +197,27 @@ static weft_status learn_from(cart_learner *l, int rank, double *returns, double
     } else {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
     }
-    weft_status st = weft_tape_status(t);
-    if (st)
+    weft_status status = weft_tape_status(t);
+    if (status)
         *error = weft_error_ref(weft_tape_error(t));
     else
-        st = weft_optimizer_accumulate(l->adam, weft_tape_grads(t, weft_module_parameters(l->policy)));
+        status = weft_optimizer_accumulate(l->adam, weft_tape_grads(t, weft_module_parameters(l->policy)));
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 weft_status cart_learner_learn(cart_learner *l, weft_tensor *const *returns, weft_error **error)
 {
     size_t observers;
     double *all = join_returns(l, returns, &observers), *next = all;
-    weft_status st = all ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = all ? WEFT_OK : WEFT_ERR_MEMORY;
     double factor = 1.0 / (double)((int64_t)observers * l->set->envs); /* the mean over all poles */
-    for (int rank = 1; rank < l->set->world_size && !st; rank++) {
+    for (int rank = 1; rank < l->set->world_size && !status; rank++) {
         if (!returns[rank])
             continue;
-        st = learn_from(l, rank, next, factor, error);
+        status = learn_from(l, rank, next, factor, error);
         next += l->set->steps * l->set->envs;
     }
     free(all);
-    return st ? st : weft_optimizer_step(l->adam);
+    return status ? status : weft_optimizer_step(l->adam);
 }

@@ -75,19 +75,19 @@ static weft_status play(observer *o, weft_call *call)
     weft_error *error = NULL;
     const weft_rpc_options how = {
         .land = {&o->actions, 1}, .timeout_ms = WEFT_FOREVER, .parent = call, .error = &error};
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     float *states = weft_tensor_data(o->states);
-    for (size_t step = 0; step < o->steps && !st; step++) {
+    for (size_t step = 0; step < o->steps && !status; step++) {
         for (size_t i = 0; i < o->envs; i++)
             cartpole_observe(&o->poles[i], states + i * CARTPOLE_STATE);
-        st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(weft_call_from(call)), CART_SELECT_ACTION,
-                           WEFT_VALUES(weft_of_i64((int64_t)step), weft_of_tensor(o->states)), &how, NULL);
-        if (!st)
+        status = weft_rpc_sync(weft_call_agent(call), weft_to_rank(weft_call_from(call)), CART_SELECT_ACTION,
+                               WEFT_VALUES(weft_of_i64((int64_t)step), weft_of_tensor(o->states)), &how, NULL);
+        if (!status)
             move(o, step);
     }
     weft_call_fail_with(call, error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_status run_episode(weft_call *call, void *arg)
@@ -103,15 +103,15 @@ static weft_status run_episode(weft_call *call, void *arg)
     }
     uint64_t seed = random_key((uint64_t)weft_call_i64(call, 4), (uint64_t)rank);
     observer o = {.envs = (size_t)envs, .steps = (size_t)steps, .seed = random_key(seed, (uint64_t)episode)};
-    weft_status st = open_observer(&o) ? play(&o, call) : WEFT_ERR_MEMORY;
-    if (!st) {
+    weft_status status = open_observer(&o) ? play(&o, call) : WEFT_ERR_MEMORY;
+    if (!status) {
         policy_returns(weft_tensor_data(o.returns), o.last, o.steps, o.envs, weft_call_f64(call, 3));
         for (size_t i = 0; i < o.envs; i++)
             length += (double)o.first[i] / (double)o.envs;
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(o.returns), weft_of_f64(length)));
     }
     close_observer(&o);
-    return st;
+    return status;
 }
 
 const weft_function cart_run_episode = {

@@ -51,18 +51,18 @@ static weft_status read_some(const source *from, uint8_t *into, size_t want, siz
 static weft_status read_exactly(const source *from, uint8_t *into, size_t want, const char *what, weft_error **error)
 {
     size_t got;
-    weft_status st = read_some(from, into, want, &got, error);
-    if (!st && got < want)
+    weft_status status = read_some(from, into, want, &got, error);
+    if (!status && got < want)
         return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes of %s, found %zu", want, what, got);
-    return st;
+    return status;
 }
 
 static weft_status read_header(const source *from, idx_shape expected, idx_array *array, weft_error **error)
 {
     uint8_t bytes[4 * (1 + IDX_MAX_DIMS)];
-    weft_status st = read_exactly(from, bytes, 4 * (1 + (size_t)expected.ndim), "header", error);
-    if (st)
-        return st;
+    weft_status status = read_exactly(from, bytes, 4 * (1 + (size_t)expected.ndim), "header", error);
+    if (status)
+        return status;
     if (bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8 || bytes[3] != expected.ndim)
         return refuse(error, WEFT_ERR_FORMAT, from->path, "expected the magic number 0000080%d, found %02x%02x%02x%02x",
                       expected.ndim, bytes[0], bytes[1], bytes[2], bytes[3]);
@@ -89,19 +89,19 @@ static weft_status read_array(const source *from, idx_shape expected, idx_array 
 {
     uint8_t more;
     size_t got = 0;
-    weft_status st = read_header(from, expected, array, error);
-    if (st)
-        return st;
+    weft_status status = read_header(from, expected, array, error);
+    if (status)
+        return status;
     array->data = malloc(array->size);
     if (!array->data)
         return refuse(error, WEFT_ERR_MEMORY, from->path, "out of memory for %zu bytes", array->size);
-    st = read_exactly(from, array->data, array->size, "data", error);
-    if (!st)
-        st = read_some(from, &more, 1, &got, error); /* checks the checksum too */
-    if (!st && got > 0)
+    status = read_exactly(from, array->data, array->size, "data", error);
+    if (!status)
+        status = read_some(from, &more, 1, &got, error); /* checks the checksum too */
+    if (!status && got > 0)
         return refuse(error, WEFT_ERR_FORMAT, from->path, "expected %zu bytes of data, found more behind them",
                       array->size);
-    return st;
+    return status;
 }
 
 weft_status idx_read(const char *path, idx_shape expected, idx_array *out, weft_error **error)
@@ -111,13 +111,13 @@ weft_status idx_read(const char *path, idx_shape expected, idx_array *out, weft_
     if (!from.file)
         return refuse(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, path, "cannot be opened: %s",
                       strerror(errno));
-    weft_status st = read_array(&from, expected, &array, error);
+    weft_status status = read_array(&from, expected, &array, error);
     gzclose(from.file);
-    if (st)
+    if (status)
         idx_fini(&array);
     else
         *out = array;
-    return st;
+    return status;
 }
 
 void idx_fini(idx_array *array)
@@ -160,15 +160,15 @@ weft_status dataset_read(const char *folder, dataset_part part, dataset *out, we
 {
     const idx_shape squares = {3, {0, DATASET_SIDE, DATASET_SIDE}};
     idx_array images = {0}, labels = {0};
-    weft_status st = read_file(folder, part, "images-idx3-ubyte", squares, &images, error);
-    if (!st)
-        st = read_file(folder, part, "labels-idx1-ubyte", (idx_shape){1, {0}}, &labels, error);
-    if (!st)
-        st = check_labels(folder, &labels, images.dims[0], error);
-    if (st) {
+    weft_status status = read_file(folder, part, "images-idx3-ubyte", squares, &images, error);
+    if (!status)
+        status = read_file(folder, part, "labels-idx1-ubyte", (idx_shape){1, {0}}, &labels, error);
+    if (!status)
+        status = check_labels(folder, &labels, images.dims[0], error);
+    if (status) {
         idx_fini(&images);
         idx_fini(&labels);
-        return st;
+        return status;
     }
     *out = (dataset){.count = images.dims[0], .images = images.data, .labels = labels.data};
     return WEFT_OK;

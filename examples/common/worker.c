@@ -73,26 +73,26 @@ static void on_event(weft_agent *agent, weft_member_event event, int rank, const
 
 weft_status worker_open(weft_agent_options options, weft_agent **out)
 {
-    weft_status st = others ? weft_job_open(&(weft_job_options){.count = (int)others}, &job, NULL) : WEFT_OK;
+    weft_status status = others ? weft_job_open(&(weft_job_options){.count = (int)others}, &job, NULL) : WEFT_OK;
     options.job = job;
     if (!options.on_membership)
         options.on_membership = on_event;
-    if (!st)
-        st = weft_agent_open(&options, out, NULL);
-    for (int rank = 1; !st && weft_agent_rank(*out) == 0 && rank < weft_agent_world_size(*out); rank++)
+    if (!status)
+        status = weft_agent_open(&options, out, NULL);
+    for (int rank = 1; !status && weft_agent_rank(*out) == 0 && rank < weft_agent_world_size(*out); rank++)
         (void)!weft_agent_watch(*out, rank); /* if it fails, the worker is gone, and on_membership learns that */
-    return st;
+    return status;
 }
 
 weft_status worker_meet(weft_agent *agent)
 {
     weft_group *all;
-    weft_status st = weft_group_open(agent, "all", NULL, 0, &all, NULL);
-    if (st)
-        return st;
-    st = weft_group_barrier(all, WEFT_FOREVER);
+    weft_status status = weft_group_open(agent, "all", NULL, 0, &all, NULL);
+    if (status)
+        return status;
+    status = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
-    return st;
+    return status;
 }
 
 int worker_end(weft_agent *agent, weft_status status, weft_error *error)

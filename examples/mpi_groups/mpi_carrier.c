@@ -118,9 +118,9 @@ static weft_status reduced(mpi_carrier *c, int code, void *result, size_t count,
 static weft_status allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how)
 {
     mpi_carrier *c = arg;
-    weft_status st = check_reduction(c, dtype, count);
-    if (st)
-        return st;
+    weft_status status = check_reduction(c, dtype, count);
+    if (status)
+        return status;
     int code = MPI_Allreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype), op_of(how, dtype), c->comm);
     return reduced(c, code, data, count, dtype, how);
 }
@@ -129,9 +129,9 @@ static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype,
 {
     mpi_carrier *c = arg;
     bool here = (size_t)c->rank == root;
-    weft_status st = check_reduction(c, dtype, count);
-    if (st)
-        return st;
+    weft_status status = check_reduction(c, dtype, count);
+    if (status)
+        return status;
     int code =
         MPI_Reduce(here ? MPI_IN_PLACE : data, data, (int)count, type_of(dtype), op_of(how, dtype), (int)root, c->comm);
     return reduced(c, code, data, here ? count : 0, dtype, how);
@@ -140,9 +140,9 @@ static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype,
 static weft_status reduce_scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_op how)
 {
     mpi_carrier *c = arg;
-    weft_status st = check_reduction(c, dtype, count);
-    if (st)
-        return st;
+    weft_status status = check_reduction(c, dtype, count);
+    if (status)
+        return status;
     int code = MPI_Reduce_scatter_block(in, out, (int)count, type_of(dtype), op_of(how, dtype), c->comm);
     return reduced(c, code, out, count, dtype, how);
 }
@@ -158,8 +158,8 @@ static weft_status barrier(void *arg)
 static weft_status broadcast(void *arg, void *data, size_t count, weft_dtype dtype, size_t root)
 {
     mpi_carrier *c = arg;
-    weft_status st = check(c, count);
-    return st ? st : outcome(c, "MPI_Bcast", MPI_Bcast(data, (int)count, type_of(dtype), (int)root, c->comm));
+    weft_status status = check(c, count);
+    return status ? status : outcome(c, "MPI_Bcast", MPI_Bcast(data, (int)count, type_of(dtype), (int)root, c->comm));
 }
 
 /* Returns MPI_IN_PLACE if the input is this member's part of the output, because MPI forbids overlapping buffers. */
@@ -174,9 +174,9 @@ static weft_status allgather(void *arg, const void *in, void *out, size_t count,
     mpi_carrier *c = arg;
     MPI_Datatype type = type_of(dtype);
     const void *from = input_of(c, in, out, count, dtype);
-    weft_status st = check(c, count);
-    if (st)
-        return st;
+    weft_status status = check(c, count);
+    if (status)
+        return status;
     return outcome(c, "MPI_Allgather", MPI_Allgather(from, (int)count, type, out, (int)count, type, c->comm));
 }
 
@@ -185,9 +185,9 @@ static weft_status gather(void *arg, const void *in, void *out, size_t count, we
     mpi_carrier *c = arg;
     MPI_Datatype type = type_of(dtype);
     const void *from = (size_t)c->rank == root ? input_of(c, in, out, count, dtype) : in;
-    weft_status st = check(c, count);
-    if (st)
-        return st;
+    weft_status status = check(c, count);
+    if (status)
+        return status;
     return outcome(c, "MPI_Gather", MPI_Gather(from, (int)count, type, out, (int)count, type, (int)root, c->comm));
 }
 
@@ -199,9 +199,9 @@ static weft_status scatter(void *arg, const void *in, void *out, size_t count, w
     bool is_there =
         (size_t)c->rank == root && out == (const char *)in + root * part; /* the output is this part of the input */
     void *to = is_there ? MPI_IN_PLACE : out;
-    weft_status st = check(c, count);
-    if (st)
-        return st;
+    weft_status status = check(c, count);
+    if (status)
+        return status;
     return outcome(c, "MPI_Scatter", MPI_Scatter(in, (int)count, type, to, (int)count, type, (int)root, c->comm));
 }
 
@@ -209,25 +209,25 @@ static weft_status all_to_all(void *arg, const void *in, void *out, size_t count
 {
     mpi_carrier *c = arg;
     MPI_Datatype type = type_of(dtype);
-    weft_status st = check(c, count);
-    if (st)
-        return st;
+    weft_status status = check(c, count);
+    if (status)
+        return status;
     return outcome(c, "MPI_Alltoall", MPI_Alltoall(in, (int)count, type, out, (int)count, type, c->comm));
 }
 
 static weft_status send_to(void *arg, const void *data, size_t count, weft_dtype dtype, size_t to)
 {
     mpi_carrier *c = arg;
-    weft_status st = check(c, count);
-    return st ? st : outcome(c, "MPI_Send", MPI_Send(data, (int)count, type_of(dtype), (int)to, TAG, c->comm));
+    weft_status status = check(c, count);
+    return status ? status : outcome(c, "MPI_Send", MPI_Send(data, (int)count, type_of(dtype), (int)to, TAG, c->comm));
 }
 
 static weft_status recv_from(void *arg, void *data, size_t count, weft_dtype dtype, size_t from)
 {
     mpi_carrier *c = arg;
-    weft_status st = check(c, count);
-    if (st)
-        return st;
+    weft_status status = check(c, count);
+    if (status)
+        return status;
     return outcome(c, "MPI_Recv",
                    MPI_Recv(data, (int)count, type_of(dtype), (int)from, TAG, c->comm, MPI_STATUS_IGNORE));
 }

@@ -86,23 +86,23 @@ static weft_status load(workload *w, dataset_part part, weft_error **error)
 
 static weft_status open_digits(workload *w, weft_error **error)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     w->images.count = (size_t)w->digits;
     if (w->data || w->rank > 0)
-        st = load(w, DATASET_TRAIN, error);
-    if (!st && per_epoch(w) == 0) {
+        status = load(w, DATASET_TRAIN, error);
+    if (!status && per_epoch(w) == 0) {
         *error = weft_error_create(WEFT_ERR_INVALID,
                                    "%zu images do not make a batch of %lld for %lld trainers: a "
                                    "smaller --batch-size, please",
                                    w->images.count, (long long)w->batch_size, (long long)parts_of(w));
         return WEFT_ERR_INVALID;
     }
-    if (!st && !w->iterations)
+    if (!status && !w->iterations)
         w->iterations = per_epoch(w) * w->epochs;
-    if (!st && w->rank == 0)
+    if (!status && w->rank == 0)
         return load(w, DATASET_HELD_OUT, error);
-    w->order = st ? NULL : malloc(w->images.count * sizeof(*w->order));
-    return st || w->order ? st : WEFT_ERR_MEMORY;
+    w->order = status ? NULL : malloc(w->images.count * sizeof(*w->order));
+    return status || w->order ? status : WEFT_ERR_MEMORY;
 }
 
 /* Fisher and Yates's shuffle, in Durstenfeld's form (CACM 1964). */
@@ -228,11 +228,11 @@ int workload_open(workload *w, cli program, bool shared, int argc, char **argv)
     w->batch_size = w->batch_size ? w->batch_size : w->model == CONVNET ? 32 : 20;
     if (w->model == RESNET50 && !w->iterations)
         w->iterations = 6;
-    weft_status st = w->model == CONVNET ? open_digits(w, &error) : WEFT_OK;
-    if (!st)
+    weft_status status = w->model == CONVNET ? open_digits(w, &error) : WEFT_OK;
+    if (!status)
         return -1;
     workload_close(w);
-    return worker_end(NULL, st, error);
+    return worker_end(NULL, status, error);
 }
 
 void workload_close(workload *w)
@@ -291,26 +291,26 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
     weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);
-    weft_status st = weft_tape_status(t);
-    for (size_t i = 0; i < count && !st; i++)
+    weft_status status = weft_tape_status(t);
+    for (size_t i = 0; i < count && !status; i++)
         *right += weft_tensor_get_i64(guess, (int64_t)i) == weft_tensor_get_i64(labels, (int64_t)i);
-    if (st)
+    if (status)
         *error = weft_error_ref(weft_tape_error(t));
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 /* Without held-out images, *out is not changed. */
 static weft_status measure_accuracy(const workload *w, weft_module *model, double *out, weft_error **error)
 {
     size_t right = 0, all = w->images.count;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     weft_module_train(model, false);
-    for (size_t at = 0; at < all && !st; at += TEST_BATCH)
-        st = count_right(w, model, at, all - at < TEST_BATCH ? all - at : TEST_BATCH, &right, error);
-    if (!st && all)
+    for (size_t at = 0; at < all && !status; at += TEST_BATCH)
+        status = count_right(w, model, at, all - at < TEST_BATCH ? all - at : TEST_BATCH, &right, error);
+    if (!status && all)
         *out = (double)right / (double)all;
-    return st;
+    return status;
 }
 
 weft_status workload_deliver(workload *w, weft_module *model, const weft_module *saved, const progress *p, int64_t lost,
@@ -321,11 +321,11 @@ weft_status workload_deliver(workload *w, weft_module *model, const weft_module 
     double accuracy = -1;
     weft_agent_stats(agent, &stats);
     getrusage(RUSAGE_SELF, &usage);
-    weft_status st = measure_accuracy(w, model, &accuracy, error);
-    if (!st && w->save)
-        st = weft_module_save(saved, w->save, error);
-    if (st)
-        return st;
+    weft_status status = measure_accuracy(w, model, &accuracy, error);
+    if (!status && w->save)
+        status = weft_module_save(saved, w->save, error);
+    if (status)
+        return status;
     putchar('\n');
     report_line("model", "%s", models[w->model]);
     report_line("device", "%s", w->device_text ? w->device_text : "cpu");

@@ -12,13 +12,13 @@
  *     {
  *         weft_agent *agent;
  *         weft_agent_options options = {.functions = functions, .function_count = count};
- *         weft_status st = weft_agent_open(&options, &agent, NULL);
- *         if (st)
- *             return weft_report(st);
+ *         weft_status status = weft_agent_open(&options, &agent, NULL);
+ *         if (status)
+ *             return weft_report(status);
  *         printf("rank %d of %d\n", weft_agent_rank(agent), weft_agent_world_size(agent)); // calls are made here
- *         st = weft_agent_serve(agent, WEFT_FOREVER); // serves the others until all are done
+ *         status = weft_agent_serve(agent, WEFT_FOREVER); // serves the others until all are done
  *         weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
- *         return weft_report(st ? st : closed);
+ *         return weft_report(status ? status : closed);
  *     }
  *
  * One process may have several agents. They communicate through the network, as agents of different processes do.
@@ -337,10 +337,10 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  *     }
  *     static weft_status work(weft_future *result)
  *     {
- *         weft_status st = WEFT_OK;
+ *         weft_status status = WEFT_OK;
  *         while (!stops && !weft_future_done(result))
- *             st = weft_future_wait(result, WEFT_FOREVER); // WEFT_ERR_CANCELLED after SIGINT
- *         return stops ? weft_agent_close(the_agent, WEFT_FOREVER) : st;
+ *             status = weft_future_wait(result, WEFT_FOREVER); // WEFT_ERR_CANCELLED after SIGINT
+ *         return stops ? weft_agent_close(the_agent, WEFT_FOREVER) : status;
  *     }
  *
  * Block the signal, or restore its former handler, before the agent is freed. In the simulation only programs of the

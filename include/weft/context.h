@@ -10,32 +10,32 @@
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
  *     {
  *         weft_context *c;
- *         weft_status st = weft_context_open(agent, &c);
- *         if (st)
- *             return st;
+ *         weft_status status = weft_context_open(agent, &c);
+ *         if (status)
+ *             return status;
  *         weft_tape *t = weft_context_tape(c, NULL);
  *         weft_values *out = NULL; // the result of "front", on worker 1, for x
  *         weft_tensor *h = NULL;
- *         st = weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x)),
+ *         status = weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x)),
  *                            &(weft_rpc_options){.tape = t}, &out);
- *         if (!st)
- *             st = weft_values_get_tensor(out, 0, &h);
- *         if (!st) {
+ *         if (!status)
+ *             status = weft_values_get_tensor(out, 0, &h);
+ *         if (!status) {
  *             weft_tensor *loss = weft_cross_entropy(t, weft_linear(t, h, mine.items[0], mine.items[1]), target);
  *             weft_dist_backward(t, loss, NULL); // on worker 1 as well
- *             st = weft_tape_status(t);
+ *             status = weft_tape_status(t);
  *         }
  *         weft_gradient own[2];
- *         if (!st)
- *             st = weft_context_ref_gradients(c, mine, own);
- *         if (!st) {
- *             st = weft_optimizer_apply(sgd, (weft_gradients){own, 2});
+ *         if (!status)
+ *             status = weft_context_ref_gradients(c, mine, own);
+ *         if (!status) {
+ *             status = weft_optimizer_apply(sgd, (weft_gradients){own, 2});
  *             weft_context_drop_gradients(own, 2);
  *         }
  *         weft_values_unref(out);
  *         weft_tape_close(t);
  *         weft_context_close(c, NULL); // on worker 1 as well
- *         return st;
+ *         return status;
  *     }
  *
  * On worker 1 the handler of "front" computes on weft_call_tape(call), which records into the context.

@@ -6,23 +6,23 @@
  *     weft_status train(weft_group *group, weft_module *model, weft_tensor *x, weft_tensor *y)
  *     {
  *         weft_data_parallel *parallel; // all get member 0's parameters
- *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL);
- *         if (st)
- *             return st;
+ *         weft_status status = weft_data_parallel_create(group, model, NULL, &parallel, NULL);
+ *         if (status)
+ *             return status;
  *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
  *         weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model), &spec, NULL);
- *         for (int i = 0; i < 100 && !st; i++) {
+ *         for (int i = 0; i < 100 && !status; i++) {
  *             weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = (uint64_t)i});
  *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
  *             weft_backward(t, weft_cross_entropy(t, weft_module_forward(t, model, x), y));
- *             st = weft_tape_status(t);
- *             if (!st) // with the averages
- *                 st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model)));
+ *             status = weft_tape_status(t);
+ *             if (!status) // with the averages
+ *                 status = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model)));
  *             weft_tape_close(t);
  *         }
  *         weft_optimizer_unref(sgd);
  *         weft_data_parallel_unref(parallel);
- *         return st;
+ *         return status;
  *     }
  *
  * Under a distributed context set the hooks on the context: weft_context_set_hooks(context,

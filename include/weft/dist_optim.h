@@ -5,8 +5,8 @@
  *     weft_status step(weft_dist_optimizer *sgd, weft_context *c, weft_tape *t, weft_tensor *loss)
  *     {
  *         weft_dist_backward(t, loss, NULL);
- *         weft_status st = weft_tape_status(t);
- *         return st ? st : weft_dist_optimizer_step(sgd, &c, 1, NULL); // on all owners
+ *         weft_status status = weft_tape_status(t);
+ *         return status ? status : weft_dist_optimizer_step(sgd, &c, 1, NULL); // on all owners
  *     }
  *     weft_status make(weft_agent *agent, weft_rref *const *parameters, size_t count, weft_dist_optimizer **out)
  *     { // parameters: handles to tensors, or to lists of them, on any workers

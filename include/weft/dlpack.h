@@ -14,10 +14,10 @@
  *     weft_status lend(weft_tensor *x, void (*library)(void *managed_tensor)) // it calls the deleter when it is done
  *     {
  *         weft_dlpack *lent;
- *         weft_status st = weft_tensor_to_dlpack(x, 0, &lent, NULL);
- *         if (!st)
+ *         weft_status status = weft_tensor_to_dlpack(x, 0, &lent, NULL);
+ *         if (!status)
  *             library(lent);
- *         return st;
+ *         return status;
  *     }
  *     weft_tensor *borrow(void *managed_tensor) // of another library; released with the last reference to the result
  *     {

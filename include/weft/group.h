@@ -9,13 +9,13 @@
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all = NULL;
- *         weft_status st = weft_group_open(agent, "gradients", NULL, 0, &all, NULL);
- *         if (!st)
- *             st = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
- *         if (st)
+ *         weft_status status = weft_group_open(agent, "gradients", NULL, 0, &all, NULL);
+ *         if (!status)
+ *             status = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
+ *         if (status)
  *             weft_error_print(weft_group_error(all), stderr); // says which member is missing
  *         weft_group_close(all);
- *         return st;
+ *         return status;
  *     }
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.

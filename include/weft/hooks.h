@@ -14,11 +14,11 @@
  *     weft_status halve_shares_of(weft_tape *t, weft_tensor *weight)
  *     {
  *         weft_hooks *hooks = weft_hooks_create();
- *         weft_status st = weft_hooks_add(hooks, weight, &(weft_leaf_hook){.pre = halve});
- *         if (!st)
+ *         weft_status status = weft_hooks_add(hooks, weight, &(weft_leaf_hook){.pre = halve});
+ *         if (!status)
  *             weft_tape_set_hooks(t, hooks);
  *         weft_hooks_unref(hooks); // the tape has a reference of its own
- *         return st;
+ *         return status;
  *     }
  *
  * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, make calls

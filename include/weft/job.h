@@ -11,16 +11,16 @@
  *         weft_job *job = NULL;
  *         weft_agent *agent;
  *         bool launched = weft_job_is_launched(NULL, NULL);
- *         weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
+ *         weft_status status = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
  *         options.job = job; // NULL in a child
- *         if (!st && !(st = weft_agent_open(&options, &agent, NULL)))
+ *         if (!status && !(status = weft_agent_open(&options, &agent, NULL)))
  *             {
- *             st = weft_agent_rank(agent) == 0 ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
+ *             status = weft_agent_rank(agent) == 0 ? weft_agent_serve(agent, WEFT_FOREVER) : use_server(agent);
  *             weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
- *             st = st ? st : closed;
+ *             status = status ? status : closed;
  *         }
  *         weft_status children = weft_job_close(job, 10000, NULL); // NULL does nothing
- *         return st ? st : children;
+ *         return status ? status : children;
  *     }
  *
  * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED, which

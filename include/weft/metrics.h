@@ -73,9 +73,9 @@ typedef struct weft_trace_span {
  *     {
  *         weft_trace_span span;
  *         weft_trace_begin(agent, "step", &span);
- *         weft_status st = step();
+ *         weft_status status = step();
  *         weft_trace_end(&span);
- *         return st;
+ *         return status;
  *     }
  *
  * After a failure weft_trace_end rejects *span. Any thread. WEFT_ERR_INVALID: an argument is NULL, or the name is empty

@@ -13,9 +13,9 @@
  *             parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
  *         if (!sgd)
  *             return WEFT_ERR_INVALID;
- *         weft_status st = weft_optimizer_apply(sgd, gradients); // [i] belongs to parameters[i]
+ *         weft_status status = weft_optimizer_apply(sgd, gradients); // [i] belongs to parameters[i]
  *         weft_optimizer_unref(sgd);
- *         return st;
+ *         return status;
  *     }
  *
  * NO GRADIENT. If the gradient of a parameter is NULL, the parameter, its state and its step count do not change.

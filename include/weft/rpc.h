@@ -24,12 +24,12 @@
  *         weft_values *results;
  *         weft_tensor *y;
  *         weft_args arguments = WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.5)); // in C++: auto arguments
- *         weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "scale", arguments, NULL, &results);
- *         if (!st && !weft_values_get_tensor(results, 0, &y))
+ *         weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "scale", arguments, NULL, &results);
+ *         if (!status && !weft_values_get_tensor(results, 0, &y))
  *             weft_tensor_print(y, stdout);
- *         if (!st)
+ *         if (!status)
  *             weft_values_unref(results);
- *         return st;
+ *         return status;
  *     }
  *
  * A worker that only serves calls weft_agent_serve (weft/agent.h), and then closes its agent.
@@ -341,11 +341,11 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  *     weft_status update(double value) // on a thread of the program, or in another handler
  *     {
  *         pthread_mutex_lock(&updating);
- *         weft_status st = weft_tensor_wait_unread(weights, 10000); // a client that is stopped may delay it
- *         if (!st)
+ *         weft_status status = weft_tensor_wait_unread(weights, 10000); // a client that is stopped may delay it
+ *         if (!status)
  *             weft_tensor_fill(weights, value);
  *         pthread_mutex_unlock(&updating);
- *         return st;
+ *         return status;
  *     }
  *
  * A caller on this same worker gets the tensor itself, not a copy: give it a clone (weft_tensor_clone) if

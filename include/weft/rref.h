@@ -12,15 +12,15 @@
  *     {
  *         weft_rref *model;
  *         weft_values *results = NULL;
- *         weft_status st = weft_rpc_remote(agent, weft_to_rank(1), "make_model", WEFT_NO_VALUES, NULL, &model);
- *         if (st)
- *             return st;
- *         st = weft_rref_rpc_sync(model, "sum", WEFT_VALUES(weft_of_tensor(x)), NULL, &results); // runs on rank 1
- *         if (!st)
- *             st = weft_values_get_f64(results, 0, sum);
+ *         weft_status status = weft_rpc_remote(agent, weft_to_rank(1), "make_model", WEFT_NO_VALUES, NULL, &model);
+ *         if (status)
+ *             return status;
+ *         status = weft_rref_rpc_sync(model, "sum", WEFT_VALUES(weft_of_tensor(x)), NULL, &results); // runs on rank 1
+ *         if (!status)
+ *             status = weft_values_get_f64(results, 0, sum);
  *         weft_values_unref(results);
  *         weft_rref_unref(model); // the model is destroyed, if nobody else holds a handle
- *         return st;
+ *         return status;
  *     }
  *
  * THREADS. Every function may be called from any thread.

@@ -18,13 +18,13 @@
  *     weft_status two_workers(uint64_t seed)
  *     {
  *         weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
- *         weft_status st = weft_sim_spawn(sim, 0, worker, NULL);
- *         if (!st)
- *             st = weft_sim_spawn(sim, 1, worker, NULL);
- *         if (!st)
- *             st = weft_sim_run(sim, 60000); // at most 60 virtual seconds
+ *         weft_status status = weft_sim_spawn(sim, 0, worker, NULL);
+ *         if (!status)
+ *             status = weft_sim_spawn(sim, 1, worker, NULL);
+ *         if (!status)
+ *             status = weft_sim_run(sim, 60000); // at most 60 virtual seconds
  *         weft_sim_close(sim);
- *         return st;
+ *         return status;
  *     }
  *
  * LINKING. libweft has no simulation. Link libweft_sim instead (-lweft_sim, weft::weft_sim in CMake, weft_sim for

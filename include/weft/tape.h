@@ -11,11 +11,11 @@
  *         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = seed});
  *         weft_tensor *loss = weft_cross_entropy(t, weft_linear(t, x, w, NULL), target);
  *         weft_backward(t, loss);
- *         weft_status st = weft_tape_status(t); // asked once, for all operators above
- *         if (!st)
- *             st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_optimizer_parameters(sgd)));
+ *         weft_status status = weft_tape_status(t); // asked once, for all operators above
+ *         if (!status)
+ *             status = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_optimizer_parameters(sgd)));
  *         weft_tape_close(t); // loss and all temporaries are gone
- *         return st;
+ *         return status;
  *     }
  *
  * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program checks

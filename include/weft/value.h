@@ -12,10 +12,10 @@
  *
  *     weft_status half_of(const weft_values *results, double *out) // results: one double
  *     {
- *         weft_status st = weft_values_get_f64(results, 0, out); // WEFT_ERR_TYPE if it is not a double
- *         if (!st)
+ *         weft_status status = weft_values_get_f64(results, 0, out); // WEFT_ERR_TYPE if it is not a double
+ *         if (!status)
  *             *out /= 2;
- *         return st;
+ *         return status;
  *     }
  */
 #ifndef WEFT_VALUE_H

@@ -17,13 +17,13 @@ static bool stream(probe *p, double us, series *out)
     weft_error *error = NULL;
     if (is_both) {
         weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .error = &error};
-        weft_status st =
+        weft_status status =
             weft_rpc_async(b->agent, weft_to_rank(b->peer), "stream",
                            WEFT_VALUES(weft_of_i64(weft_agent_rank(b->agent)), weft_of_i64((int64_t)p->bytes),
                                        weft_of_i64(WINDOW), weft_of_f64(us)),
                            &options, &back);
-        if (st)
-            return bench_fail(b, "stream", b->peer, st, error);
+        if (status)
+            return bench_fail(b, "stream", b->peer, status, error);
     }
     service_stream s = {.agent = b->agent, .to = b->peer, .function = "take", .tensor = p->there, .window = WINDOW};
     s.us = us;

@@ -22,14 +22,14 @@ static bool open_local(bench *b, int workers)
     (void)setenv("WEFT_FABRIC", b->list, 1); /* of the children too */
     (void)unsetenv("WEFT_NAME");             /* names are unique */
     (void)unsetenv("WEFT_ELASTIC");
-    weft_status st = weft_job_open(&(weft_job_options){.count = workers - 1}, &b->job, &error);
-    if (st)
-        return task_fail_status(b->to, "starting the workers", st, error);
+    weft_status status = weft_job_open(&(weft_job_options){.count = workers - 1}, &b->job, &error);
+    if (status)
+        return task_fail_status(b->to, "starting the workers", status, error);
     weft_agent_options options = {
         .functions = service_functions, .function_count = service_function_count, .job = b->job};
-    st = weft_agent_open(&options, &b->agent, &error);
-    if (st)
-        return task_fail_status(b->to, "opening the agent", st, error);
+    status = weft_agent_open(&options, &b->agent, &error);
+    if (status)
+        return task_fail_status(b->to, "opening the agent", status, error);
     b->peer = 1;
     b->world = workers;
     return true;
@@ -43,10 +43,10 @@ static bool join_remote(bench *b)
     (void)unsetenv("WEFT_NAME"); /* the other side may have the same */
     options.rank = WEFT_ANY_RANK;
     options.rendezvous_timeout_ms = JOIN_MS;
-    weft_status st = weft_agent_open(&options, &b->agent, &error);
+    weft_status status = weft_agent_open(&options, &b->agent, &error);
     snprintf(what, sizeof(what), "joining the weft-perf at %s, port %d", b->o->to_host, (int)b->o->to_port);
-    if (st)
-        return task_fail_status(b->to, what, st, error);
+    if (status)
+        return task_fail_status(b->to, what, status, error);
     b->peer = 0;
     b->world = 2;
     return true;
@@ -89,21 +89,21 @@ static bool greet(bench *b, bool *is_absent)
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
     double start = measure_now_us();
-    weft_status st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "inline", WEFT_NO_VALUES, &options, NULL);
+    weft_status status = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "inline", WEFT_NO_VALUES, &options, NULL);
     b->first_call_us = measure_now_us() - start;
-    *is_absent = st == WEFT_ERR_UNREACHABLE;
+    *is_absent = status == WEFT_ERR_UNREACHABLE;
     if (*is_absent) {
         weft_error_unref(error);
         explain_absent(b);
     }
-    return !st || (*is_absent ? false : bench_fail(b, "inline", b->peer, st, error));
+    return !status || (*is_absent ? false : bench_fail(b, "inline", b->peer, status, error));
 }
 
 /* Whether there is no fabric for large tensors; `why` then says why. */
 static bool lacks_bulk(const bench *b, char why[600])
 {
-    weft_status st = weft_agent_fabric(b->agent, b->peer, WEFT_LANE_BULK, why, 600);
-    return !st && strncmp(why, "none", 4) == 0;
+    weft_status status = weft_agent_fabric(b->agent, b->peer, WEFT_LANE_BULK, why, 600);
+    return !status && strncmp(why, "none", 4) == 0;
 }
 
 bool bench_try_bulk(bench *b, char *why, size_t room)
@@ -111,13 +111,14 @@ bool bench_try_bulk(bench *b, char *why, size_t room)
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
     weft_tensor *large = weft_tensor_full(WEFT_SHAPE(BULK_BYTES), WEFT_DTYPE_UINT8, 1);
-    weft_status st = WEFT_ERR_MEMORY;
+    weft_status status = WEFT_ERR_MEMORY;
     if (large)
-        st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "take", WEFT_VALUES(weft_of_tensor(large)), &options, NULL);
+        status =
+            weft_rpc_sync(b->agent, weft_to_rank(b->peer), "take", WEFT_VALUES(weft_of_tensor(large)), &options, NULL);
     weft_tensor_unref(large);
-    snprintf(why, room, "%s", error ? weft_error_message(error) : weft_status_text(st));
+    snprintf(why, room, "%s", error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
-    return st != WEFT_ERR_UNREACHABLE;
+    return status != WEFT_ERR_UNREACHABLE;
 }
 
 static bool open_job(bench *b, int workers, bool *is_absent)
@@ -197,20 +198,20 @@ bool bench_call(bench *b, int rank, const char *function, weft_args arguments, w
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = SERVICE_CALL_MS, .error = &error};
-    weft_status st = weft_rpc_sync(b->agent, weft_to_rank(rank), function, arguments, &options, NULL);
-    return !st || bench_fail(b, function, rank, st, error);
+    weft_status status = weft_rpc_sync(b->agent, weft_to_rank(rank), function, arguments, &options, NULL);
+    return !status || bench_fail(b, function, rank, status, error);
 }
 
 bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2])
 {
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    const weft_values *values = st ? NULL : weft_future_values(future);
-    for (size_t i = 0; i < 2 && !st && out; i++)
-        st = weft_values_get_f64(values, i, &out[i]);
-    const weft_error *why = st ? weft_future_error(future) : NULL;
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    const weft_values *values = status ? NULL : weft_future_values(future);
+    for (size_t i = 0; i < 2 && !status && out; i++)
+        status = weft_values_get_f64(values, i, &out[i]);
+    const weft_error *why = status ? weft_future_error(future) : NULL;
     weft_error *error = why ? weft_error_ref(why) : NULL;
     weft_future_unref(future);
-    return !st || bench_fail(b, function, rank, st, error);
+    return !status || bench_fail(b, function, rank, status, error);
 }
 
 /* ---- Measuring -------------------------------------------------------------------------------------------------- */

@@ -30,9 +30,9 @@ static bool keep(bench *b, large *l)
         return true;
     if (!finish(b, l))
         return false;
-    weft_status st = weft_rpc_async(b->agent, weft_to_rank(b->peer), "echo", WEFT_VALUES(weft_of_tensor(l->there)),
-                                    &options, &l->echoed);
-    return !st || bench_fail(b, "echo", b->peer, st, error);
+    weft_status status = weft_rpc_async(b->agent, weft_to_rank(b->peer), "echo", WEFT_VALUES(weft_of_tensor(l->there)),
+                                        &options, &l->echoed);
+    return !status || bench_fail(b, "echo", b->peer, status, error);
 }
 
 /* Makes small calls until the time is over. `l` NULL: alone; otherwise beside echoes, at least until one has ended. */

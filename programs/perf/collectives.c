@@ -24,13 +24,14 @@ static bool collect(probe *p, double us, series *out)
         weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .error = &error};
         weft_args arguments =
             WEFT_VALUES(weft_of_i64(p->other), weft_of_i64((int64_t)p->bytes), weft_of_i64(count), weft_of_i64(world));
-        weft_status st = weft_rpc_async(b->agent, weft_to_rank(first + i), "collect", arguments, &options, &others[i]);
-        ok = !st || bench_fail(b, "collect", first + i, st, error);
+        weft_status status =
+            weft_rpc_async(b->agent, weft_to_rank(first + i), "collect", arguments, &options, &others[i]);
+        ok = !status || bench_fail(b, "collect", first + i, status, error);
     }
-    weft_status st = ok ? service_collect(b->agent, p->other, p->bytes, count, world, self, &taken) : WEFT_OK;
-    if (st)
+    weft_status status = ok ? service_collect(b->agent, p->other, p->bytes, count, world, self, &taken) : WEFT_OK;
+    if (status)
         ok = task_fail(b->to, "%s of %zu bytes over %d workers on %s: %s (%s)", name, p->bytes, world, b->fabric,
-                       weft_status_text(st), weft_status_name(st));
+                       weft_status_text(status), weft_status_name(status));
     for (int i = 0; i < world - 1; i++)
         if (others[i])
             ok = bench_wait(b, "collect", first + i, others[i], NULL) && ok;

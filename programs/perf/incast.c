@@ -23,8 +23,9 @@ static bool receive(probe *p, double us, series *out)
         weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .error = &error};
         weft_args arguments =
             WEFT_VALUES(weft_of_i64(0), weft_of_i64((int64_t)p->bytes), weft_of_i64(p->window), weft_of_f64(us));
-        weft_status st = weft_rpc_async(b->agent, weft_to_rank(rank), "stream", arguments, &options, &senders[rank]);
-        ok = !st || bench_fail(b, "stream", rank, st, error);
+        weft_status status =
+            weft_rpc_async(b->agent, weft_to_rank(rank), "stream", arguments, &options, &senders[rank]);
+        ok = !status || bench_fail(b, "stream", rank, status, error);
     }
     for (int rank = 1; rank < b->world; rank++) {
         double got[2] = {0, 1};

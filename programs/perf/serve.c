@@ -205,10 +205,10 @@ int serve(const settings *o, const char *fabrics)
     options.membership_arg = &s;
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    if (st) {
+    weft_status status = weft_agent_open(&options, &agent, &error);
+    if (status) {
         fprintf(stderr, "weft-perf: waiting at %s, port %d: %s (%s)\n", address, (int)o->port,
-                error ? weft_error_message(error) : weft_status_text(st), weft_status_name(st));
+                error ? weft_error_message(error) : weft_status_text(status), weft_status_name(status));
         weft_error_unref(error);
         close(s.news);
         return 1;

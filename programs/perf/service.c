@@ -81,8 +81,8 @@ static weft_status operate_once(weft_group *group, int operation, const tensors 
 static weft_status operate(weft_group *group, int operation, const tensors *t)
 {
     bool has_root = operation == BROADCAST || operation == REDUCE || operation == GATHER || operation == SCATTER;
-    weft_status st = operate_once(group, operation, t);
-    return st || !has_root ? st : weft_group_barrier(group, SERVICE_CALL_MS);
+    weft_status status = operate_once(group, operation, t);
+    return status || !has_root ? status : weft_group_barrier(group, SERVICE_CALL_MS);
 }
 
 static weft_status open_group(weft_agent *agent, int world, int by, weft_group **out)
@@ -97,16 +97,16 @@ static weft_status open_group(weft_agent *agent, int world, int by, weft_group *
 
 static weft_status time_operations(weft_group *group, int operation, const tensors *t, int64_t count, series *out)
 {
-    weft_status st = weft_group_barrier(group, SERVICE_CALL_MS);
-    if (!st)
-        st = operate(group, operation, t); /* connections and memory are there */
-    for (int64_t i = 0; i < count && !st; i++) {
+    weft_status status = weft_group_barrier(group, SERVICE_CALL_MS);
+    if (!status)
+        status = operate(group, operation, t); /* connections and memory are there */
+    for (int64_t i = 0; i < count && !status; i++) {
         double start = measure_now_us();
-        st = operate(group, operation, t);
-        if (out && !st)
+        status = operate(group, operation, t);
+        if (out && !status)
             series_add(out, measure_now_us() - start);
     }
-    return st;
+    return status;
 }
 
 weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int64_t count, int world, int by,
@@ -119,14 +119,14 @@ weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int6
     tensors t = {.whole = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32),
                  .part = weft_tensor_zeros(WEFT_SHAPE(part), WEFT_DTYPE_FLOAT32),
                  .other = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32)};
-    weft_status st = t.whole && t.part && t.other ? open_group(agent, world, by, &group) : WEFT_ERR_MEMORY;
-    if (!st)
-        st = time_operations(group, operation, &t, count, out);
+    weft_status status = t.whole && t.part && t.other ? open_group(agent, world, by, &group) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = time_operations(group, operation, &t, count, out);
     weft_group_close(group);
     weft_tensor_unref(t.whole);
     weft_tensor_unref(t.part);
     weft_tensor_unref(t.other);
-    return st;
+    return status;
 }
 
 /* ---- What is served --------------------------------------------------------------------------------------------- */

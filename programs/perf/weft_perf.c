@@ -47,12 +47,12 @@ static bool try_fabric(task_end *to, void *arg)
     weft_error *error = NULL;
     weft_agent_options options = {
         .has_rank = true, .world_size = 1, .master_addr = "127.0.0.1", .master_port = WEFT_ANY_PORT, .fabric = p->list};
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     weft_agent_stop(agent);
-    if (st == WEFT_ERR_INVALID)
+    if (status == WEFT_ERR_INVALID)
         task_note(to, "invalid");
     char shown[32];
-    return !st || task_fail_status(to, fabric_name(p->list, shown), st, error);
+    return !status || task_fail_status(to, fabric_name(p->list, shown), status, error);
 }
 
 /* Whether host carries large tensors between two workers. Only a large tensor shows that. If it does not, a note says
@@ -115,8 +115,8 @@ static bool tell_done(task_end *to, void *arg)
     bool is_absent = false;
     if (!bench_open(&b, p->o, to, p->list, 2, false, &is_absent))
         return false;
-    weft_status st = serve_tell_done(b.agent);
-    return bench_close(&b, !st) && !st;
+    weft_status status = serve_tell_done(b.agent);
+    return bench_close(&b, !status) && !status;
 }
 
 /* ---- What this process does with the results -------------------------------------------------------------------- */

@@ -7,9 +7,9 @@ weft_status wfi_operation_make_scratch(wfi_operation *operation)
     size_t bytes = operation->schedule.scratch;
     if (!bytes)
         return WEFT_OK;
-    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &operation->memory[WFI_SCRATCH].storage);
-    if (st)
-        return st;
+    weft_status status = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &operation->memory[WFI_SCRATCH].storage);
+    if (status)
+        return status;
     operation->memory[WFI_SCRATCH].data = wfi_storage_data(operation->memory[WFI_SCRATCH].storage);
     if (bytes == 1)
         operation->memory[WFI_SCRATCH].data[0] = 0; /* a barrier's token */

@@ -29,14 +29,14 @@ void wfi_carrier_free(wfi_carrier *carrier)
 /* Takes over the carrier, even on failure. */
 static weft_status exchange(weft_group *group, wfi_carrier *carrier)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!wfi_agent_enter_locked(group->agent)) {
         wfi_carrier_free(carrier);
         return WEFT_ERR_CLOSED;
     }
     wfi_carrier *unused = carrier;
     if (group->used) {
-        st = WEFT_ERR_STATE;
+        status = WEFT_ERR_STATE;
         wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_set_carrier: group \"%s\" has had operations already",
                       group->name);
     } else {
@@ -45,7 +45,7 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
     }
     wfi_agent_leave_locked(group->agent);
     wfi_carrier_free(unused);
-    return st;
+    return status;
 }
 
 weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *table, void *arg, weft_drop_fn drop)

@@ -42,10 +42,10 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
 {
     weft_agent *agent = group->agent;
     size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
-    weft_status st = room_for(agent, bytes);
-    wfi_early *early = st ? NULL : wfi_early_make(from, data);
-    if (st)
-        wfi_group_break_for(group, st, wfi_agent_rank(agent),
+    weft_status status = room_for(agent, bytes);
+    wfi_early *early = status ? NULL : wfi_early_make(from, data);
+    if (status)
+        wfi_group_break_for(group, status, wfi_agent_rank(agent),
                             "rank %d: %zu bytes are held, and %zu more came early: raise memory_budget_bytes "
                             "(WEFT_MEMORY_BUDGET) above %zu, or let members call in step",
                             wfi_agent_rank(agent), agent->held_bytes, bytes, agent->options.values.memory_budget_bytes);
@@ -232,12 +232,12 @@ static stray *make_stray(record *of, wfi_peer *from, const uint8_t *bytes, size_
 
 static weft_status keep(weft_agent *agent, record *kept, wfi_peer *from, const uint8_t *bytes, size_t size)
 {
-    weft_status st = room_for(agent, sizeof(stray) + size);
-    if (!st && !make_stray(kept, from, bytes, size))
-        st = WEFT_ERR_MEMORY;
-    if (!st)
+    weft_status status = room_for(agent, sizeof(stray) + size);
+    if (!status && !make_stray(kept, from, bytes, size))
+        status = WEFT_ERR_MEMORY;
+    if (!status)
         wfi_budget_keep_item(agent, (int64_t)(sizeof(stray) + size));
-    return st;
+    return status;
 }
 
 /* The number of OVERs kept for this group; OVERS_EACH if the one from `from` is not to be kept. */
@@ -298,11 +298,11 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
         if (kept->of == from)
             forget_refusal(groups, kept);
     }
-    weft_status st = is_over ? keep_over(agent, kept, from, bytes, size) : keep(agent, kept, from, bytes, size);
-    if (st && groups->refused_records < REFUSED_MOST)
-        refuse(groups, kept, from, st);
+    weft_status status = is_over ? keep_over(agent, kept, from, bytes, size) : keep(agent, kept, from, bytes, size);
+    if (status && groups->refused_records < REFUSED_MOST)
+        refuse(groups, kept, from, status);
     (void)drop_record(groups, kept);
-    return st;
+    return status;
 }
 
 uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size)
@@ -325,12 +325,12 @@ weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key)
 {
     wfi_groups *groups = wfi_groups_of(agent);
     record *kept = wfi_map_get(&groups->records, wfi_group_id(agent, key));
-    weft_status st = kept ? kept->refused : WEFT_OK;
+    weft_status status = kept ? kept->refused : WEFT_OK;
     if (!kept)
         return WEFT_OK;
     forget_refusal(groups, kept);
     (void)drop_record(groups, kept);
-    return st;
+    return status;
 }
 
 size_t wfi_records_count(const weft_agent *agent, size_t *bytes)

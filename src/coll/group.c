@@ -68,10 +68,10 @@ weft_status wfi_group_remember(const weft_group *group)
     wfi_list_init(&of->link);
     for (size_t i = 0; i < group->size; i++)
         of->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
-    weft_status st = wfi_map_put(pasts, id, of);
-    if (st)
+    weft_status status = wfi_map_put(pasts, id, of);
+    if (status)
         free(of);
-    return st;
+    return status;
 }
 
 bool wfi_group_failed_before(const weft_group *group)

@@ -325,9 +325,9 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
             wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
         return true;
     }
-    weft_status st = wfi_record_keep(agent, from, key, bytes, size, word == WFI_OVER);
-    if (st && word != WFI_OVER)
-        wfi_answer_over(agent, from, key, st);
+    weft_status status = wfi_record_keep(agent, from, key, bytes, size, word == WFI_OVER);
+    if (status && word != WFI_OVER)
+        wfi_answer_over(agent, from, key, status);
     return true;
 }
 

@@ -63,12 +63,12 @@ static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
     wfi_list_init(&one->link);
     wfi_list_push_back(&wfi_groups_of(agent)->waiters, &one->link);
     wfi_agent_leave_locked(agent);
-    weft_status st = wfi_future_wait_until(one->woken, until);
+    weft_status status = wfi_future_wait_until(one->woken, until);
     making->inside = wfi_agent_enter_locked(agent);
     if (making->inside)
         wfi_list_remove(&one->link);
     weft_future_unref(one->woken);
-    return making->inside ? st : WEFT_ERR_CLOSED;
+    return making->inside ? status : WEFT_ERR_CLOSED;
 }
 
 static weft_status may_make(const weft_agent *agent)
@@ -104,17 +104,17 @@ weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t c
     weft_agent *agent = making->group->agent;
     uint64_t until = wfi_deadline(wfi_net_clock(agent->net), agent->call_timeout_ms);
     uint64_t sync = 0;
-    weft_status st = may_make(agent);
+    weft_status status = may_make(agent);
     bool may_lack = ranks && agent->options.values.elastic && !wfi_net_is_inline(agent->net);
-    while (!st && may_lack && lacks_news(agent, ranks, count, &sync)) {
+    while (!status && may_lack && lacks_news(agent, ranks, count, &sync)) {
         waiter one = {.group = making->group, .wants_news = true};
-        st = sleep_until(making, &one, until);
-        if (st == WEFT_ERR_TIMEOUT)
+        status = sleep_until(making, &one, until);
+        if (status == WEFT_ERR_TIMEOUT)
             return WEFT_OK; /* the rank is refused */
-        if (!st)
-            st = may_make(agent);
+        if (!status)
+            status = may_make(agent);
     }
-    return st;
+    return status;
 }
 
 /* ---- Which group ------------------------------------------------------------------------------------------------- */
@@ -147,19 +147,19 @@ weft_status wfi_making_agree(wfi_making *making)
     weft_group *group = making->group;
     weft_agent *agent = group->agent;
     waiter one = {.group = group, .generation = group->key.generation};
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!wfi_group_failed_before(group) || wfi_net_is_inline(agent->net))
         return WEFT_OK;
     ask_all(&one);
     if (one.unanswered)
-        st = sleep_until(making, &one, wfi_deadline(wfi_net_clock(agent->net), WFI_GROUP_ANSWER_MS));
+        status = sleep_until(making, &one, wfi_deadline(wfi_net_clock(agent->net), WFI_GROUP_ANSWER_MS));
     if (!making->inside)
-        return st;
+        return status;
     for (size_t i = 0; i < group->size; i++)
         ask_no_more(group, &group->members[i]);
     group->key.generation = (uint32_t)one.generation;
     wfi_records_forget_former(agent, &group->key);
-    return st && st != WEFT_ERR_TIMEOUT ? st : may_make(agent);
+    return status && status != WEFT_ERR_TIMEOUT ? status : may_make(agent);
 }
 
 /* The waiter whose group that peer was asked about, and the member that it is there; NULL: it was not asked. */

@@ -177,8 +177,8 @@ static void look_later(weft_group *group)
 {
     weft_agent *agent = group->agent;
     uint64_t at = wfi_deadline(wfi_net_clock(agent->net), group->look_pause_ms);
-    weft_status st = wfi_net_timer_set(agent->net, &group->look_timer, at);
-    (void)st; /* without memory there are no checks; a time limit still holds */
+    weft_status status = wfi_net_timer_set(agent->net, &group->look_timer, at);
+    (void)status; /* without memory there are no checks; a time limit still holds */
 }
 
 static void look(wfi_timer *timer)

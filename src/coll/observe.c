@@ -142,10 +142,10 @@ typedef struct row {
 static weft_status copy_rows(const wfi_groups *groups, const char *who, row **out, size_t *count)
 {
     row *rows = wfi_calloc((groups->metric_count + 1) * WFI_OPERATION_KINDS + 1, sizeof(*rows));
-    weft_status st = rows ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = rows ? WEFT_OK : WEFT_ERR_MEMORY;
     size_t used = 0;
-    for (const wfi_group_metrics *each = groups->metrics; each && !st; each = each->next) {
-        for (int kind = 0; kind < WFI_OPERATION_KINDS && !st; kind++) {
+    for (const wfi_group_metrics *each = groups->metrics; each && !status; each = each->next) {
+        for (int kind = 0; kind < WFI_OPERATION_KINDS && !status; kind++) {
             const kind_numbers *from = &each->kinds[kind];
             row *to = &rows[used];
             if (!from->seconds.count)
@@ -153,7 +153,7 @@ static weft_status copy_rows(const wfi_groups *groups, const char *who, row **ou
             used++;
             to->numbers = (kind_numbers){.ok = from->ok, .failed = from->failed, .bytes = from->bytes};
             wfi_histogram_init(&to->numbers.seconds);
-            st = wfi_histogram_merge(&to->numbers.seconds, &from->seconds);
+            status = wfi_histogram_merge(&to->numbers.seconds, &from->seconds);
             /* A group's name has no characters that need escaping. */
             snprintf(to->labels, sizeof(to->labels), "{%s,group=\"%s\",operation=\"%s\"", who, each->name,
                      labels[kind]);
@@ -161,7 +161,7 @@ static weft_status copy_rows(const wfi_groups *groups, const char *who, row **ou
     }
     *out = rows;
     *count = used;
-    return st;
+    return status;
 }
 
 static void write_rows(FILE *to, const row *rows, size_t count)
@@ -191,12 +191,12 @@ weft_status wfi_groups_write_metrics(weft_agent *agent, FILE *to, const char *wh
     row *rows = NULL;
     size_t count = 0;
     wfi_net_lock(agent->net);
-    weft_status st = copy_rows(wfi_groups_of(agent), who, &rows, &count);
+    weft_status status = copy_rows(wfi_groups_of(agent), who, &rows, &count);
     wfi_net_unlock(agent->net);
-    if (!st && count)
+    if (!status && count)
         write_rows(to, rows, count);
     for (size_t i = 0; i < count; i++)
         wfi_histogram_fini(&rows[i].numbers.seconds);
     free(rows);
-    return st;
+    return status;
 }

@@ -65,24 +65,24 @@ static weft_status add_member(weft_group *group, int rank, weft_error **error)
         group->index = (int)group->size;
     else
         member->peer = wfi_net_peer(agent->net, rank);
-    weft_status st = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
-    if (st == WEFT_ERR_EXISTS)
+    weft_status status = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
+    if (status == WEFT_ERR_EXISTS)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time",
                             group->size, group->name, rank);
     group->size++;
-    return st;
+    return status;
 }
 
 static weft_status add_members(weft_group *group, const int *ranks, size_t count, weft_error **error)
 {
     weft_agent *agent = group->agent;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
     group->index = -1;
     group->members = wfi_calloc(members, sizeof(*group->members));
     if (!group->members)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < members && !st; i++) {
+    for (size_t i = 0; i < members && !status; i++) {
         /*
          * NULL: in a static job all ranks, even dead ones, so that all members have the same list; in an elastic job
          * the living ones.
@@ -90,12 +90,12 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
         bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_lists(agent, (int)i) ||
                         (int)i == wfi_agent_rank(agent);
         if (is_meant)
-            st = add_member(group, ranks ? ranks[i] : (int)i, error);
+            status = add_member(group, ranks ? ranks[i] : (int)i, error);
     }
-    if (!st && group->index < 0)
+    if (!status && group->index < 0)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
                             group->size, group->name, wfi_agent_rank(agent));
-    return st;
+    return status;
 }
 
 /* Finds which members share a host. All members get the same result, because it follows from what members publish. */
@@ -127,14 +127,14 @@ static weft_status make_key(weft_group *group)
         wfi_write_u32(&writer, (uint32_t)group->members[i].rank);
         wfi_write_u32(&writer, group->members[i].incarnation);
     }
-    weft_status st = writer.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (!st) {
+    weft_status status = writer.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!status) {
         group->key.name_hash = wfi_hash_bytes(group->name, strlen(group->name));
         group->key.members_hash = wfi_hash_bytes(writer.data, writer.size);
         group->key.generation = (uint32_t)wfi_group_past(group->agent, &group->key);
     }
     wfi_writer_fini(&writer);
-    return st;
+    return status;
 }
 
 static void member_is_gone(weft_group *group, wfi_group_member *member, weft_status why)
@@ -178,17 +178,17 @@ static void hear_early(weft_group *group)
 static weft_status open_group(weft_group *group, weft_error **error)
 {
     weft_agent *agent = group->agent;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (name_is_taken(agent, group->name))
-        st = refuse_group(agent, error, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
-    if (!st)
-        st = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
-    if (st)
-        return st;
-    st = wfi_group_remember(group);
-    if (st) {
+        status = refuse_group(agent, error, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
+    if (!status)
+        status = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
+    if (status)
+        return status;
+    status = wfi_group_remember(group);
+    if (status) {
         (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
-        return st;
+        return status;
     }
     group->open = true;
     wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
@@ -214,30 +214,30 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     if (!group)
         return WEFT_ERR_MEMORY;
     wfi_making making = {.group = group};
-    weft_status st = wfi_rules_of_environment(agent, &group->rules, error);
-    if (!st)
+    weft_status status = wfi_rules_of_environment(agent, &group->rules, error);
+    if (!status)
         making.inside = wfi_agent_enter_locked(agent);
-    if (!st)
-        st = making.inside ? wfi_making_await_news(&making, awaits_news ? ranks : NULL, count) : WEFT_ERR_CLOSED;
-    if (!st)
-        st = add_members(group, ranks, count, error);
-    if (!st)
-        st = find_hosts(group);
-    if (!st)
-        st = wfi_sharing_init(group);
-    if (!st)
-        st = make_key(group);
-    if (!st)
-        st = wfi_making_agree(&making);
-    if (!st)
-        st = open_group(group, error);
+    if (!status)
+        status = making.inside ? wfi_making_await_news(&making, awaits_news ? ranks : NULL, count) : WEFT_ERR_CLOSED;
+    if (!status)
+        status = add_members(group, ranks, count, error);
+    if (!status)
+        status = find_hosts(group);
+    if (!status)
+        status = wfi_sharing_init(group);
+    if (!status)
+        status = make_key(group);
+    if (!status)
+        status = wfi_making_agree(&making);
+    if (!status)
+        status = open_group(group, error);
     if (making.inside)
         wfi_agent_leave_locked(agent);
-    if (st)
+    if (status)
         wfi_group_unref(group);
     else
         *out = group;
-    return st;
+    return status;
 }
 
 static weft_status open_checked(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
@@ -265,10 +265,10 @@ weft_status weft_group_open(weft_agent *agent, const char *name, const int *rank
 {
     WFI_LIVE(agent);
     weft_error *why = NULL;
-    weft_status st = open_checked(agent, name, ranks, count, out, error ? &why : NULL);
-    if (st && error)
-        *error = why ? why : weft_error_create(st, "weft_group_open: \"%s\": %s", name, weft_status_text(st));
-    return st;
+    weft_status status = open_checked(agent, name, ranks, count, out, error ? &why : NULL);
+    if (status && error)
+        *error = why ? why : weft_error_create(status, "weft_group_open: \"%s\": %s", name, weft_status_text(status));
+    return status;
 }
 
 weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error **error)
@@ -285,9 +285,9 @@ weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error 
             ranks[count++] = member->rank;
     }
     wfi_net_unlock(agent->net);
-    weft_status st = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out, error);
+    weft_status status = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out, error);
     free(ranks);
-    return st;
+    return status;
 }
 
 /* ---- Its life ---------------------------------------------------------------------------------------------------- */
@@ -484,8 +484,8 @@ static void flush_messages(weft_agent *agent)
         return;
     while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
         wfi_agent_progress(agent, 1);
-    weft_status st = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(settled, until);
-    (void)st; /* otherwise members that did not receive them learn that this worker has left */
+    weft_status status = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(settled, until);
+    (void)status; /* otherwise members that did not receive them learn that this worker has left */
 }
 
 /* Not an error: they may be closed later. */

@@ -143,15 +143,15 @@ static weft_status enter(wfi_operation *operation)
     uint64_t next = *given_count(operation) + 1;
     operation->apart =
         wfi_group_delivers(group) && (wfi_share_has_early(operation, next) || wfi_early_has_all(operation, next));
-    weft_status st = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
-    if (!st && group->over && !operation->apart)
-        st = weft_error_code(group->over);
-    else if (!st && !group->open)
-        st = WEFT_ERR_CANCELLED;
-    if (!st)
-        st = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
-    if (st)
-        return st;
+    weft_status status = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
+    if (!status && group->over && !operation->apart)
+        status = weft_error_code(group->over);
+    else if (!status && !group->open)
+        status = WEFT_ERR_CANCELLED;
+    if (!status)
+        status = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
+    if (status)
+        return status;
     operation->number = *given_count(operation) = next;
     group->used = true;
     groups->under_way++;
@@ -190,21 +190,21 @@ weft_status wfi_operation_start(wfi_operation *operation)
     operation->ready = WFI_NO_STEP;
     wfi_operation_observe_begin(operation);
     wfi_net_lock(agent->net);
-    weft_status st = enter(operation);
-    if (!st && operation->apart) {
+    weft_status status = enter(operation);
+    if (!status && operation->apart) {
         *begun_count(operation) = operation->number;
         wfi_run_begin(operation);
-    } else if (!st && limit(operation)) {
+    } else if (!status && limit(operation)) {
         wfi_operations_begin(group);
     }
-    if (st)
+    if (status)
         wfi_operation_count(operation, true);
     wfi_net_unlock(agent->net);
-    if (st) {
-        wfi_operation_observe_end(operation, st);
+    if (status) {
+        wfi_operation_observe_end(operation, status);
         wfi_operation_free(operation);
     }
-    return st;
+    return status;
 }
 
 /* ---- Quick operations -------------------------------------------------------------------------------------------- */

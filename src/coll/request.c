@@ -110,7 +110,7 @@ static weft_status look(const weft_group *group, const wfi_group_request *what, 
 {
     const char *root = what->kind != WFI_SENDRECV ? "root" : what->sends ? "to" : "from"; /* the argument's name */
     size_t inputs, outputs;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     parts_of(group, what, &inputs, &outputs);
     if (what->timeout_ms < WEFT_FOREVER)
         return refuse(group, what, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)what->timeout_ms);
@@ -119,11 +119,11 @@ static weft_status look(const weft_group *group, const wfi_group_request *what, 
     if (what->kind == WFI_SENDRECV && what->root == (size_t)group->index)
         return refuse(group, what, "%s is %zu, this member itself", root, what->root);
     if (inputs)
-        st = look_at_tensor(group, what, what->input, what->input == what->output ? "tensor" : "input");
-    if (!st && outputs && what->output != what->input)
-        st = look_at_tensor(group, what, what->output, "output");
-    if (st || !(inputs || outputs))
-        return st;
+        status = look_at_tensor(group, what, what->input, what->input == what->output ? "tensor" : "input");
+    if (!status && outputs && what->output != what->input)
+        status = look_at_tensor(group, what, what->output, "output");
+    if (status || !(inputs || outputs))
+        return status;
     *dtype = (inputs ? what->input : what->output)->dtype;
     return look_at_counts(group, what, inputs, outputs, count);
 }
@@ -186,9 +186,9 @@ static weft_status take_memory(wfi_operation *operation, const wfi_group_request
     if (what->kind == WFI_REDUCE && !at_root)
         outputs = 0;
     bool is_one = has_one_tensor(what->kind);
-    weft_status st = outputs ? take_output(operation, what->output, is_one) : WEFT_OK;
-    if (st || !inputs)
-        return st;
+    weft_status status = outputs ? take_output(operation, what->output, is_one) : WEFT_OK;
+    if (status || !inputs)
+        return status;
     if (outputs && is_one) {
         operation->memory[WFI_INPUT] = operation->memory[WFI_OUTPUT];
         (void)wfi_storage_ref(operation->memory[WFI_INPUT].storage);
@@ -305,9 +305,9 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
 {
     size_t count = 0;
     weft_dtype dtype = WEFT_DTYPE_UINT8;
-    weft_status st = look(group, what, &count, &dtype);
-    if (st)
-        return st;
+    weft_status status = look(group, what, &count, &dtype);
+    if (status)
+        return status;
     wfi_operation *operation = wfi_operation_create(group, what->kind, what->timeout_ms);
     if (!operation)
         return WEFT_ERR_MEMORY;
@@ -321,21 +321,21 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     operation->what.element = weft_dtype_size(dtype);
     operation->what.divides = what->reduces && what->how == WEFT_OP_AVG;
     operation->what.chunk = wfi_chunk_for(&operation->what, wfi_part_bytes(&operation->what));
-    st = take_memory(operation, what);
+    status = take_memory(operation, what);
     operation->what.in_place = is_in_place(operation);
-    if (!st)
-        st = look_at_places(operation, what);
-    if (!st)
-        st = look_at_memory(operation, what);
-    if (!st) {
+    if (!status)
+        status = look_at_places(operation, what);
+    if (!status)
+        status = look_at_memory(operation, what);
+    if (!status) {
         use(group);
-        st = wfi_operation_build(operation);
+        status = wfi_operation_build(operation);
     }
-    if (st)
+    if (status)
         wfi_operation_free(operation);
     else
         *out = operation;
-    return st;
+    return status;
 }
 
 /* Whether the group can take an operation at all. Checked first, so that this error is not hidden by another. */
@@ -344,29 +344,29 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
     wfi_net_lock(group->agent->net);
     bool carries = wfi_carrier_is_caller(group->carrier); /* it would wait for itself */
     bool delivers = wfi_group_delivers(group);            /* then operation.c checks whether enough has arrived */
-    weft_status st = carries ? WEFT_ERR_STATE : delivers ? WEFT_OK : wfi_agent_usable(group->agent);
-    if (!st && group->over && !delivers)
-        st = weft_error_code(group->over);
-    else if (!st && !group->open)
-        st = WEFT_ERR_CANCELLED; /* its user closed it, but another object still refers to it */
+    weft_status status = carries ? WEFT_ERR_STATE : delivers ? WEFT_OK : wfi_agent_usable(group->agent);
+    if (!status && group->over && !delivers)
+        status = weft_error_code(group->over);
+    else if (!status && !group->open)
+        status = WEFT_ERR_CANCELLED; /* its user closed it, but another object still refers to it */
     wfi_net_unlock(group->agent->net);
     if (carries)
         wfi_log_agent(
             group->agent, WEFT_LOG_WARN, 0,
             "%s (\"%s\"): called by a function of this group's own carrier: call an operation of another group there",
             name, group->name);
-    return st;
+    return status;
 }
 
 weft_status wfi_operation_run(wfi_operation *operation, weft_future **out)
 {
     weft_future *future = weft_future_ref(operation->future);
-    weft_status st = wfi_operation_start(operation);
-    if (st)
+    weft_status status = wfi_operation_start(operation);
+    if (status)
         weft_future_unref(future);
     else
         *out = future;
-    return st;
+    return status;
 }
 
 void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind)
@@ -384,25 +384,25 @@ weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, 
         return wfi_refuse_null(what->name, group ? "out" : "group");
     if (!wfi_agent_enter(group->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_group_may_start(group, what->name);
-    if (!st)
-        st = make(group, what, &operation);
-    if (!st)
-        st = wfi_operation_run(operation, out);
-    if (st == WEFT_ERR_MEMORY)
+    weft_status status = wfi_group_may_start(group, what->name);
+    if (!status)
+        status = make(group, what, &operation);
+    if (!status)
+        status = wfi_operation_run(operation, out);
+    if (status == WEFT_ERR_MEMORY)
         wfi_group_lacks_memory(group, what->kind);
     wfi_agent_leave(group->agent);
-    return st;
+    return status;
 }
 
 weft_status wfi_group_may_wait(weft_group *group, const char *name)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (group && wfi_agent_enter(group->agent)) {
-        st = wfi_rpc_may_wait(group->agent, name, NULL);
+        status = wfi_rpc_may_wait(group->agent, name, NULL);
         wfi_agent_leave(group->agent);
     }
-    return st;
+    return status;
 }
 
 /* ---- Quick operations -------------------------------------------------------------------------------------------- */
@@ -444,15 +444,15 @@ static bool make_quick(weft_group *group, const wfi_group_request *what, wfi_ope
 static weft_status resume(weft_group *group, const wfi_group_request *what, weft_future **out)
 {
     wfi_operation *operation = NULL;
-    weft_status st = make(group, what, &operation);
-    if (!st) {
+    weft_status status = make(group, what, &operation);
+    if (!status) {
         *out = weft_future_ref(operation->future);
         wfi_future_has_spun(*out);
-    } else if (st == WEFT_ERR_MEMORY) {
+    } else if (status == WEFT_ERR_MEMORY) {
         wfi_group_lacks_memory(group, what->kind);
     }
-    wfi_operation_resume(group, st ? NULL : operation);
-    return st;
+    wfi_operation_resume(group, status ? NULL : operation);
+    return status;
 }
 
 /* As wfi_request_start; but *out stays NULL if the operation has ended already, with success. */
@@ -476,9 +476,9 @@ weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
     weft_agent *agent = group ? group->agent : NULL;
     if (!group || !wfi_agent_enter(agent))
         return wfi_request_start(group, what, &future); /* which refuses it */
-    weft_status st = wfi_rpc_may_wait(agent, what->name, NULL);
-    if (!st)
-        st = start_or_run(group, what, &future);
+    weft_status status = wfi_rpc_may_wait(agent, what->name, NULL);
+    if (!status)
+        status = start_or_run(group, what, &future);
     wfi_agent_leave(agent);
-    return st || !future ? st : wfi_rpc_await(NULL, future, NULL, NULL);
+    return status || !future ? status : wfi_rpc_await(NULL, future, NULL, NULL);
 }

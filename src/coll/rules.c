@@ -11,14 +11,14 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
                               weft_error **error)
 {
     char problem[400] = "";
-    weft_status st = wfi_rules_read(text, out, problem, sizeof(problem));
-    if (st == WEFT_ERR_INVALID && error)
-        return wfi_error_fail(error, st, "weft_group_open: %s: %s", where, problem);
-    if (st == WEFT_ERR_INVALID)
+    weft_status status = wfi_rules_read(text, out, problem, sizeof(problem));
+    if (status == WEFT_ERR_INVALID && error)
+        return wfi_error_fail(error, status, "weft_group_open: %s: %s", where, problem);
+    if (status == WEFT_ERR_INVALID)
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "%s: %s", where, problem);
-    if (st == WEFT_ERR_INVALID)
-        wfi_status_said(st);
-    return st;
+    if (status == WEFT_ERR_INVALID)
+        wfi_status_said(status);
+    return status;
 }
 
 weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out, weft_error **error)
@@ -33,9 +33,9 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     wfi_rules read = {0};
     if (!group || !rules)
         return wfi_refuse_null("weft_group_set_algorithms", group ? "rules" : "group");
-    weft_status st = read_rules(group->agent, "weft_group_set_algorithms", rules, &read, NULL);
-    if (st)
-        return st;
+    weft_status status = read_rules(group->agent, "weft_group_set_algorithms", rules, &read, NULL);
+    if (status)
+        return status;
     if (!wfi_agent_enter_locked(group->agent)) {
         wfi_rules_fini(&read);
         return WEFT_ERR_CLOSED;
@@ -43,7 +43,7 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     wfi_rules former = group->rules;
     if (group->used) {
         former = read;
-        st = WEFT_ERR_STATE;
+        status = WEFT_ERR_STATE;
         wfi_log_agent(group->agent, WEFT_LOG_WARN, 0,
                       "weft_group_set_algorithms: group \"%s\" has had operations already", group->name);
     } else {
@@ -51,25 +51,25 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     }
     wfi_agent_leave_locked(group->agent);
     wfi_rules_fini(&former);
-    return st;
+    return status;
 }
 
 /* Once the agent is closed the rules do not change, and its lock does not exist. */
 static weft_status copy_rules(const weft_group *group, wfi_rules *out)
 {
     bool is_open = wfi_agent_enter_locked(group->agent);
-    weft_status st = wfi_rules_copy(&group->rules, out);
+    weft_status status = wfi_rules_copy(&group->rules, out);
     if (is_open)
         wfi_agent_leave_locked(group->agent);
-    return st;
+    return status;
 }
 
 weft_status wfi_group_take_rules(weft_group *group, const weft_group *from)
 {
     wfi_rules rules;
-    weft_status st = copy_rules(from, &rules);
-    if (st)
-        return st;
+    weft_status status = copy_rules(from, &rules);
+    if (status)
+        return status;
     wfi_net_lock(group->agent->net);
     wfi_rules former = group->rules;
     group->rules = rules;

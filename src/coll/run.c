@@ -64,23 +64,23 @@ void wfi_operation_free(wfi_operation *operation)
     free(operation);
 }
 
-static weft_error *no_results(const wfi_operation *operation, weft_status st)
+static weft_error *no_results(const wfi_operation *operation, weft_status status)
 {
     int me = wfi_agent_rank(agent_of(operation));
     if (operation->failure)
         return weft_error_ref(operation->failure);
-    return wfi_group_problem(operation->group, st, me, "rank %d: the results of %s: %s", me,
-                             wfi_operation_names[operation->what.kind], weft_status_text(st));
+    return wfi_group_problem(operation->group, status, me, "rank %d: the results of %s: %s", me,
+                             wfi_operation_names[operation->what.kind], weft_status_text(status));
 }
 
 /* This member lacks the data that the others have: they must not continue without it. Not locked. */
-static void end_group(const wfi_operation *operation, weft_status st)
+static void end_group(const wfi_operation *operation, weft_status status)
 {
-    if (st == WEFT_ERR_TOO_LARGE) /* it is too large for all of them */
+    if (status == WEFT_ERR_TOO_LARGE) /* it is too large for all of them */
         return;
     weft_agent *agent = agent_of(operation);
     wfi_net_lock(agent->net);
-    wfi_group_break(operation->group, no_results(operation, st), true);
+    wfi_group_break(operation->group, no_results(operation, status), true);
     wfi_net_unlock(agent->net);
 }
 
@@ -89,20 +89,20 @@ static void end_operation(wfi_task *task)
 {
     wfi_operation *operation = wfi_container_of(task, wfi_operation, end);
     weft_agent *agent = wfi_agent_ref(agent_of(operation));
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (operation->finish && !operation->failing)
-        st = operation->finish(operation);
-    if (st)
-        end_group(operation, st);
+        status = operation->finish(operation);
+    if (status)
+        end_group(operation, status);
     if (operation->finish && !operation->failing) {
         wfi_net_lock(agent->net);
-        wfi_operation_count(operation, st != WEFT_OK);
+        wfi_operation_count(operation, status != WEFT_OK);
         wfi_net_unlock(agent->net);
     }
     wfi_operation_observe_end(operation,
-                              operation->failing ? weft_error_code(weft_future_error(operation->future)) : st);
+                              operation->failing ? weft_error_code(weft_future_error(operation->future)) : status);
     if (!weft_future_done(operation->future)) {
-        weft_error *error = st ? no_results(operation, st) : NULL;
+        weft_error *error = status ? no_results(operation, status) : NULL;
         wfi_future_settle(operation->future, operation->values, error);
         weft_error_unref(error);
     }
@@ -260,15 +260,15 @@ static void run_carrier(wfi_task *task)
     wfi_carrier_enter(group->carrier);
     wfi_net_unlock(agent->net);
     wfi_executor_block_begin(); /* it waits for other members, whose own work may need this thread */
-    weft_status st = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
+    weft_status status = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
     wfi_executor_block_end();
     wfi_net_lock(agent->net);
     operation->busy--;
     operation->carrying = NULL;
     wfi_carrier_next(group->carrier, agent);
-    if (st)
-        wfi_group_break_for(group, st, wfi_agent_rank(agent), "rank %d: the carrier's %s: %s", wfi_agent_rank(agent),
-                            wfi_operation_names[operation->what.kind], weft_status_text(st));
+    if (status)
+        wfi_group_break_for(group, status, wfi_agent_rank(agent), "rank %d: the carrier's %s: %s",
+                            wfi_agent_rank(agent), wfi_operation_names[operation->what.kind], weft_status_text(status));
     else
         step_done(operation, one->step);
     advance(operation);
@@ -306,20 +306,21 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
 /* ---- Sends ------------------------------------------------------------------------------------------------------- */
 
 /* `transfer`: the one that failed, or NULL. */
-static void fail_for(wfi_operation *operation, weft_status st, size_t peer, const char *what,
+static void fail_for(wfi_operation *operation, weft_status status, size_t peer, const char *what,
                      const wfi_transfer *transfer)
 {
     char why[384] = "";
     weft_group *group = operation->group;
     int rank = group->members[peer].rank, me = wfi_agent_rank(group->agent);
     /* The store tells the others of these. */
-    bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_JOB_ENDED;
-    bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells || (transfer && transfer->is_bad_here);
+    bool tells = status != WEFT_ERR_EVICTED && status != WEFT_ERR_STORE_LOST && status != WEFT_ERR_JOB_ENDED;
+    bool is_ours =
+        status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM || !tells || (transfer && transfer->is_bad_here);
     if (group->members[peer].peer)
-        wfi_transfer_trouble(transfer, group->members[peer].peer, st, why, sizeof(why));
+        wfi_transfer_trouble(transfer, group->members[peer].peer, status, why, sizeof(why));
     wfi_group_break(group,
-                    wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s%s%s", me, what, rank,
-                                      weft_status_text(st), *why ? ": " : "", why),
+                    wfi_group_problem(group, status, is_ours ? me : rank, "rank %d: %s rank %d: %s%s%s", me, what, rank,
+                                      weft_status_text(status), *why ? ": " : "", why),
                     tells);
 }
 
@@ -374,11 +375,11 @@ static void expose_send(wfi_operation *operation, wfi_step *step)
 {
     bulk *moved = step->bulk;
     size_t to = (size_t)step->peer;
-    weft_status st = wfi_peer_expose(moved->peer, operation->memory[step->a.buffer].storage, (void *)moved->data.bytes,
-                                     step->size, WFI_REMOTE_READ, &moved->exposure);
-    if (st) {
+    weft_status status = wfi_peer_expose(moved->peer, operation->memory[step->a.buffer].storage,
+                                         (void *)moved->data.bytes, step->size, WFI_REMOTE_READ, &moved->exposure);
+    if (status) {
         free_send(step);
-        fail_for(operation, st, to, "a send to", NULL);
+        fail_for(operation, status, to, "a send to", NULL);
         return;
     }
     moved->data.remote = moved->exposure.remote;
@@ -404,7 +405,7 @@ static weft_status register_and_expose(wfi_operation *operation, wfi_step *step)
 {
     bulk *moved = step->bulk;
     wfi_prepared prepared = {0};
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_prepared_begin(&prepared, moved->peer);
     wfi_prepared_want(&prepared, operation->memory[step->a.buffer].storage, WFI_REMOTE_READ);
     if (wfi_prepared_take(&prepared)) {
@@ -412,11 +413,11 @@ static weft_status register_and_expose(wfi_operation *operation, wfi_step *step)
         wfi_prepared_put(&prepared);
     } else {
         moved->registration = wfi_registration_start(moved->peer->transport, &prepared, send_registered, moved);
-        st = moved->registration ? WEFT_OK : WEFT_ERR_MEMORY;
-        operation->busy += !st;
+        status = moved->registration ? WEFT_OK : WEFT_ERR_MEMORY;
+        operation->busy += !status;
     }
     wfi_prepared_fini(&prepared); /* the operation has references too */
-    return st;
+    return status;
 }
 
 static void begin_send(wfi_operation *operation, wfi_step_id id)
@@ -439,16 +440,16 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     }
     bulk *moved = wfi_calloc(1, sizeof(*moved));
     wfi_peer *peer = group->members[to].peer;
-    weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
-    if (!st) {
+    weft_status status = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
+    if (!status) {
         *moved = (bulk){.peer = wfi_peer_ref(peer), .operation = operation, .step = id, .data = data};
         step->bulk = moved;
-        st = register_and_expose(operation, step);
+        status = register_and_expose(operation, step);
     }
-    if (st) {
+    if (status) {
         if (step->bulk)
             free_send(step);
-        fail_for(operation, st, to, "a send to", NULL);
+        fail_for(operation, status, to, "a send to", NULL);
     }
 }
 
@@ -485,7 +486,7 @@ static void ask_why(wfi_operation *operation, size_t from)
     wfi_say_query(operation->group, from, operation->space, !operation->sends, operation->number);
 }
 
-static void pulled(wfi_transfer *transfer, weft_status st)
+static void pulled(wfi_transfer *transfer, weft_status status)
 {
     bulk *moved = wfi_container_of(transfer, bulk, transfer);
     wfi_operation *operation = moved->operation;
@@ -493,13 +494,13 @@ static void pulled(wfi_transfer *transfer, weft_status st)
     size_t from = (size_t)step->peer;
     step->bulk = NULL;
     operation->busy--;
-    if (st == WEFT_ERR_PROTOCOL && !is_over(operation))
+    if (status == WEFT_ERR_PROTOCOL && !is_over(operation))
         ask_why(operation, from);
-    else if (st && !operation->failing) /* else it was cancelled */
-        fail_for(operation, st, from, "a transfer from", transfer);
-    if (!st && !is_over(operation))
+    else if (status && !operation->failing) /* else it was cancelled */
+        fail_for(operation, status, from, "a transfer from", transfer);
+    if (!status && !is_over(operation))
         wfi_say_taken(operation->group, from, &moved->data);
-    if (!st)
+    if (!status)
         step_done(operation, moved->step);
     advance(operation);
     free(moved);
@@ -512,8 +513,8 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
     wfi_step *step = &operation->schedule.steps[id];
     wfi_peer *peer = operation->group->members[step->peer].peer;
     bulk *moved = wfi_calloc(1, sizeof(*moved));
-    weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
-    if (!st) {
+    weft_status status = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
+    if (!status) {
         moved->operation = operation;
         moved->step = id;
         moved->data = *data;
@@ -523,11 +524,11 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
                                        .remote = data->remote};
         moved->transfer = (wfi_transfer){
             .kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .told = data->told, .ops = &pull_ops};
-        st = wfi_peer_transfer(peer, &moved->transfer);
+        status = wfi_peer_transfer(peer, &moved->transfer);
     }
-    if (st) {
+    if (status) {
         free(moved);
-        fail_for(operation, st, (size_t)step->peer, "a transfer from", NULL);
+        fail_for(operation, status, (size_t)step->peer, "a transfer from", NULL);
         return;
     }
     step->bulk = moved;
@@ -625,11 +626,12 @@ static void add_more(wfi_operation *operation)
     weft_status (*more)(wfi_operation *) = operation->more;
     size_t had = schedule->step_count;
     operation->more = NULL;
-    weft_status st = more(operation);
-    if (st) { /* what has more to say has broken the group already */
+    weft_status status = more(operation);
+    if (status) { /* what has more to say has broken the group already */
         weft_group *group = operation->group;
-        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "rank %d: %s: %s", wfi_agent_rank(group->agent),
-                            wfi_operation_names[operation->what.kind], weft_status_text(st));
+        wfi_group_break_for(group, status, wfi_agent_rank(group->agent), "rank %d: %s: %s",
+                            wfi_agent_rank(group->agent), wfi_operation_names[operation->what.kind],
+                            weft_status_text(status));
         return;
     }
     operation->left = schedule->step_count - had;

@@ -44,17 +44,17 @@ static void release_message(wfi_task *task)
     free(message);
 }
 
-static void said(wfi_message *sent, weft_status st)
+static void said(wfi_message *sent, weft_status status)
 {
     group_message *message = wfi_container_of(sent, group_message, message);
     weft_group *group = message->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     int me = wfi_agent_rank(group->agent);
     /* otherwise the peer has ended, which is reported elsewhere */
-    bool starved = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM;
+    bool starved = status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM;
     if (starved)
-        wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[message->to].rank,
-                            weft_status_text(st));
+        wfi_group_break_for(group, status, me, "rank %d: a message to rank %d: %s", me,
+                            group->members[message->to].rank, weft_status_text(status));
     if (!--groups->messages && groups->settled)
         wfi_future_settle(groups->settled, NULL, NULL);
     message->release.run = release_message;
@@ -78,7 +78,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
     if (!peer)
         return;
     group_message *message = malloc(sizeof(*message) + size);
-    weft_status st = message ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = message ? WEFT_OK : WEFT_ERR_MEMORY;
     if (message) {
         memcpy(message->head, head->data, head->size);
         if (size)
@@ -93,13 +93,13 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
                                          .done = said};
         message->group = group;
         message->to = to;
-        st = wfi_peer_send(peer, &message->message);
+        status = wfi_peer_send(peer, &message->message);
     }
-    if (st) {
+    if (status) {
         free(message);
         if (!wfi_peer_status(peer)) /* otherwise the peer's end will be reported */
-            wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[to].rank,
-                                weft_status_text(st));
+            wfi_group_break_for(group, status, me, "rank %d: a message to rank %d: %s", me, group->members[to].rank,
+                                weft_status_text(status));
         return;
     }
     wfi_group_ref(group);

@@ -61,9 +61,9 @@ static weft_status build_for_messages(wfi_operation *operation)
     wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
     operation->memory[WFI_SCRATCH].storage = NULL;
     operation->memory[WFI_SCRATCH].data = NULL;
-    weft_status st = wfi_operation_build(operation);
+    weft_status status = wfi_operation_build(operation);
     operation->left = operation->schedule.step_count;
-    return st;
+    return status;
 }
 
 bool wfi_share_decide(wfi_operation *operation)
@@ -82,11 +82,11 @@ bool wfi_share_decide(wfi_operation *operation)
     operation->is_undecided = false;
     if (may && share->state == WFI_SHARE_YES)
         return true;
-    weft_status st = build_for_messages(operation);
-    if (st)
-        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "rank %d has no memory for %s",
+    weft_status status = build_for_messages(operation);
+    if (status)
+        wfi_group_break_for(group, status, wfi_agent_rank(group->agent), "rank %d has no memory for %s",
                             wfi_agent_rank(group->agent), wfi_operation_names[operation->what.kind]);
-    return !st;
+    return !status;
 }
 
 /* ---- What the members say of the operation ----------------------------------------------------------------------- */

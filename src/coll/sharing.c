@@ -126,8 +126,8 @@ static void pass_to(const weft_group *group, const wfi_group_member *member)
 {
     uint8_t key[KEY_BYTES];
     write_key(&group->key, key);
-    weft_status st = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof(key)) : WEFT_OK;
-    (void)st; /* a failure is ignored: `late` passes the descriptor again */
+    weft_status status = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof(key)) : WEFT_OK;
+    (void)status; /* a failure is ignored: `late` passes the descriptor again */
 }
 
 static void await_answers(weft_group *group)

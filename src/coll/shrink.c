@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "rpc/client/client.h"
 
-static bool may_try_again(weft_status st)
+static bool may_try_again(weft_status status)
 {
-    return st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_CANCELLED;
+    return status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_CANCELLED;
 }
 
 /* Returns the agent's time limit of calls. */
@@ -53,28 +53,28 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
     for (;;) {
         weft_group *made;
         int64_t left = left_ms(agent, until_ns);
-        weft_status st = left ? wfi_group_of_living(group, &made, error) : WEFT_ERR_TIMEOUT;
-        if (st)
-            return st;
+        weft_status status = left ? wfi_group_of_living(group, &made, error) : WEFT_ERR_TIMEOUT;
+        if (status)
+            return status;
         wfi_net_lock(agent->net);
         made->shrinks = true;
         wfi_net_unlock(agent->net);
-        st = wfi_group_take_rules(made, group);
-        if (!st)
-            st = weft_group_barrier(made, left);
-        if (!st) {
+        status = wfi_group_take_rules(made, group);
+        if (!status)
+            status = weft_group_barrier(made, left);
+        if (!status) {
             give(made, out);
             return WEFT_OK;
         }
         const weft_error *why = weft_group_error(made);
-        if (!may_try_again(st) && error)
+        if (!may_try_again(status) && error)
             *error = why ? weft_error_ref(why) : NULL;
-        else if (!may_try_again(st))
+        else if (!may_try_again(status))
             wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_shrink: %s",
-                          why ? weft_error_message(why) : weft_status_text(st));
+                          why ? weft_error_message(why) : weft_status_text(status));
         weft_group_close(made);
-        if (!may_try_again(st))
-            return st;
+        if (!may_try_again(status))
+            return status;
     }
 }
 
@@ -90,13 +90,13 @@ static weft_status shrink_checked(weft_group *group, int64_t timeout_ms, weft_gr
     }
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", &(weft_rpc_options){.error = error});
-    if (!st) {
+    weft_status status = wfi_rpc_may_wait(agent, "weft_group_shrink", &(weft_rpc_options){.error = error});
+    if (!status) {
         int64_t limit_ms = end_old(group);
-        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : limit_ms), out, error);
+        status = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : limit_ms), out, error);
     }
     wfi_agent_leave(agent);
-    return st;
+    return status;
 }
 
 weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
@@ -105,8 +105,10 @@ weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group 
     if (!group || !out)
         return wfi_refuse_null_to(error, "weft_group_shrink", group ? "out" : "group");
     weft_error *why = NULL;
-    weft_status st = shrink_checked(group, timeout_ms, out, error ? &why : NULL);
-    if (st && error)
-        *error = why ? why : weft_error_create(st, "weft_group_shrink (\"%s\"): %s", group->name, weft_status_text(st));
-    return st;
+    weft_status status = shrink_checked(group, timeout_ms, out, error ? &why : NULL);
+    if (status && error)
+        *error =
+            why ? why
+                : weft_error_create(status, "weft_group_shrink (\"%s\"): %s", group->name, weft_status_text(status));
+    return status;
 }

@@ -34,9 +34,9 @@ static size_t aligned(size_t size)
 static weft_status make_block(weft_args mine, wfi_storage **out)
 {
     wfi_encoded encoded;
-    weft_status st = wfi_encode(&encoded, mine, &(wfi_encode_options){0});
-    if (st)
-        return st;
+    weft_status status = wfi_encode(&encoded, mine, &(wfi_encode_options){0});
+    if (status)
+        return status;
     size_t size = aligned(sizeof(uint64_t) + encoded.meta.size);
     for (size_t i = 0; i < encoded.remote_count; i++) {
         wfi_encode_address(&encoded, &encoded.remote[i], &(wfi_rma_address){.address = size});
@@ -44,8 +44,8 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
                         weft_dtype_size(encoded.remote[i].tensor->dtype));
     }
     wfi_storage *block;
-    st = encoded.meta.failed ? WEFT_ERR_MEMORY : wfi_storage_create(WFI_MEMORY_HOST, 0, size, &block);
-    if (!st) {
+    status = encoded.meta.failed ? WEFT_ERR_MEMORY : wfi_storage_create(WFI_MEMORY_HOST, 0, size, &block);
+    if (!status) {
         uint8_t *at = wfi_storage_data(block);
         uint64_t meta = htole64(encoded.meta.size);
         memset(at, 0, size);
@@ -61,7 +61,7 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
         *out = block;
     }
     wfi_encoded_fini(&encoded);
-    return st;
+    return status;
 }
 
 /*
@@ -94,23 +94,23 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
     wfi_reader_init(&meta, block + sizeof(meta_size), meta_size);
     wfi_reader_init(&tail, block, 0);
     uint64_t left = size;
-    weft_status st =
+    weft_status status =
         wfi_decode(&decoded, &meta, &tail, &(wfi_decode_options){.admit = admit_tensor, .admit_arg = &left});
-    if (st)
-        return st;
+    if (status)
+        return status;
     if (decoded.rref_count)
-        st = WEFT_ERR_PROTOCOL;
-    for (size_t i = 0; i < decoded.segment_count && !st; i++) {
+        status = WEFT_ERR_PROTOCOL;
+    for (size_t i = 0; i < decoded.segment_count && !status; i++) {
         const wfi_segment *segment = &decoded.segments[i];
         if (segment->size > size || segment->remote.address > size - segment->size)
-            st = WEFT_ERR_PROTOCOL;
+            status = WEFT_ERR_PROTOCOL;
         else
             memcpy(segment->local, block + segment->remote.address, segment->size);
     }
-    if (!st)
+    if (!status)
         *out = weft_values_ref(decoded.values);
     wfi_decoded_fini(&decoded);
-    return st;
+    return status;
 }
 
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
@@ -151,11 +151,11 @@ static weft_status add_sizes(wfi_operation *operation)
     wfi_bruck_rounds(&operation->what, schedule, all->begins);
     wfi_schedule_built(schedule);
     schedule->scratch = all->begins[all->members];
-    weft_status st = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
+    weft_status status = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
     uint64_t own = all->mine ? htole64(wfi_storage_size(all->mine)) : TOO_MUCH;
-    if (!st)
+    if (!status)
         memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof(own));
-    return st;
+    return status;
 }
 
 /* Computes where each block begins. No size is trusted; a sum above half of the address space is malformed. */
@@ -210,19 +210,19 @@ static weft_status add_blocks(wfi_operation *operation)
 {
     gathering *all = operation->own;
     wfi_schedule *schedule = &operation->schedule;
-    weft_status st = place_blocks(operation, all);
-    if (!st && all->excess >= 0)
+    weft_status status = place_blocks(operation, all);
+    if (!status && all->excess >= 0)
         return WEFT_OK; /* no blocks: read_blocks fails, on all members */
-    if (!st)
-        st = count_blocks(operation, all);
-    if (st)
-        return st;
+    if (!status)
+        status = count_blocks(operation, all);
+    if (status)
+        return status;
     wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
     operation->memory[WFI_SCRATCH].storage = NULL;
     schedule->scratch = all->begins[all->members];
-    st = wfi_operation_make_scratch(operation);
-    if (st)
-        return st;
+    status = wfi_operation_make_scratch(operation);
+    if (status)
+        return status;
     operation->memory[WFI_INPUT].storage = wfi_storage_ref(all->mine);
     operation->memory[WFI_INPUT].data = wfi_storage_data(all->mine);
     operation->what.chunk = wfi_chunk_for(&operation->what, all->begins[all->members]);
@@ -253,24 +253,24 @@ static weft_status read_blocks(wfi_operation *operation)
     const uint8_t *blocks = operation->memory[WFI_SCRATCH].data;
     weft_values **lists = wfi_calloc(all->members, sizeof(*lists));
     weft_value *items = wfi_calloc(all->members, sizeof(*items));
-    weft_status st = lists && items ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = lists && items ? WEFT_OK : WEFT_ERR_MEMORY;
     char problem[200];
-    for (size_t i = 0; i < all->members && !st; i++) {
+    for (size_t i = 0; i < all->members && !status; i++) {
         size_t member = (all->me + i) % all->members;
-        st = read_block(blocks + all->begins[i], all->begins[i + 1] - all->begins[i], &lists[i]);
-        if (!st)
+        status = read_block(blocks + all->begins[i], all->begins[i + 1] - all->begins[i], &lists[i]);
+        if (!status)
             items[member] = weft_of_list(weft_values_args(lists[i]));
     }
     weft_args whole = {items, all->members};
-    if (!st && wfi_encode_fits(whole, problem, sizeof(problem)))
-        st = fail_for_size(operation, -1, "all members together", problem);
-    if (!st)
-        st = wfi_values_create(whole, &operation->values);
+    if (!status && wfi_encode_fits(whole, problem, sizeof(problem)))
+        status = fail_for_size(operation, -1, "all members together", problem);
+    if (!status)
+        status = wfi_values_create(whole, &operation->values);
     for (size_t i = 0; i < all->members && lists; i++)
         weft_values_unref(lists[i]);
     free(lists);
     free(items);
-    return st;
+    return status;
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
@@ -304,19 +304,19 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
         if (value->type == WEFT_TYPE_RREF)
             return refuse(group, WEFT_ERR_UNSUPPORTED, "a remote reference: pass it on in calls");
-    weft_status st = wfi_encode_fits(mine, problem, sizeof(problem));
-    return st ? refuse(group, st, problem) : WEFT_OK;
+    weft_status status = wfi_encode_fits(mine, problem, sizeof(problem));
+    return status ? refuse(group, status, problem) : WEFT_OK;
 }
 
 static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
 {
-    weft_status st = look(group, mine, timeout_ms);
-    bool exceeds = st == WEFT_ERR_TOO_LARGE;
+    weft_status status = look(group, mine, timeout_ms);
+    bool exceeds = status == WEFT_ERR_TOO_LARGE;
     if (exceeds) /* the other members must be told */
-        st = WEFT_OK;
-    wfi_operation *operation = st ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
+        status = WEFT_OK;
+    wfi_operation *operation = status ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
     if (!operation)
-        return st ? st : WEFT_ERR_MEMORY;
+        return status ? status : WEFT_ERR_MEMORY;
     gathering *all = wfi_calloc(1, sizeof(*all));
     operation->own = all;
     operation->free_own = all ? free_gathering : NULL;
@@ -329,18 +329,18 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
         all->excess = -1;
         all->begins = wfi_calloc(group->size + 1, sizeof(*all->begins));
     }
-    st = !all || !all->begins ? WEFT_ERR_MEMORY : exceeds ? WEFT_OK : make_block(mine, &all->mine);
-    if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE)
-        (void)refuse_values(group, st, mine);
-    if (st == WEFT_ERR_TOO_LARGE)
-        st = WEFT_OK;
-    if (!st)
-        st = add_sizes(operation);
-    if (st)
+    status = !all || !all->begins ? WEFT_ERR_MEMORY : exceeds ? WEFT_OK : make_block(mine, &all->mine);
+    if (status == WEFT_ERR_INVALID || status == WEFT_ERR_TOO_LARGE)
+        (void)refuse_values(group, status, mine);
+    if (status == WEFT_ERR_TOO_LARGE)
+        status = WEFT_OK;
+    if (!status)
+        status = add_sizes(operation);
+    if (status)
         wfi_operation_free(operation);
     else
         *out = operation;
-    return st;
+    return status;
 }
 
 weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine, int64_t timeout_ms, weft_future **out)
@@ -351,24 +351,24 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
         return wfi_refuse_null("weft_group_allgather_values_async", group ? "out" : "group");
     if (!wfi_agent_enter(group->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_group_may_start(group, "weft_group_allgather_values");
-    if (!st)
-        st = make(group, mine, timeout_ms, &operation);
-    if (!st)
-        st = wfi_operation_run(operation, out);
-    if (st == WEFT_ERR_MEMORY)
+    weft_status status = wfi_group_may_start(group, "weft_group_allgather_values");
+    if (!status)
+        status = make(group, mine, timeout_ms, &operation);
+    if (!status)
+        status = wfi_operation_run(operation, out);
+    if (status == WEFT_ERR_MEMORY)
         wfi_group_lacks_memory(group, WFI_GATHER_VALUES);
     wfi_agent_leave(group->agent);
-    return st;
+    return status;
 }
 
 weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
 {
     WFI_LIVE(group);
     weft_future *future = NULL;
-    weft_status st = out ? wfi_group_may_wait(group, "weft_group_allgather_values")
-                         : wfi_refuse_null("weft_group_allgather_values", "out");
-    if (!st)
-        st = weft_group_allgather_values_async(group, mine, timeout_ms, &future);
-    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
+    weft_status status = out ? wfi_group_may_wait(group, "weft_group_allgather_values")
+                             : wfi_refuse_null("weft_group_allgather_values", "out");
+    if (!status)
+        status = weft_group_allgather_values_async(group, mine, timeout_ms, &future);
+    return status ? status : wfi_rpc_await(NULL, future, NULL, out);
 }

@@ -132,11 +132,11 @@ static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucke
     division *of = wfi_calloc(1, sizeof(*of));
     if (!of)
         return WEFT_ERR_MEMORY;
-    weft_status st =
+    weft_status status =
         weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_OP_SUM, parallel->options.timeout_ms, &reduced);
-    if (st) {
+    if (status) {
         free(of);
-        return st;
+        return status;
     }
     *of = (division){weft_tensor_ref(bucket->flat),
                      parallel->options.divide_by_all ? weft_group_size(parallel->group) : parallel->active};
@@ -150,8 +150,9 @@ static weft_status reduce(weft_data_parallel *parallel, size_t index)
     const weft_data_parallel_options *o = &parallel->options;
     wfi_bucket *bucket = &parallel->buckets[index];
     if (o->reduce) {
-        weft_status st = o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
-        return !st && !bucket->whole ? WEFT_ERR_INVALID : st;
+        weft_status status =
+            o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
+        return !status && !bucket->whole ? WEFT_ERR_INVALID : status;
     }
     if (o->uneven)
         return reduce_uneven(parallel, bucket);
@@ -160,11 +161,11 @@ static weft_status reduce(weft_data_parallel *parallel, size_t index)
 
 weft_status wfi_buckets_advance(weft_data_parallel *parallel)
 {
-    weft_status st = WEFT_OK;
-    while (!st && parallel->begun < parallel->bucket_count &&
+    weft_status status = WEFT_OK;
+    while (!status && parallel->begun < parallel->bucket_count &&
            parallel->buckets[parallel->begun].arrived == parallel->buckets[parallel->begun].count)
-        st = reduce(parallel, parallel->begun++);
-    return st;
+        status = reduce(parallel, parallel->begun++);
+    return status;
 }
 
 /* ---- Buckets that travel as bfloat16 ----------------------------------------------------------------------------- */
@@ -188,8 +189,8 @@ static weft_status unpack(weft_future *reduced, weft_future *whole, void *arg)
     const weft_error *error = weft_future_error(reduced);
     if (error)
         return wfi_future_fail(whole, error);
-    weft_status st = weft_tensor_assign(of->bucket, of->small);
-    return st ? st : wfi_future_complete(whole, NULL, NULL);
+    weft_status status = weft_tensor_assign(of->bucket, of->small);
+    return status ? status : wfi_future_complete(whole, NULL, NULL);
 }
 
 weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
@@ -204,11 +205,11 @@ weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t 
         return WEFT_ERR_MEMORY;
     *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_DTYPE_BFLOAT16)};
     weft_future *reduced = NULL;
-    weft_status st =
+    weft_status status =
         of->small ? weft_group_allreduce_async(group, of->small, WEFT_OP_AVG, timeout_ms, &reduced) : WEFT_ERR_MEMORY;
-    if (st) {
+    if (status) {
         free_packed(of);
-        return st;
+        return status;
     }
     *out = wfi_future_then(reduced, unpack, of, free_packed);
     weft_future_unref(reduced);

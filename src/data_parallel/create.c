@@ -51,29 +51,29 @@ static weft_status take_parameters(weft_data_parallel *parallel, weft_error **er
 }
 
 /* This member cannot take part: aborts the group, because the others would wait for it. */
-static void end_group(weft_group *group, weft_status st, weft_error **error)
+static void end_group(weft_group *group, weft_status status, weft_error **error)
 {
     const weft_error *over = weft_group_error(group);
     if (!*error)
-        *error = over ? weft_error_ref(over) : weft_error_create(st, "data parallel: %s", weft_status_text(st));
+        *error = over ? weft_error_ref(over) : weft_error_create(status, "data parallel: %s", weft_status_text(status));
     weft_group_abort(group, *error);
 }
 
 static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
 {
     bool known = false;
-    weft_status st = check_places(parallel->module, error);
-    if (!st)
-        st = take_parameters(parallel, error);
-    if (!st)
-        st = wfi_parallel_add_hooks(parallel);
-    if (!st)
-        st = wfi_parallel_compare(parallel, &known, error);
-    if (!st)
-        st = wfi_parallel_broadcast(parallel, 0);
-    if (st && !known)
-        end_group(parallel->group, st, error);
-    return st;
+    weft_status status = check_places(parallel->module, error);
+    if (!status)
+        status = take_parameters(parallel, error);
+    if (!status)
+        status = wfi_parallel_add_hooks(parallel);
+    if (!status)
+        status = wfi_parallel_compare(parallel, &known, error);
+    if (!status)
+        status = wfi_parallel_broadcast(parallel, 0);
+    if (status && !known)
+        end_group(parallel->group, status, error);
+    return status;
 }
 
 /* Gives the error to the caller if it asked for it, otherwise to the log. Takes over `why`. */
@@ -134,13 +134,13 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     parallel->module = weft_module_ref(module);
     parallel->options = with_defaults(options);
     parallel->syncs = true;
-    weft_status st = set_up(parallel, &why);
+    weft_status status = set_up(parallel, &why);
     give_error(group, error, why);
-    if (st)
+    if (status)
         weft_data_parallel_unref(parallel);
     else
         *out = parallel;
-    return st;
+    return status;
 }
 
 /* ---- References and settings ------------------------------------------------------------------------------------- */

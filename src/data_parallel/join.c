@@ -23,17 +23,17 @@ static weft_status shadow_pass(weft_data_parallel *parallel)
         memset(weft_tensor_data(bucket->flat), 0, weft_tensor_nbytes(bucket->flat));
         bucket->arrived = bucket->count;
     }
-    weft_status st = wfi_buckets_advance(parallel);
-    if (!st && parallel->options.find_unused &&
+    weft_status status = wfi_buckets_advance(parallel);
+    if (!status && parallel->options.find_unused &&
         !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8)))
-        st = WEFT_ERR_MEMORY;
-    if (!st)
-        st = wfi_parallel_finish(parallel, &ended);
+        status = WEFT_ERR_MEMORY;
+    if (!status)
+        status = wfi_parallel_finish(parallel, &ended);
     wfi_mutex_unlock(&parallel->lock);
-    if (!st)
-        st = wfi_future_wait(ended, WEFT_FOREVER);
+    if (!status)
+        status = wfi_future_wait(ended, WEFT_FOREVER);
     weft_future_unref(ended);
-    return st;
+    return status;
 }
 
 /* Takes part in the passes of the others, until all have joined. *is_last: no member trained when this one joined. */
@@ -41,14 +41,14 @@ static weft_status shadow_until_joined(weft_data_parallel *parallel, bool *is_la
 {
     size_t active;
     *is_last = true;
-    weft_status st = wfi_parallel_begin(parallel, false, &active);
-    while (!st && active) {
+    weft_status status = wfi_parallel_begin(parallel, false, &active);
+    while (!status && active) {
         *is_last = false;
-        st = shadow_pass(parallel);
-        if (!st)
-            st = wfi_parallel_begin(parallel, false, &active);
+        status = shadow_pass(parallel);
+        if (!status)
+            status = wfi_parallel_begin(parallel, false, &active);
     }
-    return st;
+    return status;
 }
 
 /*
@@ -58,10 +58,10 @@ static weft_status shadow_until_joined(weft_data_parallel *parallel, bool *is_la
 static weft_status copy_last_model(weft_data_parallel *parallel, bool is_last)
 {
     int64_t size = (int64_t)weft_group_size(parallel->group), root = size;
-    weft_status st =
+    weft_status status =
         wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_OP_MIN, &root);
-    if (st)
-        return st;
+    if (status)
+        return status;
     return root >= 0 && root < size ? wfi_parallel_broadcast(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
 }
 
@@ -93,15 +93,15 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
         return WEFT_ERR_STATE;
     }
     bool is_last;
-    weft_status st = shadow_until_joined(parallel, &is_last);
-    if (!st)
-        st = copy_last_model(parallel, is_last);
-    if (st) { /* the others' passes need this member, if the group is not over */
+    weft_status status = shadow_until_joined(parallel, &is_last);
+    if (!status)
+        status = copy_last_model(parallel, is_last);
+    if (status) { /* the others' passes need this member, if the group is not over */
         weft_error *why = wfi_parallel_take_error(parallel);
         if (!why)
-            why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
+            why = weft_error_create(status, "data parallel: a member that had joined: %s", weft_status_text(status));
         weft_group_abort(parallel->group, why);
         weft_error_unref(why);
     }
-    return st;
+    return status;
 }

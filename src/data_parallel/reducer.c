@@ -65,12 +65,12 @@ static void keep_error(weft_data_parallel *parallel, weft_error *error)
 }
 
 /* Keeps an error for a status that is not WEFT_OK. [lock] */
-static void keep_status(weft_data_parallel *parallel, weft_status st, const char *what)
+static void keep_status(weft_data_parallel *parallel, weft_status status, const char *what)
 {
     const weft_error *why = weft_group_error(parallel->group);
-    if (st)
+    if (status)
         keep_error(parallel, why ? weft_error_ref(why)
-                                 : weft_error_create(st, "data parallel: %s: %s", what, weft_status_text(st)));
+                                 : weft_error_create(status, "data parallel: %s: %s", what, weft_status_text(status)));
 }
 
 weft_error *wfi_parallel_take_error(weft_data_parallel *parallel)
@@ -90,11 +90,11 @@ weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_
     weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_INT64, &mine);
     if (!number)
         return WEFT_ERR_MEMORY;
-    weft_status st = weft_group_allreduce(parallel->group, number, how, parallel->options.timeout_ms);
-    if (!st)
+    weft_status status = weft_group_allreduce(parallel->group, number, how, parallel->options.timeout_ms);
+    if (!status)
         *out = weft_tensor_get_i64(number, 0);
     weft_tensor_unref(number);
-    return st;
+    return status;
 }
 
 /* The name of the first parameter that wants a gradient and has no place in a bucket, because it wanted none when the
@@ -132,24 +132,24 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
     wfi_mutex_lock(&parallel->lock);
     bool syncs = parallel->syncs || !trains;
     weft_error *why = obstacle(parallel);
-    weft_status st = weft_error_code(why);
+    weft_status status = weft_error_code(why);
     wfi_mutex_unlock(&parallel->lock);
-    if (!st && parallel->options.uneven && syncs)
-        st = wfi_parallel_agree(parallel, trains, WEFT_OP_SUM, &active);
+    if (!status && parallel->options.uneven && syncs)
+        status = wfi_parallel_agree(parallel, trains, WEFT_OP_SUM, &active);
     wfi_mutex_lock(&parallel->lock);
     parallel->in_pass = trains;
     parallel->pass_syncs = syncs;
     parallel->active = (size_t)active;
     parallel->order_count = 0;
-    if (!st && syncs)
-        st = wfi_buckets_open(parallel);
+    if (!status && syncs)
+        status = wfi_buckets_open(parallel);
     if (why)
         keep_error(parallel, why);
     else
-        keep_status(parallel, st, "a pass could not begin");
+        keep_status(parallel, status, "a pass could not begin");
     wfi_mutex_unlock(&parallel->lock);
     *out = (size_t)active;
-    return st;
+    return status;
 }
 
 /* ---- Gradients of leaves ----------------------------------------------------------------------------------------- */
@@ -326,17 +326,17 @@ static weft_status adopt_order(weft_data_parallel *parallel)
 {
     const int64_t *shared = weft_tensor_data(parallel->shared_order);
     bool *seen = wfi_calloc(parallel->count, sizeof(*seen));
-    weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = seen ? WEFT_OK : WEFT_ERR_MEMORY;
     bool has_none = shared[0] == -1;
-    for (size_t i = 0; i < parallel->count && !st && !has_none; i++) {
+    for (size_t i = 0; i < parallel->count && !status && !has_none; i++) {
         if (shared[i] < 0 || shared[i] >= (int64_t)parallel->count || seen[shared[i]])
-            st = WEFT_ERR_PROTOCOL;
+            status = WEFT_ERR_PROTOCOL;
         else
             seen[parallel->order[i] = (size_t)shared[i]] = true;
     }
     free(seen);
-    if (st || has_none)
-        return st;
+    if (status || has_none)
+        return status;
     parallel->ordered = true;
     return wfi_buckets_make(parallel, parallel->order);
 }
@@ -374,9 +374,9 @@ static weft_error *end_pass(weft_data_parallel *parallel)
 /* Drops the error. */
 static weft_status end_with(weft_future *ended, weft_error *error)
 {
-    weft_status st = error ? wfi_future_fail(ended, error) : wfi_future_complete(ended, NULL, NULL);
+    weft_status status = error ? wfi_future_fail(ended, error) : wfi_future_complete(ended, NULL, NULL);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_status all_exchanged(weft_future *all, weft_future *ended, void *arg)
@@ -394,21 +394,21 @@ static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
 {
     size_t count = 0;
     int64_t timeout_ms = parallel->options.timeout_ms;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (size_t i = 0; i < parallel->begun; i++)
         if (parallel->buckets[i].whole)
             futures[count++] = weft_future_ref(parallel->buckets[i].whole);
     if (parallel->error)
         return count;
     if (parallel->used)
-        st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_OP_MAX, timeout_ms, &futures[count]);
-    count += !st && parallel->used;
-    if (!st && !parallel->ordered)
-        st = (parallel->shared_order = own_order(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st && parallel->shared_order)
-        st = weft_group_broadcast_async(parallel->group, parallel->shared_order, 0, timeout_ms, &futures[count]);
-    count += !st && parallel->shared_order;
-    keep_status(parallel, st, "the end of a pass");
+        status = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_OP_MAX, timeout_ms, &futures[count]);
+    count += !status && parallel->used;
+    if (!status && !parallel->ordered)
+        status = (parallel->shared_order = own_order(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status && parallel->shared_order)
+        status = weft_group_broadcast_async(parallel->group, parallel->shared_order, 0, timeout_ms, &futures[count]);
+    count += !status && parallel->shared_order;
+    keep_status(parallel, status, "the end of a pass");
     return count;
 }
 
@@ -470,7 +470,7 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
         return WEFT_OK;
     begin_own(parallel);
     wfi_mutex_lock(&parallel->lock);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     parallel->in_pass = false;
     if (parallel->pass_syncs && !parallel->error && parallel->options.find_unused &&
         !(parallel->used = used_here(parallel)))
@@ -480,9 +480,9 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
     if (parallel->error)
         weft_group_abort(parallel->group, parallel->error);
     if (parallel->pass_syncs || parallel->error)
-        st = wfi_parallel_finish(parallel, wait);
+        status = wfi_parallel_finish(parallel, wait);
     wfi_mutex_unlock(&parallel->lock);
-    return st;
+    return status;
 }
 
 /* ---- Hooks ------------------------------------------------------------------------------------------------------- */
@@ -496,20 +496,20 @@ static void free_hook(void *arg)
 
 weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     parallel->hooks = weft_hooks_create();
     if (!parallel->hooks)
         return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < parallel->count && !st; i++) {
+    for (size_t i = 0; i < parallel->count && !status; i++) {
         hook_arg *hook = wfi_calloc(1, sizeof(*hook));
         if (!hook)
             return WEFT_ERR_MEMORY;
         wfi_parallel_ref(parallel);
         *hook = (hook_arg){parallel, i};
-        st = weft_hooks_add(
+        status = weft_hooks_add(
             parallel->hooks, parallel->parameters[i].tensor,
             &(weft_leaf_hook){.replace = sum_hook, .absent = average_of_others, .arg = hook, .drop = free_hook});
     }
     weft_hooks_set_end(parallel->hooks, pass_ends, parallel);
-    return st;
+    return status;
 }

@@ -107,15 +107,15 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
     char(*texts)[TEXT_MAX] = wfi_calloc(listed, sizeof(*texts));
     weft_value *items = wfi_calloc(listed, sizeof(*items));
     weft_values *all = NULL;
-    weft_status st = texts && items ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < listed && !st; i++) {
+    weft_status status = texts && items ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < listed && !status; i++) {
         describe(module, i, texts[i], sizeof(texts[i]));
         items[i] = weft_of_string(texts[i]);
     }
-    if (!st)
-        st = weft_group_allgather_values(parallel->group, (weft_args){items, listed}, parallel->options.timeout_ms,
-                                         &all);
-    if (!st) {
+    if (!status)
+        status = weft_group_allgather_values(parallel->group, (weft_args){items, listed}, parallel->options.timeout_ms,
+                                             &all);
+    if (!status) {
         size_t i = 0;
         char here[TEXT_MAX], there[TEXT_MAX];
         do {
@@ -126,14 +126,14 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
             snprintf(there, sizeof(there), "something else behind its first %d tensors than what follows there",
                      NAMES_MOST);
         *known = true;
-        st = wfi_error_fail(error, WEFT_ERR_INVALID,
-                            "data parallel: the modules differ: member %zu has %s where member 0 has %s", other, there,
-                            here);
+        status = wfi_error_fail(error, WEFT_ERR_INVALID,
+                                "data parallel: the modules differ: member %zu has %s where member 0 has %s", other,
+                                there, here);
     }
     weft_values_unref(all);
     free(texts);
     free(items);
-    return st;
+    return status;
 }
 
 /* ---- Comparing options ------------------------------------------------------------------------------------------- */
@@ -189,9 +189,9 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
 {
     weft_group *group = parallel->group;
     weft_values *all;
-    weft_status st = exchange(parallel, &all);
-    if (st)
-        return st;
+    weft_status status = exchange(parallel, &all);
+    if (status)
+        return status;
     size_t other = first_stray(all);
     if (other < weft_group_size(group)) {
         weft_values_unref(all);
@@ -200,24 +200,24 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
                               "data parallel: member %zu (rank %d) called something else meanwhile", other,
                               weft_group_member(group, other));
     }
-    st = compare_options(all, known, error);
+    status = compare_options(all, known, error);
     other = 1;
     while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
         other++;
     weft_values_unref(all);
-    return st || other == weft_group_size(group) ? st : compare_names(parallel, other, known, error);
+    return status || other == weft_group_size(group) ? status : compare_names(parallel, other, known, error);
 }
 
 /* ---- Copies of values -------------------------------------------------------------------------------------------- */
 
-static weft_status wait_for(weft_future **futures, size_t count, weft_status st)
+static weft_status wait_for(weft_future **futures, size_t count, weft_status status)
 {
     for (size_t i = 0; i < count && futures; i++) {
         weft_status ended = futures[i] ? wfi_future_wait(futures[i], WEFT_FOREVER) : WEFT_OK;
-        st = st ? st : ended;
+        status = status ? status : ended;
         weft_future_unref(futures[i]);
     }
-    return st;
+    return status;
 }
 
 /* One broadcast for each tensor, all at once. The module gets the values when all have arrived: if a member dies
@@ -229,22 +229,22 @@ weft_status wfi_parallel_broadcast(weft_data_parallel *parallel, size_t root)
     bool gives = root == (size_t)weft_group_index(parallel->group);
     weft_future **futures = wfi_calloc(count, sizeof(*futures));
     weft_tensor **values = wfi_calloc(count, sizeof(*values));
-    weft_status st = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < count && !st; i++) {
+    weft_status status = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count && !status; i++) {
         weft_tensor *tensor = tensor_of(module, i);
         values[i] =
             gives ? weft_tensor_ref(tensor) : weft_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
-        st = !values[i] ? WEFT_ERR_MEMORY
-                        : weft_group_broadcast_async(parallel->group, values[i], root, parallel->options.timeout_ms,
-                                                     &futures[i]);
+        status = !values[i] ? WEFT_ERR_MEMORY
+                            : weft_group_broadcast_async(parallel->group, values[i], root, parallel->options.timeout_ms,
+                                                         &futures[i]);
     }
-    st = wait_for(futures, count, st);
+    status = wait_for(futures, count, status);
     for (size_t i = 0; i < count && values; i++) {
-        if (!st && !gives)
-            st = weft_tensor_assign(tensor_of(module, i), values[i]);
+        if (!status && !gives)
+            status = weft_tensor_assign(tensor_of(module, i), values[i]);
         weft_tensor_unref(values[i]);
     }
     free(futures);
     free(values);
-    return st;
+    return status;
 }

@@ -123,13 +123,13 @@ static weft_status set_timer(wfi_pass *pass, int64_t timeout_ms)
     weft_agent *agent = pass->agent;
     wfi_net_lock(agent->net);
     int64_t limit = timeout_ms ? timeout_ms : agent->call_timeout_ms;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     pass->timer.fire = time_is_up;
     pass->limit_ms = limit;
     if (limit != WEFT_FOREVER)
-        st = wfi_net_timer_set(agent->net, &pass->timer, wfi_deadline(wfi_net_clock(agent->net), limit));
+        status = wfi_net_timer_set(agent->net, &pass->timer, wfi_deadline(wfi_net_clock(agent->net), limit));
     wfi_net_unlock(agent->net);
-    return st;
+    return status;
 }
 
 /*
@@ -144,10 +144,10 @@ static weft_status write_parts(const weft_agent *agent, const weft_dist_optimize
         return WEFT_ERR_INVALID;
     for (size_t i = 0; i < optimizer->count; i++) {
         wfi_rref_name name;
-        weft_status st = wfi_rref_pass(optimizer->parts[i], &name);
+        weft_status status = wfi_rref_pass(optimizer->parts[i], &name);
         *owner = weft_rref_owner(optimizer->parts[i]);
-        if (st)
-            return st;
+        if (status)
+            return status;
         wfi_write_rref_name(names, &name);
     }
     return names->failed ? WEFT_ERR_MEMORY : WEFT_OK;
@@ -156,11 +156,12 @@ static weft_status write_parts(const weft_agent *agent, const weft_dist_optimize
 static weft_error *write_optimizer(const weft_agent *agent, const weft_dist_optimizer *optimizer, wfi_writer *names)
 {
     int owner = -1;
-    weft_status st = optimizer ? write_parts(agent, optimizer, names, &owner) : WEFT_OK;
-    if (!st)
+    weft_status status = optimizer ? write_parts(agent, optimizer, names, &owner) : WEFT_OK;
+    if (!status)
         return NULL;
-    wfi_error_detail detail = {.code = st, .function = "dist_backward", .worker = owner};
-    const char *what = st == WEFT_ERR_INVALID && owner < 0 ? "it was made by another agent" : weft_status_text(st);
+    wfi_error_detail detail = {.code = status, .function = "dist_backward", .worker = owner};
+    const char *what =
+        status == WEFT_ERR_INVALID && owner < 0 ? "it was made by another agent" : weft_status_text(status);
     return owner < 0 ? wfi_error_create(&detail, "the optimizer that is to step: %s", what)
                      : wfi_error_create(&detail, "the optimizer that is to step: its part at rank %d: %s", owner, what);
 }
@@ -188,18 +189,18 @@ static wfi_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hook
     pass->running = true;
     wfi_future_set_canceller(pass->future, &canceller, pass, 0);
     *error = add_roots(pass, roots, options->gradients);
-    weft_status st = *error ? WEFT_OK : wfi_pass_copy_step_names(pass, steps.bytes, steps.size);
-    if (!*error && !st) {
+    weft_status status = *error ? WEFT_OK : wfi_pass_copy_step_names(pass, steps.bytes, steps.size);
+    if (!*error && !status) {
         wfi_mutex_lock(&context->lock);
-        st = context->over ? WEFT_ERR_STATE : WEFT_OK;
-        if (!st)
+        status = context->over ? WEFT_ERR_STATE : WEFT_OK;
+        if (!status)
             wfi_pass_enlist(pass, wfi_agent_rank(agent), ++context->last_pass);
         wfi_mutex_unlock(&context->lock);
     }
-    if (!*error && !st)
-        st = set_timer(pass, options->timeout_ms);
-    if (st)
-        *error = refuse(st, "%s", st == WEFT_ERR_STATE ? "the context is over" : weft_status_text(st));
+    if (!*error && !status)
+        status = set_timer(pass, options->timeout_ms);
+    if (status)
+        *error = refuse(status, "%s", status == WEFT_ERR_STATE ? "the context is over" : weft_status_text(status));
     if (!*error)
         return pass;
     wfi_pass_discard(pass);
@@ -243,11 +244,11 @@ weft_status weft_context_backward(weft_context *context, weft_tensors roots, con
     if (!error)
         *out = start_pass(context, roots, how, (step_names){names.data, names.size}, NULL, &error);
     wfi_writer_fini(&names);
-    weft_status st = weft_error_code(error);
-    if (st)
+    weft_status status = weft_error_code(error);
+    if (status)
         wfi_rpc_give_error(agent, NULL, error);
     wfi_agent_leave(agent);
-    return st;
+    return status;
 }
 
 /* Runs the pass to its end. False: none was started, and the tape has failed. */
@@ -271,8 +272,8 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
         pass->waiter_runs = true;
         wfi_pass_run(pass);
         wfi_pass_wait_for_calls(pass);
-        weft_status st = wfi_future_wait(future, WEFT_FOREVER);
-        if (st)
+        weft_status status = wfi_future_wait(future, WEFT_FOREVER);
+        if (status)
             error = weft_error_ref((weft_error *)weft_future_error(future));
         weft_future_unref(future);
         wfi_pass_unref(pass);
@@ -342,16 +343,16 @@ static void unref_future(void *arg)
 static void follow(weft_call *call, weft_future *pass)
 {
     weft_future *cancellation = weft_call_cancellation(call);
-    weft_status st = cancellation
-                         ? weft_future_add_done_callback(cancellation, cancel, weft_future_ref(pass), unref_future)
-                         : WEFT_ERR_MEMORY;
+    weft_status status = cancellation
+                             ? weft_future_add_done_callback(cancellation, cancel, weft_future_ref(pass), unref_future)
+                             : WEFT_ERR_MEMORY;
     weft_future_unref(cancellation);
     weft_call *kept = weft_call_defer_keeping(call);
-    if (!st)
-        st = weft_future_add_done_callback(pass, answer, kept, NULL);
-    if (st) {
+    if (!status)
+        status = weft_future_add_done_callback(pass, answer, kept, NULL);
+    if (status) {
         (void)!weft_future_cancel(pass);
-        weft_call_finish(kept, st);
+        weft_call_finish(kept, status);
     }
 }
 
@@ -368,9 +369,9 @@ static weft_status run_backward(weft_call *call, void *user)
     uint8_t flags = wfi_read_u8(&head);
     if (head.failed || wfi_reader_left(&head))
         return WEFT_ERR_PROTOCOL;
-    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
+    if (status)
+        return status;
     weft_tensors roots = wfi_tensors_in(&value);
     weft_context *context = wfi_contexts_find_ref(call->agent, &id);
     if (!roots.count || !context) {
@@ -392,20 +393,20 @@ static weft_status run_backward(weft_call *call, void *user)
         weft_future_unref(pass);
         return WEFT_DEFERRED;
     }
-    st = weft_error_code(error);
+    status = weft_error_code(error);
     weft_call_fail_with(call, error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_status run_fetch(weft_call *call, void *user)
 {
     (void)user;
     weft_value value;
-    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
-    if (!st)
+    weft_status status = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
+    if (!status)
         weft_call_give(call, (weft_args){&value, 1});
-    return st;
+    return status;
 }
 
 weft_status wfi_backward_register(weft_agent *agent)
@@ -416,10 +417,10 @@ weft_status wfi_backward_register(weft_agent *agent)
          .run = run_backward},
         {.name = "weft:recorded", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_REST}, .run = run_fetch},
     };
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !st; i++)
-        st = wfi_function_register(agent, &functions[i], NULL);
-    return st;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !status; i++)
+        status = wfi_function_register(agent, &functions[i], NULL);
+    return status;
 }
 
 weft_status weft_rref_backward(weft_rref *root, weft_context *context, const weft_pass_options *options,
@@ -438,19 +439,19 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
     wfi_write_u8(&head, (uint8_t)((how->retain ? WFI_PASS_RETAINS : 0) | (how->unordered ? WFI_PASS_UNORDERED : 0)));
     wfi_writer_init_growing(&names);
     int owner;
-    weft_status st = how->step ? write_parts(context->agent, how->step, &names, &owner) : WEFT_OK;
+    weft_status status = how->step ? write_parts(context->agent, how->step, &names, &owner) : WEFT_OK;
     weft_error *error = NULL;
     const wfi_reserved_call call = {.function = "weft:backward",
                                     .arguments = WEFT_VALUES(weft_of_bytes(room, head.size),
                                                              weft_of_bytes(names.data, names.size),
                                                              weft_of_tensors(how->gradients)),
                                     .timeout_ms = how->timeout_ms};
-    if (!st)
-        st = wfi_rref_start_reserved(root, &call, out, &error);
+    if (!status)
+        status = wfi_rref_start_reserved(root, &call, out, &error);
     if (error)
         wfi_rpc_give_error(context->agent, NULL, error);
     wfi_writer_fini(&names);
-    return st;
+    return status;
 }
 
 weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options, weft_future **out)

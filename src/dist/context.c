@@ -205,12 +205,12 @@ weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, in
                                   weft_tensor *const *tensors, size_t count, uint64_t *first)
 {
     wfi_mutex_lock(&context->lock);
-    weft_status st = context->over ? WEFT_ERR_STATE : WEFT_OK;
+    weft_status status = context->over ? WEFT_ERR_STATE : WEFT_OK;
     *first = context->send_count + 1;
-    for (size_t i = 0; i < count && !st; i++) /* sends made before a failure are never known to the other end */
-        st = add_send(context, path, to, incarnation, tensors[i]);
+    for (size_t i = 0; i < count && !status; i++) /* sends made before a failure are never known to the other end */
+        status = add_send(context, path, to, incarnation, tensors[i]);
     wfi_mutex_unlock(&context->lock);
-    return st;
+    return status;
 }
 
 /* The recv is a node without inputs, whose result is the view. */
@@ -289,22 +289,22 @@ static bool add_up(wfi_map *into, wfi_map *from)
     size_t cursor = 0, added = 0;
     uint64_t leaf;
     weft_gradient *more, *sum;
-    weft_status st = WEFT_OK;
-    while (!st && (more = wfi_map_next(from, &cursor, &leaf))) {
+    weft_status status = WEFT_OK;
+    while (!status && (more = wfi_map_next(from, &cursor, &leaf))) {
         sum = wfi_map_get(into, leaf);
         weft_gradient share = {weft_tensor_ref(more->values), weft_tensor_ref(more->rows)};
-        st = sum ? wfi_gradient_join(sum, &share) : wfi_map_put(into, leaf, more);
+        status = sum ? wfi_gradient_join(sum, &share) : wfi_map_put(into, leaf, more);
         wfi_gradient_clear(&share);
-        if (!st && !sum)
+        if (!status && !sum)
             wfi_map_take(from, leaf);
-        added += !st && sum;
+        added += !status && sum;
     }
-    for (cursor = 0; st && added > 0; added--) {
+    for (cursor = 0; status && added > 0; added--) {
         more = wfi_map_next(from, &cursor, &leaf);
         wfi_gradient_clear(more);
         free(wfi_map_take(from, leaf));
     }
-    return !st;
+    return !status;
 }
 
 static wfi_map move_gradients(wfi_pass_result *pass)
@@ -376,29 +376,29 @@ void wfi_context_sum_final(weft_context *context)
  */
 static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     weft_gradient of_root = {0};
     int root = -1;
     wfi_mutex_lock(&context->sums);
     wfi_mutex_lock(&context->lock);
     WFI_FOR_LIST (wfi_pass_result, pass, &context->passes, link) {
-        if (!pass->ended_well || st)
+        if (!pass->ended_well || status)
             continue;
         if (pass->root != root)
-            st = wfi_gradient_join(out, &of_root);
+            status = wfi_gradient_join(out, &of_root);
         root = pass->root;
-        if (!st)
-            st = wfi_pass_add_gradient(pass, leaf, &of_root);
+        if (!status)
+            status = wfi_pass_add_gradient(pass, leaf, &of_root);
     }
     wfi_mutex_unlock(&context->lock);
     wfi_mutex_unlock(&context->sums);
-    if (!st)
-        st = wfi_gradient_join(out, &of_root);
-    if (st) {
+    if (!status)
+        status = wfi_gradient_join(out, &of_root);
+    if (status) {
         wfi_gradient_clear(&of_root);
         wfi_gradient_clear(out);
     }
-    return st;
+    return status;
 }
 
 weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf)
@@ -419,15 +419,15 @@ weft_status weft_context_ref_gradients(weft_context *context, weft_tensors param
     WFI_LIVE(context);
     if (!context || (parameters.count && (!parameters.items || !out)))
         return wfi_refuse_null("weft_context_ref_gradients", !context ? "the context" : "a list");
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (size_t i = 0; i < parameters.count; i++)
         out[i] = (weft_gradient){0};
-    for (size_t i = 0; i < parameters.count && !st; i++)
-        st = parameters.items[i] ? gradient_of(context, parameters.items[i], &out[i])
-                                 : wfi_refuse_null("weft_context_ref_gradients", "a parameter");
-    if (st)
+    for (size_t i = 0; i < parameters.count && !status; i++)
+        status = parameters.items[i] ? gradient_of(context, parameters.items[i], &out[i])
+                                     : wfi_refuse_null("weft_context_ref_gradients", "a parameter");
+    if (status)
         weft_context_drop_gradients(out, parameters.count);
-    return st;
+    return status;
 }
 
 void weft_context_drop_gradients(weft_gradient *gradients, size_t count)

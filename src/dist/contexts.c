@@ -25,28 +25,28 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     wfi_contexts *all = wfi_contexts_of(agent);
     uint32_t rank = (uint32_t)wfi_agent_rank(agent);
     wfi_net_lock(agent->net);
-    weft_status st = wfi_agent_usable(agent);
+    weft_status status = wfi_agent_usable(agent);
     weft_context_id id = {rank, wfi_net_member(agent->net, (int)rank)->incarnation, all->last_number + 1};
     wfi_net_unlock(agent->net);
-    weft_context *context = st ? NULL : wfi_context_create(agent, id);
-    if (!st && !context)
-        st = WEFT_ERR_MEMORY;
+    weft_context *context = status ? NULL : wfi_context_create(agent, id);
+    if (!status && !context)
+        status = WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
-    if (!st) {
+    if (!status) {
         context->id.number = all->last_number + 1; /* others may have opened some meanwhile */
-        st = wfi_contexts_add(all, context);
+        status = wfi_contexts_add(all, context);
     }
-    if (!st) {
+    if (!status) {
         all->last_number++;
         wfi_list_push_back(&all->opened, &context->link);
         wfi_context_ref(context); /* the reference of the list, until all holders know that it is over */
         *out = wfi_context_ref(context);
     }
     wfi_net_unlock(agent->net);
-    if (st)
+    if (status)
         wfi_context_unref(context);
     wfi_agent_leave(agent);
-    return st;
+    return status;
 }
 
 /*
@@ -248,12 +248,12 @@ static weft_status open_contexts(weft_agent *agent, weft_error **error)
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
         wfi_map_init_keyed(&openers[rank].closed, &agent->hash_key);
     agent->state[WFI_STATE_CONTEXTS] = all;
-    weft_status st = wfi_function_register(agent, &wfi_close_function, NULL);
-    if (!st)
-        st = wfi_function_register(agent, &wfi_joined_function, NULL);
-    if (!st)
-        st = wfi_passes_register(agent);
-    return st ? st : wfi_backward_register(agent);
+    weft_status status = wfi_function_register(agent, &wfi_close_function, NULL);
+    if (!status)
+        status = wfi_function_register(agent, &wfi_joined_function, NULL);
+    if (!status)
+        status = wfi_passes_register(agent);
+    return status ? status : wfi_backward_register(agent);
 }
 
 const wfi_component wfi_dist_component = {

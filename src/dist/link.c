@@ -76,14 +76,14 @@ static void unref_source(wfi_link_source *source)
 static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room)
 {
     weft_context *context = wfi_tape_owner(tape);
-    weft_status st = weft_tape_status(tape);
-    if (st)
+    weft_status status = weft_tape_status(tape);
+    if (status)
         snprintf(problem, room, "the option tape: it has failed: %s", weft_error_message(weft_tape_error(tape)));
     else if (!context || context->agent != agent)
         snprintf(problem, room, "the option tape: it does not record into a distributed context%s",
                  context ? " of this agent" : "");
-    if (st || !context || context->agent != agent)
-        return st ? st : WEFT_ERR_INVALID;
+    if (status || !context || context->agent != agent)
+        return status ? status : WEFT_ERR_INVALID;
     wfi_tape_commit(tape);
     *out = make_source(context, wfi_tape_path_begin(tape->path));
     if (!*out)
@@ -241,9 +241,9 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
         oldest_open > id.number || !first || id.rank >= (uint32_t)agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
     wfi_contexts_end_older(agent, id.rank, id.incarnation, oldest_open);
-    weft_status st = wfi_contexts_find_or_create(agent, &id, &context);
-    if (st)
-        return st;
+    weft_status status = wfi_contexts_find_or_create(agent, &id, &context);
+    if (status)
+        return status;
     wfi_link_source *source = make_source(context, wfi_tape_path_read(path, path_size));
     *out = source ? make_link(source) : NULL;
     unref_source(source);
@@ -266,7 +266,7 @@ static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_
 {
     size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
     weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!count)
         return WEFT_OK;
     if (!tensors)
@@ -276,21 +276,21 @@ static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_
         .from = wfi_peer_rank(from), .incarnation = wfi_peer_incarnation(from), .number = first ? first : link->theirs};
     for (size_t i = 0; i < all; i++)
         weft_tensor_ref(tensors[i]);
-    for (size_t i = 0; i < count && !st; i++, pair.number++) {
+    for (size_t i = 0; i < count && !status; i++, pair.number++) {
         weft_tensor *recorded = places[i] < all ? wfi_context_add_recv(link->context, &pair, tensors[places[i]]) : NULL;
         if (!recorded) {
-            st = WEFT_ERR_MEMORY;
+            status = WEFT_ERR_MEMORY;
             break;
         }
         weft_tensor_unref(tensors[places[i]]);
         tensors[places[i]] = recorded;
     }
-    if (!st)
+    if (!status)
         wfi_values_replace_tensors(values, tensors);
     for (size_t i = 0; i < all; i++)
         weft_tensor_unref(tensors[i]);
     free(tensors);
-    return st;
+    return status;
 }
 
 static void free_link(wfi_link *link)

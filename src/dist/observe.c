@@ -169,7 +169,7 @@ weft_status wfi_contexts_write_metrics(weft_agent *agent, FILE *to, const char *
     wfi_contexts *all = wfi_contexts_of(agent);
     wfi_dist_counts *counts = &all->counts;
     wfi_histogram seconds[WFI_PASS_PLACES];
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_net_lock(agent->net);
     uint64_t open = all->count, opened = all->last_number;
     wfi_net_unlock(agent->net);
@@ -177,15 +177,15 @@ weft_status wfi_contexts_write_metrics(weft_agent *agent, FILE *to, const char *
     wfi_dist_numbers numbers = counts->numbers;
     for (int i = 0; i < WFI_PASS_PLACES; i++) {
         wfi_histogram_init(&seconds[i]);
-        if (!st)
-            st = wfi_histogram_merge(&seconds[i], &counts->seconds[i]);
+        if (!status)
+            status = wfi_histogram_merge(&seconds[i], &counts->seconds[i]);
     }
     wfi_mutex_unlock(&counts->lock);
-    if (!st) {
+    if (!status) {
         write_numbers(to, who, &numbers, open, opened, atomic_load(&all->passes));
         write_passes(to, who, &numbers, seconds);
     }
     for (int i = 0; i < WFI_PASS_PLACES; i++)
         wfi_histogram_fini(&seconds[i]);
-    return st;
+    return status;
 }

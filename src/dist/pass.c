@@ -121,10 +121,10 @@ static weft_status lock_counted(wfi_pass *pass)
 {
     char problem[WFI_ERROR_MESSAGE_MAX];
     for (;;) {
-        weft_status st = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof(problem)) : WEFT_OK;
-        if (st) {
-            wfi_engine_fail(&pass->engine, st, "backward: %s", problem);
-            return st;
+        weft_status status = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof(problem)) : WEFT_OK;
+        if (status) {
+            wfi_engine_fail(&pass->engine, status, "backward: %s", problem);
+            return status;
         }
         wfi_mutex_lock(&pass->context->lock);
         if (!pass->for_peer || !wfi_pass_work_grew(pass))
@@ -137,9 +137,9 @@ static weft_status lock_counted(wfi_pass *pass)
 static weft_status snapshot(wfi_pass *pass)
 {
     weft_context *context = pass->context;
-    weft_status st = lock_counted(pass);
-    if (st)
-        return st;
+    weft_status status = lock_counted(pass);
+    if (status)
+        return status;
     if (!pass->engine.hooks)
         pass->engine.hooks = weft_hooks_ref(context->hooks);
     pass->sends = wfi_calloc(context->send_count, sizeof(*pass->sends));
@@ -227,13 +227,13 @@ static void drop_snapshot(wfi_pass *pass)
 /* Begins after snapshot(). `first`: the message of `rank` by which this worker joins; NULL: it is the root. */
 static weft_status begin(wfi_pass *pass, int rank, const wfi_pass_message *first)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     pass->begun = true;
     wfi_pass_observe_begin(pass);
     if (first)
-        st = wfi_pass_copy_step_names(pass, first->step_names, first->step_size);
-    if (st)
-        return st;
+        status = wfi_pass_copy_step_names(pass, first->step_names, first->step_size);
+    if (status)
+        return status;
     weft_agent *agent = pass->agent;
     wfi_net_lock(agent->net);
     for (int peer = 0; peer < agent->options.values.world_size; peer++) {
@@ -243,10 +243,10 @@ static weft_status begin(wfi_pass *pass, int rank, const wfi_pass_message *first
             pass->peers[peer].gone = wfi_agent_peer_status(agent, peer);
     }
     wfi_net_unlock(agent->net);
-    for (size_t i = 0; i < pass->recv_count && !st; i++)
-        st = wfi_map_put(&pass->recv_of, pass->recvs[i].pair.node->slot + 1, &pass->recvs[i]);
-    if (st)
-        return st;
+    for (size_t i = 0; i < pass->recv_count && !status; i++)
+        status = wfi_map_put(&pass->recv_of, pass->recvs[i].pair.node->slot + 1, &pass->recvs[i]);
+    if (status)
+        return status;
     sort_by_peer(pass);
     await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
     wfi_engine_begin(&pass->engine);
@@ -410,14 +410,14 @@ static void step_optimizers(wfi_pass *pass)
     size_t stepped = 0;
     weft_error *error = NULL;
     uint64_t began_ns = wfi_pass_observe_now(pass);
-    weft_status st = step_parts
-                         ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->result, &stepped, &error)
-                         : WEFT_ERR_UNSUPPORTED;
+    weft_status status =
+        step_parts ? step_parts(pass->agent, pass->step_names, pass->step_size, &pass->result, &stepped, &error)
+                   : WEFT_ERR_UNSUPPORTED;
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
-    if (st)
-        wfi_engine_fail(&pass->engine, st, "the step that the pass takes along: %s",
-                        error ? weft_error_message(error) : weft_status_text(st));
+    if (status)
+        wfi_engine_fail(&pass->engine, status, "the step that the pass takes along: %s",
+                        error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
 }
 
@@ -526,8 +526,8 @@ static void fail(wfi_pass *pass, weft_error *error)
     weft_error_unref(end_pass(pass, here));
     weft_error_unref(here);
     for (size_t i = 0; i < futures.count; i++) {
-        weft_status st = weft_future_cancel(futures.items[i]);
-        (void)st; /* it may have been answered */
+        weft_status status = weft_future_cancel(futures.items[i]);
+        (void)status; /* it may have been answered */
         weft_future_unref(futures.items[i]);
     }
     free(futures.items);
@@ -544,14 +544,14 @@ static void fail(wfi_pass *pass, weft_error *error)
 /* Joins by the message of `from`. *fault: the message is invalid, and the pass has not begun. */
 static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *message, weft_error **fault)
 {
-    weft_status st = snapshot(pass);
-    if (!st)
+    weft_status status = snapshot(pass);
+    if (!status)
         *fault = fault_of(pass, from, message);
-    if (!st && !*fault)
+    if (!status && !*fault)
         return begin(pass, from, message);
     drop_snapshot(pass);
     wfi_pass_end_work(pass);
-    return st;
+    return status;
 }
 
 /* A call of "weft:pass" has arrived. */
@@ -568,8 +568,8 @@ static void take_call(wfi_pass *pass, weft_call *call)
     if (!pass->begun)
         wfi_pass_observe_within(pass, call);
     weft_error *fault = NULL;
-    weft_status st = pass->begun ? WEFT_OK : join(pass, from, &message, &fault);
-    if (!st && !fault)
+    weft_status status = pass->begun ? WEFT_OK : join(pass, from, &message, &fault);
+    if (!status && !fault)
         fault = fault_of(pass, from, &message);
     if (fault) {
         wfi_pass_refuse(call, fault);
@@ -589,10 +589,10 @@ static void take_call(wfi_pass *pass, weft_call *call)
         wfi_pass_answer_call(call, false);
     pass->peers[from].received = true;
     pass->peers[from].wants_statement = pass->peers[from].wants_statement || message.flags & WFI_PASS_ASKS;
-    if (!st)
+    if (!status)
         take_answers(pass, from, &message);
     else
-        wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+        wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
 }
 
 /* This worker's call to event->rank has ended. Returns its failure. */
@@ -666,31 +666,31 @@ static bool end_is_queued(wfi_pass *pass)
  */
 static bool advance(wfi_pass *pass, weft_error *failure)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!failure && !pass->begun && pass->future) {
-        st = snapshot(pass);
-        if (!st)
-            st = begin(pass, -1, NULL);
+        status = snapshot(pass);
+        if (!status)
+            status = begin(pass, -1, NULL);
     }
-    if (!failure && !st && !pass->begun && !pass->engine.error)
+    if (!failure && !status && !pass->begun && !pass->engine.error)
         return false; /* it has only got messages that were refused */
-    if (!failure && !st) {
+    if (!failure && !status) {
         wfi_engine_work(&pass->engine);
         if (!pass->engine.error && end_is_queued(pass))
             return false; /* it fails with the next event, so no message is needed */
         if (!pass->engine.error)
-            st = wfi_pass_write(pass);
-        if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
+            status = wfi_pass_write(pass);
+        if (!status && !pass->engine.error && !pass->awaited && !pass->calls) {
             wfi_engine_end_hooks(&pass->engine);
             follow_hooks(pass);
         }
-        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+        if (!status && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_engine_give_absent(&pass->engine);
-        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+        if (!status && !pass->engine.error && !pass->awaited && !pass->calls)
             step_optimizers(pass);
     }
-    if (st)
-        wfi_engine_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+    if (status)
+        wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
     if (!failure && pass->engine.error)
         failure = wfi_pass_error_of_engine(pass);
     if (failure) {

@@ -38,29 +38,29 @@ static size_t bytes_of_work(const weft_context *context)
 weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room)
 {
     size_t bytes = bytes_of_work(context);
-    weft_status st = wfi_budget_admit_work(context->agent, bytes, !context->working_passes, problem, room);
-    if (!st)
+    weft_status status = wfi_budget_admit_work(context->agent, bytes, !context->working_passes, problem, room);
+    if (!status)
         wfi_budget_release_work(context->agent, bytes);
-    return st;
+    return status;
 }
 
 weft_status wfi_pass_count_work(wfi_pass *pass, char *problem, size_t room)
 {
     weft_context *context = pass->context;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_net_lock(pass->agent->net);
     wfi_mutex_lock(&context->lock);
     size_t bytes = bytes_of_work(context), before = pass->work_bytes;
     bool alone = context->working_passes == (before ? 1 : 0);
     if (bytes > before)
-        st = wfi_budget_admit_work(pass->agent, bytes - before, alone, problem, room);
-    if (!st && bytes > before) {
+        status = wfi_budget_admit_work(pass->agent, bytes - before, alone, problem, room);
+    if (!status && bytes > before) {
         context->working_passes += !before;
         pass->work_bytes = bytes;
     }
     wfi_mutex_unlock(&context->lock);
     wfi_net_unlock(pass->agent->net);
-    return st;
+    return status;
 }
 
 bool wfi_pass_work_grew(const wfi_pass *pass)

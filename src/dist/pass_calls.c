@@ -106,29 +106,29 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
 {
     const wfi_peeked *numbers = &fields[FIELD_NUMBERS];
     wfi_reader tensors = fields[FIELD_GRADIENTS].tensors;
-    weft_status st = WEFT_OK;
-    for (uint32_t i = 0; i < fields[FIELD_GRADIENTS].tensor_count && !st; i++) {
+    weft_status status = WEFT_OK;
+    for (uint32_t i = 0; i < fields[FIELD_GRADIENTS].tensor_count && !status; i++) {
         wfi_tensor_type type;
         uint64_t number = number_at(numbers, i);
         const wfi_send *send = number >= 1 && number <= context->send_count ? &context->sends[number - 1] : NULL;
-        st = wfi_peek_tensor(&tensors, &type) ? gradient_fault(send, call, &type) : WEFT_ERR_PROTOCOL;
-        if (st == WEFT_ERR_SHAPE)
+        status = wfi_peek_tensor(&tensors, &type) ? gradient_fault(send, call, &type) : WEFT_ERR_PROTOCOL;
+        if (status == WEFT_ERR_SHAPE)
             snprintf(problem, room,
                      "the gradient of rank %d for number %llu has not the shape and dtype of the tensor "
                      "that this worker sent",
                      call->from, (unsigned long long)number);
-        else if (st)
+        else if (status)
             snprintf(problem, room,
                      "rank %d gives a gradient for number %llu: this worker sent it no tensor under that number",
                      call->from, (unsigned long long)number);
     }
     bool repeat = false;
-    if (!st)
-        st = numbers_repeat(numbers, context->send_count, &repeat);
-    if (st == WEFT_ERR_MEMORY)
+    if (!status)
+        status = numbers_repeat(numbers, context->send_count, &repeat);
+    if (status == WEFT_ERR_MEMORY)
         snprintf(problem, room, "no memory to check the gradients of rank %d", call->from);
     if (!repeat)
-        return st;
+        return status;
     snprintf(problem, room, "rank %d gives two gradients for one number", call->from);
     return WEFT_ERR_INVALID;
 }
@@ -192,7 +192,7 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
     wfi_peeked fields[FIELDS];
     wfi_pass_head head;
     bool large = bytes > WFI_MESSAGE_MAX, ended = false;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!meta)
         return admit_bytes(call, bytes, false, problem, room);
     if (!wfi_peek_values(meta, size, fields, FIELDS) || !are_fields(fields) ||
@@ -209,12 +209,12 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
     if (context) {
         wfi_mutex_lock(&context->lock);
         const wfi_pass *pass = find_pass(context, head.root, head.number);
-        st = message_fault(context, call, fields, large, problem, room);
+        status = message_fault(context, call, fields, large, problem, room);
         ended = pass && (pass->result.ended_well || pass->result.error);
         wfi_mutex_unlock(&context->lock);
     }
-    if (st || large || fields[FIELD_GRADIENTS].tensor_count)
-        return st ? st : admit_bytes(call, bytes, ended, problem, room);
+    if (status || large || fields[FIELD_GRADIENTS].tensor_count)
+        return status ? status : admit_bytes(call, bytes, ended, problem, room);
     wfi_budget_charge(&call->charge, bytes);
     return WEFT_OK;
 }
@@ -230,25 +230,25 @@ typedef struct reason {
  * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
  * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
  */
-static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags, weft_status *st,
-                           reason *why)
+static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
+                           weft_status *status, reason *why)
 {
     wfi_mutex_lock(&context->lock);
     wfi_pass *pass = find_pass(context, root, number);
     bool ours = root == wfi_agent_rank(context->agent),
          apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
-    *st = !pass && context->over ? WEFT_ERR_CANCELLED
-          : !pass && ours        ? WEFT_ERR_INVALID
-                                 : WEFT_OK; /* this worker knows its own passes */
+    *status = !pass && context->over ? WEFT_ERR_CANCELLED
+              : !pass && ours        ? WEFT_ERR_INVALID
+                                     : WEFT_OK; /* this worker knows its own passes */
     if (apart) {
         pass = NULL;
-    } else if (!pass && !*st) {
-        *st = wfi_pass_may_work(context, why->text, sizeof(why->text));
-        pass = *st ? NULL : create_for_peer(context, flags);
+    } else if (!pass && !*status) {
+        *status = wfi_pass_may_work(context, why->text, sizeof(why->text));
+        pass = *status ? NULL : create_for_peer(context, flags);
         if (pass)
             wfi_pass_enlist(pass, root, number);
-        else if (!*st)
-            *st = WEFT_ERR_MEMORY;
+        else if (!*status)
+            *status = WEFT_ERR_MEMORY;
     } else if (pass) {
         wfi_pass_ref(pass);
     }
@@ -265,7 +265,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
     int root;
     uint64_t number;
     weft_agent *agent = call->agent;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     reason why = {""};
     if (!wfi_pass_read(call, &message, &id, &root, &number))
         return WEFT_ERR_PROTOCOL;
@@ -275,16 +275,16 @@ static weft_status run_pass_call(weft_call *call, void *user)
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, &id);
     bool closed = !context && was_closed(agent, &id);
-    wfi_pass *pass = context ? join_pass(context, call->from, root, number, message.flags, &st, &why) : NULL;
+    wfi_pass *pass = context ? join_pass(context, call->from, root, number, message.flags, &status, &why) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
         if (*why.text)
-            weft_call_fail(call, st, "%s", why.text);
-        if (message.number_count && !st)
-            st = WEFT_ERR_INVALID;
-        if (closed || st)
-            return closed ? WEFT_ERR_CANCELLED : st;
+            weft_call_fail(call, status, "%s", why.text);
+        if (message.number_count && !status)
+            status = WEFT_ERR_INVALID;
+        if (closed || status)
+            return closed ? WEFT_ERR_CANCELLED : status;
         weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* no tensor was exchanged with the caller */
         return WEFT_OK;
     }
@@ -372,13 +372,13 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
 {
     wfi_pass *pass = NULL;
     bool ended = false;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
         wfi_mutex_lock(&context->lock);
         if (!takes_part || context->has_pairs[from])
-            st = end_here(context, root, number, error, &pass, &ended);
+            status = end_here(context, root, number, error, &pass, &ended);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
@@ -387,7 +387,7 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     else if (pass)
         wfi_pass_post_failure(pass, WFI_PASS_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
     wfi_pass_unref(pass);
-    return st;
+    return status;
 }
 
 /* "weft:abort" */
@@ -404,9 +404,9 @@ static weft_status run_abort_call(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
     weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
-    weft_status st = fail_here(agent, &id, root, number, call->from, true, error);
+    weft_status status = fail_here(agent, &id, root, number, call->from, true, error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static const weft_function abort_function = {.name = "weft:abort",
@@ -444,10 +444,10 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
         weft_error *error =
             wfi_error_create(&detail, "rank %d (%s) knows that the pass of rank %u (%s) failed", call->from,
                              names[0] ? names[0] : "unknown", (unsigned)root, names[1] ? names[1] : "unknown");
-        weft_status st = fail_here(agent, id, (int)root, number, call->from, false, error);
+        weft_status status = fail_here(agent, id, (int)root, number, call->from, false, error);
         weft_error_unref(error);
-        if (st)
-            return st;
+        if (status)
+            return status;
     }
     return in->failed ? WEFT_ERR_PROTOCOL : WEFT_OK;
 }
@@ -466,8 +466,8 @@ weft_status wfi_passes_register(weft_agent *agent)
                                                  .takes = {WEFT_TYPE_BYTES},
                                                  .run = run_final_call,
                                                  .flags = WFI_AT_ONCE | WFI_LET_IN};
-    weft_status st = wfi_function_register(agent, &pass_function, NULL);
-    if (!st)
-        st = wfi_function_register(agent, &final_function, NULL);
-    return st ? st : wfi_function_register(agent, &abort_function, NULL);
+    weft_status status = wfi_function_register(agent, &pass_function, NULL);
+    if (!status)
+        status = wfi_function_register(agent, &final_function, NULL);
+    return status ? status : wfi_function_register(agent, &abort_function, NULL);
 }

@@ -227,14 +227,14 @@ static weft_status send_abort(wfi_pass *pass, int rank, const weft_error *error)
         .function = "weft:abort",
         .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
                                  weft_of_i64(weft_error_worker(error)), weft_of_string(weft_error_message(error)))};
-    weft_status st = wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
-    if (st)
+    weft_status status = wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
+    if (status)
         free_abort(abort);
     else
-        st = weft_future_add_done_callback(future, abort_answered, abort, free_abort);
+        status = weft_future_add_done_callback(future, abort_answered, abort, free_abort);
     weft_future_unref(future); /* the call continues */
     weft_error_unref(unsent);
-    return st;
+    return status;
 }
 
 void wfi_pass_abort(wfi_pass *pass, const weft_error *error)

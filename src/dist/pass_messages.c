@@ -163,18 +163,18 @@ static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
     const wfi_reserved_call call = {
         .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
     wfi_pass_event *event = wfi_calloc(1, sizeof(*event)); /* if it were made later, and failed, the pass would hang */
-    weft_status st =
+    weft_status status =
         event ? wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error) : WEFT_ERR_MEMORY;
-    if (st) {
-        wfi_error_detail detail = {.code = st, .function = "backward", .worker = rank};
+    if (status) {
+        wfi_error_detail detail = {.code = status, .function = "backward", .worker = rank};
         char who[WFI_PASS_WHO_MAX];
         if (!pass->engine.error)
             pass->engine.error =
                 wfi_error_create(&detail, "the message of the backward pass to %s: %s", wfi_pass_who(pass, rank, who),
-                                 error ? weft_error_message(error) : weft_status_text(st));
+                                 error ? weft_error_message(error) : weft_status_text(status));
         weft_error_unref(error);
         free(event);
-        return st;
+        return status;
     }
     event->kind = WFI_PASS_EVENT_ANSWER;
     event->rank = rank;
@@ -207,16 +207,16 @@ static weft_status write_to(wfi_pass *pass, int rank)
     wfi_writer_init_growing(&out.nones);
     wfi_writer_init_growing(&out.numbers);
     const wfi_pass_recv *left = gather(peer, states, &out);
-    weft_status st = out.statement.failed || out.nones.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (!st)
-        st = call_pass(
+    weft_status status = out.statement.failed || out.nones.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!status)
+        status = call_pass(
             pass, rank,
             WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(out.statement.data, out.statement.size),
                         weft_of_bytes(out.nones.data, out.nones.size),
                         weft_of_bytes(out.numbers.data, out.numbers.size),
                         weft_of_bytes(pass->step_names, pass->step_size),
                         weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
-    if (!st) {
+    if (!status) {
         wfi_pass_observe_message(pass, WFI_PASS_SENT,
                                  (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
         mark_sent(peer, left);
@@ -227,23 +227,23 @@ static weft_status write_to(wfi_pass *pass, int rank)
     wfi_writer_fini(&out.nones);
     wfi_writer_fini(&out.numbers);
     free(out.gradients.items);
-    return st;
+    return status;
 }
 
 weft_status wfi_pass_write(wfi_pass *pass)
 {
     int world = pass->agent->options.values.world_size;
-    weft_status st = WEFT_OK;
-    for (int rank = 0; rank < world && !st; rank++) {
+    weft_status status = WEFT_OK;
+    for (int rank = 0; rank < world && !status; rank++) {
         const wfi_pass_peer *peer = &pass->peers[rank];
         /* the cases of pass.h, in its order */
         if (peer->unsent_gradients || (peer->wants_statement && !peer->has_statement) ||
             (peer->has_statement && peer->unsent_nones) || (peer->awaited && !peer->received && !peer->sent))
-            st = write_to(pass, rank);
-        while (!st && peer->unsent) /* they did not all fit in one message */
-            st = write_to(pass, rank);
+            status = write_to(pass, rank);
+        while (!status && peer->unsent) /* they did not all fit in one message */
+            status = write_to(pass, rank);
     }
-    return st;
+    return status;
 }
 
 void wfi_pass_send_final(wfi_pass *pass, uint64_t number, int except)

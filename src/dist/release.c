@@ -277,18 +277,19 @@ static void take_holders(const close_call *close, const weft_values *values)
 static void close_ended(const close_call *close, const weft_error *error, const weft_values *values)
 {
     wfi_contexts *all = wfi_contexts_of(close->agent);
-    weft_status st = weft_error_code(error);
+    weft_status status = weft_error_code(error);
     bool again = false;
     WFI_FOR_LIST (weft_context, context, &all->opened, link) {
         if (!context->over || context->holders[close->rank] != WFI_HOLDER_NOTIFYING ||
             !covers(close, context->id.number))
             continue;
-        context->holders[close->rank] = has_released(st) ? WFI_HOLDER_RELEASED : WFI_HOLDER_PRESENT;
-        again = again || !has_released(st);
-        if (st == WEFT_ERR_UNREACHABLE || st == WEFT_ERR_TIMEOUT)
+        context->holders[close->rank] = has_released(status) ? WFI_HOLDER_RELEASED : WFI_HOLDER_PRESENT;
+        again = again || !has_released(status);
+        if (status == WEFT_ERR_UNREACHABLE || status == WEFT_ERR_TIMEOUT)
             complete_end(context, error);
     }
-    bool has_not_run = st == WEFT_ERR_AGAIN || st == WEFT_ERR_BUSY || st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_CLOSED;
+    bool has_not_run = status == WEFT_ERR_AGAIN || status == WEFT_ERR_BUSY || status == WEFT_ERR_NOT_FOUND ||
+                       status == WEFT_ERR_CLOSED;
     if (!has_not_run)
         take_holders(close, values);
     wfi_contexts_drop_released(all);
@@ -491,19 +492,19 @@ static void run_report(wfi_task *task)
     weft_agent *agent = context->agent;
     weft_future *future = NULL;
     weft_error *error = NULL;
-    weft_status st = WEFT_ERR_CLOSED;
+    weft_status status = WEFT_ERR_CLOSED;
     if (wfi_agent_enter(agent)) {
         const wfi_reserved_call call = {
             .function = "weft:joined",
             .arguments = WEFT_VALUES(weft_of_i64((int64_t)id->number), weft_of_bytes(r->ranks.data, r->ranks.size))};
-        st = r->ranks.failed
-                 ? WEFT_ERR_MEMORY
-                 : wfi_rpc_start_reserved(agent, weft_to_worker((weft_worker){(int)id->rank, id->incarnation}), &call,
-                                          &future, &error);
+        status = r->ranks.failed
+                     ? WEFT_ERR_MEMORY
+                     : wfi_rpc_start_reserved(agent, weft_to_worker((weft_worker){(int)id->rank, id->incarnation}),
+                                              &call, &future, &error);
         wfi_agent_leave(agent);
     }
     weft_error_unref(error);
-    if (st) { /* its opener may have ended; then the context has too */
+    if (status) { /* its opener may have ended; then the context has too */
         report_lost(context, &r->ranks);
         free_report(r);
     } else if (weft_future_add_done_callback(future, report_answered, r, free_report)) {
@@ -687,19 +688,19 @@ static weft_status run_close(weft_call *call, void *user)
     if (!sets)
         return WEFT_ERR_MEMORY;
     weft_context_id id = {.rank = (uint32_t)call->from, .incarnation = call->incarnation};
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_net_lock(agent->net);
     wfi_contexts_end_older(agent, id.rank, id.incarnation, oldest_open);
-    for (uint8_t *set = sets; wfi_reader_left(&reader) && !st; set += set_size(agent)) {
+    for (uint8_t *set = sets; wfi_reader_left(&reader) && !status; set += set_size(agent)) {
         id.number = wfi_read_u64(&reader);
         if (id.rank != (uint32_t)wfi_agent_rank(agent) && id.number >= oldest_open)
-            st = end_one(agent, &id, set);
+            status = end_one(agent, &id, set);
     }
     wfi_net_unlock(agent->net);
-    if (!st)
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_bytes(sets, sets_size)));
     free(sets);
-    return st;
+    return status;
 }
 
 const weft_function wfi_close_function = {.name = "weft:close",

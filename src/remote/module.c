@@ -83,10 +83,10 @@ weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft
     snprintf(name, sizeof(name), PREFIX "%s", type);
     weft_function function = {
         .name = name, .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_make, .user = how};
-    weft_status st = wfi_function_register(agent, &function, NULL);
-    if (st) {
+    weft_status status = wfi_function_register(agent, &function, NULL);
+    if (status) {
         free(how);
-        return st;
+        return status;
     }
     wfi_net_lock(agent->net);
     how->next = agent->state[WFI_STATE_MODULES];
@@ -107,9 +107,9 @@ static void close_modules(weft_agent *agent)
 static weft_status module_of(weft_call *call, weft_module **out)
 {
     void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &module_type, WEFT_FOREVER, &object);
-    *out = st ? NULL : object;
-    return st;
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &module_type, WEFT_FOREVER, &object);
+    *out = status ? NULL : object;
+    return status;
 }
 
 /* "weft:forward" (module, mode, has a seed, seed, inputs ...) -> the outputs */
@@ -118,10 +118,10 @@ static weft_status run_forward(weft_call *call, void *user)
     (void)user;
     enum { INPUTS = 4 };
     weft_module *module;
-    weft_status st = module_of(call, &module);
+    weft_status status = module_of(call, &module);
     int64_t mode = weft_call_i64(call, 1);
-    if (st || mode < WEFT_MODE_MODULE || mode > WEFT_MODE_EVAL)
-        return st ? st : WEFT_ERR_INVALID;
+    if (status || mode < WEFT_MODE_MODULE || mode > WEFT_MODE_EVAL)
+        return status ? status : WEFT_ERR_INVALID;
     weft_tape *t = weft_call_tape(call);
     weft_tape_set_mode(t, (weft_mode)mode);
     if (weft_call_bool(call, 2))
@@ -136,10 +136,10 @@ static weft_status run_parameters(weft_call *call, void *user)
 {
     (void)user;
     weft_module *module;
-    weft_status st = module_of(call, &module);
+    weft_status status = module_of(call, &module);
     int64_t from = weft_call_i64(call, 1);
-    if (st)
-        return st;
+    if (status)
+        return status;
     weft_tensors all = weft_module_parameters(module);
     if (from < 0 || (uint64_t)from > all.count)
         return WEFT_ERR_INVALID;
@@ -148,18 +148,18 @@ static weft_status run_parameters(weft_call *call, void *user)
     if (!items)
         return WEFT_ERR_MEMORY;
     items[0] = weft_of_i64((int64_t)all.count);
-    for (; made < count && !st; made += !st) {
+    for (; made < count && !status; made += !status) {
         weft_rref *rref;
-        st = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[(size_t)from + made]), &rref);
-        if (!st)
+        status = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[(size_t)from + made]), &rref);
+        if (!status)
             items[1 + made] = weft_of_rref(rref);
     }
-    if (!st)
+    if (!status)
         weft_call_give(call, (weft_args){items, 1 + count});
     for (size_t i = 0; i < made; i++)
         weft_rref_unref(items[1 + i].as.rref);
     free(items);
-    return st;
+    return status;
 }
 
 static weft_status register_functions(weft_agent *agent)
@@ -173,8 +173,8 @@ static weft_status register_functions(weft_agent *agent)
                                              .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64},
                                              .gives = {WEFT_TYPE_I64, WEFT_TYPE_REST},
                                              .run = run_parameters};
-    weft_status st = wfi_function_register(agent, &forward, NULL);
-    return st ? st : wfi_function_register(agent, &parameters, NULL);
+    weft_status status = wfi_function_register(agent, &forward, NULL);
+    return status ? status : wfi_function_register(agent, &parameters, NULL);
 }
 
 /* ---- Handles ----------------------------------------------------------------------------------------------------- */
@@ -205,12 +205,12 @@ weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const c
     if (!names_type(type))
         return WEFT_ERR_INVALID;
     snprintf(name, sizeof(name), PREFIX "%s", type);
-    weft_status st = weft_rpc_remote(agent, to, name, args, NULL, &rref);
-    if (st)
-        return st;
-    st = weft_remote_module_from_rref(rref, out);
+    weft_status status = weft_rpc_remote(agent, to, name, args, NULL, &rref);
+    if (status)
+        return status;
+    status = weft_remote_module_from_rref(rref, out);
     weft_rref_unref(rref);
-    return st;
+    return status;
 }
 
 weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out)
@@ -296,13 +296,13 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
     const weft_rpc_options how = {.tape = tape && wfi_tape_owner(tape) ? tape : NULL,
                                   .timeout_ms = options ? options->timeout_ms : 0,
                                   .error = &error};
-    weft_status st =
+    weft_status status =
         weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + FIRST_INPUT}, &how, out);
     if (error && tape && !tape->error)
         tape->error = weft_error_ref(error); /* with the status where the module could not be made */
     weft_error_unref(error);
     free(items);
-    return st;
+    return status;
 }
 
 weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
@@ -316,15 +316,15 @@ weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, w
         return WEFT_NO_VALUES;
     if (!module)
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: the module is NULL");
-    weft_status st = weft_remote_forward_async(tape, module, inputs, options, &future);
-    if (!st)
-        st = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);
+    weft_status status = weft_remote_forward_async(tape, module, inputs, options, &future);
+    if (!status)
+        status = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);
     if (error && !tape->error)
         tape->error = weft_error_ref(error); /* with the worker where it failed */
-    else if (st)
-        weft_tape_fail(tape, st, "remote_forward: %s", weft_status_text(st));
+    else if (status)
+        weft_tape_fail(tape, status, "remote_forward: %s", weft_status_text(status));
     weft_error_unref(error);
-    return st ? WEFT_NO_VALUES : wfi_tape_take_values(tape, values);
+    return status ? WEFT_NO_VALUES : wfi_tape_take_values(tape, values);
 }
 
 weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
@@ -368,19 +368,19 @@ static weft_status take_page(handles *all, const weft_values *page, bool is_firs
 {
     int64_t total = 0;
     size_t count = weft_values_count(page) - 1;
-    weft_status st = weft_values_get_i64(page, 0, &total);
-    if (!st && is_first)
+    weft_status status = weft_values_get_i64(page, 0, &total);
+    if (!status && is_first)
         all->total = (size_t)total;
-    if (!st && (total < 0 || (size_t)total != all->total || count > all->total - all->count ||
-                (count == 0 && all->count < all->total)))
-        st = WEFT_ERR_PROTOCOL;
-    for (size_t i = 0; i < count && !st; i++) {
+    if (!status && (total < 0 || (size_t)total != all->total || count > all->total - all->count ||
+                    (count == 0 && all->count < all->total)))
+        status = WEFT_ERR_PROTOCOL;
+    for (size_t i = 0; i < count && !status; i++) {
         weft_rref *rref;
-        st = weft_values_get_rref(page, 1 + i, &rref);
-        if (!st)
-            st = add_handle(all, rref);
+        status = weft_values_get_rref(page, 1 + i, &rref);
+        if (!status)
+            status = add_handle(all, rref);
     }
-    return st;
+    return status;
 }
 
 weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
@@ -388,23 +388,24 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
     WFI_LIVE(module);
     handles all = {0};
     bool is_first = true;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!module || !out)
         return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
     do {
         weft_values *page;
-        st = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
-                                &page);
-        if (st)
+        status = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
+                                    &page);
+        if (status)
             break;
-        st = take_page(&all, page, is_first);
+        status = take_page(&all, page, is_first);
         is_first = false;
         weft_values_unref(page);
-    } while (!st && all.count < all.total);
-    weft_values *values = st ? NULL : wfi_values_make(all.count); /* there may be more than a list of a call may have */
+    } while (!status && all.count < all.total);
+    weft_values *values =
+        status ? NULL : wfi_values_make(all.count); /* there may be more than a list of a call may have */
     if (!values) {
         drop_handles(&all);
-        return st ? st : WEFT_ERR_MEMORY;
+        return status ? status : WEFT_ERR_MEMORY;
     }
     if (all.count)
         memcpy((weft_value *)weft_values_args(values).items, all.items, all.count * sizeof(*all.items));
@@ -418,8 +419,8 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
 static weft_status open_remote(weft_agent *agent, weft_error **error)
 {
     (void)error;
-    weft_status st = register_functions(agent);
-    return st ? st : wfi_remote_optimizers_register(agent);
+    weft_status status = register_functions(agent);
+    return status ? status : wfi_remote_optimizers_register(agent);
 }
 
 static void close_remote(weft_agent *agent)

@@ -68,11 +68,11 @@ static weft_status await_created(weft_rref *rref, weft_error **error)
     weft_future *made = weft_rref_created(rref);
     if (!made)
         return WEFT_ERR_MEMORY;
-    weft_status st = wfi_future_wait(made, WEFT_FOREVER);
-    if (st && weft_future_error(made))
+    weft_status status = wfi_future_wait(made, WEFT_FOREVER);
+    if (status && weft_future_error(made))
         *error = weft_error_ref((weft_error *)weft_future_error(made));
     weft_future_unref(made);
-    return st;
+    return status;
 }
 
 /*
@@ -82,19 +82,19 @@ static weft_status await_created(weft_rref *rref, weft_error **error)
 static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items, size_t count, size_t *pages,
                                 weft_error **error)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     *pages = 0;
-    for (size_t at = 0; at < count && !st; at += WFI_REMOTE_PAGE) {
+    for (size_t at = 0; at < count && !status; at += WFI_REMOTE_PAGE) {
         weft_rref *page;
         size_t size = count - at < WFI_REMOTE_PAGE ? count - at : WFI_REMOTE_PAGE;
-        st = weft_rpc_remote(agent, weft_to_rank(owner), "weft:tensors", (weft_args){items + at, size},
-                             &(weft_rpc_options){.error = error}, &page);
-        if (!st)
+        status = weft_rpc_remote(agent, weft_to_rank(owner), "weft:tensors", (weft_args){items + at, size},
+                                 &(weft_rpc_options){.error = error}, &page);
+        if (!status)
             items[(*pages)++] = weft_of_rref(page);
     }
-    for (size_t i = 0; i < *pages && !st; i++)
-        st = await_created(items[i].as.rref, error);
-    return st;
+    for (size_t i = 0; i < *pages && !status; i++)
+        status = await_created(items[i].as.rref, error);
+    return status;
 }
 
 /* Creates the optimizer at the owner of parameters[first], over all parameters of that owner. */
@@ -104,25 +104,25 @@ static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const 
     int owner = weft_rref_owner(parameters[first]);
     weft_value *items = wfi_calloc(count + 1, sizeof(*items));
     size_t used = 1, pages = 0;
-    weft_status st = items ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (st)
-        return st;
+    weft_status status = items ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (status)
+        return status;
     items[0] = weft_of_bytes(spec->data, spec->size);
     for (size_t i = first; i < count; i++)
         if (weft_rref_owner(parameters[i]) == owner)
             items[used++] = weft_of_rref(parameters[i]);
     if (used > WEFT_MAX_VALUES) {
-        st = gather_pages(optimizer->agent, owner, items + 1, used - 1, &pages, error);
+        status = gather_pages(optimizer->agent, owner, items + 1, used - 1, &pages, error);
         used = 1 + pages;
     }
-    if (!st)
-        st = weft_rpc_remote(optimizer->agent, weft_to_rank(owner), "weft:optimizer", (weft_args){items, used},
-                             &(weft_rpc_options){.error = error}, &optimizer->parts[optimizer->count]);
-    optimizer->count += !st;
+    if (!status)
+        status = weft_rpc_remote(optimizer->agent, weft_to_rank(owner), "weft:optimizer", (weft_args){items, used},
+                                 &(weft_rpc_options){.error = error}, &optimizer->parts[optimizer->count]);
+    optimizer->count += !status;
     for (size_t i = 0; i < pages; i++)
         weft_rref_unref(items[1 + i].as.rref);
     free(items);
-    return st;
+    return status;
 }
 
 /* One optimizer at each owner; waits until all are created. */
@@ -132,14 +132,14 @@ static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const
     wfi_writer bytes;
     wfi_writer_init_growing(&bytes);
     wfi_remote_spec_write(spec, &bytes);
-    weft_status st = bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    for (size_t i = 0; i < count && !st; i++)
+    weft_status status = bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    for (size_t i = 0; i < count && !status; i++)
         if (!came_before(parameters, i))
-            st = create_part(optimizer, parameters, count, i, &bytes, error);
+            status = create_part(optimizer, parameters, count, i, &bytes, error);
     wfi_writer_fini(&bytes);
-    for (size_t i = 0; i < optimizer->count && !st; i++)
-        st = await_created(optimizer->parts[i], error);
-    return st;
+    for (size_t i = 0; i < optimizer->count && !status; i++)
+        status = await_created(optimizer->parts[i], error);
+    return status;
 }
 
 weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters, size_t count,
@@ -165,13 +165,14 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
             return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
     weft_optimizer_spec complete = *spec;
     why = wfi_spec_complete(&complete); /* before any owner is called */
-    weft_status st = why ? weft_error_code(why)
-                         : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
-    weft_dist_optimizer *optimizer = st ? NULL : wfi_calloc(1, sizeof(*optimizer));
+    weft_status status =
+        why ? weft_error_code(why)
+            : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
+    weft_dist_optimizer *optimizer = status ? NULL : wfi_calloc(1, sizeof(*optimizer));
     weft_rref **parts = optimizer ? wfi_calloc(count, sizeof(*parts)) : NULL;
-    if (!st && !parts)
-        st = WEFT_ERR_MEMORY;
-    if (st) {
+    if (!status && !parts)
+        status = WEFT_ERR_MEMORY;
+    if (status) {
         free(optimizer);
     } else {
         WFI_BEGIN(optimizer);
@@ -181,16 +182,16 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
         optimizer->type = complete.type;
         atomic_init(&optimizer->lr, complete.lr);
         atomic_init(&optimizer->sets, 0);
-        st = create_parts(optimizer, parameters, count, &complete, &why);
+        status = create_parts(optimizer, parameters, count, &complete, &why);
     }
-    if (!st)
+    if (!status)
         *out = optimizer;
     else if (parts)
         weft_dist_optimizer_unref(optimizer);
-    if (st && !why)
-        why = weft_error_create(st, "a distributed optimizer: %s", weft_status_text(st));
+    if (status && !why)
+        why = weft_error_create(status, "a distributed optimizer: %s", weft_status_text(status));
     wfi_refuse_with(error, why);
-    return st;
+    return status;
 }
 
 /* ---- Stepping ---------------------------------------------------------------------------------------------------- */
@@ -236,18 +237,18 @@ weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owne
                                        .timeout_ms = call->timeout_ms};
         if (call->each && !one.arguments.items)
             continue;
-        weft_status st = wfi_rref_start_reserved(optimizer->parts[i], &one, &futures[i], &unsent);
-        if (st)
-            note_failure(optimizer, call->function, i, st, unsent, &first, error);
+        weft_status status = wfi_rref_start_reserved(optimizer->parts[i], &one, &futures[i], &unsent);
+        if (status)
+            note_failure(optimizer, call->function, i, status, unsent, &first, error);
         else
             weft_error_unref(unsent);
     }
     for (size_t i = 0; futures && i < optimizer->count; i++) {
         if (!futures[i])
             continue;
-        weft_status st = wfi_future_wait(futures[i], WEFT_FOREVER);
-        if (st)
-            note_failure(optimizer, call->function, i, st, weft_error_ref(weft_future_error(futures[i])), &first,
+        weft_status status = wfi_future_wait(futures[i], WEFT_FOREVER);
+        if (status)
+            note_failure(optimizer, call->function, i, status, weft_error_ref(weft_future_error(futures[i])), &first,
                          error);
         else if (results)
             results[i] = weft_values_ref((weft_values *)weft_future_values(futures[i]));
@@ -270,24 +271,24 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
 {
     weft_values **norms = wfi_calloc(optimizer->count, sizeof(*norms));
     const wfi_owner_calls call = {"weft:norm", WEFT_VALUES(contexts), NULL, how->timeout_ms};
-    weft_status st = norms ? wfi_owners_call(optimizer, &call, norms, error) : WEFT_ERR_MEMORY;
+    weft_status status = norms ? wfi_owners_call(optimizer, &call, norms, error) : WEFT_ERR_MEMORY;
     double squares = 0, there;
-    for (size_t i = 0; i < optimizer->count && !st; i++) {
-        st = weft_values_get_f64(norms[i], 0, &there);
-        if (!st)
+    for (size_t i = 0; i < optimizer->count && !status; i++) {
+        status = weft_values_get_f64(norms[i], 0, &there);
+        if (!status)
             squares += there * there;
     }
     wfi_owners_drop(optimizer, norms);
     double norm = sqrt(squares);
     if (how->norm)
         *how->norm = norm;
-    if (!st && how->error_if_nonfinite && !isfinite(norm))
+    if (!status && how->error_if_nonfinite && !isfinite(norm))
         return wfi_refuse_to(
             error, WEFT_ERR_INVALID,
             "a step: the norm of the gradients is %g and error_if_nonfinite is set: no owner has stepped", norm);
     if (how->max_norm > 0)
         *factor = wfi_clip_factor(norm, how->max_norm);
-    return st;
+    return status;
 }
 
 /* Names a context, and the passes over it that have failed: their gradients do not count. */
@@ -319,24 +320,24 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     if (!(how->max_norm >= 0))
         return wfi_refuse_to(how->error, WEFT_ERR_INVALID, "a step: max_norm is %g: 0, or more", how->max_norm);
     wfi_writer_init_growing(&ids);
-    weft_status st =
+    weft_status status =
         wfi_rpc_may_wait(optimizer->agent, "weft_dist_optimizer_step", &(weft_rpc_options){.error = &error});
-    for (size_t i = 0; i < count && !st; i++)
+    for (size_t i = 0; i < count && !status; i++)
         write_context(contexts[i], &ids);
-    if (!st && ids.failed)
-        st = WEFT_ERR_MEMORY;
+    if (!status && ids.failed)
+        status = WEFT_ERR_MEMORY;
     weft_value all = weft_of_bytes(ids.data, ids.size);
-    if (!st && (how->max_norm > 0 || how->error_if_nonfinite))
-        st = clip(optimizer, all, how, &factor, &error);
-    if (!st)
-        st = wfi_owners_call(
+    if (!status && (how->max_norm > 0 || how->error_if_nonfinite))
+        status = clip(optimizer, all, how, &factor, &error);
+    if (!status)
+        status = wfi_owners_call(
             optimizer, &(wfi_owner_calls){"weft:step", WEFT_VALUES(all, weft_of_f64(factor)), NULL, how->timeout_ms},
             NULL, &error);
     wfi_writer_fini(&ids);
-    if (st && !error)
-        error = weft_error_create(st, "a step: %s", weft_status_text(st));
+    if (status && !error)
+        error = weft_error_create(status, "a step: %s", weft_status_text(status));
     wfi_refuse_with(how->error, error);
-    return st;
+    return status;
 }
 
 /* ---- The rate ---------------------------------------------------------------------------------------------------- */
@@ -346,17 +347,17 @@ weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr
 {
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
-    weft_status st = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
-    if (!st && !wfi_is_not_negative(lr)) {
+    weft_status status = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
+    if (!status && !wfi_is_not_negative(lr)) {
         why = wfi_bad_option(optimizer->type->name, "lr", lr, "finite and not negative");
-        st = WEFT_ERR_INVALID;
+        status = WEFT_ERR_INVALID;
     }
-    if (!st)
-        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:rate", WEFT_VALUES(weft_of_f64(lr)), NULL, timeout_ms},
-                             NULL, &why);
-    if (!st)
+    if (!status)
+        status = wfi_owners_call(
+            optimizer, &(wfi_owner_calls){"weft:rate", WEFT_VALUES(weft_of_f64(lr)), NULL, timeout_ms}, NULL, &why);
+    if (!status)
         atomic_store(&optimizer->lr, lr);
-    return wfi_owners_end(st, "weft_dist_optimizer_set_lr", why, error);
+    return wfi_owners_end(status, "weft_dist_optimizer_set_lr", why, error);
 }
 
 double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer)

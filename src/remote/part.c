@@ -31,9 +31,9 @@ static weft_status find_parameters(weft_call *call, size_t first, weft_tensor **
         weft_value value;
         if (weft_call_type(call, i) != WEFT_TYPE_RREF)
             return WEFT_ERR_TYPE;
-        weft_status st = weft_rref_local_value(weft_call_rref(call, i), WEFT_FOREVER, &value);
-        if (st)
-            return st;
+        weft_status status = weft_rref_local_value(weft_call_rref(call, i), WEFT_FOREVER, &value);
+        if (status)
+            return status;
         weft_tensors here = wfi_tensors_in(&value);
         if (!here.count) {
             weft_call_fail(call, WEFT_ERR_TYPE, "parameter %zu is neither a tensor nor a list of tensors", i - first);
@@ -56,11 +56,11 @@ static weft_status run_gather(weft_call *call, void *user)
     (void)user;
     size_t count;
     weft_tensor **items;
-    weft_status st = find_parameters(call, 0, &items, &count);
-    if (!st)
+    weft_status status = find_parameters(call, 0, &items, &count);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){items, count})));
     free(items);
-    return st;
+    return status;
 }
 
 /* "weft:optimizer" (spec, parameters ...) -> the part */
@@ -72,38 +72,38 @@ static weft_status run_create(weft_call *call, void *user)
     weft_optimizer_spec spec;
     const void *bytes = weft_call_bytes(call, 0, &size);
     weft_error *error = wfi_remote_spec_read(weft_call_agent(call), bytes, size, &spec);
-    weft_status st = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
-    wfi_part *made = st ? NULL : wfi_calloc(1, sizeof(*made));
-    if (!st && !made)
-        st = WEFT_ERR_MEMORY;
-    if (!st) {
+    weft_status status = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
+    wfi_part *made = status ? NULL : wfi_calloc(1, sizeof(*made));
+    if (!status && !made)
+        status = WEFT_ERR_MEMORY;
+    if (!status) {
         wfi_mutex_init(&made->lock);
         made->optimizer = weft_optimizer_create((weft_tensors){items, count}, &spec, &error);
-        st = made->optimizer ? WEFT_OK : error ? weft_error_code(error) : WEFT_ERR_MEMORY;
+        status = made->optimizer ? WEFT_OK : error ? weft_error_code(error) : WEFT_ERR_MEMORY;
     }
     free(items);
-    if (!st) {
+    if (!status) {
         weft_call_give_object(call, &wfi_part_type, made);
     } else {
-        weft_call_fail(call, st, "%s", error ? weft_error_message(error) : weft_status_text(st));
+        weft_call_fail(call, status, "%s", error ? weft_error_message(error) : weft_status_text(status));
         if (made)
             wfi_part_drop(made);
     }
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 /* Adds the gradients that a context has for the parameters. */
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
     weft_gradient *more = wfi_calloc(parameters.count, sizeof(*more));
-    weft_status st = more ? weft_context_ref_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < parameters.count && !st; i++)
-        st = wfi_gradient_join(&sums[i], &more[i]);
+    weft_status status = more ? weft_context_ref_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parameters.count && !status; i++)
+        status = wfi_gradient_join(&sums[i], &more[i]);
     if (more)
         weft_context_drop_gradients(more, parameters.count);
     free(more);
-    return st;
+    return status;
 }
 
 /* The sums of the gradients over the contexts that argument `at` of the call names; for drop_gathered. */
@@ -115,17 +115,17 @@ static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gr
     const void *bytes = weft_call_bytes(call, at, &size);
     wfi_reader_init(&ids, bytes, size);
     *out = wfi_calloc(parameters.count, sizeof(**out));
-    weft_status st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
-    while (!st && wfi_reader_left(&ids)) {
+    weft_status status = *out ? WEFT_OK : WEFT_ERR_MEMORY;
+    while (!status && wfi_reader_left(&ids)) {
         weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
         id.number = wfi_read_u64(&ids);
-        st = ids.failed ? WEFT_ERR_PROTOCOL : wfi_passes_read_failed(call, &id, &ids);
-        weft_context *context = st ? NULL : wfi_contexts_find_ref(weft_call_agent(call), &id);
+        status = ids.failed ? WEFT_ERR_PROTOCOL : wfi_passes_read_failed(call, &id, &ids);
+        weft_context *context = status ? NULL : wfi_contexts_find_ref(weft_call_agent(call), &id);
         if (context)
-            st = add_gradients(context, parameters, *out);
+            status = add_gradients(context, parameters, *out);
         wfi_context_unref(context);
     }
-    return st;
+    return status;
 }
 
 static void drop_gathered(const wfi_part *p, weft_gradient *sums)
@@ -140,12 +140,12 @@ static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
 {
     weft_gradients gradients = {sums, weft_optimizer_parameters(p->optimizer).count};
     wfi_mutex_lock(&p->lock);
-    weft_status st = weft_optimizer_apply(p->optimizer, gradients);
+    weft_status status = weft_optimizer_apply(p->optimizer, gradients);
     p->changes++;
-    if (st)
+    if (status)
         (void)!weft_optimizer_check_gradients(p->optimizer, gradients, error); /* to say more */
     wfi_mutex_unlock(&p->lock);
-    return st;
+    return status;
 }
 
 /* "weft:norm" (part, contexts) -> the norm of all gradients here */
@@ -155,16 +155,16 @@ static weft_status run_norm(weft_call *call, void *user)
     wfi_part *p;
     weft_gradient *sums = NULL;
     double norm = 0;
-    weft_status st = wfi_part_of(call, &p);
-    if (!st)
-        st = gather(call, p, 1, &sums);
-    if (!st)
-        st = weft_gradients_norm((weft_gradients){sums, weft_optimizer_parameters(p->optimizer).count}, &norm);
-    if (!st)
+    weft_status status = wfi_part_of(call, &p);
+    if (!status)
+        status = gather(call, p, 1, &sums);
+    if (!status)
+        status = weft_gradients_norm((weft_gradients){sums, weft_optimizer_parameters(p->optimizer).count}, &norm);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_f64(norm)));
     if (p)
         drop_gathered(p, sums);
-    return st;
+    return status;
 }
 
 static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count, double factor)
@@ -189,21 +189,21 @@ static weft_status run_step(weft_call *call, void *user)
     wfi_part *p;
     weft_gradient *sums = NULL;
     double factor = weft_call_f64(call, 2);
-    weft_status st = wfi_part_of(call, &p);
-    size_t count = st ? 0 : weft_optimizer_parameters(p->optimizer).count;
-    if (!st)
-        st = gather(call, p, 1, &sums);
-    if (!st && factor != 1)
-        st = scale_all(call, sums, count, factor);
+    weft_status status = wfi_part_of(call, &p);
+    size_t count = status ? 0 : weft_optimizer_parameters(p->optimizer).count;
+    if (!status)
+        status = gather(call, p, 1, &sums);
+    if (!status && factor != 1)
+        status = scale_all(call, sums, count, factor);
     weft_error *error = NULL;
-    if (!st)
-        st = apply(p, sums, &error);
+    if (!status)
+        status = apply(p, sums, &error);
     if (error)
-        weft_call_fail(call, st, "%s", weft_error_message(error));
+        weft_call_fail(call, status, "%s", weft_error_message(error));
     weft_error_unref(error);
     if (p)
         drop_gathered(p, sums);
-    return st;
+    return status;
 }
 
 /* "weft:rate" (part, rate) */
@@ -211,13 +211,13 @@ static weft_status run_rate(weft_call *call, void *user)
 {
     (void)user;
     wfi_part *p;
-    weft_status st = wfi_part_of(call, &p);
-    if (st)
-        return st;
+    weft_status status = wfi_part_of(call, &p);
+    if (status)
+        return status;
     wfi_mutex_lock(&p->lock);
-    st = weft_optimizer_set_lr(p->optimizer, weft_call_f64(call, 1));
+    status = weft_optimizer_set_lr(p->optimizer, weft_call_f64(call, 1));
     wfi_mutex_unlock(&p->lock);
-    return st;
+    return status;
 }
 
 /* ---- Steps in a backward pass ------------------------------------------------------------------------------------ */
@@ -235,44 +235,44 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     wfi_ref_waiter at_once = {confirmed_here};
     weft_rref *rref = NULL;
     wfi_net_lock(agent->net);
-    weft_status st = wfi_rref_import(agent, name, &at_once, &rref);
+    weft_status status = wfi_rref_import(agent, name, &at_once, &rref);
     wfi_net_unlock(agent->net);
-    if (st)
-        return st == WEFT_ERR_NOT_FOUND ? WEFT_OK
-                                        : st; /* the root has released it, because the pass has failed there */
+    if (status)
+        return status == WEFT_ERR_NOT_FOUND ? WEFT_OK
+                                            : status; /* the root has released it, because the pass has failed there */
     void *object = NULL;
     weft_gradient *sums = NULL;
-    st = weft_rref_local_typed(rref, &wfi_part_type, 0, &object);
+    status = weft_rref_local_typed(rref, &wfi_part_type, 0, &object);
     wfi_part *p = object;
-    if (!st) {
+    if (!status) {
         weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
         sums = wfi_calloc(parameters.count, sizeof(*sums));
-        st = sums ? WEFT_OK : WEFT_ERR_MEMORY;
-        for (size_t i = 0; i < parameters.count && !st; i++)
-            st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
-        if (!st)
-            st = apply(p, sums, error);
-        *stepped += !st;
+        status = sums ? WEFT_OK : WEFT_ERR_MEMORY;
+        for (size_t i = 0; i < parameters.count && !status; i++)
+            status = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
+        if (!status)
+            status = apply(p, sums, error);
+        *stepped += !status;
         drop_gathered(p, sums);
     }
     weft_rref_unref(rref);
-    return st;
+    return status;
 }
 
 weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
                            size_t *stepped, weft_error **error)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_reader reader;
     wfi_reader_init(&reader, names, size);
-    while (!st && wfi_reader_left(&reader)) {
+    while (!status && wfi_reader_left(&reader)) {
         wfi_rref_name name = wfi_read_rref_name(&reader);
         if (reader.failed)
             return WEFT_ERR_PROTOCOL;
         if (name.owner == (uint32_t)wfi_agent_rank(agent))
-            st = step_part(agent, &name, pass, stepped, error);
+            status = step_part(agent, &name, pass, stepped, error);
     }
-    return st;
+    return status;
 }
 
 /* ---- The functions ----------------------------------------------------------------------------------------------- */
@@ -297,8 +297,8 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent)
          .run = wfi_part_run_receive},
         {.name = "weft:state_set", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = wfi_part_run_exchange},
     };
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !st; i++)
-        st = wfi_function_register(agent, &functions[i], NULL);
-    return st;
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !status; i++)
+        status = wfi_function_register(agent, &functions[i], NULL);
+    return status;
 }

@@ -26,9 +26,9 @@ const weft_object_type wfi_part_type = {.name = "optimizer", .drop = wfi_part_dr
 weft_status wfi_part_of(weft_call *call, wfi_part **out)
 {
     void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &wfi_part_type, WEFT_FOREVER, &object);
-    *out = st ? NULL : object;
-    return st;
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &wfi_part_type, WEFT_FOREVER, &object);
+    *out = status ? NULL : object;
+    return status;
 }
 
 void wfi_part_write_item(wfi_writer *out, size_t parameter, const char *name)
@@ -47,16 +47,16 @@ void wfi_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMI
 static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
                               size_t *count)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     size_t total = weft_optimizer_state_count(p->optimizer);
     int64_t bytes = 0;
     wfi_write_u64(out, p->changes);
     wfi_write_u64(out, weft_optimizer_parameters(p->optimizer).count);
     wfi_write_u64(out, total);
-    for (size_t i = first; i < total && *count < most && !st; i++) {
+    for (size_t i = first; i < total && *count < most && !status; i++) {
         weft_optimizer_state item;
-        st = weft_optimizer_ref_state(p->optimizer, i, &item);
-        if (st)
+        status = weft_optimizer_ref_state(p->optimizer, i, &item);
+        if (status)
             break;
         bytes += (int64_t)weft_tensor_nbytes(item.tensor);
         if (*count > 0 && bytes > PAGE_BYTES) {
@@ -66,11 +66,11 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
         tensors[*count] = weft_tensor_clone(item.tensor);
         weft_tensor_unref(item.tensor);
         if (!tensors[*count])
-            st = WEFT_ERR_MEMORY;
+            status = WEFT_ERR_MEMORY;
         else
             wfi_part_write_item(out, item.parameter, item.name), ++*count;
     }
-    return st ? st : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    return status ? status : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 /*
@@ -84,23 +84,24 @@ weft_status wfi_part_run_state(weft_call *call, void *user)
     weft_tensor *tensors[WFI_REMOTE_PAGE];
     size_t count = 0;
     int64_t first = weft_call_i64(call, 1), most = weft_call_i64(call, 2);
-    weft_status st = wfi_part_of(call, &p);
-    if (!st && (first < 0 || most < 0))
-        st = WEFT_ERR_PROTOCOL;
-    if (st)
-        return st;
+    weft_status status = wfi_part_of(call, &p);
+    if (!status && (first < 0 || most < 0))
+        status = WEFT_ERR_PROTOCOL;
+    if (status)
+        return status;
     wfi_writer out;
     wfi_writer_init_growing(&out);
     wfi_mutex_lock(&p->lock);
-    st = copy_items(p, (size_t)first, most < WFI_REMOTE_PAGE ? (size_t)most : WFI_REMOTE_PAGE, &out, tensors, &count);
+    status =
+        copy_items(p, (size_t)first, most < WFI_REMOTE_PAGE ? (size_t)most : WFI_REMOTE_PAGE, &out, tensors, &count);
     wfi_mutex_unlock(&p->lock);
-    if (!st)
+    if (!status)
         weft_call_give(call,
                        WEFT_VALUES(weft_of_bytes(out.data, out.size), weft_of_tensors((weft_tensors){tensors, count})));
     for (size_t i = 0; i < count; i++)
         weft_tensor_unref(tensors[i]);
     wfi_writer_fini(&out);
-    return st;
+    return status;
 }
 
 /* Drops the state that is being received. */
@@ -158,18 +159,18 @@ weft_status wfi_part_run_receive(weft_call *call, void *user)
     size_t size;
     wfi_reader in;
     const void *bytes = weft_call_bytes(call, 2, &size);
-    weft_status st = wfi_part_of(call, &p);
-    if (st)
-        return st;
+    weft_status status = wfi_part_of(call, &p);
+    if (status)
+        return status;
     wfi_reader_init(&in, bytes, size);
     wfi_mutex_lock(&p->lock);
     weft_error *found = receive(p, (uint64_t)weft_call_i64(call, 1), &in, weft_call_tensors(call, 3));
     wfi_mutex_unlock(&p->lock);
-    st = weft_error_code(found);
+    status = weft_error_code(found);
     if (found)
-        weft_call_fail(call, st, "%s", weft_error_message(found));
+        weft_call_fail(call, status, "%s", weft_error_message(found));
     weft_error_unref(found);
-    return st;
+    return status;
 }
 
 /* "weft:state_set" (part, number of the whole): it becomes the state. */
@@ -177,9 +178,9 @@ weft_status wfi_part_run_exchange(weft_call *call, void *user)
 {
     (void)user;
     wfi_part *p;
-    weft_status st = wfi_part_of(call, &p);
-    if (st)
-        return st;
+    weft_status status = wfi_part_of(call, &p);
+    if (status)
+        return status;
     wfi_mutex_lock(&p->lock);
     bool is_there = p->incoming && p->is_whole && p->incoming_number == (uint64_t)weft_call_i64(call, 1);
     if (is_there) {

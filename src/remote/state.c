@@ -69,11 +69,11 @@ static weft_status take_page(owner_state *o, const weft_values *page)
     size_t size;
     weft_tensors tensors;
     wfi_reader in;
-    weft_status st = weft_values_get_bytes(page, 0, &bytes, &size);
-    if (!st)
-        st = weft_values_get_tensors(page, 1, &tensors);
-    if (st)
-        return st;
+    weft_status status = weft_values_get_bytes(page, 0, &bytes, &size);
+    if (!status)
+        status = weft_values_get_tensors(page, 1, &tensors);
+    if (status)
+        return status;
     wfi_reader_init(&in, bytes, size);
     uint64_t changes = wfi_read_u64(&in), parameters = wfi_read_u64(&in), total = wfi_read_u64(&in);
     if (in.failed || (o->has_begun && (parameters != o->parameters)))
@@ -84,13 +84,14 @@ static weft_status take_page(owner_state *o, const weft_values *page)
     o->changes = changes;
     o->parameters = parameters;
     o->total = total;
-    for (size_t i = 0; i < tensors.count && !st; i++) {
+    for (size_t i = 0; i < tensors.count && !status; i++) {
         size_t parameter;
         char name[WEFT_OPTIMIZER_NAME + 1];
         wfi_part_read_item(&in, &parameter, name);
-        st = in.failed || parameter >= parameters ? WEFT_ERR_PROTOCOL : add_item(o, parameter, name, tensors.items[i]);
+        status =
+            in.failed || parameter >= parameters ? WEFT_ERR_PROTOCOL : add_item(o, parameter, name, tensors.items[i]);
     }
-    return !st && wfi_reader_left(&in) ? WEFT_ERR_PROTOCOL : st;
+    return !status && wfi_reader_left(&in) ? WEFT_ERR_PROTOCOL : status;
 }
 
 static bool is_complete(const owner_state *o)
@@ -105,34 +106,34 @@ static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state 
     weft_values **pages = wfi_calloc(optimizer->count, sizeof(*pages));
     weft_args *each = wfi_calloc(optimizer->count, sizeof(*each));
     weft_value(*arguments)[2] = wfi_calloc(optimizer->count, sizeof(*arguments));
-    weft_status st = pages && each && arguments ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < optimizer->count && !st; i++) {
+    weft_status status = pages && each && arguments ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < optimizer->count && !status; i++) {
         arguments[i][0] = weft_of_i64((int64_t)owners[i].states.count);
         arguments[i][1] = weft_of_i64(most);
         if (!is_complete(&owners[i]))
             each[i] = (weft_args){arguments[i], 2};
     }
-    if (!st)
-        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state", {0}, each, timeout_ms}, pages, error);
-    for (size_t i = 0; i < optimizer->count && !st; i++) {
+    if (!status)
+        status = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state", {0}, each, timeout_ms}, pages, error);
+    for (size_t i = 0; i < optimizer->count && !status; i++) {
         size_t before = owners[i].states.count;
         if (!pages[i])
             continue;
-        st = take_page(&owners[i], pages[i]);
-        if (!st && most && owners[i].states.count == before && !is_complete(&owners[i]))
-            st = WEFT_ERR_PROTOCOL;
-        if (st == WEFT_ERR_STATE)
-            *error = weft_error_create(st, "rank %d has stepped while its state was read: read it between steps",
+        status = take_page(&owners[i], pages[i]);
+        if (!status && most && owners[i].states.count == before && !is_complete(&owners[i]))
+            status = WEFT_ERR_PROTOCOL;
+        if (status == WEFT_ERR_STATE)
+            *error = weft_error_create(status, "rank %d has stepped while its state was read: read it between steps",
                                        weft_rref_owner(optimizer->parts[i]));
-        else if (st)
-            *error = weft_error_create(st, "the state of rank %d: %s", weft_rref_owner(optimizer->parts[i]),
-                                       weft_status_text(st));
+        else if (status)
+            *error = weft_error_create(status, "the state of rank %d: %s", weft_rref_owner(optimizer->parts[i]),
+                                       weft_status_text(status));
     }
     if (pages)
         wfi_owners_drop(optimizer, pages);
     free(each);
     free(arguments);
-    return st;
+    return status;
 }
 
 /* The items of all owners in one list. Parameters are numbered over all owners. Takes the items over. */
@@ -160,17 +161,17 @@ static weft_status read_state(const weft_dist_optimizer *optimizer, int64_t time
                               weft_error **error)
 {
     owner_state *owners = wfi_calloc(optimizer->count, sizeof(*owners));
-    weft_status st = owners ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (bool is_read = false; !st && !is_read;) {
-        st = read_pages(optimizer, owners, WFI_REMOTE_PAGE, timeout_ms, error);
+    weft_status status = owners ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (bool is_read = false; !status && !is_read;) {
+        status = read_pages(optimizer, owners, WFI_REMOTE_PAGE, timeout_ms, error);
         is_read = true;
         for (size_t i = 0; i < optimizer->count; i++)
             is_read = is_read && is_complete(&owners[i]);
     }
-    if (!st)
-        st = join(optimizer, owners, out);
+    if (!status)
+        status = join(optimizer, owners, out);
     drop_owners(owners, optimizer->count);
-    return st;
+    return status;
 }
 
 weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_t timeout_ms,
@@ -178,14 +179,14 @@ weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_
 {
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
-    weft_status st = wfi_owners_may_wait(optimizer, __func__, &why);
-    if (!st && !out) {
+    weft_status status = wfi_owners_may_wait(optimizer, __func__, &why);
+    if (!status && !out) {
         why = weft_error_create(WEFT_ERR_INVALID, "%s: out is NULL", __func__);
-        st = WEFT_ERR_INVALID;
+        status = WEFT_ERR_INVALID;
     }
-    if (!st)
-        st = read_state(optimizer, timeout_ms, out, &why);
-    return wfi_owners_end(st, __func__, why, error);
+    if (!status)
+        status = read_state(optimizer, timeout_ms, out, &why);
+    return wfi_owners_end(status, __func__, why, error);
 }
 
 /* ---- Setting ----------------------------------------------------------------------------------------------------- */
@@ -274,26 +275,26 @@ static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *sh
 {
     parcel *parcels = wfi_calloc(optimizer->count, sizeof(*parcels));
     weft_args *each = wfi_calloc(optimizer->count, sizeof(*each));
-    weft_status st = parcels && each ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = parcels && each ? WEFT_OK : WEFT_ERR_MEMORY;
     *sent = false;
     for (size_t i = 0; parcels && i < optimizer->count; i++)
         wfi_writer_init_growing(&parcels[i].bytes);
-    for (size_t i = 0; i < optimizer->count && !st; i++) {
+    for (size_t i = 0; i < optimizer->count && !status; i++) {
         if (shipments[i].has_begun && shipments[i].at == shipments[i].count)
             continue;
         *sent = true;
-        st = pack(&shipments[i], number, &parcels[i]);
+        status = pack(&shipments[i], number, &parcels[i]);
         each[i] = (weft_args){parcels[i].arguments, 3};
     }
-    if (!st && *sent)
-        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state_in", {0}, each, timeout_ms}, NULL, error);
+    if (!status && *sent)
+        status = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state_in", {0}, each, timeout_ms}, NULL, error);
     for (size_t i = 0; parcels && i < optimizer->count; i++) {
         wfi_writer_fini(&parcels[i].bytes);
         free(parcels[i].tensors);
     }
     free(parcels);
     free(each);
-    return st;
+    return status;
 }
 
 static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
@@ -301,19 +302,19 @@ static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimize
 {
     owner_state *owners = wfi_calloc(optimizer->count, sizeof(*owners));
     shipment *shipments = wfi_calloc(optimizer->count, sizeof(*shipments));
-    weft_status st = owners && shipments ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = owners && shipments ? WEFT_OK : WEFT_ERR_MEMORY;
     uint64_t number = atomic_fetch_add(&optimizer->sets, 1) + 1;
     bool sent = true;
-    if (!st)
-        st = read_pages(optimizer, owners, 0, timeout_ms, error);
-    for (size_t i = 0; i < count && !st; i++) {
+    if (!status)
+        status = read_pages(optimizer, owners, 0, timeout_ms, error);
+    for (size_t i = 0; i < count && !status; i++) {
         *error = sort_item(optimizer, owners, shipments, &items[i], count);
-        st = weft_error_code(*error);
+        status = weft_error_code(*error);
     }
-    while (!st && sent)
-        st = send_pages(optimizer, shipments, number, timeout_ms, &sent, error);
-    if (!st)
-        st = wfi_owners_call(
+    while (!status && sent)
+        status = send_pages(optimizer, shipments, number, timeout_ms, &sent, error);
+    if (!status)
+        status = wfi_owners_call(
             optimizer,
             &(wfi_owner_calls){"weft:state_set", WEFT_VALUES(weft_of_i64((int64_t)number)), NULL, timeout_ms}, NULL,
             error);
@@ -321,7 +322,7 @@ static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimize
         free(shipments[i].items);
     free(shipments);
     drop_owners(owners, optimizer->count);
-    return st;
+    return status;
 }
 
 weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items,
@@ -329,14 +330,14 @@ weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer, const 
 {
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
-    weft_status st = wfi_owners_may_wait(optimizer, __func__, &why);
-    if (!st && !items && count) {
+    weft_status status = wfi_owners_may_wait(optimizer, __func__, &why);
+    if (!status && !items && count) {
         why = weft_error_create(WEFT_ERR_INVALID, "%s: the state is NULL", __func__);
-        st = WEFT_ERR_INVALID;
+        status = WEFT_ERR_INVALID;
     }
-    if (!st)
-        st = set_state(optimizer, items, count, timeout_ms, &why);
-    return wfi_owners_end(st, __func__, why, error);
+    if (!status)
+        status = set_state(optimizer, items, count, timeout_ms, &why);
+    return wfi_owners_end(status, __func__, why, error);
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
@@ -344,8 +345,8 @@ weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer, const 
 static weft_status may_use_file(const weft_dist_optimizer *optimizer, const char *path, const char *what,
                                 weft_error **error)
 {
-    weft_status st = wfi_owners_may_wait(optimizer, what, error);
-    return st || path ? st : wfi_refuse_null_to(error, what, "path");
+    weft_status status = wfi_owners_may_wait(optimizer, what, error);
+    return status || path ? status : wfi_refuse_null_to(error, what, "path");
 }
 
 weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,
@@ -354,13 +355,13 @@ weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char 
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
     weft_optimizer_states states = {0};
-    weft_status st = may_use_file(optimizer, path, __func__, &why);
-    if (!st)
-        st = read_state(optimizer, timeout_ms, &states, &why);
-    if (!st)
-        st = wfi_state_save(path, optimizer->type->name, states.items, states.count, &why);
+    weft_status status = may_use_file(optimizer, path, __func__, &why);
+    if (!status)
+        status = read_state(optimizer, timeout_ms, &states, &why);
+    if (!status)
+        status = wfi_state_save(path, optimizer->type->name, states.items, states.count, &why);
     weft_optimizer_states_drop(&states);
-    return wfi_owners_end(st, __func__, why, error);
+    return wfi_owners_end(status, __func__, why, error);
 }
 
 typedef struct loading {
@@ -379,10 +380,10 @@ weft_status weft_dist_optimizer_load(weft_dist_optimizer *optimizer, const char 
 {
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
-    weft_status st = may_use_file(optimizer, path, __func__, &why);
-    if (!st) {
+    weft_status status = may_use_file(optimizer, path, __func__, &why);
+    if (!status) {
         loading l = {optimizer, timeout_ms};
-        st = wfi_state_load(path, &(wfi_state_taker){optimizer->type->name, NULL, set_loaded, &l}, &why);
+        status = wfi_state_load(path, &(wfi_state_taker){optimizer->type->name, NULL, set_loaded, &l}, &why);
     }
-    return wfi_owners_end(st, __func__, why, error);
+    return wfi_owners_end(status, __func__, why, error);
 }

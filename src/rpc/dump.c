@@ -164,7 +164,7 @@ weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
     wfi_json_open(&j, NULL, '{');
     wfi_json_put_number(&j, "rank", (uint64_t)wfi_agent_rank(agent));
     put_workers(&j, self);
-    weft_status st = wfi_refs_dump(self, &j);
+    weft_status status = wfi_refs_dump(self, &j);
     put_requests(&j, self, now);
     put_serving(&j, self, now);
     put_batches(&j, self);
@@ -177,9 +177,9 @@ weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
     wfi_net_unlock(agent->net);
     bool full = ferror(j.to) != 0;
     if (fclose(j.to) || full)
-        st = WEFT_ERR_MEMORY;
-    if (!st && !(wfi_quiet_write(to, text, size) && wfi_quiet_flush(to)))
-        st = WEFT_ERR_IO;
+        status = WEFT_ERR_MEMORY;
+    if (!status && !(wfi_quiet_write(to, text, size) && wfi_quiet_flush(to)))
+        status = WEFT_ERR_IO;
     free(text);
-    return st;
+    return status;
 }

@@ -43,32 +43,32 @@ static weft_status write_one(wfi_metrics_files *files, const char *path,
                              weft_status (*write)(const weft_agent *agent, FILE *to), weft_error **error)
 {
     FILE *to = fopen(files->beside, "we");
-    weft_status st = to ? write(files->agent, to) : WEFT_ERR_IO;
+    weft_status status = to ? write(files->agent, to) : WEFT_ERR_IO;
     int why = errno;
-    if (to && fclose(to) && !st) {
-        st = WEFT_ERR_IO;
+    if (to && fclose(to) && !status) {
+        status = WEFT_ERR_IO;
         why = errno;
     }
-    if (!st && rename(files->beside, path)) {
-        st = WEFT_ERR_IO;
+    if (!status && rename(files->beside, path)) {
+        status = WEFT_ERR_IO;
         why = errno;
     }
-    if (st && to)
+    if (status && to)
         (void)unlink(files->beside);
-    return st ? wfi_error_fail(error, st, "the file of metrics \"%s\" cannot be written: %s", path,
-                               st == WEFT_ERR_IO ? wfi_quiet_trouble(why) : weft_status_text(st))
-              : WEFT_OK;
+    return status ? wfi_error_fail(error, status, "the file of metrics \"%s\" cannot be written: %s", path,
+                                   status == WEFT_ERR_IO ? wfi_quiet_trouble(why) : weft_status_text(status))
+                  : WEFT_OK;
 }
 
 static weft_status write_both(wfi_metrics_files *files, weft_error **error)
 {
     wfi_quiet quiet;
     wfi_quiet_begin(&quiet);
-    weft_status st = write_one(files, files->metrics, weft_metrics_write, error);
-    if (!st)
-        st = write_one(files, files->dump, weft_debug_dump, error);
+    weft_status status = write_one(files, files->metrics, weft_metrics_write, error);
+    if (!status)
+        status = write_one(files, files->dump, weft_debug_dump, error);
     wfi_quiet_end(&quiet);
-    return st;
+    return status;
 }
 
 /* False: the agent closes. */
@@ -90,11 +90,11 @@ static void *run_writer(void *arg)
     wfi_metrics_files *files = arg;
     while (sleep_a_period(files)) {
         weft_error *error = NULL;
-        weft_status st = write_both(files, &error);
-        if (st && !files->fails)
+        weft_status status = write_both(files, &error);
+        if (status && !files->fails)
             wfi_log_agent(files->agent, WEFT_LOG_WARN, 0, "%s",
-                          error ? weft_error_message(error) : weft_status_text(st));
-        files->fails = st != WEFT_OK;
+                          error ? weft_error_message(error) : weft_status_text(status));
+        files->fails = status != WEFT_OK;
         weft_error_unref(error);
     }
     return NULL;
@@ -139,27 +139,28 @@ static weft_status begin_files(weft_agent *agent, weft_error **error)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&files->end, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!wfi_trace_expand(options->metrics_file, &who, files->metrics, sizeof(files->metrics) - BESIDE_MAX))
-        st = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
-    if (!st && stat(files->metrics, &old) == 0 && !S_ISREG(old.st_mode))
-        st = wfi_error_fail(error, WEFT_ERR_INVALID, "the file of metrics \"%s\" exists and is no regular file",
-                            files->metrics);
-    if (!st) {
+        status = wfi_error_fail(error, WEFT_ERR_INVALID, "the path of the file of metrics is too long");
+    if (!status && stat(files->metrics, &old) == 0 && !S_ISREG(old.st_mode))
+        status = wfi_error_fail(error, WEFT_ERR_INVALID, "the file of metrics \"%s\" exists and is no regular file",
+                                files->metrics);
+    if (!status) {
         int size = (int)strlen(files->metrics);
         snprintf(files->dump, sizeof(files->dump), "%.*s" DUMP_ENDING, size, files->metrics);
         snprintf(files->beside, sizeof(files->beside), "%.*s.%d-%u.tmp", size, files->metrics, (int)getpid(),
                  atomic_fetch_add(&opened, 1));
-        st = write_both(files, error);
+        status = write_both(files, error);
     }
-    int trouble = st ? 0 : wfi_start_quiet_thread(&files->thread, run_writer, files, "weft-metrics");
+    int trouble = status ? 0 : wfi_start_quiet_thread(&files->thread, run_writer, files, "weft-metrics");
     if (trouble)
-        st = wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the file of metrics: %s", strerrordesc_np(trouble));
-    if (st)
+        status =
+            wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the file of metrics: %s", strerrordesc_np(trouble));
+    if (status)
         destroy(files);
     else
         agent->metrics_files = files;
-    return st;
+    return status;
 }
 
 static void close_files(weft_agent *agent)

@@ -73,10 +73,10 @@ static bool admit_tensor(decoding *d, weft_dtype dtype, weft_shape shape)
     for (int i = 0; i < shape.ndim; i++)
         bytes *= (uint64_t)shape.dims[i]; /* wfi_read_tensor_type saw that it does not overflow */
     char problem[sizeof(d->out->problem)];
-    weft_status st = d->options->admit(d->options->admit_arg, bytes, problem, sizeof(problem));
-    if (st)
-        fail(d, st, "%s", problem);
-    return !st;
+    weft_status status = d->options->admit(d->options->admit_arg, bytes, problem, sizeof(problem));
+    if (status)
+        fail(d, status, "%s", problem);
+    return !status;
 }
 
 /* Of a module's parameter that is a landing place; takes over the reference. */

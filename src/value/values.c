@@ -143,7 +143,7 @@ static weft_status own_list(weft_value *value, int depth)
 /* Makes a borrowed value owned, except the items of a list. On failure it is a null value. */
 static weft_status own(weft_value *value, int depth)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     switch (value->type) {
     case WEFT_TYPE_NULL:
     case WEFT_TYPE_BOOL:
@@ -152,43 +152,43 @@ static weft_status own(weft_value *value, int depth)
         break;
     case WEFT_TYPE_STRING:
     case WEFT_TYPE_BYTES:
-        st = own_bytes(value);
+        status = own_bytes(value);
         break;
     case WEFT_TYPE_TENSOR:
-        st = weft_tensor_ref(value->as.tensor) ? WEFT_OK : WEFT_ERR_INVALID;
+        status = weft_tensor_ref(value->as.tensor) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
     case WEFT_TYPE_TENSORS:
-        st = own_tensors(value);
+        status = own_tensors(value);
         break;
     case WEFT_TYPE_RREF:
-        st = weft_rref_ref(value->as.rref) ? WEFT_OK : WEFT_ERR_INVALID;
+        status = weft_rref_ref(value->as.rref) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
     case WEFT_TYPE_LIST:
-        st = own_list(value, depth + 1);
+        status = own_list(value, depth + 1);
         break;
     default:
-        st = WEFT_ERR_INVALID;
+        status = WEFT_ERR_INVALID;
     }
-    if (st)
+    if (status)
         value->type = WEFT_TYPE_NULL;
-    return st;
+    return status;
 }
 
 /* Makes all of them its own, `items` and what is in their lists. On failure none is: they are null values. */
 static weft_status own_all(weft_value *items, size_t count)
 {
     wfi_walk walk;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_walk_begin(&walk, (weft_args){items, count});
     for (weft_value *value; (value = (weft_value *)wfi_walk_next(&walk));) {
-        if (!st)
-            st = own(value, walk.depth);
+        if (!status)
+            status = own(value, walk.depth);
         else
             value->type = WEFT_TYPE_NULL; /* still borrowed */
     }
-    for (size_t i = 0; st && i < count; i++)
+    for (size_t i = 0; status && i < count; i++)
         wfi_value_release(&items[i]);
-    return st;
+    return status;
 }
 
 weft_status wfi_value_own(const weft_value *from, weft_value *to)
@@ -251,20 +251,20 @@ weft_status wfi_values_create(weft_args from, weft_values **out)
         return WEFT_ERR_MEMORY;
     if (from.count)
         memcpy(values->items, from.items, from.count * sizeof(*from.items));
-    weft_status st = own_all(values->items, from.count);
-    if (st)
+    weft_status status = own_all(values->items, from.count);
+    if (status)
         weft_values_unref(values);
     else
         *out = values;
-    return st;
+    return status;
 }
 
 weft_status weft_values_create(weft_args from, weft_values **out)
 {
     if (!out)
         return wfi_refuse_null("weft_values_create", "out");
-    weft_status st = wfi_args_are_readable(from) ? wfi_values_create(from, out) : WEFT_ERR_INVALID;
-    return st ? wfi_values_refuse("weft_values_create", from, st, WEFT_LOG_DEBUG) : WEFT_OK;
+    weft_status status = wfi_args_are_readable(from) ? wfi_values_create(from, out) : WEFT_ERR_INVALID;
+    return status ? wfi_values_refuse("weft_values_create", from, status, WEFT_LOG_DEBUG) : WEFT_OK;
 }
 
 weft_values *weft_values_ref(weft_values *values)
@@ -307,9 +307,9 @@ weft_status weft_values_add(weft_values *values, weft_value value)
     if (moves && values->count)
         memcpy(items, values->items, values->count * sizeof(*items));
     values->items = items;
-    weft_status st = wfi_value_own(&value, &values->items[values->count]);
-    if (st)
-        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, st, WEFT_LOG_DEBUG);
+    weft_status status = wfi_value_own(&value, &values->items[values->count]);
+    if (status)
+        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, status, WEFT_LOG_DEBUG);
     values->count++;
     return WEFT_OK;
 }
@@ -412,8 +412,8 @@ __attribute__((cold)) static weft_status refuse(const char *function, const weft
 static weft_status get(const char *function, const weft_values *values, size_t index, weft_type type, void *out,
                        size_t size)
 {
-    weft_status st = wfi_values_get(values, index, type, out, size);
-    return st ? refuse(function, values, index, type, st) : WEFT_OK;
+    weft_status status = wfi_values_get(values, index, type, out, size);
+    return status ? refuse(function, values, index, type, status) : WEFT_OK;
 }
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
@@ -445,10 +445,10 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
     WFI_LIVE(values);
     if (!size)
         return wfi_refuse_null(__func__, "size");
-    weft_status st = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof(*data));
-    if (!st)
+    weft_status status = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof(*data));
+    if (!status)
         *size = values->items[index].as.bytes.size;
-    return st;
+    return status;
 }
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)

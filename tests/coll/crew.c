@@ -32,11 +32,11 @@ weft_agent *crew_open(int death_ms)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_status st = weft_agent_open(
+    weft_status status = weft_agent_open(
         &(weft_agent_options){.rendezvous_timeout_ms = 30000, .death_timeout_ms = death_ms, .no_binding = true}, &agent,
         &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 
@@ -44,9 +44,9 @@ weft_group *crew_group(weft_agent *agent, const char *name, const char *rules)
 {
     weft_group *group;
     weft_error *error = NULL;
-    weft_status st = weft_group_open(agent, name, NULL, 0, &group, &error);
+    weft_status status = weft_group_open(agent, name, NULL, 0, &group, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     if (rules)
         MUST_OK(weft_group_set_algorithms(group, rules));
     return group;

@@ -26,10 +26,10 @@ static void enter(bridge *b)
     atomic_fetch_add(&b->calls, 1);
 }
 
-static weft_status leave(bridge *b, weft_status st)
+static weft_status leave(bridge *b, weft_status status)
 {
     atomic_fetch_sub(&b->running, 1);
-    return b->fails ? b->fails : st;
+    return b->fails ? b->fails : status;
 }
 
 static weft_status carry_barrier(void *arg)
@@ -44,9 +44,9 @@ static weft_status carry_allreduce(void *arg, void *data, size_t count, weft_dty
     bridge *b = arg;
     enter(b);
     weft_tensor *x = over(data, count, dtype);
-    weft_status st = weft_group_allreduce(b->through, x, how, 20000);
+    weft_status status = weft_group_allreduce(b->through, x, how, 20000);
     weft_tensor_unref(x);
-    return leave(b, st);
+    return leave(b, status);
 }
 
 static void count_drop(void *arg)

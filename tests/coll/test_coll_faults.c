@@ -62,47 +62,47 @@ static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most
     int64_t count = (int64_t)(chance / 64 % (uint64_t)most);
     weft_tensor *x = filled(count, (double)me + 1), *y = NULL;
     double sum = (double)(size * (size + 1) / 2);
-    weft_status st;
+    weft_status status;
     switch (chance % 8) {
     case 0:
-        st = weft_group_barrier(group, WEFT_FOREVER);
+        status = weft_group_barrier(group, WEFT_FOREVER);
         break;
     case 4:
         y = me == root ? filled(count * (int64_t)size, -1) : NULL;
-        st = weft_group_gather(group, x, y, root, WEFT_FOREVER);
-        for (size_t k = 0; !st && y && k < size && count; k++)
+        status = weft_group_gather(group, x, y, root, WEFT_FOREVER);
+        for (size_t k = 0; !status && y && k < size && count; k++)
             MUST(((double *)weft_tensor_data(y))[(int64_t)k * count] == (double)k + 1);
         break;
     case 5:
         y = me == root ? filled(count * (int64_t)size, (double)me + 1) : NULL;
-        st = weft_group_scatter(group, y, x, root, WEFT_FOREVER);
-        if (!st)
+        status = weft_group_scatter(group, y, x, root, WEFT_FOREVER);
+        if (!status)
             check_all(x, (double)root + 1);
         break;
     case 1:
-        st = weft_group_broadcast(group, x, root, WEFT_FOREVER);
-        if (!st)
+        status = weft_group_broadcast(group, x, root, WEFT_FOREVER);
+        if (!status)
             check_all(x, (double)root + 1);
         break;
     case 2:
-        st = weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER);
-        if (!st)
+        status = weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER);
+        if (!status)
             check_all(x, me == root ? sum : (double)me + 1);
         break;
     case 3:
         y = filled(count * (int64_t)size, -1);
-        st = weft_group_allgather(group, x, y, WEFT_FOREVER);
-        for (size_t k = 0; !st && k < size && count; k++)
+        status = weft_group_allgather(group, x, y, WEFT_FOREVER);
+        for (size_t k = 0; !status && k < size && count; k++)
             MUST(((double *)weft_tensor_data(y))[(int64_t)k * count] == (double)k + 1);
         break;
     default:
-        st = weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
-        if (!st)
+        status = weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
+        if (!status)
             check_all(x, sum);
     }
     weft_tensor_unref(x);
     weft_tensor_unref(y);
-    return st;
+    return status;
 }
 
 /* Without the victim, and without its name in anything. */
@@ -134,15 +134,15 @@ static void with_death(weft_agent *agent, void *arg)
     weft_group *group = NULL;
     if (me == 0 && !s->has_levels)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
-    weft_status st = weft_group_open(agent, "all", NULL, 0, &group, NULL);
-    MUST(st == WEFT_OK || me == s->victim);
-    for (int i = 0; !st && i < WARM && s->has_levels; i++)
-        st = weft_group_barrier(group, WEFT_FOREVER);
+    weft_status status = weft_group_open(agent, "all", NULL, 0, &group, NULL);
+    MUST(status == WEFT_OK || me == s->victim);
+    for (int i = 0; !status && i < WARM && s->has_levels; i++)
+        status = weft_group_barrier(group, WEFT_FOREVER);
     if (me == 0 && s->has_levels)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
-    for (int i = 0; !st && i < OPERATIONS; i++)
-        st = operate(group, s->seed, i, s->most);
-    s->before += me == 0 && !st;
+    for (int i = 0; !status && i < OPERATIONS; i++)
+        status = operate(group, s->seed, i, s->most);
+    s->before += me == 0 && !status;
     if (me == s->victim) { /* it lives yet, or was stopped and is out of the job */
         weft_sim_sleep(s->w.sim, BOUND_S * UINT64_C(1000000000));
         const weft_error *why = weft_group_error(group);
@@ -154,9 +154,9 @@ static void with_death(weft_agent *agent, void *arg)
         weft_group_close(group);
         return;
     }
-    while (!st) /* all may have succeeded before the death: a later one does not */
-        st = weft_group_barrier(group, WEFT_FOREVER);
-    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    while (!status) /* all may have succeeded before the death: a later one does not */
+        status = weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(status, WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_group_error(group)) == s->victim);
     MUST(weft_sim_now(s->w.sim) < s->death_ns + BOUND_S * UINT64_C(1000000000));
     go_on(s, group);
@@ -227,10 +227,10 @@ static void with_cut(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 1)
         weft_sim_cut(s->w.sim, 1, 2);
-    weft_status st = WEFT_OK;
-    while (!st)
-        st = weft_group_barrier(group, WEFT_FOREVER);
-    MUST_BE(st, WEFT_ERR_UNREACHABLE);
+    weft_status status = WEFT_OK;
+    while (!status)
+        status = weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(status, WEFT_ERR_UNREACHABLE);
     const weft_error *why = weft_group_error(group);
     const char *text = weft_error_message(why);
     if (!strstr(text, "rank 1 cannot reach rank 2") && !strstr(text, "rank 2 cannot reach rank 1")) {
@@ -272,10 +272,10 @@ static void without_bulk(weft_agent *agent, void *arg)
         wfi_sim_wall(s->w.sim, 2, 1, true);
     }
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
-    weft_status st = me == 1   ? weft_group_send(group, large, 2, WEFT_FOREVER)
-                     : me == 2 ? weft_group_recv(group, large, 1, WEFT_FOREVER)
-                               : weft_group_barrier(group, WEFT_FOREVER);
-    MUST_BE(st, WEFT_ERR_UNREACHABLE);
+    weft_status status = me == 1   ? weft_group_send(group, large, 2, WEFT_FOREVER)
+                         : me == 2 ? weft_group_recv(group, large, 1, WEFT_FOREVER)
+                                   : weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(status, WEFT_ERR_UNREACHABLE);
     const char *text = weft_error_message(weft_group_error(group));
     if (!strstr(text, "no bulk lane to worker 1 at sim:1, from either side: the connection was not answered")) {
         fprintf(stderr, "rank %d: \"%s\"\n", me, text);
@@ -307,9 +307,9 @@ typedef struct leaving {
     atomic_int given, through; /* the third member has given its part; the receiver has taken all */
 } leaving;
 
-static bool is_gone(weft_status st)
+static bool is_gone(weft_status status)
 {
-    return st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STORE_LOST;
+    return status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_STORE_LOST;
 }
 
 static const weft_function echo[] = {
@@ -447,11 +447,12 @@ static void with_looks(weft_agent *agent, void *arg)
         MUST(((double *)weft_tensor_data(all))[i * 1000] == (double)(i < 4 ? i + 1 : SIZE * (SIZE + 1) / 2));
     if (me == 3)
         weft_sim_kill(s->w.sim, 3);
-    weft_status st = WEFT_OK;
-    while (!st)
-        st = me == 4 ? weft_group_reduce(group, x, WEFT_OP_SUM, 4, WEFT_FOREVER)
-                     : weft_group_barrier(group, WEFT_FOREVER);
-    MUST(st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STATE); /* member 4 called another operation: both are true */
+    weft_status status = WEFT_OK;
+    while (!status)
+        status = me == 4 ? weft_group_reduce(group, x, WEFT_OP_SUM, 4, WEFT_FOREVER)
+                         : weft_group_barrier(group, WEFT_FOREVER);
+    MUST(status == WEFT_ERR_PEER_DEAD ||
+         status == WEFT_ERR_STATE); /* member 4 called another operation: both are true */
     weft_tensor_unref(x);
     weft_tensor_unref(all);
     weft_group_close(group);
@@ -482,10 +483,10 @@ static void with_roots(weft_agent *agent, void *arg)
         weft_sim_sleep(s->w.sim, s->delay_ns);
         weft_sim_kill(s->w.sim, 0);
     }
-    weft_status st = weft_group_reduce(group, x, WEFT_OP_SUM, me == 1, WEFT_FOREVER);
-    if (!st) /* a leaf has given its part */
-        st = weft_group_reduce(group, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
-    MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_PEER_DEAD);
+    weft_status status = weft_group_reduce(group, x, WEFT_OP_SUM, me == 1, WEFT_FOREVER);
+    if (!status) /* a leaf has given its part */
+        status = weft_group_reduce(group, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
+    MUST(status == WEFT_ERR_STATE || status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_PEER_DEAD);
     weft_tensor_unref(x);
     weft_group_close(group);
 }
@@ -565,15 +566,15 @@ static void members_disagree(weft_agent *agent, void *arg)
         snprintf(name, sizeof(name), "odd-%d", i);
         weft_group *odd = make(agent, name);
         bool is_odd = me == 1;
-        weft_status st = i == 0   ? weft_group_allreduce(odd, x, WEFT_OP_SUM, 20000)
-                         : i == 1 ? weft_group_allreduce(odd, is_odd ? f : y, WEFT_OP_SUM, 20000)
-                         : i == 2 ? weft_group_allreduce(odd, y, is_odd ? WEFT_OP_MAX : WEFT_OP_SUM, 20000)
-                         : i == 3 ? weft_group_broadcast(odd, y, is_odd, 20000)
-                         : is_odd ? weft_group_barrier(odd, 20000)
-                                  : weft_group_allreduce(odd, y, WEFT_OP_SUM, 20000);
-        if (!st && i == 3) /* two roots: a member of the tree may be done before they meet */
-            st = weft_group_barrier(odd, 20000);
-        MUST_BE(st, WEFT_ERR_STATE);
+        weft_status status = i == 0   ? weft_group_allreduce(odd, x, WEFT_OP_SUM, 20000)
+                             : i == 1 ? weft_group_allreduce(odd, is_odd ? f : y, WEFT_OP_SUM, 20000)
+                             : i == 2 ? weft_group_allreduce(odd, y, is_odd ? WEFT_OP_MAX : WEFT_OP_SUM, 20000)
+                             : i == 3 ? weft_group_broadcast(odd, y, is_odd, 20000)
+                             : is_odd ? weft_group_barrier(odd, 20000)
+                                      : weft_group_allreduce(odd, y, WEFT_OP_SUM, 20000);
+        if (!status && i == 3) /* two roots: a member of the tree may be done before they meet */
+            status = weft_group_barrier(odd, 20000);
+        MUST_BE(status, WEFT_ERR_STATE);
         must_say(odd, i == 0 ? "7 float64" : i == 1 ? "float32" : i == 2 ? "maximum" : i == 3 ? "root" : "barrier");
         MUST_OK(weft_group_barrier(meet, 20000));
         weft_group_close(odd);
@@ -592,17 +593,17 @@ static void one_cancels(weft_agent *agent, void *arg)
     weft_future *future;
     while (me == 1 && !atomic_load(&has_cancelled)) /* before that the operation cannot end */
         world_sleep_ms(stage, 1);
-    weft_status st = weft_group_allreduce_async(all, x, WEFT_OP_SUM, WEFT_FOREVER, &future);
+    weft_status status = weft_group_allreduce_async(all, x, WEFT_OP_SUM, WEFT_FOREVER, &future);
     if (me == 0) {
         world_sleep_ms(stage, 5);
         MUST_OK(weft_future_cancel(future));
         atomic_store(&has_cancelled, true);
     }
-    if (!st) {
-        st = weft_future_wait(future, 20000);
+    if (!status) {
+        status = weft_future_wait(future, 20000);
         weft_future_unref(future);
     }
-    MUST_BE(st, WEFT_ERR_CANCELLED);
+    MUST_BE(status, WEFT_ERR_CANCELLED);
     must_say(all, "rank 0 cancelled allreduce");
     weft_tensor_unref(x);
     MUST_OK(weft_group_barrier(meet, 20000));

@@ -145,12 +145,12 @@ static weft_status run_barrier(weft_call *call, void *user)
     weft_group *group;
     char name[16];
     snprintf(name, sizeof(name), "in-%d", (int)weft_call_i64(call, 0));
-    weft_status st = weft_group_open(weft_call_agent(call), name, NULL, 0, &group, NULL);
-    if (st)
-        return st;
-    st = weft_group_barrier(group, 20000);
+    weft_status status = weft_group_open(weft_call_agent(call), name, NULL, 0, &group, NULL);
+    if (status)
+        return status;
+    status = weft_group_barrier(group, 20000);
     weft_group_close(group);
-    return st;
+    return status;
 }
 
 static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_TYPE_I64}, .run = run_barrier}};
@@ -255,12 +255,12 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(all, 10000)); /* none of these counted */
     /* A barrier here, an all-gather there: the group is over. */
     weft_group *mixed = make(agent, "mixed", NULL, 0);
-    weft_status st = me == 1 ? weft_group_allgather_values_async(mixed, WEFT_NO_VALUES, 10000, &future)
-                             : weft_group_barrier_async(mixed, 10000, &future);
-    if (!st) /* else the others were faster */
+    weft_status status = me == 1 ? weft_group_allgather_values_async(mixed, WEFT_NO_VALUES, 10000, &future)
+                                 : weft_group_barrier_async(mixed, 10000, &future);
+    if (!status) /* else the others were faster */
         must_fail(future, WEFT_ERR_STATE, "allgather of values");
     else
-        MUST(st == WEFT_ERR_STATE);
+        MUST(status == WEFT_ERR_STATE);
     MUST_BE(weft_group_barrier(mixed, 10000), WEFT_ERR_STATE);
     MUST(strstr(weft_error_message(weft_group_error(mixed)), "barrier") != NULL);
     MUST_OK(weft_group_barrier(all, 10000));
@@ -324,22 +324,22 @@ static void leave_open(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     left_open[me] = make(agent, "all", NULL, 0);
-    weft_status st = weft_group_barrier(left_open[me], 10000);
-    MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT ||
-         st == WEFT_ERR_STORE_LOST); /* others stop once they are through */
+    weft_status status = weft_group_barrier(left_open[me], 10000);
+    MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT ||
+         status == WEFT_ERR_STORE_LOST); /* others stop once they are through */
     left_waiting[me] = NULL;
     if (me != 2) {
-        st = weft_group_barrier_async(left_open[me], WEFT_FOREVER, &left_waiting[me]);
-        MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
+        status = weft_group_barrier_async(left_open[me], WEFT_FOREVER, &left_waiting[me]);
+        MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_STORE_LOST);
     }
 }
 
 static void nobody_waits_any_more(world *w)
 {
     for (int rank = 0; rank < 3; rank++) {
-        weft_status st = left_waiting[rank] ? weft_error_code(weft_future_error(left_waiting[rank])) : WEFT_OK;
-        assert_true(!left_waiting[rank] || st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT ||
-                    st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_CANCELLED);
+        weft_status status = left_waiting[rank] ? weft_error_code(weft_future_error(left_waiting[rank])) : WEFT_OK;
+        assert_true(!left_waiting[rank] || status == WEFT_ERR_CLOSED || status == WEFT_ERR_PEER_LEFT ||
+                    status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_CANCELLED);
         weft_future_unref(left_waiting[rank]);
         assert_int_equal(weft_group_barrier(left_open[rank], 10), WEFT_ERR_CLOSED);
         weft_group_close(left_open[rank]);

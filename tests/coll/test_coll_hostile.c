@@ -88,11 +88,11 @@ static void listen_to_a_liar(weft_agent *agent, void *arg)
                 futures[i] = NULL;
         hear(agent, group);
         for (int i = 0; i < 3; i++) {
-            weft_status st = futures[i] ? weft_future_wait(futures[i], 20000) : WEFT_OK;
+            weft_status status = futures[i] ? weft_future_wait(futures[i], 20000) : WEFT_OK;
             MUST(!futures[i] || weft_future_done(futures[i]));
-            seen.protocol += st == WEFT_ERR_PROTOCOL;
-            seen.state += st == WEFT_ERR_STATE;
-            seen.timeout += st == WEFT_ERR_TIMEOUT;
+            seen.protocol += status == WEFT_ERR_PROTOCOL;
+            seen.state += status == WEFT_ERR_STATE;
+            seen.timeout += status == WEFT_ERR_TIMEOUT;
             weft_future_unref(futures[i]);
         }
         hear(agent, group);

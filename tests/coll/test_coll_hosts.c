@@ -164,8 +164,8 @@ static int run_leaves(void)
 {
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all");
-    weft_status st = weft_group_barrier(group, 40000);
-    MUST(!st || st == WEFT_ERR_PEER_LEFT);
+    weft_status status = weft_group_barrier(group, 40000);
+    MUST(!status || status == WEFT_ERR_PEER_LEFT);
     weft_group_close(group);
     weft_agent_stop(agent);
     return 0;
@@ -216,15 +216,15 @@ static weft_status operate(weft_group *group, int round, weft_tensor *x)
 {
     size_t size = weft_group_size(group), me = (size_t)weft_group_index(group), root = (size_t)round / 5 % size;
     weft_tensor *all = coll_empty(WEFT_DTYPE_FLOAT32, weft_tensor_numel(x) * (int64_t)size);
-    weft_status st = round % 5 == 0   ? weft_group_barrier(group, WEFT_FOREVER)
-                     : round % 5 == 1 ? weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER)
-                     : round % 5 == 2 ? weft_group_gather(group, x, me == root ? all : NULL, root, WEFT_FOREVER)
-                     : round % 5 == 3 ? weft_group_broadcast(group, x, root, WEFT_FOREVER)
-                                      : weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
-    for (int64_t i = 0; i < weft_tensor_numel(x) && !st; i++)
+    weft_status status = round % 5 == 0   ? weft_group_barrier(group, WEFT_FOREVER)
+                         : round % 5 == 1 ? weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER)
+                         : round % 5 == 2 ? weft_group_gather(group, x, me == root ? all : NULL, root, WEFT_FOREVER)
+                         : round % 5 == 3 ? weft_group_broadcast(group, x, root, WEFT_FOREVER)
+                                          : weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
+    for (int64_t i = 0; i < weft_tensor_numel(x) && !status; i++)
         MUST(((float *)weft_tensor_data(x))[i] == (float)(round % 5 == 4 || (round % 5 == 1 && me == root) ? size : 1));
     weft_tensor_unref(all);
-    return st;
+    return status;
 }
 
 /* Operations until one fails; the parent kills a worker meanwhile. Then those who live go on. */
@@ -233,14 +233,14 @@ static int run_dies(void)
     static const int64_t counts[] = {1, 3000, 16384, 60000};
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all"), *less;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     child_say('r');
-    for (int round = 0; !st; round++) {
+    for (int round = 0; !status; round++) {
         weft_tensor *x = weft_tensor_full(WEFT_SHAPE(counts[round % 4]), WEFT_DTYPE_FLOAT32, 1);
-        st = operate(group, round, x);
+        status = operate(group, round, x);
         weft_tensor_unref(x);
     }
-    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    MUST_BE(status, WEFT_ERR_PEER_DEAD);
     MUST_OK(weft_group_shrink(group, 40000, &less, NULL));
     MUST(weft_group_size(less) == weft_group_size(group) - 1);
     for (int i = 0; i < WARM; i++)

@@ -101,11 +101,11 @@ static void at_the_limit(weft_agent *agent, void *arg)
     weft_values *got;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, 60000));
-    weft_status st = weft_group_allgather_values_async(all, WEFT_VALUES(weft_of_i64(me)), 60000, &future);
-    if (!st)
+    weft_status status = weft_group_allgather_values_async(all, WEFT_VALUES(weft_of_i64(me)), 60000, &future);
+    if (!status)
         must_fail(future, WEFT_ERR_TOO_LARGE, "");
     else
-        MUST_BE(st, WEFT_ERR_TOO_LARGE);
+        MUST_BE(status, WEFT_ERR_TOO_LARGE);
     for (int i = 0; i < LIMIT; i++)
         ranks[i] = i;
     if (me < LIMIT) {

@@ -156,14 +156,14 @@ static weft_status begin(weft_group *group, call *c)
 
 static weft_status end(weft_group *group, call *c)
 {
-    weft_status st = c->done ? weft_future_wait(c->done, WEFT_FOREVER) : WEFT_OK;
-    if (c->done && !st)
+    weft_status status = c->done ? weft_future_wait(c->done, WEFT_FOREVER) : WEFT_OK;
+    if (c->done && !status)
         check(c, weft_group_size(group), (size_t)weft_group_index(group));
     weft_future_unref(c->done);
     weft_tensor_unref(c->in);
     weft_tensor_unref(c->out);
     *c = (call){0};
-    return st;
+    return status;
 }
 
 static void warm(weft_group *group)
@@ -367,16 +367,16 @@ static void with_disagreement(weft_agent *agent, void *arg)
         c.kind = (c.kind + 1 + (int)(chance / 4 % (KINDS - 1))) % KINDS;
     bool matters = chance % 3 || (c.kind != BARRIER && c.kind != ALLREDUCE && c.kind != ALLGATHER);
     matters = matters && (chance % 3 != 1 || c.kind != BARRIER);
-    weft_status st = begin(group, &c);
-    if (st)
+    weft_status status = begin(group, &c);
+    if (status)
         (void)end(group, &c);
     else
-        st = end(group, &c);
-    for (int i = 0; i < 2 && !st; i++) {
-        st = weft_group_barrier(group, WEFT_FOREVER);
+        status = end(group, &c);
+    for (int i = 0; i < 2 && !status; i++) {
+        status = weft_group_barrier(group, WEFT_FOREVER);
         world_sleep_ms(&s->w, 10); /* a message may come after the barrier of others */
     }
-    MUST_BE(st, matters ? WEFT_ERR_STATE : WEFT_OK);
+    MUST_BE(status, matters ? WEFT_ERR_STATE : WEFT_OK);
     weft_group_close(group);
 }
 

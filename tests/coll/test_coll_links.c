@@ -79,16 +79,16 @@ static void begin(weft_group *group, operation *op)
         y = weft_tensor_ref(x);
     else if (k != GATHER || is_root)
         y = of_parts(op, k == REDUCE_SCATTER || k == SCATTER ? 1 : op->size);
-    weft_status st = k == ALLREDUCE   ? weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
-                     : k == BROADCAST ? weft_group_broadcast_async(group, x, op->root, WEFT_FOREVER, &op->future)
-                     : k == REDUCE ? weft_group_reduce_async(group, x, WEFT_OP_SUM, op->root, WEFT_FOREVER, &op->future)
-                     : k == ALLGATHER ? weft_group_allgather_async(group, x, y, WEFT_FOREVER, &op->future)
-                     : k == REDUCE_SCATTER
-                         ? weft_group_reduce_scatter_async(group, x, y, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
-                     : k == ALL_TO_ALL ? weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &op->future)
-                     : k == GATHER     ? weft_group_gather_async(group, x, y, op->root, WEFT_FOREVER, &op->future)
-                                       : weft_group_scatter_async(group, x, y, op->root, WEFT_FOREVER, &op->future);
-    MUST_OK(st);
+    weft_status status =
+        k == ALLREDUCE        ? weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
+        : k == BROADCAST      ? weft_group_broadcast_async(group, x, op->root, WEFT_FOREVER, &op->future)
+        : k == REDUCE         ? weft_group_reduce_async(group, x, WEFT_OP_SUM, op->root, WEFT_FOREVER, &op->future)
+        : k == ALLGATHER      ? weft_group_allgather_async(group, x, y, WEFT_FOREVER, &op->future)
+        : k == REDUCE_SCATTER ? weft_group_reduce_scatter_async(group, x, y, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
+        : k == ALL_TO_ALL     ? weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &op->future)
+        : k == GATHER         ? weft_group_gather_async(group, x, y, op->root, WEFT_FOREVER, &op->future)
+                              : weft_group_scatter_async(group, x, y, op->root, WEFT_FOREVER, &op->future);
+    MUST_OK(status);
     op->given = x;
     op->result = y;
 }

@@ -42,9 +42,9 @@ static void must_say(const weft_group *group, const char *words)
 static weft_status meet_once(weft_agent *agent, const char *name, int64_t timeout_ms)
 {
     weft_group *group = make(agent, name);
-    weft_status st = weft_group_barrier(group, timeout_ms);
+    weft_status status = weft_group_barrier(group, timeout_ms);
     weft_group_close(group);
-    return st;
+    return status;
 }
 
 /* ---- Made less often than by others ------------------------------------------------------------------------------ */
@@ -143,16 +143,16 @@ static void behind_with_death(weft_agent *agent, void *arg)
         MUST_OK(weft_sim_spawn(s->w.sim, me, killer, s));
     if (me == 2)
         MUST_BE(weft_group_open(agent, "all", wrong, 3, &none, NULL), WEFT_ERR_NOT_FOUND);
-    weft_status st = WEFT_OK;
-    while (st != WEFT_ERR_PEER_DEAD && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_EVICTED) {
+    weft_status status = WEFT_OK;
+    while (status != WEFT_ERR_PEER_DEAD && status != WEFT_ERR_STORE_LOST && status != WEFT_ERR_EVICTED) {
         weft_group *group;
         uint64_t began = weft_sim_now(s->w.sim);
-        st = weft_group_open(agent, "all", NULL, 0, &group, NULL);
+        status = weft_group_open(agent, "all", NULL, 0, &group, NULL);
         if (me != s->victim)
             MUST(weft_sim_now(s->w.sim) - began < 1500000000);
-        if (st)
+        if (status)
             continue;
-        st = weft_group_barrier(group, 50);
+        status = weft_group_barrier(group, 50);
         weft_group_close(group);
         weft_sim_sleep(s->w.sim, 50000000);
     }
@@ -161,13 +161,13 @@ static void behind_with_death(weft_agent *agent, void *arg)
     for (int i = 0; i < SIZE; i++)
         if (i != s->victim)
             living[count++] = i;
-    for (st = WEFT_ERR_TIMEOUT; st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED;) {
+    for (status = WEFT_ERR_TIMEOUT; status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_CANCELLED;) {
         weft_group *group;
         MUST_OK(weft_group_open(agent, "all", living, (size_t)count, &group, NULL));
-        st = weft_group_barrier(group, 1000);
+        status = weft_group_barrier(group, 1000);
         weft_group_close(group);
     }
-    MUST_OK(st);
+    MUST_OK(status);
 }
 
 static void test_behind_with_death(void **state)
@@ -212,12 +212,12 @@ static void never_made(weft_agent *agent, void *arg)
             MUST_OK(
                 weft_group_barrier(meet, WEFT_FOREVER)); /* both are as far: the last one is the last that is over */
         weft_group *group = make(agent, name);
-        weft_status st = weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &future);
+        weft_status status = weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &future);
         if (me == 0 && i % 2)
             weft_group_abort(group, NULL);
-        else if (me == 0 && !st)
+        else if (me == 0 && !status)
             MUST_OK(weft_future_cancel(future));
-        if (!st)
+        if (!status)
             MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         weft_future_unref(future);
         weft_tensor_unref(x);
@@ -430,8 +430,8 @@ static void make_with_dead(const maker *m)
     weft_group *group = NULL;
     uint64_t began = m->s->sim ? weft_sim_now(m->s->sim) : 0;
     MUST_OK(weft_group_open(m->agent, m->name, trio, 3, &group, NULL));
-    weft_status st = weft_group_barrier(group, WEFT_FOREVER);
-    MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+    weft_status status = weft_group_barrier(group, WEFT_FOREVER);
+    MUST(status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD);
     MUST(!m->s->sim || weft_sim_now(m->s->sim) - began < 200000);
     weft_group_close(group);
     atomic_fetch_add(&m->s->flags[0], 1);
@@ -499,8 +499,8 @@ static void waits_in_vain(stage *s, int actor)
     atomic_store(&s->flags[0], 1);
     if (closes)
         MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
-    weft_status st = weft_group_open(agent, "nobody", nobody, 2, &group, NULL);
-    MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_STORE_LOST);
+    weft_status status = weft_group_open(agent, "nobody", nobody, 2, &group, NULL);
+    MUST(status == WEFT_ERR_CLOSED || status == WEFT_ERR_STORE_LOST);
     if (closes)
         stage_await_flag(s, 2, 1);
     else
@@ -546,21 +546,21 @@ static void waits_for_lost_store(stage *s, int actor)
         if (how == PAUSED_AND_CLOSED)
             MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
         uint64_t began = weft_sim_now(s->sim);
-        weft_status st = weft_group_open(agent, "trio", trio, 3, &group, NULL);
+        weft_status status = weft_group_open(agent, "trio", trio, 3, &group, NULL);
         uint64_t took_ms = (weft_sim_now(s->sim) - began) / 1000000;
         if (how == PAUSED) {
-            MUST_OK(st);
+            MUST_OK(status);
             MUST(took_ms >= 299 && took_ms < 310);
-            st = weft_group_barrier(group, WEFT_FOREVER);
-            MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+            status = weft_group_barrier(group, WEFT_FOREVER);
+            MUST(status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD);
             weft_group_close(group);
         } else if (how == PAUSED_AND_CLOSED) {
-            MUST_BE(st, WEFT_ERR_CLOSED);
+            MUST_BE(status, WEFT_ERR_CLOSED);
             MUST(took_ms < 200);
             stage_await_flag(s, 2, 1);
             return;
         } else {
-            MUST_BE(st, WEFT_ERR_STORE_LOST);
+            MUST_BE(status, WEFT_ERR_STORE_LOST);
             MUST(took_ms < 20000);
         }
         (void)!weft_agent_close(agent, WEFT_FOREVER);
@@ -609,10 +609,10 @@ static void shrinks_late(stage *s, int actor)
         atomic_fetch_add(&s->flags[2], 1);
     }
     stage_await_flag(s, 2, 2);
-    weft_status st = WEFT_ERR_TIMEOUT;
-    while (st == WEFT_ERR_TIMEOUT)
-        st = weft_group_shrink(group, 5000, &less, NULL);
-    MUST_OK(st);
+    weft_status status = WEFT_ERR_TIMEOUT;
+    while (status == WEFT_ERR_TIMEOUT)
+        status = weft_group_shrink(group, 5000, &less, NULL);
+    MUST_OK(status);
     MUST(weft_group_size(less) == 3);
     MUST_OK(weft_group_barrier(less, 20000));
     weft_group_close(less);

@@ -268,12 +268,12 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
     weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
     for (int gathers = 0; gathers < 2; gathers++) {
         weft_group *all = make(agent, gathers ? "gather" : "reduce");
-        weft_status st = WEFT_OK;
+        weft_status status = WEFT_OK;
         if (me < 2)
-            st = gathers ? weft_group_gather(all, x, all_x, (size_t)me, WEFT_FOREVER)
-                         : weft_group_reduce(all, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
+            status = gathers ? weft_group_gather(all, x, all_x, (size_t)me, WEFT_FOREVER)
+                             : weft_group_reduce(all, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
         if (me < 2) {
-            MUST_BE(st, WEFT_ERR_STATE);
+            MUST_BE(status, WEFT_ERR_STATE);
             MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
                  strstr(weft_error_message(weft_group_error(all)), "root 1"));
         }
@@ -438,19 +438,19 @@ static void late_and_small(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet"), *all;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(400), WEFT_DTYPE_FLOAT64);
     int me = weft_agent_rank(agent);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (me == 0) {
         all = make(agent, "all");
-        for (int i = 0; i < 60 && !st; i++)
-            st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
+        for (int i = 0; i < 60 && !status; i++)
+            status = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
         weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
         all = make(agent, "all");
-        for (int i = 0; i < 60 && !st; i++)
-            st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
-        MUST_BE(st, WEFT_ERR_BUSY);
+        for (int i = 0; i < 60 && !status; i++)
+            status = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
+        MUST_BE(status, WEFT_ERR_BUSY);
         must_say(all, 1, "before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too small");
         weft_group_close(all);
     }

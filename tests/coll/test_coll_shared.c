@@ -362,10 +362,10 @@ static int run_roots_differ(void)
         weft_group *group = crew_shared(agent, name);
         weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
         weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
-        weft_status st = run_rooted(group, (rooted)what, part, whole, root);
-        if (!st)
-            st = weft_group_barrier(group, 40000);
-        MUST_BE(st, WEFT_ERR_STATE);
+        weft_status status = run_rooted(group, (rooted)what, part, whole, root);
+        if (!status)
+            status = weft_group_barrier(group, 40000);
+        MUST_BE(status, WEFT_ERR_STATE);
         MUST(strstr(weft_error_message(weft_group_error(group)), "root") != NULL);
         weft_tensor_unref(part);
         weft_tensor_unref(whole);
@@ -385,14 +385,14 @@ static int run_cancels(void)
     crew_meet(agent);
     if (weft_agent_rank(agent) != 0) {
         /* the second one may call it when the group is over already */
-        weft_status st = weft_group_broadcast_async(group, x, 0, WEFT_FOREVER, &future);
-        if (!st && weft_agent_rank(agent) == 1)
+        weft_status status = weft_group_broadcast_async(group, x, 0, WEFT_FOREVER, &future);
+        if (!status && weft_agent_rank(agent) == 1)
             MUST_OK(weft_future_cancel(future));
-        if (!st) {
-            st = weft_future_wait(future, WEFT_FOREVER);
+        if (!status) {
+            status = weft_future_wait(future, WEFT_FOREVER);
             weft_future_unref(future);
         }
-        MUST_BE(st, WEFT_ERR_CANCELLED);
+        MUST_BE(status, WEFT_ERR_CANCELLED);
     }
     while (!weft_group_error(group))
         usleep(1000);
@@ -415,14 +415,14 @@ static weft_status operate(weft_group *group, weft_tensor *x, int kind, int roun
     weft_tensor *whole = weft_tensor_full(WEFT_SHAPE(count * (int64_t)size), WEFT_DTYPE_FLOAT32, 1);
     for (int64_t i = 0; i < count; i++)
         data[i] = kind == BROADCASTS && me != root ? 0 : 1;
-    weft_status st = kind == ROOTED ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER)
-                                    : run_rooted(group, (rooted)kind, x, whole, root);
-    for (int64_t i = 0; i < count && !st; i++)
+    weft_status status = kind == ROOTED ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER)
+                                        : run_rooted(group, (rooted)kind, x, whole, root);
+    for (int64_t i = 0; i < count && !status; i++)
         MUST(data[i] == (has_sum ? (float)size : 1));
-    for (int64_t i = 0; i < count * (int64_t)size && !st; i++)
+    for (int64_t i = 0; i < count * (int64_t)size && !status; i++)
         MUST(((float *)weft_tensor_data(whole))[i] == 1);
     weft_tensor_unref(whole);
-    return st;
+    return status;
 }
 
 /* Operations until one fails; the parent kills rank 1 meanwhile. Then those who live go on. kind ROOTED: allreduces; more than
@@ -432,12 +432,12 @@ static int run_death(int64_t count, int kind)
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
     weft_group *group = crew_shared(agent, "all"), *less;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
     child_say('r');
-    for (int round = 0; !st; round++)
-        st = operate(group, x, kind > ROOTED ? round % (ROOTED + 1) : kind, round);
-    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    for (int round = 0; !status; round++)
+        status = operate(group, x, kind > ROOTED ? round % (ROOTED + 1) : kind, round);
+    MUST_BE(status, WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_group_error(group)) == 1 && rank != 1);
     MUST_OK(weft_group_shrink(group, 40000, &less, NULL));
     MUST(weft_group_size(less) == weft_group_size(group) - 1);
@@ -540,10 +540,10 @@ static void attack(weft_agent *agent, uint64_t seed)
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
         if (rank == 1)
             write_nonsense(memory, bytes, seed * 1000000 + (uint64_t)i * 5000);
-        weft_status st = weft_group_allreduce(group, x, WEFT_OP_SUM, 100);
-        ended = st != WEFT_OK;
+        weft_status status = weft_group_allreduce(group, x, WEFT_OP_SUM, 100);
+        ended = status != WEFT_OK;
         if (ended)
-            MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PROTOCOL);
+            MUST(status == WEFT_ERR_STATE || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PROTOCOL);
         weft_tensor_unref(x);
     }
     weft_group_close(group);

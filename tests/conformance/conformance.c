@@ -227,9 +227,9 @@ static int64_t first_i64(const weft_values *values)
     return n;
 }
 
-static void print_failure(weft_status st, const char *function, const weft_error *error)
+static void print_failure(weft_status status, const char *function, const weft_error *error)
 {
-    if (!st)
+    if (!status)
         return;
     fprintf(stderr, "\"%s\" failed: ", function);
     weft_error_print(error, stderr);
@@ -239,9 +239,9 @@ int64_t ask(weft_agent *agent, weft_target to, const char *function, weft_args a
 {
     weft_values *got = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(agent, to, function, arguments, &(weft_rpc_options){.error = &error}, &got);
-    print_failure(st, function, error);
-    MUST_OK(st);
+    weft_status status = weft_rpc_sync(agent, to, function, arguments, &(weft_rpc_options){.error = &error}, &got);
+    print_failure(status, function, error);
+    MUST_OK(status);
     int64_t n = first_i64(got);
     weft_values_unref(got);
     return n;
@@ -250,9 +250,9 @@ int64_t ask(weft_agent *agent, weft_target to, const char *function, weft_args a
 void tell(weft_agent *agent, weft_target to, const char *function, weft_args arguments)
 {
     weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(agent, to, function, arguments, &(weft_rpc_options){.error = &error}, NULL);
-    print_failure(st, function, error);
-    MUST_OK(st);
+    weft_status status = weft_rpc_sync(agent, to, function, arguments, &(weft_rpc_options){.error = &error}, NULL);
+    print_failure(status, function, error);
+    MUST_OK(status);
 }
 
 weft_future *start_for(weft_agent *agent, weft_target to, const char *function, weft_args arguments, int64_t timeout_ms)
@@ -301,9 +301,9 @@ weft_error *fail_of(weft_agent *agent, weft_target to, const char *function, wef
 
 void must_end(weft_future *future, weft_status status)
 {
-    weft_status st = weft_future_wait(future, ITEM_PATIENCE_MS);
+    weft_status waited = weft_future_wait(future, ITEM_PATIENCE_MS);
     MUST(weft_future_done(future));
-    MUST_BE(st, status);
+    MUST_BE(waited, status);
     MUST_BE(weft_error_code(weft_future_error(future)), status);
     weft_future_unref(future);
 }

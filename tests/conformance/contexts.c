@@ -90,15 +90,15 @@ weft_status serve_relay(weft_call *call, void *user)
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
         return WEFT_OK;
     }
-    weft_status st = weft_rpc_sync(
+    weft_status status = weft_rpc_sync(
         agent, weft_to_rank((int)to), "relay",
         WEFT_VALUES(weft_of_tensor(y), weft_of_i64((to + 1) % weft_agent_world_size(agent)), weft_of_i64(hops - 1)),
         &(weft_rpc_options){.tape = t, .parent = call}, &results);
-    if (!st) {
+    if (!status) {
         weft_call_give(call, weft_values_args(results));
         weft_values_unref(results);
     }
-    return st;
+    return status;
 }
 
 weft_status serve_gradient(weft_call *call, void *user)
@@ -195,11 +195,11 @@ weft_tensor *step_call_nth(step *s, int rank, const char *function, weft_args ar
 {
     weft_values *results = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(s->agent, weft_to_rank(rank), function, args,
-                                   &(weft_rpc_options){.tape = s->tape, .error = &error}, &results);
-    if (st)
+    weft_status status = weft_rpc_sync(s->agent, weft_to_rank(rank), function, args,
+                                       &(weft_rpc_options){.tape = s->tape, .error = &error}, &results);
+    if (status)
         weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return keep(s, results, index);
 }
 

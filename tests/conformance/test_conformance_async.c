@@ -73,9 +73,9 @@ static weft_status add_again(weft_future *parent, weft_future *child, void *arg)
     MUST_OK(weft_values_get_i64(values, 0, &n));
     weft_future *asked =
         start(link->agent, weft_to_rank(link->to), "add", WEFT_VALUES(weft_of_i64(n), weft_of_i64(link->by)));
-    weft_status st = weft_future_add_done_callback(asked, give_to_child, weft_future_ref(child), NULL);
+    weft_status status = weft_future_add_done_callback(asked, give_to_child, weft_future_ref(child), NULL);
     weft_future_unref(asked);
-    return st;
+    return status;
 }
 
 static void finish_with_payload(weft_future *future, void *arg)
@@ -232,9 +232,9 @@ static weft_status serve_new_adder(weft_call *call, void *user)
 static weft_status serve_method(weft_call *call, void *user)
 {
     int64_t *base = NULL;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &adder_type, ITEM_PATIENCE_MS, (void **)&base);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &adder_type, ITEM_PATIENCE_MS, (void **)&base);
+    if (status)
+        return status;
     weft_future *asked = start(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 1)), "add",
                                WEFT_VALUES(weft_of_i64(*base), weft_of_i64(weft_call_i64(call, 2))));
     MUST_OK(weft_future_add_done_callback(asked, finish_with, weft_call_defer(call), NULL));

@@ -73,9 +73,10 @@ static weft_status serve_count(weft_call *call, void *user)
 {
     counter *self = NULL;
     void *wrong = NULL;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, ITEM_PATIENCE_MS, (void **)&self);
-    if (st)
-        return st;
+    weft_status status =
+        weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, ITEM_PATIENCE_MS, (void **)&self);
+    if (status)
+        return status;
     MUST_BE(weft_rref_local_typed(weft_call_rref(call, 0), &other_type, 0, &wrong), WEFT_ERR_TYPE);
     self->value += weft_call_i64(call, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(self->value)));

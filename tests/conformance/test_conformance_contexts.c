@@ -55,12 +55,12 @@ static weft_status serve_whose_next(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_values *results = NULL;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "whose", WEFT_NO_VALUES,
-                                   &(weft_rpc_options){.parent = call}, &results);
-    if (!st)
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "whose", WEFT_NO_VALUES,
+                                       &(weft_rpc_options){.parent = call}, &results);
+    if (!status)
         weft_call_give(call, weft_values_args(results));
     weft_values_unref(results);
-    return st;
+    return status;
 }
 
 static void must_be_under(weft_agent *agent, const char *function, weft_tape *tape, int64_t rank, uint64_t number)
@@ -335,11 +335,11 @@ CONTEXT_ITEM(item_64_who_takes_part_is_known, .program = who_takes_part, ITEM_FU
 /* (x, to): calls "times" of `to` under the context, and fails. */
 static weft_status serve_call_and_fail(weft_call *call, void *user)
 {
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 1)), "times",
-                                   WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
-                                   &(weft_rpc_options){.tape = weft_call_tape(call), .parent = call}, NULL);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 1)), "times",
+                                       WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
+                                       &(weft_rpc_options){.tape = weft_call_tape(call), .parent = call}, NULL);
+    if (status)
+        return status;
     weft_call_fail(call, WEFT_ERR_FORMAT, "failed after a call");
     return WEFT_ERR_FORMAT;
 }

@@ -56,9 +56,9 @@ static weft_agent *open_agent(weft_job *job)
                                   .job = job,
                                   .death_timeout_ms = 1000,
                                   .leaks_fail = true};
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 

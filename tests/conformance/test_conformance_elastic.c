@@ -73,8 +73,8 @@ static void refuse_strangers(void)
 /* How it went is not kept once its rank is taken again. */
 static void must_be_gone(weft_agent *agent, weft_worker worker)
 {
-    weft_status st = weft_rpc_sync(agent, weft_to_worker(worker), "rank", WEFT_NO_VALUES, NULL, NULL);
-    MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+    weft_status status = weft_rpc_sync(agent, weft_to_worker(worker), "rank", WEFT_NO_VALUES, NULL, NULL);
+    MUST(status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD);
 }
 
 /* Leaves and comes again, under the same name: a new incarnation, and the old handle means nobody. */
@@ -102,9 +102,9 @@ static void come_and_go(int rank)
     item_await(&joined, rank); /* in order */
     if (rank == WORKERS - 1)
         refuse_strangers();
-    weft_status st = item_open(rank, name, &agent, &error);
+    weft_status status = item_open(rank, name, &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     MUST(weft_agent_rank(agent) == rank && weft_agent_find(agent, name) == rank);
     if (rank == 0)
         await_workers(agent, 1); /* alone, and already at work */

@@ -38,11 +38,11 @@ static weft_status serve_ask_next(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "raise", WEFT_NO_VALUES,
-                                   &(weft_rpc_options){.error = &error, .parent = call}, NULL);
-    weft_call_fail(call, st, "%s", weft_error_message(error));
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(next_rank(agent)), "raise", WEFT_NO_VALUES,
+                                       &(weft_rpc_options){.error = &error, .parent = call}, NULL);
+    weft_call_fail(call, status, "%s", weft_error_message(error));
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_status serve_time_left(weft_call *call, void *user)
@@ -305,8 +305,8 @@ static void ask_after_the_end(int rank)
     item_await(&waiting, WORKERS);
     item_await(&held_count, WORKERS);
     weft_agent_stop(agent);
-    weft_status st = weft_future_wait(asked[rank], 0);
-    MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT); /* whoever was the first to stop */
+    weft_status status = weft_future_wait(asked[rank], 0);
+    MUST(status == WEFT_ERR_CLOSED || status == WEFT_ERR_PEER_LEFT); /* whoever was the first to stop */
     weft_future_unref(asked[rank]);
     weft_rref *rref = left_over[rank];
     MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);

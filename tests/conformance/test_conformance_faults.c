@@ -16,9 +16,9 @@ static weft_status serve_add_to(weft_call *call, void *user)
 {
     weft_values *values = NULL;
     int64_t n = 0;
-    weft_status st = weft_rref_to_here(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &values);
-    if (st)
-        return st;
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &values);
+    if (status)
+        return status;
     MUST_OK(weft_values_get_i64(values, 0, &n));
     weft_values_unref(values);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(n + weft_call_i64(call, 1))));
@@ -65,10 +65,10 @@ static void must_have_timed_out(weft_rref *rref, weft_agent *agent, int other)
         return; /* it may be made here yet, and others may wait for that */
     /* Nobody can be given it any more. */
     weft_error *error = NULL;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank(other), "add to", WEFT_VALUES(weft_of_rref(rref), weft_of_i64(0)),
                       &(weft_rpc_options){.error = &error}, NULL);
-    MUST_BE(st, WEFT_ERR_TIMEOUT);
+    MUST_BE(status, WEFT_ERR_TIMEOUT);
     MUST(weft_error_ran(error) == WEFT_RAN_NO); /* it surely did not run */
     weft_error_unref(error);
 }

@@ -178,10 +178,10 @@ static weft_status ask_again(weft_future *parent, weft_future *child, void *arg)
     weft_future *inner = weft_future_create(agent), *later = weft_future_then(inner, add_one, NULL, NULL);
     MUST_OK(weft_future_complete(inner, number(n), NULL));
     MUST_OK(weft_future_wait(later, WEFT_FOREVER));
-    weft_status st = weft_future_complete(child, number(value_of(later)), NULL);
+    weft_status status = weft_future_complete(child, number(value_of(later)), NULL);
     weft_future_unref(inner);
     weft_future_unref(later);
-    return st;
+    return status;
 }
 
 static void continuations(weft_agent *agent, void *arg)
@@ -233,9 +233,9 @@ static weft_status fail_with_words(weft_future *parent, weft_future *child, void
 {
     MUST(!weft_future_error(parent));
     weft_error *error = weft_error_create(WEFT_ERR_TYPE, "another failure");
-    weft_status st = weft_future_fail(child, error);
+    weft_status status = weft_future_fail(child, error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 /* It sees the parent's error, and need not fail itself. */

@@ -63,9 +63,9 @@ static weft_status serve_hold_on(weft_call *call, void *user)
 static weft_status serve_increment(weft_call *call, void *user)
 {
     holder *self = NULL;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &holder_type, ITEM_PATIENCE_MS, (void **)&self);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &holder_type, ITEM_PATIENCE_MS, (void **)&self);
+    if (status)
+        return status;
     self->count += weft_call_i64(call, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(self->count)));
     return WEFT_OK;
@@ -170,8 +170,8 @@ static void circle(int rank)
         weft_rref_unref(b);
         leaked[0] = make(agent, weft_to_rank(3), "rank", WEFT_NO_VALUES);
     }
-    weft_status st = weft_agent_close(agent, WEFT_FOREVER);
-    MUST_BE(st, WEFT_ERR_BUSY); /* each of the four has a part in one of the two */
+    weft_status status = weft_agent_close(agent, WEFT_FOREVER);
+    MUST_BE(status, WEFT_ERR_BUSY); /* each of the four has a part in one of the two */
     if (rank == 0)
         weft_rref_unref(leaked[0]);
 }
@@ -216,9 +216,9 @@ static void use_after_shutdown(int rank)
     weft_target next = weft_to_rank(next_rank(agent));
     weft_future *future = NULL;
     for (int i = 0; i < 2; i++) {
-        weft_status st = weft_rpc_async(agent, i ? next : weft_to_rank(rank), "keep",
-                                        WEFT_VALUES(weft_of_rref(i ? theirs : mine)), NULL, &future);
-        MUST_BE(st, WEFT_ERR_INVALID);
+        weft_status status = weft_rpc_async(agent, i ? next : weft_to_rank(rank), "keep",
+                                            WEFT_VALUES(weft_of_rref(i ? theirs : mine)), NULL, &future);
+        MUST_BE(status, WEFT_ERR_INVALID);
     }
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     weft_rref_unref(theirs);

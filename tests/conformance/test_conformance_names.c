@@ -106,9 +106,9 @@ static void twins(int rank)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     snprintf(own, sizeof(own), "single%d", rank);
-    weft_status st = item_open(rank, rank >= 2 ? "twin" : own, &agent, &error);
-    if (st) {
-        MUST_BE(st, WEFT_ERR_EXISTS);
+    weft_status status = item_open(rank, rank >= 2 ? "twin" : own, &agent, &error);
+    if (status) {
+        MUST_BE(status, WEFT_ERR_EXISTS);
         MUST(rank >= 2 && says(error, "twin") && says(error, rank == 2 ? "rank 3" : "rank 2"));
         weft_error_unref(error);
         atomic_fetch_add(&refused, 1);
@@ -147,9 +147,9 @@ static void open_again(int rank)
     for (int round = 0; round < 3; round++) {
         weft_error *error = NULL;
         weft_agent *agent = NULL;
-        weft_status st = item_open(rank, NULL, &agent, &error);
+        weft_status status = item_open(rank, NULL, &agent, &error);
         weft_error_print(error, stderr);
-        MUST_OK(st);
+        MUST_OK(status);
         if (rank <= 1 && !item_sim()) /* the simulation's fabric has one place a rank */
             no_second_agent_for(rank);
         MUST(ask(agent, weft_to_rank(next_rank(agent)), "rank", WEFT_NO_VALUES) == next_rank(agent));

@@ -266,8 +266,8 @@ static void closed_at_any_moment(weft_agent *agent, weft_tensor *x)
                                    WEFT_VALUES(weft_of_tensor(x), weft_of_i64(weft_agent_rank(agent)), weft_of_i64(7)));
         weft_future *pass = begin_pass(&s, weft_sum(s.tape, y));
         step_close(&s);
-        weft_status st = weft_future_wait(pass, ITEM_PATIENCE_MS);
-        MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED);
+        weft_status status = weft_future_wait(pass, ITEM_PATIENCE_MS);
+        MUST(status == WEFT_OK || status == WEFT_ERR_CANCELLED);
         weft_future_unref(pass);
     }
 }

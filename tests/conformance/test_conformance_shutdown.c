@@ -18,9 +18,9 @@ static weft_status serve_follow_up(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_future *future = NULL;
-    weft_status st = weft_rpc_async(agent, weft_to_rank(next_rank(agent)), "slowly", WEFT_NO_VALUES, NULL, &future);
-    MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT); /* in item 25 */
-    if (!st)
+    weft_status status = weft_rpc_async(agent, weft_to_rank(next_rank(agent)), "slowly", WEFT_NO_VALUES, NULL, &future);
+    MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT); /* in item 25 */
+    if (!status)
         weft_future_unref(future);
     return WEFT_OK;
 }
@@ -101,8 +101,8 @@ static void late_and_dense(int rank)
     if (rank == WORKERS - 1) { /* in the middle of its own calls, and of those of others to it */
         weft_agent_stop(agent);
         for (int i = 0; i < DENSE; i++) {
-            weft_status st = weft_future_wait(futures[i], 0);
-            MUST(st == WEFT_OK || st == WEFT_ERR_CLOSED);
+            weft_status status = weft_future_wait(futures[i], 0);
+            MUST(status == WEFT_OK || status == WEFT_ERR_CLOSED);
         }
     } else {
         MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* waits for the calls */
@@ -129,8 +129,8 @@ static void local_shutdown(int rank)
     item_await(&held_count, WORKERS); /* all are served, none is answered */
     if (rank % 2) {
         item_sleep_ms(20); /* the others go first: their callers and callees hear of it */
-        weft_status st = weft_future_wait(outstanding, ITEM_PATIENCE_MS);
-        MUST_BE(st, WEFT_ERR_PEER_LEFT);
+        weft_status status = weft_future_wait(outstanding, ITEM_PATIENCE_MS);
+        MUST_BE(status, WEFT_ERR_PEER_LEFT);
     }
     weft_agent_stop(agent);
     MUST(weft_future_done(outstanding));

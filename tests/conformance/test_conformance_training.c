@@ -38,9 +38,9 @@ static weft_status serve_new_parameter(weft_call *call, void *user)
 static weft_status serve_rows(weft_call *call, void *user)
 {
     weft_value value;
-    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
+    if (status)
+        return status;
     weft_tensor *rows = weft_embedding(weft_call_tape(call), value.as.tensor, weft_call_tensor(call, 1),
                                        &(weft_embedding_options){.sparse = true});
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(rows)));
@@ -262,9 +262,9 @@ static weft_module *make_nothing(weft_args args, void *user)
 static weft_status serve_run_module(weft_call *call, void *user)
 {
     weft_remote_module *module = NULL;
-    weft_status st = weft_remote_module_from_rref(weft_call_rref(call, 0), &module);
-    if (st)
-        return st;
+    weft_status status = weft_remote_module_from_rref(weft_call_rref(call, 0), &module);
+    if (status)
+        return status;
     weft_remote_module_train(module, false);
     weft_tensor *y =
         weft_remote_forward(weft_call_tape(call), module, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))), NULL);
@@ -394,10 +394,10 @@ static void must_not_run(weft_remote_module *module, weft_tensor *x, weft_status
     weft_tape *t = weft_tape_open(NULL);
     MUST(!weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)), NULL));
     const weft_error *error = weft_tape_error(t);
-    weft_status st = weft_error_handler_code(error) ? weft_error_handler_code(error) : weft_error_code(error);
-    if (st != remote)
+    weft_status status = weft_error_handler_code(error) ? weft_error_handler_code(error) : weft_error_code(error);
+    if (status != remote)
         weft_error_print(error, stderr);
-    MUST_BE(st, remote);
+    MUST_BE(status, remote);
     MUST(says(error, text));
     weft_tape_close(t);
     weft_remote_module_unref(module);

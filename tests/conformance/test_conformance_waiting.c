@@ -33,11 +33,12 @@ static weft_status serve_nest_hold(weft_call *call, void *user)
     bool bounded = weft_call_bool(call, 1);
     weft_rpc_options options = {.timeout_ms = bounded ? 0 : WEFT_FOREVER, .parent = bounded ? call : NULL};
     weft_target next = weft_to_rank(next_rank(agent));
-    weft_status st = depth ? weft_rpc_sync(agent, next, "nest hold",
-                                           WEFT_VALUES(weft_of_i64(depth - 1), weft_of_bool(bounded)), &options, NULL)
-                           : weft_rpc_sync(agent, next, "hold", WEFT_NO_VALUES, &options, NULL);
+    weft_status status = depth
+                             ? weft_rpc_sync(agent, next, "nest hold",
+                                             WEFT_VALUES(weft_of_i64(depth - 1), weft_of_bool(bounded)), &options, NULL)
+                             : weft_rpc_sync(agent, next, "hold", WEFT_NO_VALUES, &options, NULL);
     atomic_fetch_add(&unwound, 1);
-    return st;
+    return status;
 }
 
 static pthread_mutex_t users_mutex;
@@ -109,9 +110,10 @@ static void time_limits_fire(weft_agent *agent, void *arg)
     for (int bounded = 0; bounded < 2; bounded++) {
         weft_future *future = start_for(agent, weft_to_rank(1), "nest hold",
                                         WEFT_VALUES(weft_of_i64(DEPTH), weft_of_bool(bounded)), 1500);
-        weft_status st = weft_future_wait(future, ITEM_PATIENCE_MS);
+        weft_status status = weft_future_wait(future, ITEM_PATIENCE_MS);
         MUST(weft_future_done(future));
-        MUST(st == WEFT_ERR_TIMEOUT || (bounded && st == WEFT_ERR_REMOTE)); /* an inner one may be the first to tell */
+        MUST(status == WEFT_ERR_TIMEOUT ||
+             (bounded && status == WEFT_ERR_REMOTE)); /* an inner one may be the first to tell */
         weft_future_unref(future);
         for (int to = 0; to < 2; to++)
             MUST(ask(agent, weft_to_rank(to), "add", WEFT_VALUES(weft_of_i64(1), weft_of_i64(2))) == 3);
@@ -148,9 +150,9 @@ static void every_worker_waits(weft_agent *agent, void *arg)
         chains[i] =
             start_for(agent, weft_to_rank(next_rank(agent)), "nest", WEFT_VALUES(weft_of_i64(12)), WEFT_FOREVER);
     for (int i = 0; i < MANY; i++) {
-        weft_status st = weft_future_wait(chains[i], ITEM_PATIENCE_MS);
+        weft_status status = weft_future_wait(chains[i], ITEM_PATIENCE_MS);
         MUST(weft_future_done(chains[i]));
-        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY || (st == WEFT_ERR_REMOTE && ended_busy(chains[i])));
+        MUST(status == WEFT_OK || status == WEFT_ERR_BUSY || (status == WEFT_ERR_REMOTE && ended_busy(chains[i])));
         weft_future_unref(chains[i]);
     }
     weft_rpc_options patient = {.retry = {.attempts = 30}}; /* the others may be full yet */

@@ -107,10 +107,10 @@ static weft_data_parallel *make_parallel(weft_group *group, const model *m, cons
 {
     weft_data_parallel *parallel = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_data_parallel_create(group, m->all, &s->options, &parallel, &error);
-    if (st)
+    weft_status status = weft_data_parallel_create(group, m->all, &s->options, &parallel, &error);
+    if (status)
         weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return parallel;
 }
 
@@ -411,8 +411,8 @@ static void one_fails(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent);
     model m = make_model(7);
     weft_data_parallel *parallel = make_parallel(group, &m, s);
-    weft_status st = WEFT_OK;
-    for (int step = 0; !st && step < 6; step++) {
+    weft_status status = WEFT_OK;
+    for (int step = 0; !status && step < 6; step++) {
         if (me == s->victim && step == 3 && s->options.timeout_ms == 0)
             weft_sim_kill(s->w.sim, me);
         weft_tape *t = open_tape();
@@ -430,12 +430,12 @@ static void one_fails(weft_agent *agent, void *arg)
         } else {
             backward(t, &m, me, step, true);
         }
-        st = weft_tape_status(t);
-        if (st && me != s->victim)
+        status = weft_tape_status(t);
+        if (status && me != s->victim)
             must_speak(weft_tape_error(t), s->options.timeout_ms ? "rank 1 ended it" : "rank 1 is dead");
         weft_tape_close(t);
     }
-    MUST(st != WEFT_OK);
+    MUST(status != WEFT_OK);
     weft_data_parallel_unref(parallel);
     end_model(&m);
     weft_group_close(group);

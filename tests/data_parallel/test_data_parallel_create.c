@@ -135,8 +135,8 @@ static void no_memory(weft_agent *agent, void *arg)
         if (weft_agent_rank(agent) == 0)
             refuse_next(one_by_one[i].count, one_by_one[i].size);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        weft_status st = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
-        MUST(!st || st == WEFT_ERR_MEMORY); /* it may have had all of it before another failed */
+        weft_status status = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
+        MUST(!status || status == WEFT_ERR_MEMORY); /* it may have had all of it before another failed */
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         MUST(was_refused());
         weft_data_parallel_unref(parallel);

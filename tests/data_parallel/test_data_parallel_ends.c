@@ -30,14 +30,14 @@ static weft_status pass(weft_data_parallel *parallel, weft_module *module, size_
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
     weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, (double)me + 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
-    weft_status st = weft_tape_status(t);
-    const weft_tensor *found = st ? NULL : weft_tape_grad(t, weft_module_find(module, "weight"));
-    for (int64_t i = 0; !st && i < weft_tensor_numel(found); i++)
+    weft_status status = weft_tape_status(t);
+    const weft_tensor *found = status ? NULL : weft_tape_grad(t, weft_module_find(module, "weight"));
+    for (int64_t i = 0; !status && i < weft_tensor_numel(found); i++)
         MUST(weft_tensor_get_f64(found, i) == ((double)size + 1) / 2);
-    if (st && worker)
+    if (status && worker)
         *worker = weft_error_worker(weft_tape_error(t));
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 static void killer(weft_sim *sim, int rank, void *arg)
@@ -57,10 +57,10 @@ static void with_death(weft_agent *agent, void *arg)
     weft_data_parallel *parallel = NULL, *again = NULL;
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
-    weft_status st = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
-    while (!st)
-        st = pass(parallel, module, (size_t)me, SIZE, &worker);
-    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    weft_status status = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
+    while (!status)
+        status = pass(parallel, module, (size_t)me, SIZE, &worker);
+    MUST_BE(status, WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_group_error(group)) == s->victim && (worker == -1 || worker == s->victim));
     s->cut_short += worker >= 0;
     weft_data_parallel_unref(parallel);
@@ -162,9 +162,9 @@ static weft_status reduce_and_spoil(weft_group *group, weft_tensor *bucket, size
 {
     weft_future *reduced;
     (void)index;
-    weft_status st = weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, arg ? &reduced : out);
-    if (st || !arg)
-        return st;
+    weft_status status = weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, arg ? &reduced : out);
+    if (status || !arg)
+        return status;
     *out = weft_future_then(reduced, spoil, NULL, NULL);
     weft_future_unref(reduced);
     return *out ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -180,8 +180,8 @@ static void spoiled_alone(weft_agent *agent, void *arg)
     weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
     MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
-    weft_status st = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
-    MUST(me == 1 ? st == WEFT_ERR_FORMAT && weft_group_error(group) : !st || st == WEFT_ERR_FORMAT);
+    weft_status status = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
+    MUST(me == 1 ? status == WEFT_ERR_FORMAT && weft_group_error(group) : !status || status == WEFT_ERR_FORMAT);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     MUST_BE(pass(parallel, module, (size_t)me, weft_group_size(group), NULL), WEFT_ERR_FORMAT);
     MUST(weft_error_worker(weft_group_error(group)) == 1);
@@ -274,11 +274,11 @@ static weft_status layered_pass(weft_data_parallel *parallel, weft_module *modul
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
     weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
-    weft_status st = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     if (words)
         must_say(weft_tape_error(t), words);
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 /* After the first pass one member has no memory for the buckets in member 0's order: it has none of them, or a half. Its group is over, and
@@ -301,8 +301,8 @@ static void no_buckets(weft_agent *agent, void *arg)
         if (weft_agent_rank(agent) == 0)
             refuse_next(half ? count - 1 : count, half ? sizeof(size_t) : sizeof(wfi_bucket));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        weft_status st = layered_pass(parallel, module, NULL);
-        MUST(!st || st == WEFT_ERR_MEMORY);
+        weft_status status = layered_pass(parallel, module, NULL);
+        MUST(!status || status == WEFT_ERR_MEMORY);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         MUST(was_refused());
         MUST_BE(layered_pass(parallel, module, "the group is over"), WEFT_ERR_MEMORY);

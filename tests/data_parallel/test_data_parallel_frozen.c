@@ -275,25 +275,25 @@ static void with_fault(weft_agent *agent, void *arg)
     me.weight = weft_module_find(me.module, "weight");
     me.bias = weft_module_find(me.module, "bias");
     weft_tensor_set_requires_grad(me.weight, false);
-    weft_status st = weft_data_parallel_create(me.group, me.module, &options, &me.parallel, &error);
+    weft_status status = weft_data_parallel_create(me.group, me.module, &options, &me.parallel, &error);
     weft_error_unref(error);
     if (me.index == 1) /* not at a rank that goes */
         MUST_OK(weft_sim_spawn(s->w.sim, 1, strike, s));
-    for (int pass = 0; !st; pass++) {
+    for (int pass = 0; !status; pass++) {
         if (pass == PASSES && me.index == ODD)
             weft_tensor_set_requires_grad(me.weight, true);
         weft_tape *t = run_pass(&me);
-        st = weft_tape_status(t);
-        if (!st)
+        status = weft_tape_status(t);
+        if (!status)
             must_be(t, me.bias, (double)(me.size + 1) / 2);
-        if (st == WEFT_ERR_STATE)
+        if (status == WEFT_ERR_STATE)
             must_say(weft_tape_error(t), THAWED);
-        s->done += !st;
-        s->named += st == WEFT_ERR_STATE;
+        s->done += !status;
+        s->named += status == WEFT_ERR_STATE;
         MUST(pass <= PASSES);
         weft_tape_close(t);
     }
-    s->ended += st != WEFT_ERR_STATE;
+    s->ended += status != WEFT_ERR_STATE;
     weft_data_parallel_unref(me.parallel);
     weft_group_close(me.group);
     weft_module_unref(me.module);

@@ -265,18 +265,18 @@ static void with_death(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(me.meet, MEET_MS));
     if (me.index == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, arg));
-    weft_status st = WEFT_OK;
-    for (int i = 0; i < 2 && !st && me.index == last; i++) {
+    weft_status status = WEFT_OK;
+    for (int i = 0; i < 2 && !status && me.index == last; i++) {
         weft_tape *t = run_pass(&me, 1);
-        st = weft_tape_status(t);
+        status = weft_tape_status(t);
         weft_tape_close(t);
     }
-    if (!st)
-        st = weft_data_parallel_join(me.parallel);
-    MUST(!st || st == WEFT_ERR_PEER_DEAD);
-    MUST(number_of(&me) == (st ? me.index : last));
-    joined += !st;
-    cut_short += st != WEFT_OK;
+    if (!status)
+        status = weft_data_parallel_join(me.parallel);
+    MUST(!status || status == WEFT_ERR_PEER_DEAD);
+    MUST(number_of(&me) == (status ? me.index : last));
+    joined += !status;
+    cut_short += status != WEFT_OK;
     world_sleep_ms((world *)&s->w, 10000); /* until all have heard of it */
     MUST_BE(weft_data_parallel_join(me.parallel), WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_group_error(me.group)) == VICTIM);

@@ -195,11 +195,11 @@ static weft_rref *remote_on(weft_tape *t, weft_agent *agent, int rank, weft_args
 
 static weft_status ended(weft_future *future)
 {
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    if (st == WEFT_ERR_REMOTE)
-        st = weft_error_handler_code(weft_future_error(future));
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    if (status == WEFT_ERR_REMOTE)
+        status = weft_error_handler_code(weft_future_error(future));
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 /* The root is a value that stays where it was made: on another worker, or on this one. */

@@ -18,11 +18,11 @@ static weft_status serve_cut_off(weft_call *call, void *user)
 {
     (void)user;
     weft_values *results;
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "times",
-                                   WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
-                                   &(weft_rpc_options){.tape = weft_call_tape(call)}, &results);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "times",
+                                       WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
+                                       &(weft_rpc_options){.tape = weft_call_tape(call)}, &results);
+    if (status)
+        return status;
     weft_call_give(call, weft_values_args(results));
     weft_values_unref(results);
     weft_sim_cut(now->sim, 0, 1);
@@ -140,9 +140,9 @@ static weft_status close_early(weft_agent *agent, world *w, weft_args how, bool 
     world_sleep_ms(w, 100);
     if (cut)
         weft_sim_heal(w->sim, 0, 1);
-    weft_status st = weft_future_wait(answer, WEFT_FOREVER);
+    weft_status status = weft_future_wait(answer, WEFT_FOREVER);
     weft_future_unref(answer);
-    return st;
+    return status;
 }
 
 static void end_soon(weft_agent *agent, world *w)

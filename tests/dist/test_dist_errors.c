@@ -118,15 +118,15 @@ static weft_status serve_relay(weft_call *call, void *user)
     weft_tape *t = weft_call_tape(call);
     weft_tensor *y = weft_scale(t, weft_call_tensor(call, 0), 2), *z = NULL;
     weft_values *results = NULL;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), weft_call_string(call, 1), WEFT_VALUES(weft_of_tensor(y)),
                       &(weft_rpc_options){.tape = t, .parent = call}, &results);
-    if (!st)
-        st = weft_values_get_tensor(results, 0, &z);
-    if (!st)
+    if (!status)
+        status = weft_values_get_tensor(results, 0, &z);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_scale(t, z, 3))));
     weft_values_unref(results);
-    return st;
+    return status;
 }
 
 /* () -> what weft_debug_dump says of contexts here */

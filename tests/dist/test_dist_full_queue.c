@@ -57,9 +57,9 @@ static weft_status serve_handle(weft_call *call, void *user)
 {
     (void)user;
     weft_rref *rref;
-    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_tensor(parameter_here(call)), &rref);
-    if (st)
-        return st;
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_tensor(parameter_here(call)), &rref);
+    if (status)
+        return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     return WEFT_OK;
@@ -151,12 +151,12 @@ static void a_pass_within_the_call_that_fills_the_queue(weft_agent *agent, void 
     weft_tensor *batch = weft_tensor_zeros(WEFT_SHAPE(128, HELD_BYTES / 128 / sizeof(float)), WEFT_DTYPE_FLOAT32),
                 *turned = weft_tensor_transpose(batch, 0, 1), *h = weft_scale(r.t, result(r.results, 0), 3);
     weft_error *error = NULL;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank(1), "train", WEFT_VALUES(weft_of_tensor(h), weft_of_tensor(turned)),
                       &(weft_rpc_options){.tape = r.t, .timeout_ms = WEFT_FOREVER, .error = &error}, NULL);
-    if (st)
+    if (status)
         fprintf(stderr, "%s\n", weft_error_message(error));
-    MUST_OK(st);
+    MUST_OK(status);
     must_have_gradient(r.c, r.x, 9, -6);
     weft_tensor_unref(turned);
     weft_tensor_unref(batch);

@@ -166,8 +166,8 @@ static weft_status cancel_at_the_end(const weft_error *why, weft_future **wait, 
 {
     while (!ending)
         sched_yield();
-    weft_status st = weft_future_cancel(ending);
-    MUST(why || st == WEFT_OK || st == WEFT_ERR_COMPLETED);
+    weft_status status = weft_future_cancel(ending);
+    MUST(why || status == WEFT_OK || status == WEFT_ERR_COMPLETED);
     return WEFT_OK;
 }
 
@@ -186,9 +186,9 @@ static void a_cancel_at_the_end(weft_agent *agent, void *arg)
     ending = NULL;
     MUST_OK(weft_context_backward(r.context, (weft_tensors){&r.loss, 1}, NULL, &pass));
     ending = pass;
-    weft_status st = weft_future_wait(pass, WEFT_FOREVER);
+    weft_status status = weft_future_wait(pass, WEFT_FOREVER);
     weft_tensor *gradient = weft_context_ref_grad(r.context, r.x);
-    MUST_BE(st, WEFT_ERR_CANCELLED);
+    MUST_BE(status, WEFT_ERR_CANCELLED);
     MUST(!gradient);
     weft_future_unref(pass);
     drop(&r, agent);

@@ -74,13 +74,14 @@ static weft_status say_final(weft_agent *agent, int to, head h)
 {
     weft_values *results = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, h.size)),
-                                   &(weft_rpc_options){.error = &error}, &results);
-    if (st == WEFT_ERR_REMOTE)
-        st = weft_error_handler_code(error);
+    weft_status status =
+        weft_rpc_sync(agent, weft_to_rank(to), "weft:final", WEFT_VALUES(weft_of_bytes(h.bytes, h.size)),
+                      &(weft_rpc_options){.error = &error}, &results);
+    if (status == WEFT_ERR_REMOTE)
+        status = weft_error_handler_code(error);
     weft_error_unref(error);
     weft_values_unref(results);
-    return st;
+    return status;
 }
 
 /* The status of a call of "weft:pass", the callee's own where it refused. */
@@ -90,12 +91,12 @@ static weft_status say_all(weft_agent *agent, int to, head h, weft_args lists)
     weft_value all[6] = {weft_of_bytes(h.bytes, h.size)};
     for (int i = 0; i < 5; i++)
         all[i + 1] = lists.items[i];
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:pass", (weft_args){all, 6},
-                                   &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
-    if (st == WEFT_ERR_REMOTE)
-        st = weft_error_handler_code(error);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(to), "weft:pass", (weft_args){all, 6},
+                                       &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
+    if (status == WEFT_ERR_REMOTE)
+        status = weft_error_handler_code(error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_status say(weft_agent *agent, int to, head h, const uint64_t *numbers, size_t count, weft_tensors gradients,
@@ -128,8 +129,8 @@ static void close_far_numbers(weft_agent *agent, weft_tensor *gradient)
     close_there(agent, 2 * step, 5 * step);
     for (int i = 0; i < 7; i++) {
         id.number = (uint64_t)i * step + (i == 6);
-        weft_status st = say(agent, 1, head_of(id, 2, 1, 2), &one, 1, (weft_tensors){&gradient, 1}, 0);
-        MUST(st == (i == 0 || i == 1 || i == 3 || i == 5 ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID));
+        weft_status status = say(agent, 1, head_of(id, 2, 1, 2), &one, 1, (weft_tensors){&gradient, 1}, 0);
+        MUST(status == (i == 0 || i == 1 || i == 3 || i == 5 ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID));
     }
 }
 
@@ -157,8 +158,8 @@ static void forge(weft_agent *agent)
         MUST(say(agent, to, good, numbers, 0, none, 5) == WEFT_ERR_PROTOCOL);
         MUST(say(agent, to, good, numbers, 2, (weft_tensors){items, 1}, 0) == WEFT_ERR_PROTOCOL); /* two for one */
         MUST(say(agent, to, head_of(foreign, 0, 1, 2), numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
-        weft_status st = say(agent, to, head_of(unknown, 0, 1, 2), numbers, 0, none, 0);
-        MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED); /* nothing is there */
+        weft_status status = say(agent, to, head_of(unknown, 0, 1, 2), numbers, 0, none, 0);
+        MUST(status == WEFT_OK || status == WEFT_ERR_CANCELLED); /* nothing is there */
         /* Nothing crossed between this member and those: it has no gradients to give. */
         MUST(say(agent, to, good, numbers, 1, (weft_tensors){items, 1}, 0) != WEFT_OK);
         MUST(say(agent, to, good, numbers, 2, (weft_tensors){items, 2}, 0) != WEFT_OK);
@@ -209,10 +210,10 @@ static void a_member_that_forges(weft_agent *agent, void *arg)
     if (me == 0) {
         MUST_OK(weft_values_get_tensor(y, 0, &result));
         weft_dist_backward(t, weft_sum(t, result), NULL);
-        weft_status st = weft_tape_status(t);
-        if (st)
+        weft_status status = weft_tape_status(t);
+        if (status)
             fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(t)));
-        MUST_OK(st);
+        MUST_OK(status);
         weft_tensor *gradient = weft_context_ref_grad(c, x);
         MUST(gradient && ((float *)weft_tensor_data(gradient))[0] == 3);
         weft_tensor_unref(gradient);
@@ -268,10 +269,10 @@ static void forge_as_participant(weft_agent *agent)
     MUST(say(agent, 0, head_of(context_id, 2, 1, 255), &ours, 1, one, 0) == WEFT_ERR_PROTOCOL);
     /* Statements and nones about others' numbers, and optimizers that nobody has: that pass ends, and does nothing. */
     weft_value names = weft_of_bytes("no name of a reference", 22), lists = weft_of_bytes(beyond, sizeof(beyond));
-    weft_status st = say_all(agent, 0, head_of(context_id, 2, 2, 2),
-                             WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof(anothers)), weft_of_bytes("", 0), names,
-                                         weft_of_tensors(none)));
-    MUST(st != WEFT_ERR_TIMEOUT);
+    weft_status status = say_all(agent, 0, head_of(context_id, 2, 2, 2),
+                                 WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof(anothers)), weft_of_bytes("", 0),
+                                             names, weft_of_tensors(none)));
+    MUST(status != WEFT_ERR_TIMEOUT);
     abort_there(agent, 0, 2, 1);
     abort_there(agent, 0, 2, 2);
     weft_tensor_unref(fits);
@@ -383,10 +384,10 @@ static void a_participant_that_forges(weft_agent *agent, void *arg)
     barrier(agent, "forged");
     if (me == 0) {
         weft_dist_backward(v.tape, v.loss, NULL);
-        weft_status st = weft_tape_status(v.tape);
-        if (st)
+        weft_status status = weft_tape_status(v.tape);
+        if (status)
             fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(v.tape)));
-        MUST_OK(st);
+        MUST_OK(status);
     }
     barrier(agent, "passed");
     if (me == 2)
@@ -637,10 +638,10 @@ static void passes_at_once(weft_agent *agent, void *arg)
     weft_sim_resume(w->sim, 2);
     for (int i = 0; i < CONTEXTS; i++)
         for (int j = 0; j < PASSES_OF_EACH; j++) {
-            weft_status st = weft_future_wait(passes[i][j], WEFT_FOREVER);
-            if (st)
+            weft_status status = weft_future_wait(passes[i][j], WEFT_FOREVER);
+            if (status)
                 fprintf(stderr, "%s\n", weft_error_message(weft_future_error(passes[i][j])));
-            MUST_OK(st);
+            MUST_OK(status);
             weft_future_unref(passes[i][j]);
         }
     MUST(held_by_victim() < LARGE);
@@ -783,11 +784,11 @@ static int flood(weft_agent *agent, world *w, weft_future **calls)
     }
     world_sleep_ms(w, 200);
     for (int i = 0; i < FLOOD; i++) {
-        weft_status st = weft_error_code(weft_future_error(calls[i]));
-        if (st == WEFT_ERR_REMOTE)
-            st = weft_error_handler_code(weft_future_error(calls[i]));
-        MUST(weft_future_done(calls[i]) ? st == WEFT_ERR_BUSY : !st);
-        MUST(!st || strstr(weft_error_message(weft_future_error(calls[i])), "(WEFT_MEMORY_BUDGET sets it)"));
+        weft_status status = weft_error_code(weft_future_error(calls[i]));
+        if (status == WEFT_ERR_REMOTE)
+            status = weft_error_handler_code(weft_future_error(calls[i]));
+        MUST(weft_future_done(calls[i]) ? status == WEFT_ERR_BUSY : !status);
+        MUST(!status || strstr(weft_error_message(weft_future_error(calls[i])), "(WEFT_MEMORY_BUDGET sets it)"));
         running += !weft_future_done(calls[i]);
     }
     return running;

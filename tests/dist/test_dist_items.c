@@ -9,10 +9,10 @@ static weft_status serve_stream(weft_call *call, void *user)
     weft_tape *t = weft_call_tape(call);
     weft_tensor *y = weft_mul(t, parameter_here(call), weft_call_tensor(call, 0));
     for (int64_t i = 0; i < weft_call_i64(call, 1); i++) {
-        weft_status st =
+        weft_status status =
             weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(weft_scale(t, y, (double)i)), weft_of_i64(i)));
-        if (st)
-            return st;
+        if (status)
+            return status;
     }
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
     return weft_call_bool(call, 2) ? WEFT_ERR_SYSTEM : WEFT_OK;
@@ -57,10 +57,11 @@ static void items_are_linked(weft_agent *agent, void *arg)
         int to = round < 2 ? 1 : 0;
         MUST_OK(weft_context_open(agent, &c));
         weft_tape *t = weft_context_tape(c, NULL);
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "stream",
-                                       WEFT_VALUES(weft_of_tensor(x), weft_of_i64(ITEMS), weft_of_bool(round == 1)),
-                                       &(weft_rpc_options){.tape = t, .on_item = take_item, .item_arg = &s}, &results);
-        MUST(st == (round == 1 ? WEFT_ERR_REMOTE : WEFT_OK) && s.count == ITEMS);
+        weft_status status =
+            weft_rpc_sync(agent, weft_to_rank(to), "stream",
+                          WEFT_VALUES(weft_of_tensor(x), weft_of_i64(ITEMS), weft_of_bool(round == 1)),
+                          &(weft_rpc_options){.tape = t, .on_item = take_item, .item_arg = &s}, &results);
+        MUST(status == (round == 1 ? WEFT_ERR_REMOTE : WEFT_OK) && s.count == ITEMS);
         weft_tensor *loss = round == 1 ? NULL : weft_sum(t, result(results, 0));
         float factor = round == 1 ? 0 : 1;
         for (int i = 2; i < ITEMS; i++) {

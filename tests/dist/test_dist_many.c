@@ -28,22 +28,22 @@ static const weft_function functions[] = {
 static weft_status add_many(weft_tape *t, weft_agent *agent, weft_tensor *x, weft_values *held[2], weft_tensor **sum)
 {
     weft_tensor **list = calloc(AT_ONCE, sizeof(*list));
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     *sum = NULL;
     for (int i = 0; i < AT_ONCE; i++)
         list[i] = x;
-    for (int call = 0; call < 2 && !st; call++) {
+    for (int call = 0; call < 2 && !status; call++) {
         weft_tensors y = {0};
-        st = weft_rpc_sync(agent, weft_to_rank(1), "times_each",
-                           WEFT_VALUES(weft_of_tensors((weft_tensors){list, AT_ONCE})), &(weft_rpc_options){.tape = t},
-                           &held[call]);
-        if (!st)
+        status = weft_rpc_sync(agent, weft_to_rank(1), "times_each",
+                               WEFT_VALUES(weft_of_tensors((weft_tensors){list, AT_ONCE})),
+                               &(weft_rpc_options){.tape = t}, &held[call]);
+        if (!status)
             MUST_OK(weft_values_get_tensors(held[call], 0, &y));
         for (size_t i = 0; i < y.count; i++)
             *sum = *sum ? weft_add(t, *sum, y.items[i]) : y.items[i];
     }
     free(list);
-    return st;
+    return status;
 }
 
 static bool pass_is_over;
@@ -76,22 +76,22 @@ static weft_status pass_over_many(weft_agent *agent, world *w, weft_sim_program 
     if (trouble && w->sim)
         MUST_OK(weft_sim_spawn(w->sim, 0, trouble, w));
     weft_dist_backward(t, weft_sum(t, sum), NULL);
-    weft_status st = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     pass_is_over = true;
-    if (!st) { /* all sums are exact */
+    if (!status) { /* all sums are exact */
         must_have_gradient(c, x, 2 * AT_ONCE * 3, 2 * AT_ONCE * -2);
         weft_gradient none = {0};
         MUST_OK(weft_context_ref_gradients(c, (weft_tensors){&parameters[2], 1}, &none));
         MUST(!none.values);
     }
-    if (!st && trouble != kill_soon)
+    if (!status && trouble != kill_soon)
         must_have_there(t, agent, 1, (float[]){2 * AT_ONCE * 5, 2 * AT_ONCE * 7});
     for (int i = 0; i < 2; i++)
         weft_values_unref(held[i]);
     weft_tape_close(t);
     weft_context_close(c, NULL);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 static void many_pairs(weft_agent *agent, void *arg)
@@ -112,8 +112,8 @@ static void many_pairs_and_a_death(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_status st = pass_over_many(agent, arg, kill_soon);
-    MUST(!st || st == WEFT_ERR_PEER_DEAD);
+    weft_status status = pass_over_many(agent, arg, kill_soon);
+    MUST(!status || status == WEFT_ERR_PEER_DEAD);
 }
 WORLD_TEST(many_pairs_and_a_death, 2, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = make_parameters,
            .end = drop_parameters, .close_may_fail = true)

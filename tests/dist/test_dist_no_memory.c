@@ -50,8 +50,8 @@ static const weft_function functions[] = {
 
 static weft_status status_of(const weft_error *error)
 {
-    weft_status st = weft_error_code(error);
-    return st == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : st;
+    weft_status status = weft_error_code(error);
+    return status == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : status;
 }
 
 static int64_t ms_since(weft_agent *agent, uint64_t began)
@@ -101,16 +101,16 @@ static bool pass_without_memory(weft_agent *agent, int step, int count, bool sto
     uint64_t began = weft_agent_now_ns(agent);
     weft_dist_backward(t, loss, &(weft_pass_options){.timeout_ms = LIMIT_MS});
     until_failure = -1;
-    weft_status st = status_of(weft_tape_error(t));
-    bool timed_out = st == WEFT_ERR_TIMEOUT && stopped; /* rank 2 stood still, and what failed was made good */
-    ended_soon += st == WEFT_ERR_MEMORY;
+    weft_status status = status_of(weft_tape_error(t));
+    bool timed_out = status == WEFT_ERR_TIMEOUT && stopped; /* rank 2 stood still, and what failed was made good */
+    ended_soon += status == WEFT_ERR_MEMORY;
     if (stopped)
         weft_sim_resume(now->sim, 2);
-    if (st && !timed_out && (st != WEFT_ERR_MEMORY || ms_since(agent, began) > SOON_MS))
-        fprintf(stderr, "step %d, %d failures: %s after %lld ms: %s\n", step, count, weft_status_name(st),
+    if (status && !timed_out && (status != WEFT_ERR_MEMORY || ms_since(agent, began) > SOON_MS))
+        fprintf(stderr, "step %d, %d failures: %s after %lld ms: %s\n", step, count, weft_status_name(status),
                 (long long)ms_since(agent, began), weft_error_message(weft_tape_error(t)));
-    MUST(!st || timed_out || (st == WEFT_ERR_MEMORY && ms_since(agent, began) <= SOON_MS));
-    if (!st)
+    MUST(!status || timed_out || (status == WEFT_ERR_MEMORY && ms_since(agent, began) <= SOON_MS));
+    if (!status)
         must_have_gradient(c, x, 3 * 4 + 3, -2 * -1 - 2);
     await_end_everywhere();
     weft_values_unref(far);

@@ -15,11 +15,11 @@ static weft_status serve_parameter(weft_call *call, void *user)
     (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_rref *handle = NULL;
-    weft_status st = weft_rref_create(agent, weft_of_tensor(parameters[weft_agent_rank(agent)]), &handle);
-    if (!st)
+    weft_status status = weft_rref_create(agent, weft_of_tensor(parameters[weft_agent_rank(agent)]), &handle);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_rref(handle)));
     weft_rref_unref(handle);
-    return st;
+    return status;
 }
 
 static char *page_of(const weft_agent *agent)

@@ -84,21 +84,21 @@ static weft_status begin_call(const place *p, int depth, hand *h, pending *out)
     weft_tensor *results[2];
     for (size_t i = 0; i < count; i++)
         take(&there, cross(p, to, arguments[i]));
-    weft_status st = compute(&(place){.tape = p->tape, .rank = to}, depth - 1, &there, results);
+    weft_status status = compute(&(place){.tape = p->tape, .rank = to}, depth - 1, &there, results);
     for (int i = 0; i < 2; i++)
         take(&out->results, cross(p, to, results[i]));
-    return st;
+    return status;
 }
 
 static weft_status end_call(hand *h, pending *call)
 {
-    weft_status st = call->future ? weft_future_wait(call->future, WEFT_FOREVER) : WEFT_OK;
+    weft_status status = call->future ? weft_future_wait(call->future, WEFT_FOREVER) : WEFT_OK;
     weft_tensors came = {call->results.tensors, call->results.count};
-    if (!st && call->future)
+    if (!status && call->future)
         MUST_OK(weft_values_get_tensors(weft_future_values(call->future), 0, &came));
-    for (size_t i = 0; i < came.count && !st; i++)
+    for (size_t i = 0; i < came.count && !status; i++)
         take(h, came.items[i]);
-    return st;
+    return status;
 }
 
 static void operate(const place *p, hand *h)
@@ -118,30 +118,30 @@ static weft_status compute(const place *p, int depth, hand *h, weft_tensor *resu
 {
     pending calls[CALLS] = {{0}};
     size_t count = 0, ended = 0;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     int steps = 3 + (int)draw(h, 6);
-    for (int i = 0; i < steps && !st; i++) {
+    for (int i = 0; i < steps && !status; i++) {
         uint64_t what = draw(h, 8);
         if (what < 3 && depth > 0 && count < CALLS)
-            st = begin_call(p, depth, h, &calls[count++]);
+            status = begin_call(p, depth, h, &calls[count++]);
         else if (what == 3 && ended < count)
-            st = end_call(h, &calls[ended++]);
+            status = end_call(h, &calls[ended++]);
         else
             operate(p, h);
     }
-    while (ended < count && !st)
-        st = end_call(h, &calls[ended++]);
-    for (int i = 0; i < 2 && !st; i++) {
+    while (ended < count && !status)
+        status = end_call(h, &calls[ended++]);
+    for (int i = 0; i < 2 && !status; i++) {
         operate(p, h);
         results[i] = h->tensors[h->count - 1 - draw(h, h->count < 4 ? h->count : 4)];
     }
     /* Tensors in the hand belong to the futures. The tape keeps those that its operators use; these must outlive the
      * computation. */
-    for (int i = 0; i < 2 && !st; i++)
+    for (int i = 0; i < 2 && !status; i++)
         results[i] = weft_tape_take(p->tape, weft_tensor_ref(results[i]));
     for (size_t i = 0; i < count; i++)
         weft_future_unref(calls[i].future);
-    return st ? st : weft_tape_status(p->tape);
+    return status ? status : weft_tape_status(p->tape);
 }
 
 /* ---- The arrivals ------------------------------------------------------------------------------------------------ */
@@ -166,10 +166,10 @@ static weft_status serve_compute(weft_call *call, void *user)
     for (size_t i = 0; i < arguments.count; i++)
         take(&h, arguments.items[i]);
     const place p = {agent, weft_call_tape(call), call, weft_agent_rank(agent)};
-    weft_status st = compute(&p, (int)weft_call_i64(call, 2), &h, results);
-    if (!st)
+    weft_status status = compute(&p, (int)weft_call_i64(call, 2), &h, results);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){results, 2})));
-    return st;
+    return status;
 }
 
 /* (inputs, key, how deep): goes on to the next worker, and computes at the last one. */
@@ -179,16 +179,16 @@ static weft_status serve_deep(weft_call *call, void *user)
     weft_agent *agent = weft_call_agent(call);
     int64_t deep = weft_call_i64(call, 2);
     weft_values *results;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank((weft_agent_rank(agent) + 1) % WORKERS), deep ? "deep" : "compute",
                       WEFT_VALUES(weft_of_tensors(weft_call_tensors(call, 0)), weft_of_i64(weft_call_i64(call, 1)),
                                   weft_of_i64(deep ? deep - 1 : 2)),
                       &(weft_rpc_options){.tape = weft_call_tape(call), .parent = call}, &results);
-    if (!st) {
+    if (!status) {
         weft_call_give(call, weft_values_args(results));
         weft_values_unref(results);
     }
-    return st;
+    return status;
 }
 
 static weft_status serve_gradient(weft_call *call, void *user)
@@ -288,25 +288,26 @@ static weft_status run_passes(weft_context *c, weft_tape *tapes[3], half halves[
 {
     weft_tensor *losses[LOSSES];
     weft_future *passes[LOSSES];
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     size_t count = 0;
     for (int i = 0; i < LOSSES; i++)
         losses[i] = weft_tensor_ref(loss_of(tapes[2], halves, i));
     MUST_OK(weft_tape_status(tapes[2]));
     for (int i = 0; i < 3; i++)
         weft_tape_close(tapes[i]);
-    for (int i = 0; i < LOSSES && !st; i++) {
-        st = weft_context_backward(c, (weft_tensors){&losses[i], 1}, &(weft_pass_options){.retain = true}, &passes[i]);
-        count += !st;
+    for (int i = 0; i < LOSSES && !status; i++) {
+        status =
+            weft_context_backward(c, (weft_tensors){&losses[i], 1}, &(weft_pass_options){.retain = true}, &passes[i]);
+        count += !status;
     }
     for (size_t i = 0; i < count; i++) {
         weft_status one = weft_future_wait(passes[i], WEFT_FOREVER);
-        st = st ? st : one;
+        status = status ? status : one;
         weft_future_unref(passes[i]);
     }
     for (int i = 0; i < LOSSES; i++)
         weft_tensor_unref(losses[i]);
-    return st;
+    return status;
 }
 
 static void compare(weft_agent *agent, weft_context *c, const reference *wanted, const world *w)
@@ -349,16 +350,16 @@ static void one_program(weft_agent *agent, world *w)
         run_half(&halves[1]);
     while (!halves[1].done)
         world_sleep_ms(w, 1);
-    weft_status st = halves[0].status ? halves[0].status : halves[1].status;
-    MUST(!st || w->close_may_fail);
-    if (st) {
+    weft_status status = halves[0].status ? halves[0].status : halves[1].status;
+    MUST(!status || w->close_may_fail);
+    if (status) {
         for (int i = 0; i < 3; i++)
             weft_tape_close(tapes[i]);
     } else {
-        st = run_passes(c, tapes, halves);
-        MUST(!st || w->close_may_fail);
+        status = run_passes(c, tapes, halves);
+        MUST(!status || w->close_may_fail);
     }
-    if (!st) {
+    if (!status) {
         compute_reference(&wanted);
         compare(agent, c, &wanted, w);
         weft_tape_close(wanted.tape);

@@ -138,16 +138,16 @@ static weft_status work(weft_agent *agent, weft_tape *t, const weft_call *parent
 {
     int me = weft_agent_rank(agent), steps = 1 + (int)draw(b, 4);
     pass_moment(agent);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (draw(b, 2))
         take(h, parameters[me], parameter_line(b, me));
-    for (int i = 0; i < steps && !st; i++) {
+    for (int i = 0; i < steps && !status; i++) {
         if (h->count && draw(b, 3))
             combine(t, b, h);
         else if (depth < 4 && b->calls < 24)
-            st = call_away(agent, t, parent, root, b, h, depth);
+            status = call_away(agent, t, parent, root, b, h, depth);
     }
-    return st;
+    return status;
 }
 
 static weft_status call_away(weft_agent *agent, weft_tape *t, const weft_call *parent, int root, book *b, hand *h,
@@ -169,9 +169,9 @@ static weft_status call_away(weft_agent *agent, weft_tape *t, const weft_call *p
     b->calls++;
     seen.calls++;
     weft_rpc_options how = {.tape = t, .parent = parent, .retry.attempts = draw(b, 4) ? 0 : 2};
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "work", (weft_args){items, count}, &how, &results);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(to), "work", (weft_args){items, count}, &how, &results);
+    if (status)
+        return status;
     for (size_t i = 0; i + 1 < weft_values_count(results); i += 2) {
         weft_tensor *tensor;
         int64_t at;
@@ -195,18 +195,19 @@ static weft_status serve_work(weft_call *call, void *user)
     book *b = &books[root];
     for (size_t i = 2; i + 1 < weft_call_count(call); i += 2)
         take(&h, weft_call_tensor(call, i), (int)weft_call_i64(call, i + 1));
-    weft_status st = work(weft_call_agent(call), weft_call_tape(call), call, root, b, &h, (int)weft_call_i64(call, 1));
+    weft_status status =
+        work(weft_call_agent(call), weft_call_tape(call), call, root, b, &h, (int)weft_call_i64(call, 1));
     weft_value items[6];
-    size_t count = 0, given = !st && h.count ? draw(b, 3) : 0;
+    size_t count = 0, given = !status && h.count ? draw(b, 3) : 0;
     for (size_t i = 0; i < given; i++) {
         int which = (int)draw(b, (uint64_t)h.count);
         items[count++] = weft_of_tensor(h.tensors[which]);
         items[count++] = weft_of_i64(h.lines[which]);
     }
-    if (!st)
+    if (!status)
         weft_call_give(call, (weft_args){items, count});
     drop_hand(&h);
-    return st;
+    return status;
 }
 
 static weft_status serve_gradient(weft_call *call, void *user)
@@ -236,9 +237,9 @@ static void compare(weft_agent *agent, weft_tape *t, int me, const double *want)
         weft_values *results;
         for (int i = 0; i < books[me].count; i++)
             sum += books[me].lines[i].parameter == rank ? want[i] : 0;
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(rank), "gradient", WEFT_NO_VALUES,
-                                       &(weft_rpc_options){.tape = t}, &results);
-        if (st)
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(rank), "gradient", WEFT_NO_VALUES,
+                                           &(weft_rpc_options){.tape = t}, &results);
+        if (status)
             continue; /* it is gone: the pass had ended by then */
         MUST_OK(weft_values_get_f64(results, 0, &got));
         if (got != sum)
@@ -269,21 +270,21 @@ static weft_status backward(weft_context *c, weft_tape *t, weft_tensor *loss, bo
         return weft_tape_status(t);
     }
     weft_values *seen_by_all = NULL; /* a call names the tape: what it recorded can be seen */
-    weft_status st = weft_rpc_sync(agent_of_book(b), weft_to_rank(0), "gradient", WEFT_NO_VALUES,
-                                   &(weft_rpc_options){.tape = t}, &seen_by_all);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(agent_of_book(b), weft_to_rank(0), "gradient", WEFT_NO_VALUES,
+                                       &(weft_rpc_options){.tape = t}, &seen_by_all);
+    if (status)
+        return status;
     weft_values_unref(seen_by_all);
-    st = weft_context_backward(c, (weft_tensors){&loss, 1}, &how, &future);
-    if (st)
-        return st;
+    status = weft_context_backward(c, (weft_tensors){&loss, 1}, &how, &future);
+    if (status)
+        return status;
     if (victim >= 0 && !draw(b, 4)) {
         weft_status over = weft_future_cancel(future);
         (void)over; /* it may have ended */
     }
-    st = weft_future_wait(future, WEFT_FOREVER);
+    status = weft_future_wait(future, WEFT_FOREVER);
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 static void one_context(weft_agent *agent, bool may_fail)
@@ -297,11 +298,11 @@ static void one_context(weft_agent *agent, bool may_fail)
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     take(&h, parameters[me], parameter_line(b, me));
-    weft_status st = WEFT_OK;
-    for (int i = 0; i < 3 && !st; i++)
-        st = work(agent, t, NULL, me, b, &h, 0);
+    weft_status status = WEFT_OK;
+    for (int i = 0; i < 3 && !status; i++)
+        status = work(agent, t, NULL, me, b, &h, 0);
     combine(t, b, &h);
-    MUST(!st || may_fail);
+    MUST(!status || may_fail);
     weft_tensor *items[3];
     size_t count = 1 + draw(b, 3);
     for (size_t i = 0; i < count; i++) { /* what was computed last is recorded, whatever else is not */
@@ -311,18 +312,18 @@ static void one_context(weft_agent *agent, bool may_fail)
     }
     expected(b, roots, (int)count, want[me]);
     int passes = 1 + (int)draw(b, PASSES);
-    for (int i = 0; i < passes && !st; i++) {
+    for (int i = 0; i < passes && !status; i++) {
         weft_tensor *sum = items[0];
         for (size_t k = 1; k < count; k++)
             sum = weft_add(t, sum, items[k]);
         pass_moment(agent);
-        st = backward(c, t, weft_sum(t, sum), b, i + 1 < passes);
-        MUST(!st || may_fail);
-        seen.passes += !st;
-        for (int k = 0; k < b->count && !st && i > 0; k++)
+        status = backward(c, t, weft_sum(t, sum), b, i + 1 < passes);
+        MUST(!status || may_fail);
+        seen.passes += !status;
+        for (int k = 0; k < b->count && !status && i > 0; k++)
             want[me][k] += want[me][k] / i;
     }
-    if (!st && is_exact(want[me], b->count))
+    if (!status && is_exact(want[me], b->count))
         compare(agent, t, me, want[me]);
     drop_hand(&h);
     weft_tape_close(t);

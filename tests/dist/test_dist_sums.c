@@ -34,14 +34,14 @@ static weft_status serve_weigh(weft_call *call, void *user)
         return WEFT_OK;
     }
     weft_values *results;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(weft_agent_rank(agent) + 1), "weigh",
-                                   WEFT_VALUES(weft_of_tensor(y), weft_of_i64(number), weft_of_i64(hops - 1)),
-                                   &(weft_rpc_options){.tape = t, .parent = call}, &results);
-    if (!st) {
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(weft_agent_rank(agent) + 1), "weigh",
+                                       WEFT_VALUES(weft_of_tensor(y), weft_of_i64(number), weft_of_i64(hops - 1)),
+                                       &(weft_rpc_options){.tape = t, .parent = call}, &results);
+    if (!status) {
         weft_call_give(call, weft_values_args(results));
         weft_values_unref(results);
     }
-    return st;
+    return status;
 }
 
 /* A pass whose loss is computed on `rank`, and on the next worker if `hops`. */

@@ -69,23 +69,23 @@ static weft_status join(program *p)
     MPI_Comm world = MPI_COMM_WORLD;
     const weft_bootstrap by_mpi = {.publish = publish, .lookup = lookup, .arg = &world};
     const weft_agent_options options = {.has_rank = true, .rank = p->rank, .world_size = p->size, .bootstrap = &by_mpi};
-    weft_status st = weft_agent_open(&options, &p->agent, NULL);
-    if (!st)
-        st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
-    if (!st)
-        st = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
-    if (!st)
-        st = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
-    return st ? st : mpi_carrier_give(p->carrier, p->groups[CARRIED]);
+    weft_status status = weft_agent_open(&options, &p->agent, NULL);
+    if (!status)
+        status = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
+    if (!status)
+        status = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
+    if (!status)
+        status = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
+    return status ? status : mpi_carrier_give(p->carrier, p->groups[CARRIED]);
 }
 
 static weft_status leave(program *p)
 {
     for (int way = 0; way < WAYS; way++)
         weft_group_close(p->groups[way]);
-    weft_status st = weft_agent_close(p->agent, WEFT_FOREVER);
+    weft_status status = weft_agent_close(p->agent, WEFT_FOREVER);
     mpi_carrier_close(p->carrier);
-    return st;
+    return status;
 }
 
 /* Whether `here` is true on every process. */
@@ -125,12 +125,12 @@ static weft_status start_around(weft_group *group, weft_tensor *in, weft_tensor 
 {
     size_t size = weft_group_size(group), me = (size_t)weft_group_index(group);
     size_t next = (me + 1) % size, before = (me + size - 1) % size;
-    weft_status st = me ? WEFT_OK : weft_group_recv_async(group, out, before, 0, &futures[0]);
-    if (!st)
-        st = weft_group_send_async(group, in, next, 0, &futures[1]);
-    if (!st && me)
-        st = weft_group_recv_async(group, out, before, 0, &futures[0]);
-    return st;
+    weft_status status = me ? WEFT_OK : weft_group_recv_async(group, out, before, 0, &futures[0]);
+    if (!status)
+        status = weft_group_send_async(group, in, next, 0, &futures[1]);
+    if (!status && me)
+        status = weft_group_recv_async(group, out, before, 0, &futures[0]);
+    return status;
 }
 
 /* The root, if there is one, is the last process. */
@@ -169,31 +169,31 @@ static bool alike(const weft_tensor *a, const weft_tensor *b)
 
 static weft_status finish(trial *t)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (int i = 0; i < 2 * WAYS; i++) {
-        if (t->futures[i] && !st)
-            st = weft_future_wait(t->futures[i], WEFT_FOREVER);
+        if (t->futures[i] && !status)
+            status = weft_future_wait(t->futures[i], WEFT_FOREVER);
         weft_future_unref(t->futures[i]);
     }
-    t->equal = !st && everywhere(alike(t->out[BY_WEFT], t->out[CARRIED]));
+    t->equal = !status && everywhere(alike(t->out[BY_WEFT], t->out[CARRIED]));
     weft_tensor_unref(t->in);
     for (int way = 0; way < WAYS; way++)
         weft_tensor_unref(t->out[way]);
-    return st;
+    return status;
 }
 
 /* All operations in both ways, at the same time. */
 static weft_status compare(program *p)
 {
-    weft_status st = WEFT_OK;
-    for (int i = 0; i < TRIALS && !st; i++)
-        st = prepare(p, i);
-    for (int i = 0; i < TRIALS && !st; i++)
-        for (int way = 0; way < WAYS && !st; way++)
-            st = start(p->groups[way], i, p->trials[i].in, p->trials[i].out[way], &p->trials[i].futures[2 * way]);
-    for (int i = 0; i < TRIALS && !st; i++)
-        st = finish(&p->trials[i]);
-    return st;
+    weft_status status = WEFT_OK;
+    for (int i = 0; i < TRIALS && !status; i++)
+        status = prepare(p, i);
+    for (int i = 0; i < TRIALS && !status; i++)
+        for (int way = 0; way < WAYS && !status; way++)
+            status = start(p->groups[way], i, p->trials[i].in, p->trials[i].out[way], &p->trials[i].futures[2 * way]);
+    for (int i = 0; i < TRIALS && !status; i++)
+        status = finish(&p->trials[i]);
+    return status;
 }
 
 /* ---- Every type, every reduction -------------------------------------------------------------------------------- */
@@ -228,28 +228,28 @@ static weft_status compare_type(program *p, weft_dtype dtype, weft_op how)
 {
     weft_tensor *x[WAYS] = {typed(p, dtype), typed(p, dtype)};
     weft_future *futures[WAYS] = {NULL, NULL};
-    weft_status st = x[BY_WEFT] && x[CARRIED] ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (int way = 0; way < WAYS && !st; way++)
-        st = weft_group_allreduce_async(p->groups[way], x[way], how, 0, &futures[way]);
-    if (!st)
-        st = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);
+    weft_status status = x[BY_WEFT] && x[CARRIED] ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (int way = 0; way < WAYS && !status; way++)
+        status = weft_group_allreduce_async(p->groups[way], x[way], how, 0, &futures[way]);
+    if (!status)
+        status = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);
     p->combinations++;
-    p->unequal += !st && !everywhere(alike(x[BY_WEFT], x[CARRIED]));
+    p->unequal += !status && !everywhere(alike(x[BY_WEFT], x[CARRIED]));
     for (int way = 0; way < WAYS; way++) {
         weft_future_unref(futures[way]);
         weft_tensor_unref(x[way]);
     }
-    return st;
+    return status;
 }
 
 static weft_status compare_types(program *p)
 {
-    weft_status st = WEFT_OK;
-    for (weft_dtype dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128 && !st; dtype++)
-        for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD && !st; how++)
+    weft_status status = WEFT_OK;
+    for (weft_dtype dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128 && !status; dtype++)
+        for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD && !status; how++)
             if (there_is(dtype, how))
-                st = compare_type(p, dtype, how);
-    return st;
+                status = compare_type(p, dtype, how);
+    return status;
 }
 
 /* ---- The program ------------------------------------------------------------------------------------------------ */
@@ -277,25 +277,25 @@ static weft_status conclude(const program *p)
 
 static weft_status run(program *p, long repeats)
 {
-    weft_status st = join(p);
-    for (long i = 0; i < repeats && !st; i++)
-        st = compare(p);
-    if (!st)
-        st = compare_types(p);
-    if (!st)
-        st = conclude(p);
-    return st ? st : leave(p);
+    weft_status status = join(p);
+    for (long i = 0; i < repeats && !status; i++)
+        status = compare(p);
+    if (!status)
+        status = compare_types(p);
+    if (!status)
+        status = conclude(p);
+    return status ? status : leave(p);
 }
 
 /* Prints the reason, and ends all processes. */
-static int end_early(const program *p, weft_status st)
+static int end_early(const program *p, weft_status status)
 {
     const char *mpi = p->carrier ? mpi_carrier_failure(p->carrier) : NULL;
     if (mpi)
         fprintf(stderr, "mpi_operations: %s\n", mpi);
     for (int way = 0; way < WAYS && !mpi; way++)
         weft_error_print(weft_group_error(p->groups[way]), stderr);
-    int code = weft_report(st);
+    int code = weft_report(status);
     MPI_Abort(MPI_COMM_WORLD, code);
     return code;
 }
@@ -308,8 +308,8 @@ int main(int argc, char **argv)
         return 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.size);
-    weft_status st = run(&p, argc > 1 ? strtol(argv[1], NULL, 10) : 3);
-    int code = st ? end_early(&p, st) : 0;
+    weft_status status = run(&p, argc > 1 ? strtol(argv[1], NULL, 10) : 3);
+    int code = status ? end_early(&p, status) : 0;
     MPI_Finalize();
     return code;
 }

@@ -20,10 +20,11 @@ static bool is(const char *what)
 static bool is_told_off(weft_call *call, weft_args arguments)
 {
     const weft_rpc_options options = {.parent = call};
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "select_action", arguments, &options, NULL);
-    if (st != WEFT_ERR_REMOTE && st != WEFT_ERR_TYPE)
-        fprintf(stderr, "stray_observer: expected to be told off, found %s\n", weft_status_name(st));
-    return st == WEFT_ERR_REMOTE || st == WEFT_ERR_TYPE;
+    weft_status status =
+        weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "select_action", arguments, &options, NULL);
+    if (status != WEFT_ERR_REMOTE && status != WEFT_ERR_TYPE)
+        fprintf(stderr, "stray_observer: expected to be told off, found %s\n", weft_status_name(status));
+    return status == WEFT_ERR_REMOTE || status == WEFT_ERR_TYPE;
 }
 
 static bool bring_bad_states(weft_call *call)
@@ -59,8 +60,8 @@ int main(int argc, char **argv)
     weft_agent_options options = {.functions = &function, .function_count = 1};
     weft_agent *agent;
     how = argc == 2 ? argv[1] : "";
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    if (!st)
-        st = weft_agent_close(agent, WEFT_FOREVER);
-    return weft_report(st);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    if (!status)
+        status = weft_agent_close(agent, WEFT_FOREVER);
+    return weft_report(status);
 }

@@ -11,8 +11,8 @@ static int check(weft_agent *agent, const char *function, weft_args arguments, w
 {
     weft_error *error = NULL;
     weft_rpc_options how = {.error = &error};
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), function, arguments, &how, NULL);
-    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : st;
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), function, arguments, &how, NULL);
+    weft_status inner = status == WEFT_ERR_REMOTE ? weft_error_handler_code(error) : status;
     bool good = inner == code && (!words || strstr(weft_error_message(error), words));
     if (!good)
         fprintf(stderr, "stray_trainer: expected %s with '%s', found %s: %s\n", weft_status_name(code),
@@ -53,12 +53,12 @@ int main(void)
 {
     weft_agent *agent;
     weft_values *model;
-    weft_status st = weft_agent_open(NULL, &agent, NULL);
-    if (st)
-        return weft_report(st);
-    st = weft_rpc_sync(agent, weft_to_rank(0), "fetch", WEFT_NO_VALUES, NULL, &model);
-    if (st)
-        return weft_report(st);
+    weft_status status = weft_agent_open(NULL, &agent, NULL);
+    if (status)
+        return weft_report(status);
+    status = weft_rpc_sync(agent, weft_to_rank(0), "fetch", WEFT_NO_VALUES, NULL, &model);
+    if (status)
+        return weft_report(status);
     int bad = misbehave(agent, model);
     weft_values_unref(model);
     weft_agent_stop(agent);

@@ -45,9 +45,9 @@ static weft_status select_action(weft_call *call, void *user)
 {
     const int from = weft_call_from(call);
     weft_tape *t = weft_call_tape(call);
-    weft_status st = cart_learner_admit(learner, call);
-    if (st)
-        return st;
+    weft_status status = cart_learner_admit(learner, call);
+    if (status)
+        return status;
     weft_tensor *actions = cart_learner_decide(learner, t, &from, 1, weft_call_tensor(call, 1));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_select(t, actions, 0, 0))));
     return weft_tape_status(t);
@@ -57,9 +57,9 @@ static weft_status select_action(weft_call *call, void *user)
 static weft_status count_waiting(weft_call *call, void *user)
 {
     weft_batch_stats stats;
-    weft_status st = weft_batch_stats_read(weft_call_agent(call), CART_SELECT_ACTION, &stats);
+    weft_status status = weft_batch_stats_read(weft_call_agent(call), CART_SELECT_ACTION, &stats);
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)stats.waiting)));
-    return st;
+    return status;
 }
 
 static weft_function functions[3];

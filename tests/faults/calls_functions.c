@@ -366,8 +366,8 @@ static weft_status run_linger(weft_call *call, void *user)
     int64_t id = runs(call, LINGER);
     weft_future *gone = weft_call_cancellation(call);
     MUST(gone);
-    weft_status st = weft_future_wait(gone, weft_call_i64(call, 1));
-    (void)st;
+    weft_status status = weft_future_wait(gone, weft_call_i64(call, 1));
+    (void)status;
     bool cancelled = weft_future_done(gone);
     weft_future_unref(gone);
     if (!cancelled)
@@ -379,9 +379,9 @@ static weft_status run_linger(weft_call *call, void *user)
 static weft_status send_part(weft_call *call, int64_t id, int64_t number)
 {
     weft_tensor *tensor = make_tensor(number % 4 == 3 ? 20000 : 100, id, RESULT + 16 * (unsigned)number);
-    weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)));
+    weft_status status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
-    return st;
+    return status;
 }
 
 static weft_status run_stream(weft_call *call, void *user)
@@ -390,12 +390,12 @@ static weft_status run_stream(weft_call *call, void *user)
     weft_future *gone = weft_call_cancellation(call);
     MUST(gone);
     while (sent < wanted && !weft_future_done(gone)) {
-        weft_status st = send_part(call, id, sent);
-        if (st == WEFT_ERR_AGAIN)
-            st = weft_future_wait(gone, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
+        weft_status status = send_part(call, id, sent);
+        if (status == WEFT_ERR_AGAIN)
+            status = weft_future_wait(gone, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
         else
-            sent += !st;
-        if (st)
+            sent += !status;
+        if (status)
             break;
     }
     weft_future_unref(gone);
@@ -421,20 +421,20 @@ static weft_status run_hop(weft_call *call, void *user)
     const weft_rpc_options options = {
         .timeout_ms = plan.limit_ms, .parent = call, .wait_for_room = true, .error = &error};
     atomic_fetch_add(&self.seat->under_way, 1);
-    weft_status st = weft_rpc_sync(weft_call_agent(call), plan.target, "hop",
-                                   WEFT_VALUES(weft_of_i64(inner), weft_of_i64(left - 1)), &options, &values);
-    if (!status_fits(HOP, st, true))
-        violation(inner, "it may not end with %s", weft_status_name(st));
-    if (!st && (weft_values_get_i64(values, 0, &passed) != WEFT_OK || passed < 1 || passed > left))
+    weft_status status = weft_rpc_sync(weft_call_agent(call), plan.target, "hop",
+                                       WEFT_VALUES(weft_of_i64(inner), weft_of_i64(left - 1)), &options, &values);
+    if (!status_fits(HOP, status, true))
+        violation(inner, "it may not end with %s", weft_status_name(status));
+    if (!status && (weft_values_get_i64(values, 0, &passed) != WEFT_OK || passed < 1 || passed > left))
         violation(inner, "its result is %lld", (long long)passed);
-    book_end(inner, st, inner_of(error));
+    book_end(inner, status, inner_of(error));
     atomic_fetch_sub(&self.seat->under_way, 1);
     weft_values_unref(values);
-    if (st && inner % 2)
+    if (status && inner % 2)
         weft_call_fail_with(call, error);
     weft_error_unref(error);
-    if (st)
-        return book_finishes(id), st;
+    if (status)
+        return book_finishes(id), status;
     return answer(call, id, passed + 1);
 }
 

@@ -46,25 +46,26 @@ static weft_status meet(weft_group *group, const faults_epoch *e, unsigned numbe
 {
     weft_values *values = NULL;
     calls_kind kind = number % 3 == 2 ? ALL_GATHER : BARRIER;
-    weft_status st;
+    weft_status status;
     if (kind == ALL_GATHER) {
         int64_t id = gather_id(e, number, self.rank);
         weft_tensor *mine = make_tensor(GATHER_WORDS, id, ARGUMENT);
-        st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(id), weft_of_tensor(mine)), MEET_MS, &values);
+        status =
+            weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(id), weft_of_tensor(mine)), MEET_MS, &values);
         weft_tensor_unref(mine);
     } else {
-        st = weft_group_barrier(group, MEET_MS);
+        status = weft_group_barrier(group, MEET_MS);
     }
-    if (!status_fits(kind, st, true))
+    if (!status_fits(kind, status, true))
         violation(-1, "%s %u of epoch %u ended with %s", calls_kind_names[kind], number, e->number,
-                  weft_status_name(st));
-    if (st == WEFT_OK)
+                  weft_status_name(status));
+    if (status == WEFT_OK)
         check_all_came(e, number, kind);
     if (values)
         check_gathered(e, number, values);
     weft_values_unref(values);
-    board_count((int)kind, st);
-    return st;
+    board_count((int)kind, status);
+    return status;
 }
 
 static void meet_in(const faults_epoch *e)
@@ -72,21 +73,21 @@ static void meet_in(const faults_epoch *e)
     char name[32];
     weft_group *group;
     snprintf(name, sizeof(name), "epoch%u", e->number);
-    weft_status st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
-    for (; st == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
-        st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
-    if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
+    weft_status status = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
+    for (; status == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
+        status = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
+    if (status == WEFT_ERR_NOT_FOUND || status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST)
         return;
-    if (st) {
-        violation(-1, "a group of %zu could not be made: %s", e->count, weft_status_name(st));
+    if (status) {
+        violation(-1, "a group of %zu could not be made: %s", e->count, weft_status_name(status));
         return;
     }
     atomic_store(&book->came[self.rank].number, 0);
     atomic_store(&book->came[self.rank].epoch, e->number);
     for (unsigned number = 1; epoch_is_current(e); number++) {
         atomic_store(&book->came[self.rank].number, number);
-        st = meet(group, e, number);
-        sleep_ms(st ? 50 : chance_below(20));
+        status = meet(group, e, number);
+        sleep_ms(status ? 50 : chance_below(20));
     }
     weft_group_close(group);
 }

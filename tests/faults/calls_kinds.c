@@ -47,7 +47,7 @@ bool status_fits(calls_kind kind, weft_status status, bool cancelled)
 static void check_values(trip *t, const weft_values *values)
 {
     int64_t number = -1;
-    weft_status st = weft_values_get_i64(values, 0, &number);
+    weft_status status = weft_values_get_i64(values, 0, &number);
     switch (t->kind) {
     case ECHO:
     case HAUL:
@@ -57,11 +57,11 @@ static void check_values(trip *t, const weft_values *values)
         check_several(t, values);
         return;
     case HOP:
-        if (st || number < 1 || number > t->more + 1)
+        if (status || number < 1 || number > t->more + 1)
             violation(t->id, "its result is %lld", (long long)number);
         return;
     case STREAM:
-        if (st || number != t->more || number != t->parts)
+        if (status || number != t->more || number != t->parts)
             violation(t->id, "%lld parts are said to have been sent, of %lld; %lld came", (long long)number,
                       (long long)t->more, (long long)t->parts);
         return;
@@ -79,7 +79,7 @@ static void check_values(trip *t, const weft_values *values)
         check_tensor(weft_future_tensor(t->future, 0), t->more, RESULT, "the value fetched");
         return;
     case USE:
-        if (st || number != t->more)
+        if (status || number != t->more)
             violation(t->id, "it was done on object %lld instead of %lld", (long long)number, (long long)t->more);
         return;
     case MAKE:
@@ -87,8 +87,8 @@ static void check_values(trip *t, const weft_values *values)
     default:
         break;
     }
-    if (st || number != t->id + 1)
-        violation(t->id, "its result is %lld (%s)", (long long)number, weft_status_name(st));
+    if (status || number != t->id + 1)
+        violation(t->id, "its result is %lld (%s)", (long long)number, weft_status_name(status));
 }
 
 static void check_landed(const trip *t)
@@ -231,11 +231,11 @@ void trip_start(trip *t, weft_args arguments, weft_item_fn on_item)
     options.error = &error;
     options.on_item = on_item;
     options.item_arg = t;
-    weft_status st =
+    weft_status status =
         t->rref ? weft_rref_rpc_async(t->rref, calls_kind_names[t->kind], arguments, &options, &future)
                 : weft_rpc_async(self.agent, t->plan.target, calls_kind_names[t->kind], arguments, &options, &future);
-    if (st)
-        trip_over(t, st, inner_of(error), NULL);
+    if (status)
+        trip_over(t, status, inner_of(error), NULL);
     else
         trip_watch(t, future);
     weft_error_unref(error);
@@ -382,13 +382,13 @@ static void on_all_done(weft_future *future, void *arg)
                   weft_status_name(weft_error_code(weft_future_error(future))));
     for (int i = 0; i < SEATS && each; i++) {
         const weft_error *error = weft_future_error(each[i]);
-        weft_status st = weft_error_code(error);
+        weft_status status = weft_error_code(error);
         int64_t number = -1;
-        if (!status_fits(ALL, st, t->cancelled))
-            violation(t->id + i, "it may not end with %s", weft_status_name(st));
+        if (!status_fits(ALL, status, t->cancelled))
+            violation(t->id + i, "it may not end with %s", weft_status_name(status));
         if (!error && (weft_values_get_i64(weft_future_values(each[i]), 0, &number) || number != t->id + i + 1))
             violation(t->id + i, "its result is %lld", (long long)number);
-        book_end(t->id + i, st, inner_of(error));
+        book_end(t->id + i, status, inner_of(error));
     }
     trip_free(t);
 }
@@ -407,15 +407,15 @@ static void step_multicast(void)
         targets[i] = weft_to_rank(i);
     weft_tensor *tensor = trip_send(t, once_in(2) ? 20000 : 10);
     weft_rpc_options options = options_of(t);
-    weft_status st = weft_rpc_multicast(self.agent, targets, SEATS, "all",
-                                        WEFT_VALUES(weft_of_i64(t->id), weft_of_tensor(tensor)), &options, &future);
+    weft_status status = weft_rpc_multicast(self.agent, targets, SEATS, "all",
+                                            WEFT_VALUES(weft_of_i64(t->id), weft_of_tensor(tensor)), &options, &future);
     weft_tensor_unref(tensor);
-    if (!st) {
+    if (!status) {
         watch(t, future, on_all_done);
         return;
     }
     for (int i = 0; i < SEATS; i++)
-        book_end(t->id + i, st, WEFT_OK);
+        book_end(t->id + i, status, WEFT_OK);
     trip_free(t);
 }
 
@@ -437,9 +437,9 @@ static void step_cancel(void)
     pthread_mutex_unlock(&trips.lock);
     if (!future)
         return;
-    weft_status st = weft_future_cancel(future);
-    if (st != WEFT_OK && st != WEFT_ERR_COMPLETED)
-        violation(-1, "cancelling returned %s", weft_status_name(st));
+    weft_status status = weft_future_cancel(future);
+    if (status != WEFT_OK && status != WEFT_ERR_COMPLETED)
+        violation(-1, "cancelling returned %s", weft_status_name(status));
     weft_future_unref(future);
 }
 
@@ -455,18 +455,19 @@ static void haul(calls_plan plan)
     land(t, count);
     weft_rpc_options options = options_of(t);
     weft_future *future;
-    weft_status st = weft_rpc_async(self.agent, plan.target, "haul",
-                                    WEFT_VALUES(weft_of_i64(t->id), weft_of_i64((int64_t)count)), &options, &future);
-    if (st) {
-        trip_over(t, st, WEFT_OK, NULL);
+    weft_status status =
+        weft_rpc_async(self.agent, plan.target, "haul", WEFT_VALUES(weft_of_i64(t->id), weft_of_i64((int64_t)count)),
+                       &options, &future);
+    if (status) {
+        trip_over(t, status, WEFT_OK, NULL);
         return;
     }
     weft_future *again = weft_future_ref(future);
     trip_watch(t, future);
-    st = weft_future_wait(again, (int64_t)chance_below(20));
+    status = weft_future_wait(again, (int64_t)chance_below(20));
     if (!weft_future_done(again))
-        st = weft_future_cancel(again);
-    (void)st; /* it may be over just now */
+        status = weft_future_cancel(again);
+    (void)status; /* it may be over just now */
     weft_future_unref(again);
 }
 

@@ -111,9 +111,9 @@ weft_status run_use(weft_call *call, void *user)
     int64_t id = weft_call_i64(call, 1);
     void *object;
     book_runs(id, USE, call);
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);
-    if (st)
-        return ends(id, st);
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);
+    if (status)
+        return ends(id, status);
     const thing *t = object;
     if (t->mark != ALIVE)
         violation(id, "its object was dropped, though it holds a reference");
@@ -138,9 +138,9 @@ weft_status run_read(weft_call *call, void *user)
     weft_values *values;
     weft_tensor *tensor = NULL;
     book_runs(id, READ, call);
-    weft_status st = weft_rref_to_here(weft_call_rref(call, 2), 2000, &values);
-    if (st)
-        return ends(id, st);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 2), 2000, &values);
+    if (status)
+        return ends(id, status);
     if (weft_values_get_tensor(values, 0, &tensor))
         violation(id, "the value fetched is no tensor");
     else
@@ -165,11 +165,11 @@ static void make_thing(void)
     book->calls[t->id].lenient = true;
     const weft_rpc_options options = {
         .timeout_ms = plan.limit_ms, .wait_for_room = plan.wait_for_room, .error = &error};
-    weft_status st = weft_rpc_remote(self.agent, plan.target, "make",
-                                     WEFT_VALUES(weft_of_i64(t->id), weft_of_bool(object)), &options, &rref);
-    if (st) {
+    weft_status status = weft_rpc_remote(self.agent, plan.target, "make",
+                                         WEFT_VALUES(weft_of_i64(t->id), weft_of_bool(object)), &options, &rref);
+    if (status) {
         book->calls[t->id].lenient = false; /* it was not even started */
-        trip_over(t, st, inner_of(error), NULL);
+        trip_over(t, status, inner_of(error), NULL);
         weft_error_unref(error);
         return;
     }
@@ -190,9 +190,9 @@ static void fetch_thing(const handle *h)
     if (!t)
         return;
     t->more = h->made_by;
-    weft_status st = weft_rref_to_here_async(h->rref, plan.limit_ms, &future);
-    if (st)
-        trip_over(t, st, WEFT_OK, NULL);
+    weft_status status = weft_rref_to_here_async(h->rref, plan.limit_ms, &future);
+    if (status)
+        trip_over(t, status, WEFT_OK, NULL);
     else
         trip_watch(t, future);
 }

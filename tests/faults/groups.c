@@ -50,9 +50,9 @@ typedef struct groups_book {
 typedef faults_lane session;
 
 /* It had to end with `wanted`. Returns whether it did. */
-static bool judge(const session *s, weft_status st, weft_status wanted, const char *what)
+static bool judge(const session *s, weft_status status, weft_status wanted, const char *what)
 {
-    return lane_judge(s, st, wanted, weft_group_error(s->group), what);
+    return lane_judge(s, status, wanted, weft_group_error(s->group), what);
 }
 
 static void judge_words(const session *s, const char *words)
@@ -64,9 +64,9 @@ static void judge_words(const session *s, const char *words)
 
 static weft_status operate(const session *s, const op_plan *plan)
 {
-    weft_status st = op_do(s->group, plan, s->where);
-    board_count((int)plan->kind, st);
-    return st;
+    weft_status status = op_do(s->group, plan, s->where);
+    board_count((int)plan->kind, status);
+    return status;
 }
 
 static weft_status barrier(const session *s, int64_t limit_ms)
@@ -78,8 +78,8 @@ static weft_status barrier(const session *s, int64_t limit_ms)
 /* The operation may succeed on a member that had all it needed before the group ended. The next one does not. */
 static weft_status operate_and_meet(const session *s, const op_plan *plan)
 {
-    weft_status st = operate(s, plan);
-    return st ? st : barrier(s, 60000);
+    weft_status status = operate(s, plan);
+    return status ? status : barrier(s, 60000);
 }
 
 static op_plan plan_of(const session *s, unsigned i)
@@ -101,9 +101,9 @@ static void choose_algorithms(const session *s)
                                         "allreduce * * recursive_doubling"};
     uint64_t chance = prng_mix(s->seed + 3);
     if (chance % 2) {
-        weft_status st = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof(rules) / sizeof(*rules))]);
-        if (st && st != WEFT_ERR_CLOSED)
-            fault(FAULT_WRONG, "%s: weft_group_set_algorithms: %s", s->where, weft_status_name(st));
+        weft_status status = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof(rules) / sizeof(*rules))]);
+        if (status && status != WEFT_ERR_CLOSED)
+            fault(FAULT_WRONG, "%s: weft_group_set_algorithms: %s", s->where, weft_status_name(status));
     }
 }
 
@@ -112,26 +112,26 @@ static weft_status run_operations(const session *s, unsigned first, unsigned cou
 {
     op_run runs[WINDOW];
     unsigned begun = 0, ended = 0, window = 1 + (unsigned)(prng_mix(s->seed + 5) % WINDOW);
-    weft_status st = WEFT_OK, one;
-    while (begun < count && !st && epoch_is_current(&s->e)) {
+    weft_status status = WEFT_OK, one;
+    while (begun < count && !status && epoch_is_current(&s->e)) {
         op_plan plan = plan_of(s, first + begun);
         if (begun - ended == window) {
             one = op_end(&runs[ended % WINDOW], s->where);
             board_count((int)runs[ended++ % WINDOW].plan.kind, one);
-            st = one;
+            status = one;
         }
-        if (!st)
-            st = op_begin(s->group, &plan, &runs[begun % WINDOW]);
-        begun += !st;
+        if (!status)
+            status = op_begin(s->group, &plan, &runs[begun % WINDOW]);
+        begun += !status;
     }
-    if (!st && begun < count) /* the epoch is over: the others need not wait */
+    if (!status && begun < count) /* the epoch is over: the others need not wait */
         weft_group_abort(s->group, NULL);
     for (; ended < begun; ended++) {
         one = op_end(&runs[ended % WINDOW], s->where);
         board_count((int)runs[ended % WINDOW].plan.kind, one);
-        st = st ? st : one;
+        status = status ? status : one;
     }
-    return st;
+    return status;
 }
 
 /* The members that live make a smaller group, and go on in it. */
@@ -139,11 +139,11 @@ static void shrink(session *s)
 {
     weft_group *left = NULL, *old = s->group;
     faults_wait *wait = wait_begins(SHRINK_MS, "%s: weft_group_shrink", s->where);
-    weft_status st = weft_group_shrink(old, SHRINK_MS, &left, NULL);
+    weft_status status = weft_group_shrink(old, SHRINK_MS, &left, NULL);
     wait_ends(wait);
-    if (st) {
-        if (st != WEFT_ERR_TIMEOUT && !lane_excuses(s, st, weft_group_error(old)))
-            fault(FAULT_WRONG, "%s: weft_group_shrink ended with %s", s->where, weft_status_name(st));
+    if (status) {
+        if (status != WEFT_ERR_TIMEOUT && !lane_excuses(s, status, weft_group_error(old)))
+            fault(FAULT_WRONG, "%s: weft_group_shrink ended with %s", s->where, weft_status_name(status));
         return;
     }
     session smaller = *s;
@@ -158,12 +158,12 @@ static void shrink(session *s)
                   weft_group_member(left, i));
     }
     atomic_fetch_add(&book->shrunk, 1);
-    for (unsigned i = 0; i < 4 && !st; i++) {
+    for (unsigned i = 0; i < 4 && !status; i++) {
         op_plan plan = op_choose(prng_mix(s->seed + 5000 + i), smaller.size, 3000);
         plan.limit_ms = SHRINK_MS; /* a member may have gone on to the next epoch */
-        st = smaller.size > 1 ? operate(&smaller, &plan) : WEFT_OK;
-        if (st && epoch_is_current(&s->e))
-            judge(&smaller, st, WEFT_OK, "an operation after weft_group_shrink");
+        status = smaller.size > 1 ? operate(&smaller, &plan) : WEFT_OK;
+        if (status && epoch_is_current(&s->e))
+            judge(&smaller, status, WEFT_OK, "an operation after weft_group_shrink");
     }
     lane_drop_group(&smaller);
 }
@@ -173,12 +173,12 @@ static void shrink(session *s)
 static void play_normal(session *s)
 {
     choose_algorithms(s);
-    weft_status st = run_operations(s, 0, 20 + (unsigned)(s->seed % 60));
-    if (!st && epoch_is_current(&s->e))
-        st = barrier(s, 60000);
-    if (st)
-        judge(s, st, WEFT_OK, "an operation");
-    if (st == WEFT_ERR_PEER_DEAD && goes_on())
+    weft_status status = run_operations(s, 0, 20 + (unsigned)(s->seed % 60));
+    if (!status && epoch_is_current(&s->e))
+        status = barrier(s, 60000);
+    if (status)
+        judge(s, status, WEFT_OK, "an operation");
+    if (status == WEFT_ERR_PEER_DEAD && goes_on())
         shrink(s);
 }
 
@@ -242,36 +242,36 @@ static void play_ended_by_one(session *s, weft_status wanted, void (*act)(sessio
     op_plan plan = {
         .kind = OP_ALLREDUCE, .count = s->seed % 2 ? 100 : 50000, .limit_ms = s->seed % 4 < 2 ? 60000 : WEFT_FOREVER};
     op_run run;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (s->me != late)
-        st = op_begin(s->group, &plan, &run);
-    bool begun = s->me != late && !st;
+        status = op_begin(s->group, &plan, &run);
+    bool begun = s->me != late && !status;
     if (s->me == s->odd)
         act(s, begun ? &run : NULL);
     bool met = lane_meet(s, 1);
     if (!met && s->group)
         weft_group_abort(s->group, NULL);
     if (met && s->me == late) {
-        st = op_begin(s->group, &plan, &run);
-        begun = !st;
+        status = op_begin(s->group, &plan, &run);
+        begun = !status;
     }
     if (begun) {
-        st = op_end(&run, s->where);
-        board_count((int)plan.kind, st);
+        status = op_end(&run, s->where);
+        board_count((int)plan.kind, status);
     }
-    if (!st && met && s->group)
-        st = barrier(s, 60000);
-    if ((st || met) && s->group && judge(s, st, wanted, "an operation that a member ended") && lane_is_calm(s))
+    if (!status && met && s->group)
+        status = barrier(s, 60000);
+    if ((status || met) && s->group && judge(s, status, wanted, "an operation that a member ended") && lane_is_calm(s))
         judge_words(s, words);
-    if (!s->group && st != WEFT_ERR_CANCELLED && begun && epoch_is_undisturbed(&s->e))
-        fault(FAULT_WRONG, "%s: the future of a destroyed group ended with %s", s->where, weft_status_name(st));
+    if (!s->group && status != WEFT_ERR_CANCELLED && begun && epoch_is_undisturbed(&s->e))
+        fault(FAULT_WRONG, "%s: the future of a destroyed group ended with %s", s->where, weft_status_name(status));
 }
 
 static void act_cancel(session *s, op_run *run)
 {
-    weft_status st = run ? weft_future_cancel(run->futures[0]) : WEFT_ERR_COMPLETED;
-    if (st && st != WEFT_ERR_COMPLETED)
-        fault(FAULT_WRONG, "%s: weft_future_cancel: %s", s->where, weft_status_name(st));
+    weft_status status = run ? weft_future_cancel(run->futures[0]) : WEFT_ERR_COMPLETED;
+    if (status && status != WEFT_ERR_COMPLETED)
+        fault(FAULT_WRONG, "%s: weft_future_cancel: %s", s->where, weft_status_name(status));
 }
 
 static void act_abort(session *s, op_run *run)
@@ -307,9 +307,9 @@ static void play_skew(session *s)
     for (unsigned i = 0; i < TRIES; i++) {
         if (!lane_meet(s, 2 + 2 * i) || !lane_make_group(s, "-skew"))
             return;
-        weft_status st = operate(s, &plan);
+        weft_status status = operate(s, &plan);
         if (i + 1 == TRIES)
-            judge(s, st, WEFT_OK, "an operation after members had made the group unequally often");
+            judge(s, status, WEFT_OK, "an operation after members had made the group unequally often");
         lane_drop_group(s);
         if (!lane_meet(s, 3 + 2 * i))
             return;
@@ -327,11 +327,11 @@ static void play_too_large(session *s)
         many[i] = one;
     size_t count = s->me == s->odd ? COUNT : 1 + s->seed % 5;
     faults_wait *wait = wait_begins(60000, "%s: weft_group_allgather_values", s->where);
-    weft_status st =
+    weft_status status =
         weft_group_allgather_values(s->group, WEFT_VALUES(weft_of_tensors((weft_tensors){many, count})), 60000, &all);
     wait_ends(wait);
-    board_count((int)OP_VALUES, st);
-    judge(s, st, WEFT_ERR_TOO_LARGE, "weft_group_allgather_values over the limit of tensors");
+    board_count((int)OP_VALUES, status);
+    judge(s, status, WEFT_ERR_TOO_LARGE, "weft_group_allgather_values over the limit of tensors");
     weft_values_unref(all);
     weft_tensor_unref(one);
     free(many);

@@ -245,7 +245,7 @@ static weft_status start(weft_group *group, op_run *run)
     const op_plan *p = &run->plan;
     weft_future **out = &run->futures[0];
     size_t next = (run->me + 1) % run->size, previous = (run->me + run->size - 1) % run->size;
-    weft_status st;
+    weft_status status;
     switch (p->kind) {
     case OP_BARRIER:
         return weft_group_barrier_async(group, p->limit_ms, out);
@@ -266,10 +266,10 @@ static weft_status start(weft_group *group, op_run *run)
     case OP_ALL_TO_ALL:
         return weft_group_all_to_all_async(group, run->x, run->y, p->limit_ms, out);
     case OP_RING:
-        st = weft_group_send_async(group, run->x, next, p->limit_ms, out);
-        if (!st && !weft_group_recv_async(group, run->y, previous, p->limit_ms, &run->futures[1]))
+        status = weft_group_send_async(group, run->x, next, p->limit_ms, out);
+        if (!status && !weft_group_recv_async(group, run->y, previous, p->limit_ms, &run->futures[1]))
             run->futures_count = 2;
-        return st;
+        return status;
     default:
         return weft_group_allgather_values_async(
             group, WEFT_VALUES(weft_of_i64((int64_t)run->me * 1000 + p->salt), weft_of_tensor(run->x)), p->limit_ms,
@@ -295,12 +295,12 @@ weft_status op_begin(weft_group *group, const op_plan *plan, op_run *run)
         run->x = lay_out(run, make(run, form->whole_input ? whole : plan->count, own));
     if (form->result && !form->in_place)
         run->y = lay_out(run, make(run, form->whole_output ? whole : plan->count, nothing));
-    weft_status st = start(group, run);
-    if (st) {
+    weft_status status = start(group, run);
+    if (status) {
         run->futures_count = 0;
         drop(run);
     }
-    return st;
+    return status;
 }
 
 /* The first place where they differ; -1: they are alike. */
@@ -363,25 +363,25 @@ static void check(op_run *run, const char *where)
 weft_status op_end(op_run *run, const char *where)
 {
     char text[160];
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     op_describe(&run->plan, text, sizeof(text));
     faults_wait *wait = wait_begins(run->plan.limit_ms, "%s: %s", where, text);
     for (size_t i = 0; i < run->futures_count; i++) {
         weft_status one = weft_future_wait(run->futures[i], WEFT_FOREVER);
-        st = st ? st : one;
+        status = status ? status : one;
     }
     wait_ends(wait);
     if (run->plan.kind == OP_RING && run->futures_count < 2)
-        st = st ? st : WEFT_ERR_CANCELLED; /* the group ended between the two */
-    if (!st)
+        status = status ? status : WEFT_ERR_CANCELLED; /* the group ended between the two */
+    if (!status)
         check(run, where);
     drop(run);
-    return st;
+    return status;
 }
 
 weft_status op_do(weft_group *group, const op_plan *plan, const char *where)
 {
     op_run run;
-    weft_status st = op_begin(group, plan, &run);
-    return st ? st : op_end(&run, where);
+    weft_status status = op_begin(group, plan, &run);
+    return status ? status : op_end(&run, where);
 }

@@ -207,8 +207,8 @@ static void must_not_have_grown(job *j, int deaths)
 static void end_job(job *j)
 {
     for (int rank = SEATS - 1; rank > 0; rank--) {
-        weft_status st = weft_rpc_sync(j->agent, weft_to_rank(rank), "quit", WEFT_NO_VALUES, NULL, NULL);
-        MUST(st == WEFT_OK || (st == WEFT_ERR_PEER_LEFT && rank >= FIRST_VICTIM)); /* these stop at once */
+        weft_status status = weft_rpc_sync(j->agent, weft_to_rank(rank), "quit", WEFT_NO_VALUES, NULL, NULL);
+        MUST(status == WEFT_OK || (status == WEFT_ERR_PEER_LEFT && rank >= FIRST_VICTIM)); /* these stop at once */
     }
     child_must_end_well(j->workers + FIRST_VICTIM, SEATS - FIRST_VICTIM);
     MUST(kill_await(&counters.held, 0));

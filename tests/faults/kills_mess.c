@@ -117,13 +117,13 @@ double kill_mess_end(kill_mess *mess)
 {
     double began = kill_now_ms(), last;
     for (int i = 0; i < mess->count; i++) {
-        weft_status st = weft_future_wait(mess->futures[i], END_MS);
+        weft_status status = weft_future_wait(mess->futures[i], END_MS);
         if (!weft_future_done(mess->futures[i])) {
             fprintf(stderr, "%s has not ended after %d ms\n", functions[mess->kinds[i]], END_MS);
             (void)!weft_debug_dump(mess->agent, stderr);
             abort();
         }
-        if (st == WEFT_OK)
+        if (status == WEFT_OK)
             must_be_right(mess->kinds[i], mess->futures[i]);
         else
             must_be_dead(mess->kinds[i], mess->futures[i], mess->victim.rank);
@@ -135,8 +135,8 @@ double kill_mess_end(kill_mess *mess)
     MUST_BE(again, WEFT_ERR_PEER_DEAD);
     for (int i = 0; i < 2 && mess->theirs[i]; i++) {
         weft_values *none;
-        weft_status st = weft_rref_to_here(mess->theirs[i], END_MS, &none);
-        MUST_BE(st, WEFT_ERR_PEER_DEAD);
+        weft_status status = weft_rref_to_here(mess->theirs[i], END_MS, &none);
+        MUST_BE(status, WEFT_ERR_PEER_DEAD);
         weft_rref_unref(mess->theirs[i]);
     }
     free(mess);

@@ -103,17 +103,17 @@ static weft_status end_of(puller *p, weft_future *future, uint64_t percent)
         usleep((useconds_t)chance_below(p, CANCEL_US_MOST));
         (void)!weft_future_cancel(future); /* it may be over */
     }
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    if (st == WEFT_OK)
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    if (status == WEFT_OK)
         atomic_fetch_add(&p->pulls->right, 1);
-    else if (st == WEFT_ERR_CANCELLED)
+    else if (status == WEFT_ERR_CANCELLED)
         atomic_fetch_add(&p->pulls->cancelled, 1);
     else {
         weft_error_print(weft_future_error(future), stderr);
-        MUST_BE(st, WEFT_ERR_PEER_DEAD);
+        MUST_BE(status, WEFT_ERR_PEER_DEAD);
         atomic_fetch_add(&p->pulls->dead, 1);
     }
-    return st;
+    return status;
 }
 
 /* The other worker reads. */
@@ -138,10 +138,10 @@ static void land(puller *p, int rank)
     int64_t sum = 0;
     MUST(checksum(p->memory + GUARD) == p->left); /* nothing was written after the last call's end */
     MUST_OK(weft_rpc_async(p->pulls->agent, weft_to_rank(rank), "pattern", arguments, &options, &future));
-    weft_status st = end_of(p, future, 50);
+    weft_status status = end_of(p, future, 50);
     p->left = checksum(p->memory + GUARD);
     guards_must_be_whole(p);
-    if (st == WEFT_OK)
+    if (status == WEFT_OK)
         MUST(weft_values_get_i64(weft_future_values(future), 1, &sum) == WEFT_OK && sum == p->left);
     weft_future_unref(future);
 }

@@ -76,11 +76,11 @@ static void await_room(weft_call *call)
 static weft_status run_stream(weft_call *call, void *user)
 {
     for (int64_t i = 0; i < PARTS && !weft_call_cancelled(call);) {
-        weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
-        if (st == WEFT_ERR_AGAIN)
+        weft_status status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
+        if (status == WEFT_ERR_AGAIN)
             await_room(call);
-        else if (st)
-            return st;
+        else if (status)
+            return status;
         else
             i++;
     }
@@ -215,13 +215,13 @@ weft_agent *kill_open(int rank, const kill_options *how)
                                   .death_timeout_ms = how->bound_ms,
                                   .rendezvous_timeout_ms = 60000,
                                   .on_membership = kill_count_member};
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    if (st == WEFT_ERR_EVICTED && rank >= FIRST_VICTIM) {
+    weft_status status = weft_agent_open(&options, &agent, &error);
+    if (status == WEFT_ERR_EVICTED && rank >= FIRST_VICTIM) {
         weft_error_unref(error);
         return NULL;
     }
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 
@@ -261,14 +261,15 @@ static void call_one(weft_agent *agent, int rank, int64_t number)
 {
     weft_values *values = NULL;
     int64_t sum = 0;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(rank), "add", WEFT_VALUES(weft_of_i64(number)), NULL, &values);
-    if (st == WEFT_OK) {
+    weft_status status =
+        weft_rpc_sync(agent, weft_to_rank(rank), "add", WEFT_VALUES(weft_of_i64(number)), NULL, &values);
+    if (status == WEFT_OK) {
         MUST_OK(weft_values_get_i64(values, 0, &sum));
         MUST(sum == number + 1);
         atomic_fetch_add(&counters.right, 1);
     } else if (rank < FIRST_VICTIM ||
-               (st != WEFT_ERR_PEER_DEAD && st != WEFT_ERR_PEER_LEFT && st != WEFT_ERR_NOT_FOUND)) {
-        fprintf(stderr, "a call of the bystander to rank %d: %s\n", rank, weft_status_name(st));
+               (status != WEFT_ERR_PEER_DEAD && status != WEFT_ERR_PEER_LEFT && status != WEFT_ERR_NOT_FOUND)) {
+        fprintf(stderr, "a call of the bystander to rank %d: %s\n", rank, weft_status_name(status));
         abort();
     }
     weft_values_unref(values);
@@ -288,8 +289,9 @@ static void stand_by(weft_agent *agent)
 /* Survivors do not answer these. What ends one while we live is a fault, and is said: the driver misses it. */
 static void say_why(weft_future *hold, void *arg)
 {
-    weft_status st = weft_error_code(weft_future_error(hold));
-    if (st != WEFT_ERR_CLOSED && st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_PEER_LEFT) {
+    weft_status status = weft_error_code(weft_future_error(hold));
+    if (status != WEFT_ERR_CLOSED && status != WEFT_ERR_EVICTED && status != WEFT_ERR_STORE_LOST &&
+        status != WEFT_ERR_PEER_LEFT) {
         fprintf(stderr, "a call that is held has ended: ");
         weft_error_print(weft_future_error(hold), stderr);
     }
@@ -303,11 +305,11 @@ static void depend_on_survivors(weft_agent *agent)
     const weft_rpc_options forever = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 1000, .pause_ms = 20}};
     for (int i = 0; i < 4; i++) {
         weft_future *future;
-        weft_status st = weft_rpc_async(agent, weft_to_rank(i % FIRST_VICTIM), "hold",
-                                        WEFT_VALUES(weft_of_tensor(tensor)), &forever, &future);
-        if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
+        weft_status status = weft_rpc_async(agent, weft_to_rank(i % FIRST_VICTIM), "hold",
+                                            WEFT_VALUES(weft_of_tensor(tensor)), &forever, &future);
+        if (status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST)
             break;
-        MUST_OK(st);
+        MUST_OK(status);
         MUST_OK(weft_future_add_done_callback(future, say_why, NULL, NULL));
         weft_future_unref(future);
     }

@@ -116,9 +116,9 @@ bool lane_is_calm(const faults_lane *lane)
     return epoch_is_current(&lane->e) && epoch_is_undisturbed(&lane->e);
 }
 
-bool lane_excuses(const faults_lane *lane, weft_status st, const weft_error *why)
+bool lane_excuses(const faults_lane *lane, weft_status status, const weft_error *why)
 {
-    switch (st) {
+    switch (status) {
     case WEFT_OK: /* what was to fail did not come to it */
         return !epoch_is_current(&lane->e);
     case WEFT_ERR_EVICTED:
@@ -142,12 +142,13 @@ bool lane_excuses(const faults_lane *lane, weft_status st, const weft_error *why
     }
 }
 
-bool lane_judge(const faults_lane *lane, weft_status st, weft_status wanted, const weft_error *why, const char *what)
+bool lane_judge(const faults_lane *lane, weft_status status, weft_status wanted, const weft_error *why,
+                const char *what)
 {
-    if (st == wanted)
+    if (status == wanted)
         return true;
-    if (!lane_excuses(lane, st, why))
-        fault(FAULT_WRONG, "%s: %s ended with %s instead of %s: %s", lane->where, what, weft_status_name(st),
+    if (!lane_excuses(lane, status, why))
+        fault(FAULT_WRONG, "%s: %s ended with %s instead of %s: %s", lane->where, what, weft_status_name(status),
               weft_status_name(wanted), weft_error_message(why));
     return false;
 }
@@ -183,15 +184,15 @@ bool lane_make_group(faults_lane *lane, const char *suffix)
     snprintf(name, sizeof(name), "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;
     faults_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_open", lane->where);
-    weft_status st = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group, NULL);
+    weft_status status = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group, NULL);
     wait_ends(wait);
-    if (!st) {
+    if (!status) {
         watch_group(lane, lane->group);
         return true;
     }
-    if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_CLOSED)
+    if (status != WEFT_ERR_EVICTED && status != WEFT_ERR_STORE_LOST && status != WEFT_ERR_CLOSED)
         fault(FAULT_WRONG, "%s: weft_group_open of %zu members ended with %s", lane->where, lane->size,
-              weft_status_name(st));
+              weft_status_name(status));
     return false;
 }
 

@@ -40,9 +40,10 @@ void lane_drop_group(faults_lane *lane);
  * Whether this failure has a reason: a death, a worker that leaves, a stop, the end of the epoch, a small budget. `why`
  * may be NULL.
  */
-bool lane_excuses(const faults_lane *lane, weft_status st, const weft_error *why);
+bool lane_excuses(const faults_lane *lane, weft_status status, const weft_error *why);
 /* Something had to end with `wanted`. Returns whether it did; it is a fault if it did not and nothing excuses that. */
-bool lane_judge(const faults_lane *lane, weft_status st, weft_status wanted, const weft_error *why, const char *what);
+bool lane_judge(const faults_lane *lane, weft_status status, weft_status wanted, const weft_error *why,
+                const char *what);
 /* The error must have these words. */
 void lane_judge_words(const faults_lane *lane, const weft_error *why, const char *words);
 /* Nothing was done to any member, and the epoch goes on. */

@@ -75,49 +75,49 @@ static weft_status run(weft_group *group, operation o, int64_t n, int64_t *wrong
     size_t last = (size_t)size - 1;
     weft_tensor *in = input_of(me, whole ? n * size : n), *out = gathers || whole ? room_for(count) : input_of(me, n);
     weft_future *arrives = NULL;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     switch (o) {
     case BARRIER:
-        st = weft_group_barrier(group, WEFT_FOREVER);
+        status = weft_group_barrier(group, WEFT_FOREVER);
         break;
     case ALLREDUCE:
-        st = weft_group_allreduce(group, out, WEFT_OP_SUM, WEFT_FOREVER);
+        status = weft_group_allreduce(group, out, WEFT_OP_SUM, WEFT_FOREVER);
         break;
     case REDUCE:
-        st = weft_group_reduce(group, out, WEFT_OP_SUM, last, WEFT_FOREVER);
+        status = weft_group_reduce(group, out, WEFT_OP_SUM, last, WEFT_FOREVER);
         break;
     case BROADCAST:
-        st = weft_group_broadcast(group, out, last, WEFT_FOREVER);
+        status = weft_group_broadcast(group, out, last, WEFT_FOREVER);
         break;
     case ALLGATHER:
-        st = weft_group_allgather(group, in, out, WEFT_FOREVER);
+        status = weft_group_allgather(group, in, out, WEFT_FOREVER);
         break;
     case REDUCE_SCATTER:
-        st = weft_group_reduce_scatter(group, in, out, WEFT_OP_SUM, WEFT_FOREVER);
+        status = weft_group_reduce_scatter(group, in, out, WEFT_OP_SUM, WEFT_FOREVER);
         break;
     case GATHER:
-        st = weft_group_gather(group, in, out, last, WEFT_FOREVER);
+        status = weft_group_gather(group, in, out, last, WEFT_FOREVER);
         break;
     case SCATTER:
-        st = weft_group_scatter(group, in, out, last, WEFT_FOREVER);
+        status = weft_group_scatter(group, in, out, last, WEFT_FOREVER);
         break;
     case ALL_TO_ALL:
-        st = weft_group_all_to_all(group, in, out, WEFT_FOREVER);
+        status = weft_group_all_to_all(group, in, out, WEFT_FOREVER);
         break;
     case SEND_RECV:
         if (size == 1)
             break;
-        st = weft_group_recv_async(group, out, (size_t)((me + size - 1) % size), WEFT_FOREVER, &arrives);
-        if (!st)
-            st = weft_group_send(group, in, (size_t)((me + 1) % size), WEFT_FOREVER);
-        if (!st)
-            st = weft_future_wait(arrives, WEFT_FOREVER);
+        status = weft_group_recv_async(group, out, (size_t)((me + size - 1) % size), WEFT_FOREVER, &arrives);
+        if (!status)
+            status = weft_group_send(group, in, (size_t)((me + 1) % size), WEFT_FOREVER);
+        if (!status)
+            status = weft_future_wait(arrives, WEFT_FOREVER);
         break;
     case OPERATIONS:
         break;
     }
     weft_future_unref(arrives);
-    for (int64_t i = 0; !st && i < count; i++) {
+    for (int64_t i = 0; !status && i < count; i++) {
         double expected[OPERATIONS] = {
             [BARRIER] = element(me, i),
             [ALLREDUCE] = sum(i),
@@ -134,7 +134,7 @@ static weft_status run(weft_group *group, operation o, int64_t n, int64_t *wrong
     }
     weft_tensor_unref(in);
     weft_tensor_unref(out);
-    return st;
+    return status;
 }
 
 /* All operations, small, in the middle, large. */
@@ -144,11 +144,11 @@ static weft_status run_all(weft_group *group)
     for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
         for (operation o = 0; o < OPERATIONS; o++) {
             int64_t wrong = 0;
-            weft_status st = run(group, o, counts[c], &wrong);
-            if (st || wrong) {
+            weft_status status = run(group, o, counts[c], &wrong);
+            if (status || wrong) {
                 fprintf(stderr, "launched: rank %lld: %s of %lld: %s, %lld elements are wrong\n", (long long)me,
-                        names[o], (long long)counts[c], weft_status_name(st), (long long)wrong);
-                return st ? st : WEFT_ERR_CANCELLED;
+                        names[o], (long long)counts[c], weft_status_name(status), (long long)wrong);
+                return status ? status : WEFT_ERR_CANCELLED;
             }
         }
     return WEFT_OK;
@@ -178,21 +178,21 @@ int main(int argc, char **argv)
 {
     weft_agent *agent = NULL;
     weft_group *group = NULL;
-    weft_status st = weft_agent_open(&(weft_agent_options){.fabric = NULL}, &agent, NULL);
-    if (!st)
-        st = weft_group_open(agent, "launched", NULL, 0, &group, NULL);
-    if (!st) {
+    weft_status status = weft_agent_open(&(weft_agent_options){.fabric = NULL}, &agent, NULL);
+    if (!status)
+        status = weft_group_open(agent, "launched", NULL, 0, &group, NULL);
+    if (!status) {
         size = (int64_t)weft_group_size(group);
         me = weft_group_index(group);
-        st = run_all(group);
+        status = run_all(group);
     }
-    if (!st)
-        st = end(group, argc, argv);
-    if (st && group && weft_group_error(group))
+    if (!status)
+        status = end(group, argc, argv);
+    if (status && group && weft_group_error(group))
         weft_error_print(weft_group_error(group), stderr);
     weft_group_close(group);
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
-    if (!st && !closed && !me)
+    if (!status && !closed && !me)
         printf("launched: %lld workers, %d operations, all right\n", (long long)size, OPERATIONS);
-    return weft_report(st ? st : closed);
+    return weft_report(status ? status : closed);
 }

@@ -254,13 +254,13 @@ static void copy_parameters(session *s)
 static weft_status create(session *s, weft_error **error)
 {
     faults_wait *wait = wait_begins(LONG_MS, "%s: weft_data_parallel_create", s->lane->where);
-    weft_status st = weft_data_parallel_create(s->lane->group, s->real.all, &s->options, &s->parallel, error);
+    weft_status status = weft_data_parallel_create(s->lane->group, s->real.all, &s->options, &s->parallel, error);
     wait_ends(wait);
-    board_count((int)s->scene, st);
-    if (!st && s->doubled)
+    board_count((int)s->scene, status);
+    if (!status && s->doubled)
         MUST_OK(weft_hooks_add(weft_data_parallel_hooks(s->parallel), parameter(&s->real, 0),
                                &(weft_leaf_hook){.pre = twice}));
-    return st;
+    return status;
 }
 
 /* How passes fail when the odd member makes trouble. The others may be in the pass before when that happens. */
@@ -275,18 +275,18 @@ static weft_status trouble_of(scene_kind scene)
 static bool create_and_check(session *s)
 {
     weft_error *error = NULL;
-    weft_status st = create(s, &error);
-    if (s->scene < SCENE_FAIL || st != trouble_of(s->scene))
-        lane_judge(s->lane, st, WEFT_OK, error, "weft_data_parallel_create");
+    weft_status status = create(s, &error);
+    if (s->scene < SCENE_FAIL || status != trouble_of(s->scene))
+        lane_judge(s->lane, status, WEFT_OK, error, "weft_data_parallel_create");
     weft_error_unref(error);
-    for (size_t i = 0; i < PARAMETERS && !st; i++)
+    for (size_t i = 0; i < PARAMETERS && !status; i++)
         if (!compare(s, parameter(&s->real, i), parameter(&s->copy, i), "first value", i, 0))
             return false;
-    if (!st) {
+    if (!status) {
         s->optimizer = make_optimizer(s, &s->real);
         s->copy_optimizer = make_optimizer(s, &s->copy);
     }
-    return !st;
+    return !status;
 }
 
 static void new_optimizers(session *s)
@@ -440,9 +440,9 @@ static void go_on_smaller(session *s)
 {
     weft_group *old = s->lane->group, *left = NULL;
     faults_wait *wait = wait_begins(5000, "%s: weft_group_shrink", s->lane->where);
-    weft_status st = weft_group_shrink(old, 5000, &left, NULL);
+    weft_status status = weft_group_shrink(old, 5000, &left, NULL);
     wait_ends(wait);
-    if (st)
+    if (status)
         return; /* others may have gone on to the next epoch */
     faults_lane smaller = *s->lane;
     session next = {.lane = &smaller,
@@ -455,8 +455,8 @@ static void go_on_smaller(session *s)
     smaller.size = weft_group_size(left);
     smaller.me = (size_t)weft_group_index(left);
     next.options.timeout_ms = 5000;
-    st = create(&next, NULL);
-    if (!st) {
+    status = create(&next, NULL);
+    if (!status) {
         atomic_fetch_add(&book->shrunk, 1);
         copy_parameters(&next);
         next.optimizer = make_optimizer(&next, &next.real);
@@ -521,10 +521,10 @@ static void play_uneven(session *s)
         if (!well)
             return;
         faults_wait *wait = wait_begins(LONG_MS, "%s: weft_data_parallel_join", lane->where);
-        weft_status st = weft_data_parallel_join(s->parallel);
+        weft_status status = weft_data_parallel_join(s->parallel);
         wait_ends(wait);
-        board_count((int)s->scene, st);
-        well = lane_judge(lane, st, WEFT_OK, weft_group_error(lane->group), "weft_data_parallel_join");
+        board_count((int)s->scene, status);
+        well = lane_judge(lane, status, WEFT_OK, weft_group_error(lane->group), "weft_data_parallel_join");
         for (size_t k = 0; k < PARAMETERS && well; k++)
             well = compare(s, parameter(&s->real, k), parameter(&s->copy, k), "value after the join", k, 100 * round);
         if (well)
@@ -581,12 +581,12 @@ static void play_mismatch(session *s)
         weft_module_unref(s->real.all);
         s->real = make_model(s->lane, s->lane->seed, true);
     }
-    weft_status st = create(s, &error);
-    if (lane_judge(s->lane, st, WEFT_ERR_INVALID, error, "weft_data_parallel_create with members that differ")) {
+    weft_status status = create(s, &error);
+    if (lane_judge(s->lane, status, WEFT_ERR_INVALID, error, "weft_data_parallel_create with members that differ")) {
         faults_wait *wait = wait_begins(LONG_MS, "%s: weft_group_barrier", s->lane->where);
-        st = weft_group_barrier(s->lane->group, LONG_MS);
+        status = weft_group_barrier(s->lane->group, LONG_MS);
         wait_ends(wait);
-        lane_judge(s->lane, st, WEFT_OK, weft_group_error(s->lane->group), "a barrier after members differed");
+        lane_judge(s->lane, status, WEFT_OK, weft_group_error(s->lane->group), "a barrier after members differed");
     }
     weft_error_unref(error);
 }

@@ -70,15 +70,15 @@ typedef struct session {
 static bool is_excused(const session *s, const weft_error *error)
 {
     bool calm = epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e);
-    weft_status st = weft_error_code(error);
-    if (st == WEFT_ERR_PEER_DEAD) {
+    weft_status status = weft_error_code(error);
+    if (status == WEFT_ERR_PEER_DEAD) {
         int rank = weft_error_worker(error);
         epoch_says_dead(&s->e, rank, rank >= 0 && rank < SEATS_MOST ? s->workers[rank].incarnation : 0);
         weft_error_print(error, stderr);
     }
-    if (st == WEFT_ERR_REMOTE)
-        st = weft_error_handler_code(error);
-    switch (st) {
+    if (status == WEFT_ERR_REMOTE)
+        status = weft_error_handler_code(error);
+    switch (status) {
     case WEFT_ERR_PEER_DEAD:
     case WEFT_ERR_BUSY: /* all threads of a worker may wait for others */
         return true;
@@ -114,10 +114,10 @@ static void judge(const session *s, const weft_error *error, const char *what)
 }
 
 /* Of a function that gives no error but in the log. */
-static void judge_status(const session *s, weft_status st, const char *what)
+static void judge_status(const session *s, weft_status status, const char *what)
 {
-    weft_error *error = weft_error_create(st, "(a status)");
-    if (st)
+    weft_error *error = weft_error_create(status, "(a status)");
+    if (status)
         judge(s, error, what);
     weft_error_unref(error);
 }
@@ -129,13 +129,14 @@ static weft_values *ask(const session *s, int rank, const char *function, weft_a
     weft_values *values = NULL;
     weft_error *error = NULL;
     faults_wait *wait = wait_begins(LIMIT_MS, "%s: %s at rank %d", s->where, function, rank);
-    weft_status st = weft_rpc_sync(self.agent, weft_to_worker(s->workers[rank]), function, arguments,
-                                   &(weft_rpc_options){.tape = tape, .wait_for_room = true, .error = &error}, &values);
+    weft_status status =
+        weft_rpc_sync(self.agent, weft_to_worker(s->workers[rank]), function, arguments,
+                      &(weft_rpc_options){.tape = tape, .wait_for_room = true, .error = &error}, &values);
     wait_ends(wait);
-    if (st && error)
+    if (status && error)
         judge(s, error, function);
     weft_error_unref(error);
-    return st ? NULL : values;
+    return status ? NULL : values;
 }
 
 /* ---- The oracle -------------------------------------------------------------------------------------------------- */
@@ -239,11 +240,11 @@ static void check_no_gradients(const session *s)
 
 static bool open_context(session *s)
 {
-    weft_status st = weft_context_open(self.agent, &s->context);
-    if (st)
-        judge_status(s, st, "weft_context_open");
-    s->id = st ? (weft_context_id){0} : weft_context_get_id(s->context);
-    return !st;
+    weft_status status = weft_context_open(self.agent, &s->context);
+    if (status)
+        judge_status(s, status, "weft_context_open");
+    s->id = status ? (weft_context_id){0} : weft_context_get_id(s->context);
+    return !status;
 }
 
 /* No worker that lives may hold the context when the future of its end is complete. */
@@ -272,12 +273,12 @@ static void close_context(session *s)
     if (!asked || !future)
         return;
     faults_wait *wait = wait_begins(LIMIT_MS, "%s: the future of weft_context_close", s->where);
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     wait_ends(wait);
-    judge_status(s, st, "the future of weft_context_close");
+    judge_status(s, status, "the future of weft_context_close");
     weft_future_unref(future);
     atomic_fetch_add(&book->closes, 1);
-    if (!st)
+    if (!status)
         check_nobody_holds(s);
 }
 
@@ -307,14 +308,14 @@ static bool run_graphs(session *s, weft_tape *t, weft_tensor *losses[GRAPHS_MOST
 static weft_status end_pass(const session *s, weft_future *future, int64_t limit_ms, weft_status planned)
 {
     faults_wait *wait = wait_begins(limit_ms, "%s: a pass", s->where);
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     wait_ends(wait);
-    board_count((int)s->scene, st);
-    weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_handler_code(weft_future_error(future)) : st;
-    if (st && inner != planned)
+    board_count((int)s->scene, status);
+    weft_status inner = status == WEFT_ERR_REMOTE ? weft_error_handler_code(weft_future_error(future)) : status;
+    if (status && inner != planned)
         judge(s, weft_future_error(future), "a pass");
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 static weft_pass_options options_of(const session *s)
@@ -342,12 +343,12 @@ static void play_one(session *s, weft_tape *t, weft_tensor **losses)
     }
     if (s->scene == SCENE_BREAK) {
         weft_tape *local = run_oracle(s, self.rank);
-        weft_status wanted = weft_tape_status(local), st = weft_tape_status(t);
-        if (wanted && !st)
+        weft_status wanted = weft_tape_status(local), status = weft_tape_status(t);
+        if (wanted && !status)
             fault(FAULT_WRONG, "%s: a pass succeeded though an operator of it fails", s->where);
-        if (st && st != wanted)
+        if (status && status != wanted)
             judge(s, weft_tape_error(t), "a pass");
-        if (st)
+        if (status)
             check_no_gradients(s);
         weft_tape_close(local);
     } else if (weft_tape_status(t)) {
@@ -374,10 +375,10 @@ static void play_async(session *s, weft_tensor **losses)
     }
     options.retain = each;
     for (size_t i = 0; i < passes; i++) {
-        weft_status st =
+        weft_status status =
             weft_context_backward(s->context, (weft_tensors){losses + i, each ? 1 : s->count}, &options, &futures[i]);
-        judge_status(s, st, "weft_context_backward");
-        failed = failed || st;
+        judge_status(s, status, "weft_context_backward");
+        failed = failed || status;
     }
     if (s->scene == SCENE_CANCEL || s->scene == SCENE_CLOSE) {
         planned = WEFT_ERR_CANCELLED;
@@ -394,11 +395,11 @@ static void play_async(session *s, weft_tensor **losses)
         failed = (futures[i] && end_pass(s, futures[i], options.timeout_ms, planned)) || failed;
     if (closed) {
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: the future of weft_context_close", s->where);
-        weft_status st = weft_future_wait(closed, WEFT_FOREVER);
+        weft_status status = weft_future_wait(closed, WEFT_FOREVER);
         wait_ends(wait);
         weft_future_unref(closed);
-        judge_status(s, st, "the future of weft_context_close");
-        if (!st)
+        judge_status(s, status, "the future of weft_context_close");
+        if (!status)
             check_nobody_holds(s);
     }
     if (!s->context)
@@ -421,18 +422,18 @@ static void play_remote_root(session *s, weft_tape *t)
     weft_error *error = NULL;
     graph_loss_arguments(&s->graphs[0], input, arguments);
     s->count = 1;
-    weft_status st = weft_rpc_remote(self.agent, weft_to_worker(s->workers[to]), "loss", (weft_args){arguments, 6},
-                                     &(weft_rpc_options){.tape = t, .wait_for_room = true, .error = &error}, &root);
-    if (st)
+    weft_status status = weft_rpc_remote(self.agent, weft_to_worker(s->workers[to]), "loss", (weft_args){arguments, 6},
+                                         &(weft_rpc_options){.tape = t, .wait_for_room = true, .error = &error}, &root);
+    if (status)
         judge(s, error, "weft_rpc_remote");
     weft_error_unref(error);
-    if (!st) {
+    if (!status) {
         weft_pass_options options = options_of(s);
-        st = weft_rref_backward(root, s->context, &options, &future);
-        if (st != WEFT_ERR_REMOTE && st != WEFT_ERR_AGAIN) /* no loss was made; or the queue is full */
-            judge_status(s, st, "weft_rref_backward");
+        status = weft_rref_backward(root, s->context, &options, &future);
+        if (status != WEFT_ERR_REMOTE && status != WEFT_ERR_AGAIN) /* no loss was made; or the queue is full */
+            judge_status(s, status, "weft_rref_backward");
     }
-    if (!st && !end_pass(s, future, LIMIT_MS, WEFT_OK))
+    if (!status && !end_pass(s, future, LIMIT_MS, WEFT_OK))
         compare_all(s, to, 1);
     weft_rref_unref(root);
     weft_tensor_unref(input);
@@ -512,16 +513,16 @@ static weft_tensor *apply_all(session *s, weft_tape *t, owned *o, size_t count, 
         weft_future *future = NULL;
         weft_error *error = NULL;
         weft_tensor *y = NULL;
-        weft_status st =
+        weft_status status =
             weft_rref_rpc_async(o[i].handle, "apply", WEFT_VALUES(weft_of_tensor(input)),
                                 &(weft_rpc_options){.tape = t, .wait_for_room = true, .error = &error}, &future);
-        if (!st) {
+        if (!status) {
             faults_wait *wait = wait_begins(LIMIT_MS, "%s: apply", s->where);
-            st = weft_future_wait(future, WEFT_FOREVER);
+            status = weft_future_wait(future, WEFT_FOREVER);
             wait_ends(wait);
             y = weft_tape_take(t, weft_tensor_ref(weft_future_tensor(future, 0)));
         }
-        if (st)
+        if (status)
             judge(s, error ? error : weft_future_error(future), "apply");
         weft_error_unref(error);
         weft_future_unref(future);
@@ -554,11 +555,11 @@ static bool step(session *s, weft_dist_optimizer *optimizer, owned *o, size_t co
     if (well && !along) {
         weft_error *error = NULL;
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_optimizer_step", s->where);
-        weft_status st = weft_dist_optimizer_step(optimizer, &s->context, 1,
-                                                  &(weft_dist_step_options){.timeout_ms = LIMIT_MS, .error = &error});
+        weft_status status = weft_dist_optimizer_step(
+            optimizer, &s->context, 1, &(weft_dist_step_options){.timeout_ms = LIMIT_MS, .error = &error});
         wait_ends(wait);
-        well = !st;
-        if (st && error)
+        well = !status;
+        if (status && error)
             judge(s, error, "weft_dist_optimizer_step");
         weft_error_unref(error);
     }
@@ -584,14 +585,14 @@ static void compare_parameters(const session *s, const owned *o, size_t count)
         weft_values *values = NULL;
         weft_tensor *is;
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: weft_rref_to_here", s->where);
-        weft_status st = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
-        for (; st == WEFT_ERR_AGAIN && goes_on(); sleep_ms(5)) /* the queue is full */
-            st = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
+        weft_status status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
+        for (; status == WEFT_ERR_AGAIN && goes_on(); sleep_ms(5)) /* the queue is full */
+            status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
         wait_ends(wait);
-        if (st == WEFT_ERR_AGAIN)
+        if (status == WEFT_ERR_AGAIN)
             return;
-        judge_status(s, st, "weft_rref_to_here");
-        if (st || weft_values_get_tensor(values, 0, &is))
+        judge_status(s, status, "weft_rref_to_here");
+        if (status || weft_values_get_tensor(values, 0, &is))
             continue;
         for (int c = 0; c < COLUMNS; c++)
             if (weft_tensor_get_f64(is, c) != weft_tensor_get_f64(o[i].copy, c)) {
@@ -611,14 +612,15 @@ static void play_steps(session *s)
     double lr = s->seed >> 8 & 1 ? 0.5 : 1;
     weft_error *error = NULL;
     weft_dist_optimizer *optimizer = NULL;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     s->graphs[0].rows = s->graphs[0].rows % 50 + 1;
-    for (size_t i = 0; i < count && !st; i++) {
+    for (size_t i = 0; i < count && !status; i++) {
         int64_t seed = (int64_t)(prng_mix(s->seed + i) % 1000);
         o[i].rank = s->e.ranks[prng_mix(s->seed + 50 + i) % s->e.count];
-        st = weft_rpc_remote(self.agent, weft_to_worker(s->workers[o[i].rank]), "make", WEFT_VALUES(weft_of_i64(seed)),
-                             &(weft_rpc_options){.wait_for_room = true, .error = &error}, &o[i].handle);
-        if (st)
+        status =
+            weft_rpc_remote(self.agent, weft_to_worker(s->workers[o[i].rank]), "make", WEFT_VALUES(weft_of_i64(seed)),
+                            &(weft_rpc_options){.wait_for_room = true, .error = &error}, &o[i].handle);
+        if (status)
             judge(s, error, "weft_rpc_remote");
         weft_error_unref(error);
         error = NULL;
@@ -626,15 +628,15 @@ static void play_steps(session *s)
         handles[i] = o[i].handle;
     }
     weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = lr};
-    if (!st) {
+    if (!status) {
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_optimizer_create", s->where);
-        st = weft_dist_optimizer_create(self.agent, handles, count, &spec, &optimizer, &error);
+        status = weft_dist_optimizer_create(self.agent, handles, count, &spec, &optimizer, &error);
         wait_ends(wait);
-        if (st)
+        if (status)
             judge(s, error, "weft_dist_optimizer_create");
         weft_error_unref(error);
     }
-    bool well = !st;
+    bool well = !status;
     for (unsigned i = 0; i < 3 && well; i++)
         well = step(s, optimizer, o, count, lr, i);
     if (well)

@@ -155,20 +155,20 @@ static weft_status call_branch(const place *p, const branch *c, int depth, weft_
                                 .retry.attempts = c->seed % 8 ? 0 : 2};
     if (!input)
         return WEFT_ERR_STATE;
-    weft_status st = weft_rpc_async(p->agent, weft_to_rank(c->rank), c->transposed ? "node transposed" : "node",
-                                    (weft_args){arguments, 6}, &options, out);
-    if (st && error)
+    weft_status status = weft_rpc_async(p->agent, weft_to_rank(c->rank), c->transposed ? "node transposed" : "node",
+                                        (weft_args){arguments, 6}, &options, out);
+    if (status && error)
         keep_first_error(p, error);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static weft_tensor *take_result(const place *p, weft_future *future)
 {
     faults_wait *wait = wait_begins(DEFAULT_MS, "a node");
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     wait_ends(wait);
-    if (st) {
+    if (status) {
         keep_first_error(p, weft_future_error(future));
         return NULL;
     }
@@ -247,13 +247,13 @@ weft_tensor *graph_run_locally(const graph *g, int rank, weft_tape *tape, weft_t
 
 static weft_status fail_call(weft_call *call, weft_error *error)
 {
-    weft_status st = weft_tape_status(weft_call_tape(call));
+    weft_status status = weft_tape_status(weft_call_tape(call));
     if (error) {
-        st = weft_error_code(error);
+        status = weft_error_code(error);
         weft_call_fail_with(call, error);
         weft_error_unref(error);
     }
-    return st ? st : WEFT_ERR_CANCELLED;
+    return status ? status : WEFT_ERR_CANCELLED;
 }
 
 /* (seed, depth, rows, fractions, ranks and the most depth, input) -> tensor */
@@ -322,9 +322,9 @@ static weft_status serve_holds(weft_call *call, void *user)
     bool holds = false;
     FILE *file = open_memstream(&text, &size);
     MUST(file);
-    weft_status st = weft_debug_dump(weft_call_agent(call), file);
+    weft_status status = weft_debug_dump(weft_call_agent(call), file);
     fclose(file);
-    for (const char *at = st ? NULL : strstr(text, "\"opener\""); at; at = strstr(at + 1, "\"opener\"")) {
+    for (const char *at = status ? NULL : strstr(text, "\"opener\""); at; at = strstr(at + 1, "\"opener\"")) {
         const char *number = strstr(at, "\"number\"");
         holds =
             holds || (number && strtoll(at + 8 + strcspn(at + 8, "0123456789"), NULL, 10) == weft_call_i64(call, 0) &&
@@ -332,7 +332,7 @@ static weft_status serve_holds(weft_call *call, void *user)
     }
     free(text);
     weft_call_give(call, WEFT_VALUES(weft_of_bool(holds)));
-    return st;
+    return status;
 }
 
 /* (seed) -> a parameter of the caller's own, that stays here */
@@ -349,9 +349,9 @@ static weft_status serve_apply(weft_call *call, void *user)
 {
     weft_value value;
     weft_tape *t = weft_call_tape(call);
-    weft_status st = weft_rref_local_value(weft_call_rref(call, 0), DEFAULT_MS, &value);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_value(weft_call_rref(call, 0), DEFAULT_MS, &value);
+    if (status)
+        return status;
     weft_tensor *x = weft_call_tensor(call, 1);
     weft_tensor *y = weft_add(t, weft_mul(t, x, value.as.tensor), x);
     if (!y)

@@ -63,7 +63,7 @@ static weft_agent *open_as(char **argv)
     weft_error *error = NULL;
     weft_agent *agent;
     const char *patience_ms = getenv("TEST_RENDEZVOUS_MS"), *bound_ms = getenv("TEST_BOUND_MS");
-    weft_status st =
+    weft_status status =
         weft_agent_open(&(weft_agent_options){.functions = functions,
                                               .function_count = 1,
                                               .has_rank = true,
@@ -76,7 +76,7 @@ static weft_agent *open_as(char **argv)
                                               .on_membership = count_member},
                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 
@@ -96,14 +96,14 @@ static weft_status call_one(weft_agent *agent, int rank, int64_t number, weft_te
     weft_values *values = NULL;
     weft_tensor *back;
     int64_t sum;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank(rank), "echo", WEFT_VALUES(weft_of_i64(number), weft_of_tensor(tensor)),
                       &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .error = &error}, &values);
-    if (st == WEFT_ERR_UNREACHABLE && is_narrow)
+    if (status == WEFT_ERR_UNREACHABLE && is_narrow)
         must_explain(error);
     weft_error_unref(error);
-    if (st)
-        return st;
+    if (status)
+        return status;
     MUST_OK(weft_values_get_i64(values, 0, &sum));
     MUST_OK(weft_values_get_tensor(values, 1, &back));
     MUST(sum == number + 1);
@@ -141,14 +141,14 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
         for (int rank = 0; rank < weft_agent_world_size(agent); rank++) {
             if (strcmp(expected, "called") == 0 && rank != weft_agent_rank(agent))
                 continue;
-            weft_status st = call_one(agent, rank, number, is_small ? small : large);
-            if (st == WEFT_OK) {
+            weft_status status = call_one(agent, rank, number, is_small ? small : large);
+            if (status == WEFT_OK) {
                 t.well++;
                 t.well_after++;
                 continue;
             }
-            if (!fits(st, expected) || (is_narrow && is_small)) {
-                fprintf(stderr, "rank %d: a call to %d: %s\n", weft_agent_rank(agent), rank, weft_status_name(st));
+            if (!fits(status, expected) || (is_narrow && is_small)) {
+                fprintf(stderr, "rank %d: a call to %d: %s\n", weft_agent_rank(agent), rank, weft_status_name(status));
                 abort();
             }
             t.badly++;

@@ -47,16 +47,16 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
     crowd *all = arg;
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = 1,
-                                                           .has_rank = true,
-                                                           .rank = rank,
-                                                           .world_size = all->size,
-                                                           .fabric = "sim",
-                                                           .sim = sim},
-                                     &agent, &error);
+    weft_status status = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                               .function_count = 1,
+                                                               .has_rank = true,
+                                                               .rank = rank,
+                                                               .world_size = all->size,
+                                                               .fabric = "sim",
+                                                               .sim = sim},
+                                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     MUST(weft_agent_workers(agent, NULL, 0) == (size_t)all->size);
     if (all->opened++ == 0)
         all->joined = wfi_sim_channel_messages(sim);

@@ -72,9 +72,9 @@ static uint64_t call_during_an_outage(weft_agent *agent, int ms)
     inside_keep_notifications(scene.victim, notifications);
     (void)no_memory_end();
     for (int i = 0; i < CALLS; i++) {
-        weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
-        MUST(st == WEFT_OK || st == WEFT_ERR_MEMORY);
-        MUST(atomic_load(&scene.ran[i]) == (st == WEFT_OK));
+        weft_status status = weft_future_wait(futures[i], WEFT_FOREVER);
+        MUST(status == WEFT_OK || status == WEFT_ERR_MEMORY);
+        MUST(atomic_load(&scene.ran[i]) == (status == WEFT_OK));
         weft_future_unref(futures[i]);
     }
     weft_status held = weft_future_wait(holding, WEFT_FOREVER); /* it ended without memory for its answer */

@@ -60,11 +60,11 @@ static weft_status run_big(weft_call *call, void *user)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    weft_status st = WEFT_OK;
-    for (int64_t i = 0; i < PARTS && !st; i++)
-        st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
+    weft_status status = WEFT_OK;
+    for (int64_t i = 0; i < PARTS && !status; i++)
+        status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(PARTS)));
-    return st;
+    return status;
 }
 
 /* Fetches what the reference names, from whoever owns it. */
@@ -73,23 +73,23 @@ static void fetched(weft_future *future, void *arg)
     weft_call *call = arg;
     int64_t number = 0;
     const weft_error *error = weft_future_error(future);
-    weft_status st = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &number);
-    if (st == WEFT_ERR_REMOTE)
-        st = weft_error_handler_code(error); /* the owner's own trouble, two workers away */
+    weft_status status = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &number);
+    if (status == WEFT_ERR_REMOTE)
+        status = weft_error_handler_code(error); /* the owner's own trouble, two workers away */
     weft_call_give(call, WEFT_VALUES(weft_of_i64(number)));
-    weft_call_finish(call, st);
+    weft_call_finish(call, status);
 }
 
 static weft_status run_fetch(weft_call *call, void *user)
 {
     weft_future *future;
-    weft_status st = weft_rref_to_here_async(weft_call_rref(call, 0), BOUND_MS, &future);
-    if (st)
-        return st;
-    st = weft_future_add_done_callback(future, fetched, weft_call_defer_keeping(call), NULL);
+    weft_status status = weft_rref_to_here_async(weft_call_rref(call, 0), BOUND_MS, &future);
+    if (status)
+        return status;
+    status = weft_future_add_done_callback(future, fetched, weft_call_defer_keeping(call), NULL);
     weft_future_unref(future);
-    if (st)
-        weft_call_finish(call, st);
+    if (status)
+        weft_call_finish(call, status);
     return WEFT_DEFERRED;
 }
 
@@ -107,17 +107,17 @@ static const weft_function functions[] = {
 /* ---- One call, and what became of it ----------------------------------------------------------------------------- */
 
 /* A failure is want of memory, here or at the handler; without want there is none. */
-static bool went_well(const char *what, weft_status st, const weft_error *error, bool may_fail)
+static bool went_well(const char *what, weft_status status, const weft_error *error, bool may_fail)
 {
-    weft_status inner = error ? weft_error_handler_code(error) : st;
-    bool fitting = st == WEFT_ERR_MEMORY || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_MEMORY);
+    weft_status inner = error ? weft_error_handler_code(error) : status;
+    bool fitting = status == WEFT_ERR_MEMORY || (status == WEFT_ERR_REMOTE && inner == WEFT_ERR_MEMORY);
     /* Where the making of a value failed, its owner knows nothing of it; whoever it was passed to meanwhile hears that, too. */
-    fitting = fitting || (st == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here")) ||
-              (st == WEFT_ERR_NOT_FOUND && !strcmp(what, "fetch"));
-    if (!st)
+    fitting = fitting || (status == WEFT_ERR_REMOTE && inner == WEFT_ERR_NOT_FOUND && !strcmp(what, "to_here")) ||
+              (status == WEFT_ERR_NOT_FOUND && !strcmp(what, "fetch"));
+    if (!status)
         return true;
     if (!may_fail || !fitting) {
-        fprintf(stderr, "%s (%s): %s, remote code %s\n", what, may_fail ? "scarce" : "plenty", weft_status_name(st),
+        fprintf(stderr, "%s (%s): %s, remote code %s\n", what, may_fail ? "scarce" : "plenty", weft_status_name(status),
                 weft_status_name(inner));
         weft_error_print(error, stderr);
         abort();
@@ -139,8 +139,8 @@ static bool call(const asked *a, const char *function, weft_args args, const wef
     how.timeout_ms = BOUND_MS;
     how.error = &error;
     *out = NULL;
-    weft_status st = weft_rpc_sync(a->agent, weft_to_rank(a->to), function, args, &how, out);
-    bool well = went_well(function, st, error, a->may_fail);
+    weft_status status = weft_rpc_sync(a->agent, weft_to_rank(a->to), function, args, &how, out);
+    bool well = went_well(function, status, error, a->may_fail);
     weft_error_unref(error);
     return well;
 }
@@ -222,17 +222,17 @@ static bool remote(const asked *a)
     int64_t number = 0;
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = BOUND_MS, .error = &error};
-    weft_status st = weft_rpc_remote(a->agent, weft_to_rank(a->to), "echo",
-                                     WEFT_VALUES(weft_of_i64(9), weft_of_string("nine")), &options, &rref);
-    bool well = went_well("remote", st, error, a->may_fail);
+    weft_status status = weft_rpc_remote(a->agent, weft_to_rank(a->to), "echo",
+                                         WEFT_VALUES(weft_of_i64(9), weft_of_string("nine")), &options, &rref);
+    bool well = went_well("remote", status, error, a->may_fail);
     weft_error_unref(error);
     if (!well)
         return false;
     weft_future *here = NULL;
-    st = weft_rref_to_here_async(rref, BOUND_MS, &here);
-    if (!st)
-        st = weft_future_wait(here, BOUND_MS);
-    well = went_well("to_here", st, here ? weft_future_error(here) : NULL, a->may_fail);
+    status = weft_rref_to_here_async(rref, BOUND_MS, &here);
+    if (!status)
+        status = weft_future_wait(here, BOUND_MS);
+    well = went_well("to_here", status, here ? weft_future_error(here) : NULL, a->may_fail);
     if (well)
         MUST(weft_values_get_i64(weft_future_values(here), 0, &number) == WEFT_OK && number == 9);
     weft_future_unref(here);
@@ -246,8 +246,8 @@ static bool remote(const asked *a)
 static bool own_reference(const asked *a)
 {
     weft_rref *rref;
-    weft_status st = weft_rref_create(a->agent, weft_of_i64(4), &rref);
-    if (!went_well("rref", st, NULL, a->may_fail))
+    weft_status status = weft_rref_create(a->agent, weft_of_i64(4), &rref);
+    if (!went_well("rref", status, NULL, a->may_fail))
         return false;
     bool well = gives_i64(a, "fetch", WEFT_VALUES(weft_of_rref(rref)), 4);
     weft_rref_unref(rref);
@@ -260,12 +260,12 @@ static bool to_both(const asked *a)
     weft_target to[] = {weft_to_rank(a->to), weft_to_rank(SIZE - a->to - me)};
     weft_rpc_options options = {.timeout_ms = BOUND_MS};
     weft_future *all;
-    weft_status st =
+    weft_status status =
         weft_rpc_multicast(a->agent, to, 2, "sum", WEFT_VALUES(weft_of_tensor(shared.big)), &options, &all);
-    if (!went_well("multicast", st, NULL, a->may_fail))
+    if (!went_well("multicast", status, NULL, a->may_fail))
         return false;
-    st = weft_future_wait(all, BOUND_MS);
-    bool well = went_well("multicast's end", st, weft_future_error(all), a->may_fail);
+    status = weft_future_wait(all, BOUND_MS);
+    bool well = went_well("multicast's end", status, weft_future_error(all), a->may_fail);
     weft_future *const *each = well ? weft_future_payload(all) : NULL;
     for (int i = 0; each && i < 2; i++) {
         const weft_error *error = weft_future_error(each[i]);

@@ -31,17 +31,18 @@ static void gather_round(void)
 }
 
 /* What want of memory can do: that one's own failure, and what the others see of it; STATE where the group is broken by it. */
-static bool is_fitting(weft_status st)
+static bool is_fitting(weft_status status)
 {
-    return st == WEFT_ERR_MEMORY || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED || st == WEFT_ERR_STATE;
+    return status == WEFT_ERR_MEMORY || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_CANCELLED ||
+           status == WEFT_ERR_STATE;
 }
 
-static bool went_well(const char *what, weft_status st, bool may_fail)
+static bool went_well(const char *what, weft_status status, bool may_fail)
 {
-    if (!st)
+    if (!status)
         return true;
-    if (!may_fail || !is_fitting(st)) {
-        fprintf(stderr, "%s (%s): %s\n", what, may_fail ? "scarce" : "plenty", weft_status_name(st));
+    if (!may_fail || !is_fitting(status)) {
+        fprintf(stderr, "%s (%s): %s\n", what, may_fail ? "scarce" : "plenty", weft_status_name(status));
         abort();
     }
     return false;
@@ -65,9 +66,9 @@ static weft_future *start(weft_group *group, weft_tensor *mine, bool may_fail)
     int64_t limit_ms = may_fail ? LIMIT_MS : BOUND_MS;
     weft_args args = WEFT_VALUES(weft_of_i64(weft_group_index(group)), weft_of_tensor(mine));
     weft_future *future = NULL;
-    weft_status st = mine ? weft_group_allgather_values_async(group, args, limit_ms, &future)
-                          : weft_group_barrier_async(group, limit_ms, &future);
-    return went_well("start", st, may_fail) ? future : NULL;
+    weft_status status = mine ? weft_group_allgather_values_async(group, args, limit_ms, &future)
+                              : weft_group_barrier_async(group, limit_ms, &future);
+    return went_well("start", status, may_fail) ? future : NULL;
 }
 
 /* *well: all took part. Without tensor it is a barrier. */
@@ -78,10 +79,10 @@ static void take_part(weft_group *group, weft_tensor *mine, bool may_fail, bool 
         *well = false;
         return;
     }
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    if (st && !is_fitting(st))
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    if (status && !is_fitting(status))
         weft_error_print(weft_future_error(future), stderr);
-    bool good = went_well(mine ? "all-gather" : "barrier", st, may_fail);
+    bool good = went_well(mine ? "all-gather" : "barrier", status, may_fail);
     if (good && mine)
         check(weft_future_values(future));
     weft_future_unref(future);
@@ -93,10 +94,10 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
 {
     weft_group *group = NULL;
     uint64_t began = weft_agent_now_ns(agent);
-    weft_status st = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
-    for (int i = 0; may_fail && st == WEFT_ERR_MEMORY && i < 2; i++)
-        st = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
-    if (!went_well("create", st, may_fail))
+    weft_status status = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
+    for (int i = 0; may_fail && status == WEFT_ERR_MEMORY && i < 2; i++)
+        status = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
+    if (!went_well("create", status, may_fail))
         return;
     weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));
     bool well = mine != NULL;

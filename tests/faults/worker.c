@@ -89,10 +89,10 @@ static weft_status try_to_open(weft_agent **out)
                                   .memory_budget_bytes = board->small_budget ? program->budget_bytes : 0};
     if (program->adjust)
         program->adjust(&options);
-    weft_status st = weft_agent_open(&options, out, &error);
+    weft_status status = weft_agent_open(&options, out, &error);
     weft_error_print(error, stderr);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 /* The seat may not be free yet, because the worker that had it is not declared dead. NULL: there is no job any more. */
@@ -100,14 +100,14 @@ static weft_agent *open_agent(void)
 {
     weft_agent *agent;
     for (;; sleep_ms(20)) {
-        weft_status st = try_to_open(&agent);
-        if (!st)
+        weft_status status = try_to_open(&agent);
+        if (!status)
             return agent;
-        if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_RENDEZVOUS)
+        if (status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_RENDEZVOUS)
             return NULL;
-        if (st != WEFT_ERR_EXISTS)
-            fault(FAULT_WRONG, "the agent does not open: %s", weft_status_name(st));
-        if (st != WEFT_ERR_EXISTS || atomic_load(&board->phase) != PHASE_ON)
+        if (status != WEFT_ERR_EXISTS)
+            fault(FAULT_WRONG, "the agent does not open: %s", weft_status_name(status));
+        if (status != WEFT_ERR_EXISTS || atomic_load(&board->phase) != PHASE_ON)
             return NULL;
     }
 }
@@ -165,11 +165,11 @@ static int close_agent(void)
         weft_agent_stop(self.agent);
         return 0;
     }
-    weft_status before = weft_agent_status(self.agent), st = weft_agent_close(self.agent, WEFT_FOREVER);
-    if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
+    weft_status before = weft_agent_status(self.agent), status = weft_agent_close(self.agent, WEFT_FOREVER);
+    if (status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST)
         return EXIT_OUT;
-    if (st)
-        fault(FAULT_LEAK, "the agent closed with %s", weft_status_name(st));
+    if (status)
+        fault(FAULT_LEAK, "the agent closed with %s", weft_status_name(status));
     return before ? EXIT_OUT : 0;
 }
 

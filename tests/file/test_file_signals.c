@@ -53,12 +53,12 @@ static weft_status save(const char *path, bool optimizer)
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
     weft_error *error = NULL;
     assert_int_equal(weft_optimizer_apply(adam, (weft_gradients){g, 2}), WEFT_OK);
-    weft_status st = optimizer ? weft_optimizer_save(adam, path, &error) : weft_module_save(module, path, &error);
-    assert_true(st == WEFT_OK || strstr(weft_error_message(error), path));
+    weft_status status = optimizer ? weft_optimizer_save(adam, path, &error) : weft_module_save(module, path, &error);
+    assert_true(status == WEFT_OK || strstr(weft_error_message(error), path));
     weft_error_unref(error);
     weft_optimizer_unref(adam);
     weft_module_unref(module);
-    return st;
+    return status;
 }
 
 /* Another process opens the pipe, reads a little, and goes. */
@@ -93,9 +93,9 @@ static void a_module_to_standard_output_without_reader(void **state)
         fflush(stdout);
         int before = dup(STDOUT_FILENO);
         assert_true(dup2(fileno(to), STDOUT_FILENO) == STDOUT_FILENO);
-        weft_status st = save("/dev/stdout", false);
+        weft_status status = save("/dev/stdout", false);
         assert_true(dup2(before, STDOUT_FILENO) == STDOUT_FILENO);
-        assert_int_equal(st, WEFT_ERR_IO);
+        assert_int_equal(status, WEFT_ERR_IO);
         close(before);
         fclose(to);
         must_be_untouched();

@@ -125,8 +125,8 @@ static void *end_members(void *arg)
     round_state *r = arg;
     pthread_barrier_wait(r->start);
     for (int i = 0; i < MEMBERS; i++) {
-        weft_status st = r->seed >> i & 1 ? weft_future_complete(r->members[i], NULL, NULL) : WEFT_OK;
-        (void)st; /* it may have been cancelled */
+        weft_status status = r->seed >> i & 1 ? weft_future_complete(r->members[i], NULL, NULL) : WEFT_OK;
+        (void)status; /* it may have been cancelled */
         weft_future_unref(r->members[i]);
     }
     return NULL;
@@ -137,10 +137,10 @@ static void *end_joined(void *arg)
     round_state *r = arg;
     pthread_barrier_wait(r->start);
     for (int i = 0; i < 2; i++) {
-        weft_status st = r->seed >> (MEMBERS + i) & 1 ? weft_future_cancel(r->joined[i]) : WEFT_OK;
+        weft_status status = r->seed >> (MEMBERS + i) & 1 ? weft_future_cancel(r->joined[i]) : WEFT_OK;
         if (r->seed >> (MEMBERS + 2) & 1)
-            st = await_future(r->joined[i]); /* all of its members end */
-        (void)st;
+            status = await_future(r->joined[i]); /* all of its members end */
+        (void)status;
         weft_future_unref(r->joined[i]);
     }
     return NULL;

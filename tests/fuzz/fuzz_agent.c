@@ -51,9 +51,9 @@ static weft_status run_back(weft_call *call, void *user)
 {
     weft_rref *rref;
     run_echo(call, user);
-    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
-    if (st)
-        return st;
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
+    if (status)
+        return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     return WEFT_OK;
@@ -119,17 +119,17 @@ static void await_answers(weft_agent *agent)
         if (weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &how, &futures[i]))
             futures[i] = NULL;
     }
-    weft_status st =
+    weft_status status =
         weft_rpc_remote(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 40}, &rref);
     weft_sim_sleep(run.sim, 2000000);
     for (int i = 0; i < CALLS; i++) {
         if (futures[i])
-            st = weft_future_wait(futures[i], 10000);
-        run.reached |= futures[i] && st != WEFT_ERR_TIMEOUT;
+            status = weft_future_wait(futures[i], 10000);
+        run.reached |= futures[i] && status != WEFT_ERR_TIMEOUT;
         must(!futures[i] || weft_future_done(futures[i]));
         weft_future_unref(futures[i]);
     }
-    (void)st; /* any end is fine */
+    (void)status; /* any end is fine */
     weft_rref_unref(rref);
     weft_tensor_unref(place);
 }
@@ -146,8 +146,8 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .function_count = sizeof(functions) / sizeof(functions[0]),
                                   .call_timeout_ms = 200,
                                   .memory_budget_bytes = 1 << 20};
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    must(st == WEFT_OK);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    must(status == WEFT_OK);
     if (rank == 1)
         send_all(agent);
     else

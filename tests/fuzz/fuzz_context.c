@@ -62,9 +62,9 @@ static weft_status run_twice(weft_call *call, void *user)
 static weft_status run_handle(weft_call *call, void *user)
 {
     weft_rref *rref;
-    weft_status st = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
-    if (st)
-        return st;
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
+    if (status)
+        return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     return WEFT_OK;
@@ -77,8 +77,9 @@ static const weft_function functions[] = {
 
 static void say(weft_agent *agent, const char *function, weft_args args)
 {
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), function, args, &(weft_rpc_options){.timeout_ms = 20}, NULL);
-    run.reached |= st == WEFT_OK;
+    weft_status status =
+        weft_rpc_sync(agent, weft_to_rank(0), function, args, &(weft_rpc_options){.timeout_ms = 20}, NULL);
+    run.reached |= status == WEFT_OK;
 }
 
 static void say_pass(weft_agent *agent)
@@ -169,8 +170,8 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .sim = sim,
                                   .functions = functions,
                                   .function_count = sizeof(functions) / sizeof(functions[0])};
-    weft_status st = weft_agent_open(&options, &agent, NULL);
-    must(st == WEFT_OK);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
+    must(status == WEFT_OK);
     if (rank == 0) {
         be_victim(agent);
     } else {

@@ -122,8 +122,8 @@ static void too_many_are_closed(void **state)
     void *memory;
     assert_int_equal(wfi_shared_make("weft-test", BYTES, &fd, &memory), 0);
     for (int i = 0; i < 100; i++) {
-        weft_status st = ofi_ops()->pass(p->at_a.lane, fd, "key", 4);
-        assert_true(st == WEFT_OK || st == WEFT_ERR_AGAIN);
+        weft_status status = ofi_ops()->pass(p->at_a.lane, fd, "key", 4);
+        assert_true(status == WEFT_OK || status == WEFT_ERR_AGAIN);
         uint64_t due = UINT64_MAX;
         (void)ofi_ops()->events_arm(p->b.fabric, &due);
     }

@@ -101,9 +101,9 @@ static void the_record_arrives(void **state)
     assert_true(l.count > 0 && strcmp(l.names[l.count - 1], "weft/0/0") == 0);
     for (int i = 0; i < l.count; i++) /* as rank 1 will ask, whose agent is the second of this process */
         l.names[i][5] = '1';
-    weft_status st = find(1, 5000, &secrets[1], &theirs, &error);
+    weft_status status = find(1, 5000, &secrets[1], &theirs, &error);
     weft_error_print(error, stderr);
-    assert_int_equal(st, WEFT_OK);
+    assert_int_equal(status, WEFT_OK);
     assert_string_equal(theirs.address, "127.0.0.1");
     assert_int_equal(theirs.port, mine.port);
     assert_true(secrets[0].size > 0 && secrets[0].size == secrets[1].size);

@@ -210,10 +210,11 @@ weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
     tx->flight.ops = &frame_ops;
     tx->flight.conn = conn;
     memcpy(tx->data, data, size);
-    weft_status st = conn->fabric->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
-    if (st) {
+    weft_status status =
+        conn->fabric->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
+    if (status) {
         free(tx);
-        return st;
+        return status;
     }
     conn->outstanding++;
     wfi_conn_frames(conn)->sent++;

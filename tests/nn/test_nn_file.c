@@ -317,9 +317,9 @@ static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
     little = (struct rlimit){.rlim_cur = 100, .rlim_max = whole.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
-    weft_status st = weft_module_save(b, "small", &error);
+    weft_status status = weft_module_save(b, "small", &error);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
-    assert_int_equal(st, WEFT_ERR_IO);
+    assert_int_equal(status, WEFT_ERR_IO);
     assert_non_null(strstr(weft_error_message(error), "\"small\""));
     assert_saved("small", a);
     assert_int_equal(count_files(), 1);

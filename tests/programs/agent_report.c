@@ -14,9 +14,9 @@ static weft_status report(const weft_agent *agent)
     static const char *const names[] = {[WEFT_LANE_CONTROL] = "control", [WEFT_LANE_BULK] = "bulk"};
     for (int lane = WEFT_LANE_CONTROL; lane <= WEFT_LANE_BULK; lane++) {
         char text[600];
-        weft_status st = weft_agent_fabric(agent, 0, (weft_lane)lane, text, sizeof(text));
-        if (st)
-            return st;
+        weft_status status = weft_agent_fabric(agent, 0, (weft_lane)lane, text, sizeof(text));
+        if (status)
+            return status;
         printf("%s %s\n", names[lane], text);
     }
     return weft_metrics_write(agent, stdout);
@@ -29,11 +29,11 @@ int main(int argc, char **argv)
     weft_job_options children = {.count = 1};
     if (argc > 1)
         children = (weft_job_options){.count = 1, .program = argv[1], .argv = (const char *const *)argv + 1};
-    weft_status st = weft_job_is_launched(NULL, NULL) ? WEFT_OK : weft_job_open(&children, &job, NULL);
-    if (!st)
-        st = weft_agent_open(&(weft_agent_options){.job = job}, &agent, NULL);
-    if (!st)
-        st = weft_agent_rank(agent) > 0 ? report(agent) : weft_agent_serve(agent, WEFT_FOREVER);
+    weft_status status = weft_job_is_launched(NULL, NULL) ? WEFT_OK : weft_job_open(&children, &job, NULL);
+    if (!status)
+        status = weft_agent_open(&(weft_agent_options){.job = job}, &agent, NULL);
+    if (!status)
+        status = weft_agent_rank(agent) > 0 ? report(agent) : weft_agent_serve(agent, WEFT_FOREVER);
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER), ended = weft_job_close(job, WEFT_FOREVER, NULL);
-    return weft_report(st ? st : closed ? closed : ended);
+    return weft_report(status ? status : closed ? closed : ended);
 }

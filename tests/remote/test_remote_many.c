@@ -47,17 +47,17 @@ static weft_remote_module *make_on(weft_agent *agent, int rank)
 static weft_status take_handles(weft_remote_module *modules[WORKERS], weft_values *lists[WORKERS], weft_rref **all,
                                 size_t *count)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     *count = 0;
-    for (int rank = 1; rank < WORKERS && !st; rank++) {
-        st = weft_remote_parameters(modules[rank], &lists[rank]);
-        MUST(st || weft_values_count(lists[rank]) == (size_t)counts[rank]);
+    for (int rank = 1; rank < WORKERS && !status; rank++) {
+        status = weft_remote_parameters(modules[rank], &lists[rank]);
+        MUST(status || weft_values_count(lists[rank]) == (size_t)counts[rank]);
     }
-    for (size_t i = 0; i < MANY && !st; i++)
+    for (size_t i = 0; i < MANY && !status; i++)
         for (int rank = 1; rank < WORKERS; rank++)
             if (i < (size_t)counts[rank])
                 MUST_OK(weft_values_get_rref(lists[rank], i, &all[(*count)++]));
-    return st;
+    return status;
 }
 
 static double forward_all(weft_tape *t, weft_remote_module *modules[WORKERS], weft_tensor *x, weft_tensor **y)
@@ -92,18 +92,18 @@ static weft_status use_many(weft_agent *agent, weft_remote_module *modules[WORKE
     weft_dist_optimizer *sgd = NULL;
     weft_error *error = NULL;
     size_t count;
-    weft_status st = take_handles(modules, lists, all, &count);
-    if (!st)
-        st = weft_dist_optimizer_create(agent, all, count, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1},
-                                        &sgd, &error);
-    if (!st && learns)
+    weft_status status = take_handles(modules, lists, all, &count);
+    if (!status)
+        status = weft_dist_optimizer_create(agent, all, count, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1},
+                                            &sgd, &error);
+    if (!status && learns)
         learn(agent, modules, sgd);
     weft_error_unref(error);
     weft_dist_optimizer_unref(sgd);
     for (int rank = 1; rank < WORKERS; rank++)
         weft_values_unref(lists[rank]);
     free(all);
-    return st;
+    return status;
 }
 
 static bool is_over;
@@ -140,11 +140,11 @@ static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
     is_over = false;
     if (trouble)
         MUST_OK(weft_sim_spawn(w->sim, 0, trouble, w));
-    weft_status st = use_many(agent, modules, trouble != kill_soon);
+    weft_status status = use_many(agent, modules, trouble != kill_soon);
     is_over = true;
     for (int rank = 1; rank < WORKERS; rank++)
         weft_remote_module_unref(modules[rank]);
-    return st;
+    return status;
 }
 
 static void many_parameters(weft_agent *agent, void *arg)
@@ -159,8 +159,8 @@ static void many_parameters_over_links_that_break(weft_agent *agent, void *arg)
 
 static void many_parameters_and_a_death(weft_agent *agent, void *arg)
 {
-    weft_status st = play(agent, arg, kill_soon);
-    MUST(!st || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
+    weft_status status = play(agent, arg, kill_soon);
+    MUST(!status || status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_REMOTE);
 }
 
 /* ---- An owner that lies ------------------------------------------------------------------------------------------ */

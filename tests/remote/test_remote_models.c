@@ -38,9 +38,9 @@ static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
-    weft_status st = weft_group_barrier(all, WEFT_FOREVER);
+    weft_status status = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
-    return st;
+    return status;
 }
 
 /* A module that is here or there, run in the same way: the numbers of a new tape of that seed. */

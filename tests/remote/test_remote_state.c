@@ -80,9 +80,9 @@ static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
-    weft_status st = weft_group_barrier(all, WEFT_FOREVER);
+    weft_status status = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
-    return st;
+    return status;
 }
 
 /* counts[rank] vectors on each rank; the handles are in the order of ranks. */
@@ -552,22 +552,22 @@ static void an_owner_dies(weft_agent *agent, void *arg)
         int file = mkstemp(path);
         MUST(file >= 0 && !close(file));
         weft_error *error = NULL;
-        weft_status st = WEFT_OK;
+        weft_status status = WEFT_OK;
         weft_optimizer_states states = {0};
         MUST_OK(model_open(&m, agent, (int[]){0, 40, 2}, &adam, NULL));
         train(&m, 8);
         MUST_OK(weft_dist_optimizer_save(m.optimizer, path, 0, NULL));
         MUST_OK(weft_dist_optimizer_ref_state(m.optimizer, 0, &states, NULL));
         MUST_OK(weft_sim_spawn(w->sim, 0, kill_soon, w));
-        for (int i = 0; !st && i < 100000; i++) {
-            st = i % 4 == 0   ? weft_dist_optimizer_save(m.optimizer, path, 0, &error)
-                 : i % 4 == 1 ? weft_dist_optimizer_load(m.optimizer, path, 0, &error)
-                 : i % 4 == 2 ? weft_dist_optimizer_set_lr(m.optimizer, 0.25, 0, &error)
-                              : weft_dist_optimizer_set_state(m.optimizer, states.items, states.count, 0, &error);
-            if (st)
+        for (int i = 0; !status && i < 100000; i++) {
+            status = i % 4 == 0   ? weft_dist_optimizer_save(m.optimizer, path, 0, &error)
+                     : i % 4 == 1 ? weft_dist_optimizer_load(m.optimizer, path, 0, &error)
+                     : i % 4 == 2 ? weft_dist_optimizer_set_lr(m.optimizer, 0.25, 0, &error)
+                                  : weft_dist_optimizer_set_state(m.optimizer, states.items, states.count, 0, &error);
+            if (status)
                 MUST(weft_error_worker(error) == 1 || strstr(weft_error_message(error), "1"));
         }
-        MUST(st == WEFT_ERR_PEER_DEAD);
+        MUST(status == WEFT_ERR_PEER_DEAD);
         weft_error_unref(error);
         weft_optimizer *local;
         weft_tensor *here[42];
@@ -709,10 +709,11 @@ static void forged_pages(weft_agent *agent, void *arg)
             weft_error *error = NULL;
             weft_value values[] = {weft_of_i64(calls[i].number), weft_of_bytes(calls[i].bytes, calls[i].size),
                                    weft_of_tensors((weft_tensors){NULL, 0})};
-            weft_status st = weft_rref_rpc_sync(part, calls[i].bytes ? "weft:state_in" : "weft:state_set",
-                                                (weft_args){values, calls[i].bytes ? 3 : 1},
-                                                &(weft_rpc_options){.error = &error}, NULL);
-            MUST(calls[i].code ? st == WEFT_ERR_REMOTE && weft_error_handler_code(error) == calls[i].code : !st);
+            weft_status status = weft_rref_rpc_sync(part, calls[i].bytes ? "weft:state_in" : "weft:state_set",
+                                                    (weft_args){values, calls[i].bytes ? 3 : 1},
+                                                    &(weft_rpc_options){.error = &error}, NULL);
+            MUST(calls[i].code ? status == WEFT_ERR_REMOTE && weft_error_handler_code(error) == calls[i].code
+                               : !status);
             weft_error_unref(error);
         }
         MUST(weft_rref_rpc_sync(part, "weft:state", WEFT_VALUES(weft_of_i64(-1), weft_of_i64(1)), NULL, NULL) ==

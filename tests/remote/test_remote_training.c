@@ -36,9 +36,9 @@ static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
-    weft_status st = weft_group_barrier(all, WEFT_FOREVER);
+    weft_status status = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
-    return st;
+    return status;
 }
 
 static void register_types(weft_agent *agent)
@@ -125,12 +125,12 @@ static void optimize_split(weft_agent *agent, split *s)
     for (size_t i = 0; i < 4; i++)
         MUST_OK(weft_values_get_rref(s->lists[i / 2], i % 2, &rrefs[i]));
     weft_error *error = NULL;
-    weft_status st = weft_dist_optimizer_create(
+    weft_status status = weft_dist_optimizer_create(
         agent, rrefs, 4, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, &s->sgd,
         &error);
-    if (st)
+    if (status)
         fprintf(stderr, "%s\n", weft_error_message(error));
-    MUST_OK(st);
+    MUST_OK(status);
     MUST(weft_dist_optimizer_owners(s->sgd) == 2);
 }
 
@@ -591,11 +591,11 @@ static void forge_specs(weft_agent *agent, weft_rref *parameter)
                                 WEFT_VALUES(weft_of_bytes(bytes, size > 0 ? (size_t)size : 0), weft_of_rref(parameter)),
                                 NULL, &made));
         weft_future *created = weft_rref_created(made);
-        weft_status st = weft_future_wait(created, WEFT_FOREVER);
+        weft_status status = weft_future_wait(created, WEFT_FOREVER);
         const weft_error *error = weft_future_error(created);
-        MUST(cases[i].code ? st == WEFT_ERR_REMOTE && weft_error_handler_code(error) == cases[i].code &&
+        MUST(cases[i].code ? status == WEFT_ERR_REMOTE && weft_error_handler_code(error) == cases[i].code &&
                                  strstr(weft_error_message(error), cases[i].text)
-                           : !st);
+                           : !status);
         weft_future_unref(created);
         weft_rref_unref(made);
     }

@@ -74,11 +74,11 @@ weft_status inside_send(weft_agent *agent, int to, uint8_t type, bool urgent, co
     one->message =
         (wfi_message){.type = type, .urgent = urgent, .head = one->bytes, .head_size = size, .done = posted_done};
     wfi_net_lock(agent->net);
-    weft_status st = wfi_peer_send(wfi_net_peer(agent->net, to), &one->message);
+    weft_status status = wfi_peer_send(wfi_net_peer(agent->net, to), &one->message);
     wfi_net_unlock(agent->net);
-    if (st)
+    if (status)
         free(one);
-    return st;
+    return status;
 }
 
 void inside_arrive(weft_agent *agent, int from, uint8_t type, const void *bytes, size_t size)
@@ -155,11 +155,11 @@ weft_status inside_decode(const wfi_writer *values, size_t tail_size, size_t lan
     wfi_decode_options options = {.landed_count = landed};
     wfi_reader_init(&meta, values->data, values->size);
     wfi_reader_init(&tail, values->data, tail_size);
-    weft_status st = wfi_decode(&decoded, &meta, &tail, &options);
+    weft_status status = wfi_decode(&decoded, &meta, &tail, &options);
     /* What is measured first, before memory is taken, lets nothing good fail. */
-    MUST(st || !wfi_decode_measure(&decoded, values->data, values->size, &bytes, NULL));
-    if (st)
-        return st;
+    MUST(status || !wfi_decode_measure(&decoded, values->data, values->size, &bytes, NULL));
+    if (status)
+        return status;
     if (wfi_decode_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
     wfi_decoded_fini(&decoded);
@@ -400,17 +400,17 @@ const weft_agent_options *inside_resolve(const weft_agent_options *given, weft_s
 {
     weft_error *why = NULL;
     inside_wipe();
-    weft_status st = wfi_options_resolve(given, &resolved, &why);
+    weft_status resolves = wfi_options_resolve(given, &resolved, &why);
     if (status)
-        *status = st;
-    else if (st)
+        *status = resolves;
+    else if (resolves)
         weft_error_print(why, stderr);
     if (error)
         *error = why;
     else
         weft_error_unref(why);
-    MUST(status || !st);
-    return st ? NULL : &resolved.values;
+    MUST(status || !resolves);
+    return resolves ? NULL : &resolved.values;
 }
 
 void inside_settle(int rank, const char *name)

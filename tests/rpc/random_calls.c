@@ -195,11 +195,11 @@ static void drop_then(void *arg)
     ((entry *)arg)->then_drops++;
 }
 
-void watch_entry(entry *e, weft_status st)
+void watch_entry(entry *e, weft_status status)
 {
-    if (st) {
+    if (status) {
         MUST_IN_JOB(!e->future);
-        entry_end(e, st, WEFT_OK);
+        entry_end(e, status, WEFT_OK);
         return;
     }
     MUST_OK(weft_future_add_done_callback(e->future, on_done, e, NULL));
@@ -216,8 +216,8 @@ void start(entry *e, weft_target to, weft_args args, weft_rpc_options how)
     how.error = &error;
     e->may_be_refused = !how.wait_for_room;
     e->begun_ns = now_ns();
-    weft_status st = weft_rpc_async(e->by->agent, to, e->function, args, &how, &e->future);
-    watch_entry(e, st);
+    weft_status status = weft_rpc_async(e->by->agent, to, e->function, args, &how, &e->future);
+    watch_entry(e, status);
     weft_error_unref(error);
 }
 
@@ -372,15 +372,15 @@ void step_multicast(life *l)
     }
     first->many = count;
     first->sent = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 1.0);
-    weft_status st = weft_rpc_multicast(
+    weft_status status = weft_rpc_multicast(
         l->agent, targets, (size_t)count, "all", WEFT_VALUES(weft_of_i64(first->id), weft_of_tensor(first->sent)),
         &(weft_rpc_options){.timeout_ms = limit, .wait_for_room = true}, &first->future);
-    if (!st) {
+    if (!status) {
         MUST_OK(weft_future_add_done_callback(first->future, on_all_done, first, NULL));
         return;
     }
     for (int i = 0; i < count; i++)
-        entry_end(now_playing->entries[first->id + i], st, WEFT_OK);
+        entry_end(now_playing->entries[first->id + i], status, WEFT_OK);
 }
 
 /* ---- Cancelling, waiting --------------------------------------------------------------------------------------------------- */
@@ -404,8 +404,8 @@ void step_cancel(life *l)
     entry *e = some[below(&l->state, (int)count)];
     for (int i = 0; i < (e->many ? e->many : 1); i++)
         now_playing->entries[e->id + i]->cancelled = true;
-    weft_status st = weft_future_cancel(e->future);
-    MUST_IN_JOB(st == WEFT_OK || st == WEFT_ERR_COMPLETED);
+    weft_status status = weft_future_cancel(e->future);
+    MUST_IN_JOB(status == WEFT_OK || status == WEFT_ERR_COMPLETED);
 }
 
 void step_wait_any(life *l)
@@ -418,15 +418,15 @@ void step_wait_any(life *l)
     if (!count)
         return;
     if (once_in(&l->state, 2)) {
-        weft_status st = weft_future_wait_any(futures, count, 1 + below(&l->state, 50), &index);
-        MUST_IN_JOB(st == WEFT_ERR_TIMEOUT || (!st && index < count && weft_future_done(futures[index])));
+        weft_status status = weft_future_wait_any(futures, count, 1 + below(&l->state, 50), &index);
+        MUST_IN_JOB(status == WEFT_ERR_TIMEOUT || (!status && index < count && weft_future_done(futures[index])));
         return;
     }
     weft_future *all = weft_future_when_all(futures, count);
     MUST_IN_JOB(all);
-    weft_status st = weft_future_wait(all, 1 + below(&l->state, 100));
-    MUST_IN_JOB(st == WEFT_OK || st == WEFT_ERR_TIMEOUT);
-    for (size_t i = 0; i < count && !st; i++)
+    weft_status status = weft_future_wait(all, 1 + below(&l->state, 100));
+    MUST_IN_JOB(status == WEFT_OK || status == WEFT_ERR_TIMEOUT);
+    for (size_t i = 0; i < count && !status; i++)
         MUST_IN_JOB(weft_future_done(futures[i]));
     weft_future_unref(all);
 }
@@ -439,8 +439,8 @@ void await_entries(life *l)
             continue;
         if (!e)
             return;
-        weft_status st = weft_future_wait(e->future, WEFT_FOREVER);
-        MUST_IN_JOB(weft_future_done(e->future) && st == weft_error_code(weft_future_error(e->future)));
+        weft_status status = weft_future_wait(e->future, WEFT_FOREVER);
+        MUST_IN_JOB(weft_future_done(e->future) && status == weft_error_code(weft_future_error(e->future)));
         while (!e->done_calls)
             sleep_us(200);
     }
@@ -451,8 +451,8 @@ static void check_then(entry *e)
 {
     if (!e->then)
         return;
-    weft_status st = weft_future_wait(e->then, WEFT_FOREVER);
-    MUST_IN_JOB(st == (e->status ? WEFT_ERR_FORMAT : WEFT_OK) && e->then_runs == 1);
+    weft_status status = weft_future_wait(e->then, WEFT_FOREVER);
+    MUST_IN_JOB(status == (e->status ? WEFT_ERR_FORMAT : WEFT_OK) && e->then_runs == 1);
     while (!e->then_drops)
         sleep_us(200);
     MUST_IN_JOB(e->then_drops == 1);

@@ -267,9 +267,9 @@ static weft_status run_linger(weft_call *call, void *user)
     entry *e = entry_runs(call);
     weft_future *unwanted = weft_call_cancellation(call);
     MUST_IN_JOB(unwanted);
-    weft_status st = weft_future_wait(unwanted, weft_call_i64(call, 1));
+    weft_status status = weft_future_wait(unwanted, weft_call_i64(call, 1));
     bool stopped = weft_future_done(unwanted);
-    MUST_IN_JOB(st && (!stopped || weft_call_cancelled(call) || is_excused(user)));
+    MUST_IN_JOB(status && (!stopped || weft_call_cancelled(call) || is_excused(user)));
     check_told_soon(e, user);
     weft_future_unref(unwanted);
     return stopped ? entry_answers(e, WEFT_ERR_CANCELLED) : give_number(call, e, e->id + 1);
@@ -283,15 +283,15 @@ static weft_status run_parts(weft_call *call, void *user)
     weft_future *unwanted = weft_call_cancellation(call);
     MUST_IN_JOB(unwanted);
     for (int tries = 0; sent < wanted && tries < 200; tries++) {
-        weft_status st =
+        weft_status status =
             weft_call_send_item(call, sent % 4 == 3 ? WEFT_VALUES(weft_of_i64(sent), weft_of_tensor(l->total))
                                                     : WEFT_VALUES(weft_of_i64(sent)));
-        sent += !st;
-        if (st == WEFT_ERR_AGAIN)
-            st = weft_future_wait(unwanted, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
-        if (!st)
+        sent += !status;
+        if (status == WEFT_ERR_AGAIN)
+            status = weft_future_wait(unwanted, 1) == WEFT_ERR_TIMEOUT ? WEFT_OK : WEFT_ERR_CANCELLED;
+        if (!status)
             continue;
-        if (st != WEFT_ERR_CANCELLED && st != WEFT_ERR_STATE)
+        if (status != WEFT_ERR_CANCELLED && status != WEFT_ERR_STATE)
             MUST_IN_JOB(is_excused(l));
         break;
     }
@@ -323,15 +323,15 @@ static weft_status run_hop(weft_call *call, void *user)
         weft_rpc_options options = {.timeout_ms = limit, .parent = call, .wait_for_room = true};
         weft_error *error = NULL;
         options.error = &error;
-        weft_status st = weft_rpc_sync(weft_call_agent(call), target, function,
-                                       WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(more)), &options, &got);
-        entry_end(inner, st, inner_of(error));
+        weft_status status = weft_rpc_sync(weft_call_agent(call), target, function,
+                                           WEFT_VALUES(weft_of_i64(inner->id), weft_of_i64(more)), &options, &got);
+        entry_end(inner, status, inner_of(error));
         check_told_soon(e, l); /* what is called for a call ends with it */
-        if (st && once_in(&l->state, 2))
+        if (status && once_in(&l->state, 2))
             weft_call_fail_with(call, error);
         weft_error_unref(error);
-        if (st)
-            return entry_answers(e, st);
+        if (status)
+            return entry_answers(e, status);
         if (strcmp(function, "hop") == 0)
             MUST_OK(weft_values_get_i64(got, 0, &passed));
         weft_values_unref(got);
@@ -365,12 +365,12 @@ static weft_status run_read(weft_call *call, void *user)
     int64_t value;
     check_confirmed(weft_call_rref(call, 1), e, e->by == l);
     hold(l, e->about); /* the call's handle is as good as ours */
-    weft_status st = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got);
     let_go(l, e->about, NULL);
-    if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_TYPE) /* a confirmed handle is always counted */
-        MUST_IN_JOB(may_not_be(e->about) || (st == WEFT_ERR_TYPE && e->about->object));
-    if (st)
-        return entry_answers(e, st);
+    if (status == WEFT_ERR_NOT_FOUND || status == WEFT_ERR_TYPE) /* a confirmed handle is always counted */
+        MUST_IN_JOB(may_not_be(e->about) || (status == WEFT_ERR_TYPE && e->about->object));
+    if (status)
+        return entry_answers(e, status);
     MUST_OK(weft_values_get_i64(got, 0, &value));
     weft_values_unref(got);
     MUST_IN_JOB(value == e->about->number);
@@ -382,9 +382,9 @@ static weft_status run_use(weft_call *call, void *user)
 {
     entry *e = entry_runs(call);
     void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);
-    if (st)
-        return entry_answers(e, st);
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &thing_type, 100, &object);
+    if (status)
+        return entry_answers(e, status);
     thing *t = object;
     MUST_IN_JOB(t == e->about && t->drops == 0 && t->made == 1);
     return give_number(call, e, t->number);

@@ -82,16 +82,16 @@ void step_watch(life *l)
         return;
     uint32_t incarnation = weft_agent_worker(l->agent, rank).incarnation;
     if (l->watches[rank] && once_in(&l->state, 2)) {
-        weft_status st = weft_agent_unwatch(l->agent, rank);
-        MUST_IN_JOB(st == WEFT_OK || l->watched[rank] != incarnation || is_excused(l) ||
+        weft_status status = weft_agent_unwatch(l->agent, rank);
+        MUST_IN_JOB(status == WEFT_OK || l->watched[rank] != incarnation || is_excused(l) ||
                     !weft_agent_alive(l->agent, rank));
         l->watches[rank]--;
         return;
     }
-    weft_status st = weft_agent_watch(l->agent, rank);
-    if (st)
+    weft_status status = weft_agent_watch(l->agent, rank);
+    if (status)
         MUST_IN_JOB(is_excused(l) || !weft_agent_alive(l->agent, rank));
-    if (st)
+    if (status)
         return;
     l->watches[rank] = l->watched[rank] == incarnation ? l->watches[rank] + 1 : 1;
     l->watched[rank] = incarnation;
@@ -157,12 +157,12 @@ void begin_meetings(life *l)
     const job *j = now_playing;
     if (j->elastic || j->cast[l->actor].programs > 1)
         return;
-    weft_status st = weft_group_open(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0], NULL);
-    MUST_IN_JOB(!st || some_excused((size_t)j->actors));
+    weft_status status = weft_group_open(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0], NULL);
+    MUST_IN_JOB(!status || some_excused((size_t)j->actors));
     if (l->rank >= j->few)
         return;
-    st = weft_group_open(l->agent, "few", ranks, (size_t)j->few, &l->groups[1], NULL);
-    MUST_IN_JOB(!st || some_excused((size_t)j->few));
+    status = weft_group_open(l->agent, "few", ranks, (size_t)j->few, &l->groups[1], NULL);
+    MUST_IN_JOB(!status || some_excused((size_t)j->few));
 }
 
 void step_meeting(life *l)
@@ -172,16 +172,16 @@ void step_meeting(life *l)
         return;
     meeting *m = &l->meetings[l->meeting_count++];
     weft_args mine = WEFT_VALUES(weft_of_i64(number), weft_of_i64(l->rank));
-    weft_status st;
+    weft_status status;
     *m = (meeting){.number = number, .group = l->groups[number / 2 % 2]};
     if (!m->group)
         return;
     now_playing->came[number]++;
     if (number % 2)
-        st = weft_group_barrier_async(m->group, 2 * PATIENT_MS, &m->future);
+        status = weft_group_barrier_async(m->group, 2 * PATIENT_MS, &m->future);
     else
-        st = weft_group_allgather_values_async(m->group, mine, 2 * PATIENT_MS, &m->future);
-    if (st)
+        status = weft_group_allgather_values_async(m->group, mine, 2 * PATIENT_MS, &m->future);
+    if (status)
         MUST_IN_JOB(some_excused(weft_group_size(m->group)));
 }
 
@@ -202,12 +202,12 @@ static void await_meeting(meeting *m)
 {
     if (!m->future)
         return;
-    weft_status st = weft_future_wait(m->future, WEFT_FOREVER);
-    if (!st)
+    weft_status status = weft_future_wait(m->future, WEFT_FOREVER);
+    if (!status)
         MUST_IN_JOB(now_playing->came[m->number] == (int)weft_group_size(m->group)); /* nobody goes before all came */
     else
         MUST_IN_JOB(some_excused(weft_group_size(m->group)));
-    if (!st && m->number % 2 == 0)
+    if (!status && m->number % 2 == 0)
         check_gathered(m);
     weft_future_unref(m->future);
     m->future = NULL;

@@ -47,12 +47,13 @@ static weft_agent_options options_of(life *l)
 }
 
 /* Ranks and names may still be those of a life that is not known to be over; the others may not come. */
-static bool opening_may_fail(weft_status st)
+static bool opening_may_fail(weft_status status)
 {
     const job *j = now_playing;
-    if (st == WEFT_ERR_EXISTS)
+    if (status == WEFT_ERR_EXISTS)
         return j->elastic || j->mood >= BROKEN;
-    return (st == WEFT_ERR_RENDEZVOUS || st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_EVICTED) && j->mood >= BROKEN;
+    return (status == WEFT_ERR_RENDEZVOUS || status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_EVICTED) &&
+           j->mood >= BROKEN;
 }
 
 static bool try_to_open(life *l)
@@ -60,17 +61,17 @@ static bool try_to_open(life *l)
     weft_agent *agent = NULL;
     weft_error *error = NULL;
     weft_agent_options options = options_of(l);
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    if (st && !opening_may_fail(st)) {
+    weft_status status = weft_agent_open(&options, &agent, &error);
+    if (status && !opening_may_fail(status)) {
         tell_where();
         weft_error_print(error, stderr);
-        MUST_OK(st);
+        MUST_OK(status);
     }
     weft_error_unref(error);
-    l->asked_again = times_asked_again(l) + (st && st != WEFT_ERR_EXISTS);
-    l->moved |= l->suspect || (st && st != WEFT_ERR_EXISTS);
+    l->asked_again = times_asked_again(l) + (status && status != WEFT_ERR_EXISTS);
+    l->moved |= l->suspect || (status && status != WEFT_ERR_EXISTS);
     l->late |= l->suspect;
-    if (st)
+    if (status)
         return false;
     l->agent = agent;
     l->rank = weft_agent_rank(agent);
@@ -202,13 +203,13 @@ static void close_life(life *l)
         rest(l);
     l->leaving = true;
     now_playing->ending |= !l->leaves_early;
-    weft_status st = weft_agent_close(l->agent, WEFT_FOREVER);
-    if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
+    weft_status status = weft_agent_close(l->agent, WEFT_FOREVER);
+    if (status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST)
         MUST_IN_JOB(l->suspect || now_playing->store_at_risk);
-    else if (st)
+    else if (status)
         tell_where();
-    if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST)
-        MUST_OK(st);
+    if (status != WEFT_ERR_EVICTED && status != WEFT_ERR_STORE_LOST)
+        MUST_OK(status);
     bury(l);
 }
 

@@ -83,16 +83,16 @@ void drop_handles(life *l)
 static bool make_here(life *l, handle *out)
 {
     thing *t = thing_begin(once_in(&l->state, 2));
-    weft_status st;
+    weft_status status;
     thing_made(t, l);
     if (t->object)
-        st = weft_rref_create_typed(l->agent, &thing_type, t, &out->rref);
+        status = weft_rref_create_typed(l->agent, &thing_type, t, &out->rref);
     else
-        st = weft_rref_create(l->agent, weft_of_i64(t->number), &out->rref);
-    if (st)
+        status = weft_rref_create(l->agent, weft_of_i64(t->number), &out->rref);
+    if (status)
         MUST_IN_JOB(is_excused(l));
     out->of = t;
-    return !st;
+    return !status;
 }
 
 static void on_made(weft_future *future, void *arg)
@@ -116,20 +116,20 @@ static bool make_there(life *l, const handle *on, handle *out)
     weft_error *error = NULL;
     weft_rpc_options how = {.timeout_ms = e->limit_ms, .error = &error, .retry.attempts = below(&l->state, 3)};
     weft_args args = WEFT_VALUES(weft_of_i64(e->id), weft_of_i64(below(&l->state, 3000)));
-    weft_status st;
+    weft_status status;
     e->about = t;
     e->from = on ? on->of : NULL;
     t->maker = e;
     e->may_be_refused = true;
     if (on)
-        st = weft_rref_rpc_remote(on->rref, "derive", args, &how, &out->rref);
+        status = weft_rref_rpc_remote(on->rref, "derive", args, &how, &out->rref);
     else
-        st = weft_rpc_remote(l->agent, target, "make", args, &how, &out->rref);
+        status = weft_rpc_remote(l->agent, target, "make", args, &how, &out->rref);
     out->of = t;
-    if (st)
-        entry_end(e, st, WEFT_OK);
+    if (status)
+        entry_end(e, status, WEFT_OK);
     weft_error_unref(error);
-    if (st)
+    if (status)
         return false;
     e->future = weft_rref_created(out->rref);
     MUST_IN_JOB(e->future);
@@ -159,9 +159,10 @@ static void use(life *l, handle h)
     weft_error *error = NULL;
     e->about = h.of;
     e->may_be_refused = true;
-    weft_status st = weft_rref_rpc_async(h.rref, "use", WEFT_VALUES(weft_of_i64(e->id)),
-                                         &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &e->future);
-    watch_entry(e, st);
+    weft_status status =
+        weft_rref_rpc_async(h.rref, "use", WEFT_VALUES(weft_of_i64(e->id)),
+                            &(weft_rpc_options){.timeout_ms = e->limit_ms, .error = &error}, &e->future);
+    watch_entry(e, status);
     weft_error_unref(error);
 }
 
@@ -169,12 +170,12 @@ static void read_it(life *l, handle h)
 {
     weft_values *got;
     int64_t value, limit = 1 + below(&l->state, 300);
-    weft_status st = weft_rref_to_here(h.rref, limit, &got);
-    if (st == WEFT_ERR_TYPE)
+    weft_status status = weft_rref_to_here(h.rref, limit, &got);
+    if (status == WEFT_ERR_TYPE)
         MUST_IN_JOB(h.of->object);
-    if (st == WEFT_ERR_NOT_FOUND)
+    if (status == WEFT_ERR_NOT_FOUND)
         MUST_IN_JOB(may_not_be(h.of));
-    if (st)
+    if (status)
         return;
     MUST_OK(weft_values_get_i64(got, 0, &value));
     weft_values_unref(got);

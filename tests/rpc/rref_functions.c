@@ -33,21 +33,21 @@ static weft_status run_hold(weft_call *call, void *user)
 weft_status read_i64(weft_rref *rref, int64_t timeout_ms, int64_t *out)
 {
     weft_values *values;
-    weft_status st = weft_rref_to_here(rref, timeout_ms, &values);
-    if (st)
-        return st;
-    st = weft_values_get_i64(values, 0, out);
+    weft_status status = weft_rref_to_here(rref, timeout_ms, &values);
+    if (status)
+        return status;
+    status = weft_values_get_i64(values, 0, out);
     weft_values_unref(values);
-    return st;
+    return status;
 }
 
 static weft_status run_read(weft_call *call, void *user)
 {
     int64_t value;
-    weft_status st = read_i64(weft_call_rref(call, 0), 5000, &value);
-    if (!st)
+    weft_status status = read_i64(weft_call_rref(call, 0), 5000, &value);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_i64(value)));
-    return st;
+    return status;
 }
 
 static weft_status run_keep(weft_call *call, void *user)

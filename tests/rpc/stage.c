@@ -82,9 +82,9 @@ weft_agent *stage_open(stage *s, int actor, int rank, const char *name)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     weft_agent_options options = stage_options(s, actor, rank, name);
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 
@@ -92,9 +92,9 @@ weft_status stage_add_at(weft_agent *agent, weft_target to)
 {
     weft_values *got;
     int64_t sum;
-    weft_status st = weft_rpc_sync(agent, to, "add", WEFT_VALUES(weft_of_i64(4)), NULL, &got);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(agent, to, "add", WEFT_VALUES(weft_of_i64(4)), NULL, &got);
+    if (status)
+        return status;
     MUST_OK(weft_values_get_i64(got, 0, &sum));
     MUST(sum == 5);
     weft_values_unref(got);

@@ -162,9 +162,9 @@ static void unreachable_names_the_last_connect(void **state)
 static weft_status open_alone(weft_agent_options *options, weft_error **error)
 {
     weft_agent *agent = NULL;
-    weft_status st = weft_agent_open(options, &agent, error);
-    MUST(st || !weft_agent_close(agent, WEFT_FOREVER));
-    return st;
+    weft_status status = weft_agent_open(options, &agent, error);
+    MUST(status || !weft_agent_close(agent, WEFT_FOREVER));
+    return status;
 }
 
 /* The broadcast address has no route for TCP on any machine. */

@@ -224,8 +224,8 @@ static weft_future *hold(weft_agent *agent, int to, int64_t timeout_ms)
 static void *wait_for_ever(void *arg)
 {
     weft_future *future = arg;
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
-    MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
+    MUST(status == WEFT_ERR_CLOSED || status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_STORE_LOST);
     weft_future_unref(future);
     return NULL;
 }
@@ -285,9 +285,10 @@ static void leave_looking_up(weft_agent *agent, void *arg)
 {
     for (int i = 0; i < 4; i++) {
         weft_future *future = NULL;
-        weft_status st =
+        weft_status status =
             weft_rpc_async(agent, weft_to_rank(1 - weft_agent_rank(agent)), "look up", WEFT_NO_VALUES, NULL, &future);
-        MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST); /* the other may be faster */
+        MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT ||
+             status == WEFT_ERR_STORE_LOST); /* the other may be faster */
         weft_future_unref(future);
     }
     usleep(1500);

@@ -120,9 +120,9 @@ static void test_many_finished_at_once(void **s)
 static void call_until_there_is_room(weft_agent *agent)
 {
     weft_rpc_options how = {.timeout_ms = WEFT_FOREVER};
-    weft_status st;
-    while ((st = weft_rpc_sync(agent, weft_to_rank(SERVER), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL))) {
-        MUST_BE(st, WEFT_ERR_BUSY);
+    weft_status status;
+    while ((status = weft_rpc_sync(agent, weft_to_rank(SERVER), "add", WEFT_VALUES(weft_of_i64(1)), &how, NULL))) {
+        MUST_BE(status, WEFT_ERR_BUSY);
         world_sleep_ms(the_world, 1);
     }
 }

@@ -121,16 +121,16 @@ static sum_call start(weft_agent *agent, int to, const char *function, int64_t n
 /* What it ended with; how many were in its batch if that is WEFT_OK. */
 static weft_status end(sum_call *c, int64_t *together)
 {
-    weft_status st = weft_future_wait(c->future, 120000);
+    weft_status status = weft_future_wait(c->future, 120000);
     double sum;
-    if (!st) {
+    if (!status) {
         MUST_OK(weft_values_get_f64(weft_future_values(c->future), 0, &sum));
         MUST_OK(weft_values_get_i64(weft_future_values(c->future), 1, together));
         MUST(sum == (double)(c->number * c->columns));
     }
     weft_future_unref(c->future);
     weft_tensor_unref(c->x);
-    return st;
+    return status;
 }
 
 static void must_end(sum_call *c, weft_status wanted, int64_t size)
@@ -232,15 +232,15 @@ static void storm(weft_agent *agent, void *arg)
         if ((chance >> 20 & 3) == 0) {
             if (shared.w->sim)
                 weft_sim_sleep(shared.w->sim, (chance >> 22 & 127) * 1000u);
-            weft_status st = weft_future_cancel(calls[i - (i > 0 && (chance >> 29 & 1))].future);
-            MUST(st == WEFT_OK || st == WEFT_ERR_COMPLETED);
+            weft_status status = weft_future_cancel(calls[i - (i > 0 && (chance >> 29 & 1))].future);
+            MUST(status == WEFT_OK || status == WEFT_ERR_COMPLETED);
         }
     }
     for (int i = 0; i < STORM; i++) {
         int64_t together;
-        weft_status st = end(&calls[i], &together);
-        MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED || st == WEFT_ERR_TIMEOUT);
-        good += !st;
+        weft_status status = end(&calls[i], &together);
+        MUST(status == WEFT_OK || status == WEFT_ERR_CANCELLED || status == WEFT_ERR_TIMEOUT);
+        good += !status;
     }
     MUST(good);
     atomic_fetch_add(&shared.finished, 1);

@@ -55,8 +55,8 @@ static weft_status run_doze(weft_batch *batch, void *user)
 static weft_status run_wait(weft_call *call, void *user)
 {
     weft_future *never = weft_future_create(weft_call_agent(call));
-    weft_status st = weft_future_wait(never, 10000);
-    MUST_BE(st, WEFT_ERR_TIMEOUT);
+    weft_status status = weft_future_wait(never, 10000);
+    MUST_BE(status, WEFT_ERR_TIMEOUT);
     MUST_OK(weft_future_complete(never, NULL, NULL));
     weft_future_unref(never);
     return WEFT_OK;
@@ -356,8 +356,8 @@ static void stalled(weft_agent *agent, void *arg)
     for (int i = 0; i < 4; i++)
         end(futures[i], WEFT_ERR_BUSY);
     for (int i = 0; i < 2 * ALL_WORKERS; i++) {
-        weft_status st = weft_future_wait(waits[i], 60000);
-        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
+        weft_status status = weft_future_wait(waits[i], 60000);
+        MUST(status == WEFT_OK || status == WEFT_ERR_BUSY);
         weft_future_unref(waits[i]);
     }
     for (int i = 0; i < 2; i++)

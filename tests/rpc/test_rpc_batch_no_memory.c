@@ -114,18 +114,19 @@ static void volley(weft_agent *agent, const char *function, int step, int many)
     until_failure = step;
     for (int i = 0; i < CALLS; i++) {
         futures[i] = NULL;
-        weft_status st = weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x[i])),
-                                        &(weft_rpc_options){.timeout_ms = 500}, &futures[i]);
-        MUST(st == WEFT_OK || (st == WEFT_ERR_MEMORY && failed));
+        weft_status status = weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x[i])),
+                                            &(weft_rpc_options){.timeout_ms = 500}, &futures[i]);
+        MUST(status == WEFT_OK || (status == WEFT_ERR_MEMORY && failed));
     }
     for (int i = 0; i < CALLS; i++) {
-        weft_status st = futures[i] ? weft_future_wait(futures[i], WEFT_FOREVER) : WEFT_ERR_MEMORY;
-        MUST(st == WEFT_OK || failed);
-        MUST(st != WEFT_ERR_PROTOCOL && st != WEFT_ERR_SHAPE && st != WEFT_ERR_TYPE);
-        if (!st)
+        weft_status status = futures[i] ? weft_future_wait(futures[i], WEFT_FOREVER) : WEFT_ERR_MEMORY;
+        MUST(status == WEFT_OK || failed);
+        MUST(status != WEFT_ERR_PROTOCOL && status != WEFT_ERR_SHAPE && status != WEFT_ERR_TYPE);
+        if (!status)
             check(weft_future_values(futures[i]), i + 1);
-        good += !st;
-        short_of += st == WEFT_ERR_MEMORY || weft_error_handler_code(weft_future_error(futures[i])) == WEFT_ERR_MEMORY;
+        good += !status;
+        short_of +=
+            status == WEFT_ERR_MEMORY || weft_error_handler_code(weft_future_error(futures[i])) == WEFT_ERR_MEMORY;
         weft_future_unref(futures[i]);
         weft_tensor_unref(x[i]);
     }

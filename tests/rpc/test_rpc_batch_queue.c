@@ -412,14 +412,14 @@ static void budget(weft_agent *agent, void *arg)
     for (int i = 0; i < 8; i++)
         futures[i] = start(agent, 0, "sum", x);
     for (int i = 0; i < 8; i++) {
-        weft_status st = weft_future_wait(futures[i], 60000);
+        weft_status status = weft_future_wait(futures[i], 60000);
         int64_t together;
-        if (!st) {
+        if (!status) {
             MUST_OK(weft_values_get_i64(weft_future_values(futures[i]), 1, &together));
             MUST(together == 5);
         }
-        MUST(st == WEFT_OK || st == WEFT_ERR_BUSY);
-        good += !st;
+        MUST(status == WEFT_OK || status == WEFT_ERR_BUSY);
+        good += !status;
         weft_future_unref(futures[i]);
     }
     MUST(good == 5);

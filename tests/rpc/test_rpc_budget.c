@@ -189,12 +189,12 @@ static void test_64_large_calls(void **state)
 static weft_status call_with(weft_agent *agent, const char *function, weft_args args, char *text, size_t room)
 {
     weft_error *error = NULL;
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank(SERVER), function, args, &(weft_rpc_options){.error = &error}, NULL);
     if (text)
         snprintf(text, room, "%s", weft_error_message(error));
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 /* Makes the call that is held as number `count`. The arguments of the one before go only after its handler has returned,

@@ -34,15 +34,15 @@ static weft_status run_hold(weft_call *call, void *user)
 /* Parts without end, until nobody wants them. */
 static weft_status run_stream(weft_call *call, void *user)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
-    while (!st || st == WEFT_ERR_AGAIN) {
-        st = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(part)));
-        atomic_fetch_add(&streamed, !st);
-        if (st == WEFT_ERR_AGAIN)
+    while (!status || status == WEFT_ERR_AGAIN) {
+        status = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(part)));
+        atomic_fetch_add(&streamed, !status);
+        if (status == WEFT_ERR_AGAIN)
             usleep(500);
     }
-    MUST_BE(st, WEFT_ERR_CANCELLED);
+    MUST_BE(status, WEFT_ERR_CANCELLED);
     MUST(weft_call_cancelled(call));
     weft_tensor_unref(part);
     atomic_store(&stream_ended, 1);
@@ -62,13 +62,13 @@ static weft_status run_nest(weft_call *call, void *user)
     } else {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(FRIEND), "hold", WEFT_NO_VALUES, &options, &inner));
     }
-    weft_status st = weft_future_wait(inner, WEFT_FOREVER);
-    MUST(st == WEFT_ERR_CANCELLED || st == WEFT_ERR_PEER_DEAD);
+    weft_status status = weft_future_wait(inner, WEFT_FOREVER);
+    MUST(status == WEFT_ERR_CANCELLED || status == WEFT_ERR_PEER_DEAD);
     MUST(weft_call_cancelled(call));
     weft_future_unref(inner);
     weft_rref_unref(made);
     atomic_fetch_add(&nests_ended, 1);
-    return st;
+    return status;
 }
 
 static weft_status run_count(weft_call *call, void *user)
@@ -95,19 +95,19 @@ static weft_agent *open_rank(int rank, int port)
 {
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof(functions) / sizeof(*functions),
-                                                           .has_rank = true,
-                                                           .rank = rank,
-                                                           .world_size = SIZE,
-                                                           .master_addr = "127.0.0.1",
-                                                           .master_port = port,
-                                                           .rendezvous_timeout_ms = 20000,
-                                                           .no_binding = true,
-                                                           .threads = 6},
-                                     &agent, &error);
+    weft_status status = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                               .function_count = sizeof(functions) / sizeof(*functions),
+                                                               .has_rank = true,
+                                                               .rank = rank,
+                                                               .world_size = SIZE,
+                                                               .master_addr = "127.0.0.1",
+                                                               .master_port = port,
+                                                               .rendezvous_timeout_ms = 20000,
+                                                               .no_binding = true,
+                                                               .threads = 6},
+                                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 

@@ -56,10 +56,10 @@ static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
     weft_values *got = NULL;
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = WEFT_FOREVER, .error = &error};
-    weft_status st =
+    weft_status status =
         weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &got);
     weft_error_print(error, stderr);
-    MUST(st == WEFT_OK);
+    MUST(status == WEFT_OK);
     MUST(!weft_values_get_tensor(got, 0, &y));
     MUST(weft_tensor_same_shape(x, y) && weft_tensor_dtype(y) == WEFT_DTYPE_INT32 && (!land || y == land));
     MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
@@ -260,10 +260,10 @@ static void join_rounds(weft_agent *agent, void *arg)
     for (int round = 0; round < 5 && weft_agent_rank(agent) > 0; round++) {
         weft_error *error = NULL;
         weft_rpc_options options = {.error = &error};
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "join", WEFT_NO_VALUES, &options, NULL);
-        if (st != WEFT_OK)
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "join", WEFT_NO_VALUES, &options, NULL);
+        if (status != WEFT_OK)
             weft_error_print(error, stderr);
-        MUST(st == WEFT_OK);
+        MUST(status == WEFT_OK);
     }
 }
 

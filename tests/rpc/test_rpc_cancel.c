@@ -44,10 +44,10 @@ static weft_status run_flood(weft_call *call, void *user)
     weft_args args = WEFT_VALUES(weft_of_bytes(text, sizeof(text)));
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER}, waiting = {.timeout_ms = 60, .wait_for_room = true};
     weft_future *future = NULL;
-    weft_status st;
-    while ((st = weft_rpc_async(agent, weft_to_rank(2), "hold", args, &options, &future)) == WEFT_OK)
+    weft_status status;
+    while ((status = weft_rpc_async(agent, weft_to_rank(2), "hold", args, &options, &future)) == WEFT_OK)
         weft_future_unref(future);
-    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(status, WEFT_ERR_AGAIN);
     MUST_BE(weft_rpc_async(agent, weft_to_rank(2), "hold", args, &waiting, &future), WEFT_ERR_TIMEOUT);
     waiting.timeout_ms = WEFT_FOREVER;
     waiting.parent = call;
@@ -117,8 +117,8 @@ typedef struct racer {
 
 static void cancel_it(weft_future *future, void *arg)
 {
-    weft_status st = weft_future_cancel(arg); /* whatever has become of it */
-    (void)st;
+    weft_status status = weft_future_cancel(arg); /* whatever has become of it */
+    (void)status;
 }
 
 static void drop_future(void *future)
@@ -144,10 +144,10 @@ static void start_racer(weft_agent *agent, racer *r, uint64_t *random)
 /* Once it has ended badly, nobody touches its tensors: what is written there now stays. */
 static void end_racer(racer *r)
 {
-    weft_status st = weft_future_wait(r->future, WEFT_FOREVER);
-    MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED || st == WEFT_ERR_TIMEOUT);
-    r->ended_badly = st != WEFT_OK;
-    if (!st) {
+    weft_status status = weft_future_wait(r->future, WEFT_FOREVER);
+    MUST(status == WEFT_OK || status == WEFT_ERR_CANCELLED || status == WEFT_ERR_TIMEOUT);
+    r->ended_badly = status != WEFT_OK;
+    if (!status) {
         const int32_t *data = weft_tensor_data(weft_future_tensor(r->future, 0));
         for (int64_t i = 0; i < weft_tensor_numel(r->x); i++)
             MUST(data[i] == 5);
@@ -175,21 +175,21 @@ static void races(weft_agent *agent, void *arg)
     for (int i = 0; i < RACERS; i++) {
         start_racer(agent, &racers[i], &random);
         uint32_t what = (uint32_t)prng_next(&random) % 6;
-        weft_status st = WEFT_OK;
+        weft_status status = WEFT_OK;
         if (what == 0)
-            st = weft_future_cancel(racers[i].future);
+            status = weft_future_cancel(racers[i].future);
         else if (what == 1 && the_world->sim)
             weft_sim_sleep(the_world->sim, (uint32_t)prng_next(&random) % 60000);
         else if (what == 2 && i)
             MUST_OK(weft_future_add_done_callback(racers[i].future, cancel_it, weft_future_ref(racers[i - 1].future),
                                                   drop_future));
         if (what == 1)
-            st = weft_future_cancel(racers[i].future);
+            status = weft_future_cancel(racers[i].future);
         if (what == 3) { /* twice, and what has been cancelled already */
-            st = weft_future_cancel(racers[i].future);
-            st = weft_future_cancel(racers[(uint32_t)prng_next(&random) % (uint32_t)(i + 1)].future);
+            status = weft_future_cancel(racers[i].future);
+            status = weft_future_cancel(racers[(uint32_t)prng_next(&random) % (uint32_t)(i + 1)].future);
         }
-        (void)st; /* whoever came first */
+        (void)status; /* whoever came first */
     }
     for (int i = 0; i < RACERS; i++)
         end_racer(&racers[i]);

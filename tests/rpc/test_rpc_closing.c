@@ -28,9 +28,9 @@ static weft_status run_hop(weft_call *call, void *user)
     if (left == 0)
         return WEFT_OK;
     int next = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
-    weft_status st =
+    weft_status status =
         weft_rpc_async(agent, weft_to_rank(next), "hop", WEFT_VALUES(weft_of_i64(left - 1)), NULL, &future);
-    MUST_OK(st); /* the job does not end under a handler */
+    MUST_OK(status); /* the job does not end under a handler */
     weft_future_unref(future);
     return WEFT_OK;
 }
@@ -215,8 +215,8 @@ static void close_gives_up(weft_agent *agent, void *arg)
         atomic_store(&done[0], 1);
     } else if (weft_agent_rank(agent) == 2) {
         wait_for(&done[0]);
-        weft_status st = add_at(agent, 1); /* which is closing, and serves, if it has not left */
-        MUST(st == WEFT_OK || (st == WEFT_ERR_PEER_LEFT && !scene->sim));
+        weft_status status = add_at(agent, 1); /* which is closing, and serves, if it has not left */
+        MUST(status == WEFT_OK || (status == WEFT_ERR_PEER_LEFT && !scene->sim));
         while (weft_agent_alive(agent, 1))
             world_sleep_ms(scene, 1);
         weft_call_finish(held, WEFT_OK);

@@ -71,9 +71,9 @@ static void start_all(weft_agent *agent, outstanding *o, int to)
 static void await_all(outstanding *o, weft_status why)
 {
     for (int i = 0; i < KINDS; i++) {
-        weft_status st = weft_future_wait(o->futures[i], WEFT_FOREVER);
-        if (st != WEFT_OK || i < 2 || i == 4)
-            MUST_BE(st, why);
+        weft_status status = weft_future_wait(o->futures[i], WEFT_FOREVER);
+        if (status != WEFT_OK || i < 2 || i == 4)
+            MUST_BE(status, why);
     }
 }
 
@@ -159,10 +159,10 @@ static void everybody_to_everybody(weft_agent *agent, void *arg)
         if (rank == me)
             continue;
         for (int i = 0; i < KINDS; i++) {
-            weft_status st = weft_future_wait(all[rank].futures[i], WEFT_FOREVER);
-            bool empty = i == 1 && st == WEFT_ERR_SHAPE; /* answered with nothing where something was to land */
-            MUST(st == WEFT_OK || empty || me == s->victim || rank == s->victim);
-            if (st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_EVICTED)
+            weft_status status = weft_future_wait(all[rank].futures[i], WEFT_FOREVER);
+            bool empty = i == 1 && status == WEFT_ERR_SHAPE; /* answered with nothing where something was to land */
+            MUST(status == WEFT_OK || empty || me == s->victim || rank == s->victim);
+            if (status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_EVICTED)
                 check_reason(weft_future_error(all[rank].futures[i]), s->reasons[me][s->victim]);
         }
         if (rank == s->victim) { /* a call that begins after the death */
@@ -299,14 +299,14 @@ static weft_agent *open_child(void)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof(functions) / sizeof(*functions),
-                                                           .on_membership = keep_event,
-                                                           .rendezvous_timeout_ms = 20000,
-                                                           .no_binding = true},
-                                     &agent, &error);
+    weft_status status = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                               .function_count = sizeof(functions) / sizeof(*functions),
+                                                               .on_membership = keep_event,
+                                                               .rendezvous_timeout_ms = 20000,
+                                                               .no_binding = true},
+                                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 

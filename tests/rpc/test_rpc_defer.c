@@ -190,12 +190,13 @@ static weft_status call_again(weft_future *parent, weft_future *child, void *arg
     relay *r = arg;
     weft_future *next;
     MUST(!weft_future_error(parent));
-    weft_status st = weft_rpc_async(r->agent, weft_to_rank(other(r->agent)), "nothing", WEFT_NO_VALUES, NULL, &next);
-    if (!st) {
-        st = weft_future_wait(next, WEFT_FOREVER); /* on a worker: may wait */
+    weft_status status =
+        weft_rpc_async(r->agent, weft_to_rank(other(r->agent)), "nothing", WEFT_NO_VALUES, NULL, &next);
+    if (!status) {
+        status = weft_future_wait(next, WEFT_FOREVER); /* on a worker: may wait */
         weft_future_unref(next);
     }
-    return st ? st : weft_future_complete(child, NULL, NULL);
+    return status ? status : weft_future_complete(child, NULL, NULL);
 }
 
 static void from_continuations(weft_agent *agent, void *arg)

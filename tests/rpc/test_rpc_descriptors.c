@@ -33,15 +33,15 @@ static bool opens_or_says_why(const char *master_addr, int spare)
     limit_to(spare);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
     snprintf(limit, sizeof(limit), "limit is %llu", (unsigned long long)now.rlim_cur);
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     const char *message = weft_error_message(error);
-    if (!st)
+    if (!status)
         MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
-    else if (st != WEFT_ERR_SYSTEM || !strstr(message, "out of file descriptors") || !strstr(message, limit))
-        fail_msg("with %d descriptors to %s: %s, \"%s\"", spare, master_addr, weft_status_name(st), message);
+    else if (status != WEFT_ERR_SYSTEM || !strstr(message, "out of file descriptors") || !strstr(message, limit))
+        fail_msg("with %d descriptors to %s: %s, \"%s\"", spare, master_addr, weft_status_name(status), message);
     weft_error_unref(error);
-    return st == WEFT_OK;
+    return status == WEFT_OK;
 }
 
 static void too_few_are_said_at_every_step(void **state)

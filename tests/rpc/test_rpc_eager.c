@@ -200,8 +200,8 @@ static void die(weft_agent *agent, void *arg)
         weft_sim_sleep(now.w->sim, now.w->seed * 7919 % 50000);
         weft_sim_kill(now.w->sim, 1);
         for (int i = 0; i < CALLS; i++) {
-            weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
-            MUST(st == WEFT_OK || st == WEFT_ERR_PEER_DEAD);
+            weft_status status = weft_future_wait(futures[i], WEFT_FOREVER);
+            MUST(status == WEFT_OK || status == WEFT_ERR_PEER_DEAD);
             weft_future_unref(futures[i]);
         }
     } else {

@@ -80,10 +80,10 @@ static void come_and_go(stage *s, int actor)
     MUST_OK(stage_add_at(agent, weft_to_rank(0)));
     stage_await_flag(s, 0, actor == 1 ? 3 : 5);
     if (actor != 1) {
-        weft_status st;
-        while ((st = stage_add_at(agent, weft_to_rank(actor == 2 ? 1 : 2))) == WEFT_ERR_PEER_LEFT)
+        weft_status status;
+        while ((status = stage_add_at(agent, weft_to_rank(actor == 2 ? 1 : 2))) == WEFT_ERR_PEER_LEFT)
             stage_sleep_ms(s, 1); /* the news of the next one in that seat is on its way */
-        MUST_OK(st);
+        MUST_OK(status);
         atomic_fetch_add(&s->flags[2], 1);
         stage_await_flag(s, 2, 2);
         atomic_fetch_add(&s->flags[1], 1);
@@ -119,14 +119,14 @@ static void leave_busy(stage *s, int actor)
         while (!weft_agent_alive(agent, 1))
             stage_sleep_ms(s, 1);
     if (actor == 2) { /* keeps it busy */
-        weft_status st = WEFT_OK;
+        weft_status status = WEFT_OK;
         atomic_store(&s->flags[2], 1); /* has seen it: it may leave */
-        while (!st) {
-            st = stage_add_at(agent, weft_to_rank(1));
+        while (!status) {
+            status = stage_add_at(agent, weft_to_rank(1));
             if (s->sim)
                 weft_sim_sleep(s->sim, 100000);
         }
-        MUST_BE(st, WEFT_ERR_PEER_LEFT);
+        MUST_BE(status, WEFT_ERR_PEER_LEFT);
     } else {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
         while (atomic_load(&s->held_count) < 1)
@@ -194,13 +194,13 @@ static void rank_0_stops(stage *s, int actor)
         return;
     }
     weft_future *future;
-    weft_status st = weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES,
-                                    &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &future);
-    if (!st) {
-        st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES,
+                                        &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &future);
+    if (!status) {
+        status = weft_future_wait(future, WEFT_FOREVER);
         weft_future_unref(future);
     }
-    MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
+    MUST(status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_STORE_LOST);
     stage_await_news(s, actor, WEFT_MEMBER_STORE_LOST, 0, 1);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_STORE_LOST);
     MUST(!weft_agent_alive(agent, actor) && !weft_agent_alive(agent, 0));
@@ -382,8 +382,8 @@ static void churn(stage *s, int actor)
         weft_agent *agent = stage_open(s, actor, WEFT_ANY_RANK, NULL);
         MUST_OK(stage_add_at(agent, weft_to_rank(0)));
         for (int rank = 1; rank < STAGE_SEATS; rank++) {
-            weft_status st = stage_add_at(agent, weft_to_rank(rank));
-            MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_NOT_FOUND);
+            weft_status status = stage_add_at(agent, weft_to_rank(rank));
+            MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_NOT_FOUND);
         }
         if ((i + actor) % 3 == 0)
             weft_agent_stop(agent);

@@ -115,9 +115,9 @@ static void leaver_is_known(stage *s, int actor)
     await_held(s);
     atomic_store(&s->flags[0], 1);
     stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
-                                   &(weft_rpc_options){.parent = s->held[1]}, NULL);
-    MUST(st == WEFT_OK || (!s->sim && st == WEFT_ERR_PEER_LEFT)); /* half a second may pass there before this */
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
+                                       &(weft_rpc_options){.parent = s->held[1]}, NULL);
+    MUST(status == WEFT_OK || (!s->sim && status == WEFT_ERR_PEER_LEFT)); /* half a second may pass there before this */
     must_be_leaving(agent, 1);
     MUST(!weft_future_done(future));
     atomic_store(&s->flags[0], 2);
@@ -148,12 +148,12 @@ static void leaver_refuses(stage *s, int actor)
     weft_error *error = NULL;
     await_held(s);
     weft_rpc_options back = {.parent = s->held[0], .error = &error};
-    weft_status st = WEFT_OK;
-    for (int i = 0; i < 20000 && !st; i++) {
-        st = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)), &back, NULL);
+    weft_status status = WEFT_OK;
+    for (int i = 0; i < 20000 && !status; i++) {
+        status = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)), &back, NULL);
         stage_sleep_ms(s, 1);
     }
-    MUST_BE(st, WEFT_ERR_PEER_LEFT);
+    MUST_BE(status, WEFT_ERR_PEER_LEFT);
     MUST(strstr(weft_error_message(error), "is leaving the job") && weft_error_ran(error) == WEFT_RAN_NO);
     weft_error_unref(error);
     weft_call_finish(s->held[0], WEFT_OK);

@@ -104,13 +104,13 @@ static void must_work(weft_agent *agent, int rank)
 static int fill(weft_agent *agent, weft_future **futures)
 {
     int count = 0;
-    weft_status st = WEFT_OK;
-    while (!st && count < CALLS_MAX) {
+    weft_status status = WEFT_OK;
+    while (!status && count < CALLS_MAX) {
         weft_rpc_options options = {.timeout_ms = count % 2 ? LIMIT_MS : WEFT_FOREVER};
-        st = call_length(agent, 1, options, &futures[count]);
-        count += !st;
+        status = call_length(agent, 1, options, &futures[count]);
+        count += !status;
     }
-    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(status, WEFT_ERR_AGAIN);
     return count;
 }
 
@@ -145,12 +145,12 @@ static void be_refused(weft_agent *agent)
     must_be_bounded(agent, began, LIMIT_MS / 3);
     began = weft_agent_now_ns(agent);
     weft_rpc_options retries = {.timeout_ms = LIMIT_MS / 3, .retry = {.attempts = 3, .pause_ms = 5}};
-    weft_status st = call_length(agent, 1, retries, &future);
-    if (!st) {
-        st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = call_length(agent, 1, retries, &future);
+    if (!status) {
+        status = weft_future_wait(future, WEFT_FOREVER);
         weft_future_unref(future);
     }
-    MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_AGAIN);
+    MUST(status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_AGAIN);
     must_be_bounded(agent, began, 0);
     for (int64_t attempt_ms = LIMIT_MS / 18; attempt_ms <= LIMIT_MS / 6; attempt_ms *= 3)
         be_late(agent, attempt_ms);
@@ -269,9 +269,9 @@ static int child_works(void)
                                   .rendezvous_timeout_ms = 20000,
                                   .no_binding = true};
     adjust(&options, NULL);
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     one_stands_still(agent, NULL);
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;

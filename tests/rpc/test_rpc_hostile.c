@@ -53,8 +53,8 @@ static void write_sample(wfi_writer *w, bool land)
 static void decode_all(uint8_t *bytes, size_t size)
 {
     wfi_writer values = {.data = bytes, .size = size};
-    weft_status st = inside_decode(&values, size < 100 ? size : 100, below(3));
-    (void)st; /* whatever it is */
+    weft_status status = inside_decode(&values, size < 100 ? size : 100, below(3));
+    (void)status; /* whatever it is */
 }
 
 /* More bytes than there is memory are said to follow: they are missed before memory is taken for them. */
@@ -221,8 +221,8 @@ static void send_nonsense(weft_agent *agent, int to)
     size_t size = compose(type, bytes);
     if (below(3))
         size = mutate(bytes, size);
-    weft_status st = inside_send(agent, to, type, below(2), bytes, size);
-    (void)st; /* the victim may be tired of us */
+    weft_status status = inside_send(agent, to, type, below(2), bytes, size);
+    (void)status; /* the victim may be tired of us */
 }
 
 /* Rank 1 is hostile, rank 0 its victim, rank 2 a bystander. */
@@ -257,9 +257,9 @@ static void play(weft_agent *agent, void *arg)
         weft_tensor_unref(x);
     }
     for (int i = 0; i < 60; i++) {
-        weft_status st = weft_future_wait(futures[i], 20000);
+        weft_status status = weft_future_wait(futures[i], 20000);
         MUST(weft_future_done(futures[i]));
-        (void)st; /* whatever it is */
+        (void)status; /* whatever it is */
         weft_future_unref(futures[i]);
     }
     for (int i = 0; i < 20; i++)
@@ -303,13 +303,14 @@ static void test_environment(void **s)
         "", "-1", "1", "4294967296", "99999999999999999999", "1x", "0x10", " 2", "true", "one two", "\xff\xfe", "1e3"};
     state = 3;
     for (int i = 0; i < 5000; i++) {
-        weft_status st;
+        weft_status status;
         weft_error *error = NULL;
         for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
             if (below(3))
                 setenv(names[k], values[below(sizeof(values) / sizeof(*values))], 1);
-        const weft_agent_options *out = inside_resolve(NULL, &st, &error);
-        MUST((st == WEFT_OK) == (out != NULL) && ((st == WEFT_OK) == (error == NULL) || st == WEFT_ERR_MEMORY));
+        const weft_agent_options *out = inside_resolve(NULL, &status, &error);
+        MUST((status == WEFT_OK) == (out != NULL) &&
+             ((status == WEFT_OK) == (error == NULL) || status == WEFT_ERR_MEMORY));
         weft_error_unref(error);
         for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
             unsetenv(names[k]);

@@ -187,11 +187,11 @@ static void memory_vanishes(weft_agent *agent, void *arg)
     weft_tensor_unref(vanishing);
 }
 
-static void check_group(weft_agent *agent, weft_group *group, weft_future *future, weft_status st)
+static void check_group(weft_agent *agent, weft_group *group, weft_future *future, weft_status status)
 {
-    if (!st)
-        st = weft_future_wait(future, WEFT_FOREVER);
-    MUST_BE(st, WEFT_ERR_INVALID);
+    if (!status)
+        status = weft_future_wait(future, WEFT_FOREVER);
+    MUST_BE(status, WEFT_ERR_INVALID);
     must_end_at_once(agent);
     MUST(strstr(weft_error_message(weft_group_error(group)), "the memory of the tensor of rank 0 cannot be"));
     weft_future_unref(future);
@@ -218,12 +218,12 @@ static void group_operations(weft_agent *agent, void *arg)
         weft_tensor *x = me ? good() : kind < 2 ? bad(kind) : protected(PROT_READ);
         weft_future *future = NULL;
         weft_group *group = open_group(agent, "allreduce", kind);
-        weft_status st = weft_group_allreduce_async(group, x, WEFT_OP_SUM, LIMIT_MS, &future);
-        check_group(agent, group, future, st);
+        weft_status status = weft_group_allreduce_async(group, x, WEFT_OP_SUM, LIMIT_MS, &future);
+        check_group(agent, group, future, status);
         future = NULL;
         group = open_group(agent, "broadcast", kind);
-        st = weft_group_broadcast_async(group, x, kind < 2 ? 0 : 1, LIMIT_MS, &future);
-        check_group(agent, group, future, st);
+        status = weft_group_broadcast_async(group, x, kind < 2 ? 0 : 1, LIMIT_MS, &future);
+        check_group(agent, group, future, status);
         if (kind == 2) { /* memory that is only read */
             MUST_OK(weft_group_open(agent, "constants", NULL, 0, &group, NULL));
             MUST_OK(weft_group_broadcast(group, x, 0, WEFT_FOREVER));
@@ -231,12 +231,12 @@ static void group_operations(weft_agent *agent, void *arg)
         } else {
             future = NULL;
             group = open_group(agent, "allgather", kind);
-            st = weft_group_allgather_async(group, x, twice, LIMIT_MS, &future);
-            check_group(agent, group, future, st);
+            status = weft_group_allgather_async(group, x, twice, LIMIT_MS, &future);
+            check_group(agent, group, future, status);
             future = NULL;
             group = open_group(agent, "reduce_scatter", kind);
-            st = weft_group_reduce_scatter_async(group, x, half, WEFT_OP_SUM, LIMIT_MS, &future);
-            check_group(agent, group, future, st);
+            status = weft_group_reduce_scatter_async(group, x, half, WEFT_OP_SUM, LIMIT_MS, &future);
+            check_group(agent, group, future, status);
         }
         weft_tensor_unref(x);
     }

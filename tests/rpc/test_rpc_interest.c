@@ -53,10 +53,10 @@ static weft_status run_refuse(weft_call *call, void *user)
 
 static weft_status run_stream(weft_call *call, void *user)
 {
-    weft_status st = WEFT_OK;
-    for (int64_t i = 0; i < 4 && !st; i++)
-        st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
-    return st;
+    weft_status status = WEFT_OK;
+    for (int64_t i = 0; i < 4 && !status; i++)
+        status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(i)));
+    return status;
 }
 
 static weft_status run_rows(weft_batch *batch, void *user)
@@ -89,10 +89,10 @@ static weft_status echo_so(weft_agent *agent, const char *function, int64_t coun
 {
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *place = weft_tensor_clone(x);
     weft_rpc_options options = {.land = {&place, land}};
-    weft_status st = call(agent, function, WEFT_VALUES(weft_of_tensor(x)), &options);
+    weft_status status = call(agent, function, WEFT_VALUES(weft_of_tensor(x)), &options);
     weft_tensor_unref(place);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 static weft_status small(weft_agent *agent)
@@ -136,17 +136,17 @@ static weft_status deferred(weft_agent *agent)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "defer", WEFT_NO_VALUES, NULL, &future));
     pause_ms(BOUND_MS); /* so that the store has been told of it */
     MUST_OK(call(agent, "finish", WEFT_NO_VALUES, NULL));
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 /* The handler never learns, and finishes late. */
 static weft_status late(weft_agent *agent)
 {
-    weft_status st = call(agent, "defer", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = BOUND_MS});
+    weft_status status = call(agent, "defer", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = BOUND_MS});
     MUST_OK(call(agent, "finish", WEFT_NO_VALUES, NULL));
-    return st;
+    return status;
 }
 
 static weft_status cancelled(weft_agent *agent)
@@ -155,10 +155,10 @@ static weft_status cancelled(weft_agent *agent)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "defer", WEFT_NO_VALUES, NULL, &future));
     pause_ms(BOUND_MS);
     MUST_OK(weft_future_cancel(future));
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     weft_future_unref(future);
     MUST_OK(call(agent, "finish", WEFT_NO_VALUES, NULL));
-    return st;
+    return status;
 }
 
 static void take_part(const weft_values *part, void *arg) {}
@@ -173,9 +173,9 @@ static weft_status to_many(weft_agent *agent)
     weft_target to[] = {weft_to_rank(CALLEE), weft_to_rank(STORE), weft_to_rank(CALLER)};
     weft_future *future;
     MUST_OK(weft_rpc_multicast(agent, to, 3, "nosuch", WEFT_NO_VALUES, NULL, &future));
-    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_future_wait(future, WEFT_FOREVER);
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 static weft_status referred(weft_agent *agent)
@@ -184,12 +184,12 @@ static weft_status referred(weft_agent *agent)
     weft_values *values;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &rref));
-    weft_status st = weft_rref_to_here(rref, WEFT_FOREVER, &values);
+    weft_status status = weft_rref_to_here(rref, WEFT_FOREVER, &values);
     weft_values_unref(values);
     pause_ms(BOUND_MS);
     weft_rref_unref(rref);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 static weft_status watched(weft_agent *agent)

@@ -41,9 +41,9 @@ static weft_status send_there(weft_agent *agent, weft_tensor *x)
 {
     weft_values *got;
     double last;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)), NULL, &got);
-    if (st)
-        return st;
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)), NULL, &got);
+    if (status)
+        return status;
     MUST(!weft_values_get_f64(got, 0, &last) && last == (double)(weft_tensor_numel(x) - 1));
     weft_values_unref(got);
     return WEFT_OK;
@@ -269,11 +269,11 @@ static weft_status send_load(weft_agent *agent, const load *l, char *text, size_
 {
     weft_error *error = NULL;
     weft_args args = WEFT_VALUES(weft_of_tensor(l->ones), weft_of_tensors((weft_tensors){(weft_tensor **)l->two, 2}));
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "add", args, &(weft_rpc_options){.error = &error}, NULL);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "add", args, &(weft_rpc_options){.error = &error}, NULL);
     if (text)
         snprintf(text, room, "%s", weft_error_message(error));
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 static void assert_sums(int calls)
@@ -483,10 +483,10 @@ static weft_status step_at_once(void)
     weft_optimizer *sgd =
         weft_optimizer_create((weft_tensors){&weights, 1},
                               &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = 1}, NULL);
-    weft_status st = weft_optimizer_accumulate(sgd, (weft_tensors){&weights, 1});
-    st = st ? st : weft_optimizer_step(sgd);
+    weft_status status = weft_optimizer_accumulate(sgd, (weft_tensors){&weights, 1});
+    status = status ? status : weft_optimizer_step(sgd);
     weft_optimizer_unref(sgd);
-    return st;
+    return status;
 }
 
 static weft_status run_step(weft_call *call, void *user)

@@ -197,8 +197,8 @@ static void give_up(weft_agent *agent, void *arg)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "echo", (weft_args){&all, 1}, NULL, &future));
         world_sleep_ms(scene, i / 2);
         weft_status cancelled = weft_future_cancel(future);
-        weft_status st = weft_future_wait(future, WEFT_FOREVER);
-        MUST(st == WEFT_ERR_CANCELLED || (!st && (cancelled == WEFT_ERR_COMPLETED || !cancelled)));
+        weft_status status = weft_future_wait(future, WEFT_FOREVER);
+        MUST(status == WEFT_ERR_CANCELLED || (!status && (cancelled == WEFT_ERR_COMPLETED || !cancelled)));
         weft_future_unref(future);
     }
     weft_rref_unref(rref);
@@ -213,9 +213,9 @@ static void stop_amid(weft_agent *agent, void *arg)
     heap *h = calloc(1, sizeof(*h));
     weft_value all = pile(h, weft_of_null(), LISTS);
     for (int i = 0; i < 4; i++) {
-        weft_status st = weft_rpc_async(agent, weft_to_rank((weft_agent_rank(agent) + 1) % SIZE), "echo",
-                                        (weft_args){&all, 1}, NULL, NULL);
-        MUST(!st || weft_agent_status(agent) || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+        weft_status status = weft_rpc_async(agent, weft_to_rank((weft_agent_rank(agent) + 1) % SIZE), "echo",
+                                            (weft_args){&all, 1}, NULL, NULL);
+        MUST(!status || weft_agent_status(agent) || status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD);
     }
     world_sleep_ms(scene, 2);
     free(h);

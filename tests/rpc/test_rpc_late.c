@@ -99,8 +99,8 @@ static void pushed_upon(weft_agent *agent, void *arg)
         return;
     weft_tensor *land = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
     weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = attack.fail_at_once ? 20000 : 60};
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "push for ever", WEFT_NO_VALUES, &options, NULL);
-    MUST_BE(st, attack.fail_at_once ? WEFT_ERR_REMOTE : WEFT_ERR_TIMEOUT);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "push for ever", WEFT_NO_VALUES, &options, NULL);
+    MUST_BE(status, attack.fail_at_once ? WEFT_ERR_REMOTE : WEFT_ERR_TIMEOUT);
     watch(agent, land);
     /* Its slab goes to the next tensor of that size. */
     const void *before = weft_tensor_data(land);

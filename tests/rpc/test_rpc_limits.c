@@ -7,9 +7,9 @@
 
 static weft_status decode(wfi_writer *values)
 {
-    weft_status st = inside_decode(values, 0, 0);
+    weft_status status = inside_decode(values, 0, 0);
     wfi_writer_fini(values);
-    return st;
+    return status;
 }
 
 enum { IN_META = 0 }; /* where a tensor's bytes are: right here */
@@ -108,9 +108,9 @@ static weft_status call_wide(weft_agent *agent, int rank, size_t count)
     weft_value *values = calloc(count, sizeof(*values));
     for (size_t i = 0; i < count; i++)
         values[i] = weft_of_null();
-    weft_status st = call_with(agent, rank, "nothing", (weft_args){values, count});
+    weft_status status = call_with(agent, rank, "nothing", (weft_args){values, count});
     free(values);
-    return st;
+    return status;
 }
 
 static weft_status call_tensors(weft_agent *agent, int rank, size_t count)
@@ -118,19 +118,19 @@ static weft_status call_tensors(weft_agent *agent, int rank, size_t count)
     weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_UINT8), **all = calloc(count, sizeof(*all));
     for (size_t i = 0; i < count; i++)
         all[i] = one;
-    weft_status st = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_tensors((weft_tensors){all, count})));
+    weft_status status = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_tensors((weft_tensors){all, count})));
     weft_tensor_unref(one);
     free(all);
-    return st;
+    return status;
 }
 
 /* Bytes count as metadata. */
 static weft_status call_bytes(weft_agent *agent, int rank, size_t size)
 {
     char *bytes = calloc(1, size);
-    weft_status st = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_bytes(bytes, size)));
+    weft_status status = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_bytes(bytes, size)));
     free(bytes);
-    return st;
+    return status;
 }
 
 static void call_at_the_limits(weft_agent *agent, void *arg)

@@ -42,14 +42,14 @@ static weft_agent *open_child(void)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = sizeof(functions) / sizeof(*functions),
-                                                           .on_membership = count_news,
-                                                           .rendezvous_timeout_ms = 20000,
-                                                           .no_binding = true},
-                                     &agent, &error);
+    weft_status status = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                               .function_count = sizeof(functions) / sizeof(*functions),
+                                                               .on_membership = count_news,
+                                                               .rendezvous_timeout_ms = 20000,
+                                                               .no_binding = true},
+                                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     return agent;
 }
 

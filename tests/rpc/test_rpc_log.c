@@ -171,9 +171,9 @@ static void keep_last(weft_log_level level, const char *line, void *arg)
         snprintf(last_line, sizeof(last_line), "%s", line);
 }
 
-static void must_have_said(weft_status st, weft_status wanted, const char *text)
+static void must_have_said(weft_status status, weft_status wanted, const char *text)
 {
-    MUST_BE(st, wanted);
+    MUST_BE(status, wanted);
     if (!strstr(last_line, text) || !strstr(last_line, "rank 0"))
         fprintf(stderr, "\"%s\" does not say \"%s\"\n", last_line, text);
     MUST(strstr(last_line, text) && strstr(last_line, "rank 0"));

@@ -32,9 +32,9 @@ static weft_status run_count(weft_call *call, void *user)
 static weft_status run_long(weft_call *call, void *user)
 {
     weft_future *over = weft_call_cancellation(call);
-    weft_status st = weft_future_wait(over, 20000);
+    weft_status status = weft_future_wait(over, 20000);
     weft_future_unref(over);
-    return st;
+    return status;
 }
 
 static weft_status run_held(weft_call *call, void *user)

@@ -105,9 +105,9 @@ static const weft_function functions[] = {{.name = "see", .takes = {WEFT_TYPE_RR
 static weft_status await_made(weft_rref *rref)
 {
     weft_future *created = weft_rref_created(rref);
-    weft_status st = created ? weft_future_wait(created, 10000) : WEFT_ERR_MEMORY;
+    weft_status status = created ? weft_future_wait(created, 10000) : WEFT_ERR_MEMORY;
     weft_future_unref(created);
-    return st;
+    return status;
 }
 
 /* A reference that is being made elsewhere, as an argument to ourselves, with each allocation in turn failing. */
@@ -122,13 +122,14 @@ static void to_ourselves(weft_agent *agent, void *arg)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &rref));
         failed = false;
         until_failure = step;
-        weft_status st = weft_rpc_async(agent, weft_to_rank(0), "see", WEFT_VALUES(weft_of_rref(rref)), NULL, &future);
+        weft_status status =
+            weft_rpc_async(agent, weft_to_rank(0), "see", WEFT_VALUES(weft_of_rref(rref)), NULL, &future);
         until_failure = -1;
-        if (!st)
-            st = weft_future_wait(future, WEFT_FOREVER);
-        MUST(st == WEFT_OK || (failed && st == WEFT_ERR_MEMORY));
-        refused += st && future;
-        good += !st;
+        if (!status)
+            status = weft_future_wait(future, WEFT_FOREVER);
+        MUST(status == WEFT_OK || (failed && status == WEFT_ERR_MEMORY));
+        refused += status && future;
+        good += !status;
         weft_future_unref(future);
         MUST_OK(await_made(rref));
         weft_rref_unref(rref);
@@ -149,11 +150,11 @@ static void at_the_owner(weft_agent *agent, void *arg)
         weft_rpc_options options = {.timeout_ms = 200};
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, &options, &rref));
         until_failure = step;
-        weft_status st = await_made(rref);
+        weft_status status = await_made(rref);
         until_failure = -1;
-        without += st == WEFT_ERR_MEMORY;
-        MUST(st != WEFT_ERR_PROTOCOL);
-        if (!st)
+        without += status == WEFT_ERR_MEMORY;
+        MUST(status != WEFT_ERR_PROTOCOL);
+        if (!status)
             MUST(weft_rref_to_here(rref, 2000, &out) != WEFT_ERR_PROTOCOL);
         weft_values_unref(out);
         weft_rref_unref(rref);

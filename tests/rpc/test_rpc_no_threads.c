@@ -121,12 +121,12 @@ static void test_polling_two_agents(void **state)
     for (int64_t wait_ms = 0; wait_ms < 2; wait_ms++) {
         weft_future *futures[2];
         size_t index = 0;
-        weft_status st = WEFT_ERR_TIMEOUT;
+        weft_status status = WEFT_ERR_TIMEOUT;
         MUST_OK(weft_rpc_async(agents[0], weft_to_rank(0), "kept", WEFT_NO_VALUES, NULL, &futures[0]));
         MUST_OK(weft_rpc_async(agents[1], weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, &futures[1]));
-        for (int i = 0; i < 10000 && st == WEFT_ERR_TIMEOUT; i++)
-            st = weft_future_wait_any(futures, 2, wait_ms, &index);
-        assert_int_equal(st, WEFT_OK);
+        for (int i = 0; i < 10000 && status == WEFT_ERR_TIMEOUT; i++)
+            status = weft_future_wait_any(futures, 2, wait_ms, &index);
+        assert_int_equal(status, WEFT_OK);
         assert_int_equal(index, 1);
         while (!kept)
             weft_agent_progress(agents[0], 1);

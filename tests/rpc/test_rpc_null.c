@@ -26,9 +26,9 @@ static void must_say(weft_error *error, weft_status code, const char *words)
     weft_error_unref(error);
 }
 
-static void must_refuse_call(weft_status st, weft_error **error, const char *words)
+static void must_refuse_call(weft_status status, weft_error **error, const char *words)
 {
-    MUST_BE(st, WEFT_ERR_INVALID);
+    MUST_BE(status, WEFT_ERR_INVALID);
     MUST(strcmp(weft_error_function(*error), "count") == 0);
     must_say(*error, WEFT_ERR_INVALID, words);
     *error = NULL;

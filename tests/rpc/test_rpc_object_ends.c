@@ -50,14 +50,15 @@ static weft_status run_outer(weft_call *call, void *user)
 {
     weft_rref *rref;
     weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
-    weft_status st = weft_rpc_remote(weft_call_agent(call), weft_to_rank(0), "hold", WEFT_NO_VALUES, &options, &rref);
-    if (st)
-        return st;
+    weft_status status =
+        weft_rpc_remote(weft_call_agent(call), weft_to_rank(0), "hold", WEFT_NO_VALUES, &options, &rref);
+    if (status)
+        return status;
     weft_future *there = weft_rref_created(rref);
-    st = weft_future_wait(there, WEFT_FOREVER);
+    status = weft_future_wait(there, WEFT_FOREVER);
     weft_future_unref(there);
     weft_rref_unref(rref);
-    return st;
+    return status;
 }
 
 static weft_status run_new_waiting(weft_call *call, void *user);
@@ -168,8 +169,8 @@ static void close_with_an_object(weft_agent *agent, void *arg)
 static void whoever_went_first(world *w)
 {
     assert_int_equal(atomic_load(&dropped), 1);
-    weft_status st = atomic_load(&answer);
-    assert_true(st == WEFT_ERR_CLOSED || st == WEFT_ERR_PEER_LEFT);
+    weft_status status = atomic_load(&answer);
+    assert_true(status == WEFT_ERR_CLOSED || status == WEFT_ERR_PEER_LEFT);
     weft_rref_unref(atomic_exchange(&kept[1], NULL));
 }
 
@@ -210,8 +211,8 @@ static void let_go(weft_agent *agent, void *arg)
 
 static void refused_or_answered(world *w) /* it does not hang */
 {
-    weft_status st = atomic_load(&answer);
-    assert_true(st == WEFT_ERR_DEADLOCK || st == WEFT_ERR_NOT_FOUND);
+    weft_status status = atomic_load(&answer);
+    assert_true(status == WEFT_ERR_DEADLOCK || status == WEFT_ERR_NOT_FOUND);
 }
 
 WORLD_TEST(let_go, 5, 1, SCENE, .size = 2, .end = refused_or_answered)
@@ -252,8 +253,8 @@ static void creator_dies(weft_agent *agent, void *arg)
             atomic_exchange(&kept[1], NULL); /* the owner knows of it; that it will never be made as well */
         if (orphan) {
             weft_values *none;
-            weft_status st = weft_rref_to_here(orphan, WEFT_FOREVER, &none);
-            MUST(st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
+            weft_status status = weft_rref_to_here(orphan, WEFT_FOREVER, &none);
+            MUST(status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_REMOTE);
             weft_rref_unref(orphan);
         }
         static const char *const empty[] = {"value_count", "reference_count", "unconfirmed_count", "serving_count"};

@@ -80,27 +80,27 @@ static weft_status run_let_go(weft_call *call, void *user)
 static weft_status run_nest(weft_call *call, void *user)
 {
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .parent = call};
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "read",
-                                   WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))), &options, NULL);
-    MUST_BE(st, WEFT_ERR_TIMEOUT);
+    weft_status status = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "read",
+                                       WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))), &options, NULL);
+    MUST_BE(status, WEFT_ERR_TIMEOUT);
     MUST(atomic_load(&inside) == 0);
     check_ones(weft_call_tensor(call, 0));
-    return st;
+    return status;
 }
 
 /* Waits for a late call that nobody finishes. One that was late before its turn, on a busy machine, did not run: more time is given. */
 static weft_status run_wait(weft_call *call, void *user)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (int64_t limit = 20; !atomic_load(&held); limit *= 4) {
         MUST(limit < 100000);
-        st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "keep",
-                           WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
-                           &(weft_rpc_options){.timeout_ms = limit}, NULL);
-        MUST_BE(st, WEFT_ERR_TIMEOUT);
+        status = weft_rpc_sync(weft_call_agent(call), weft_to_rank(0), "keep",
+                               WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
+                               &(weft_rpc_options){.timeout_ms = limit}, NULL);
+        MUST_BE(status, WEFT_ERR_TIMEOUT);
         check_ones(weft_call_tensor(call, 0));
     }
-    return st;
+    return status;
 }
 
 static weft_status run_stream(weft_call *call, void *user)
@@ -198,11 +198,11 @@ static void late(weft_agent *agent, const char *function)
     bool is_inline = strcmp(function, "read inline") == 0;
     for (int64_t limit = 20;; limit *= 4) {
         lent l = begin(agent, function, (weft_rpc_options){.timeout_ms = limit}, true);
-        weft_status st = weft_future_wait(l.future, WEFT_FOREVER);
+        weft_status status = weft_future_wait(l.future, WEFT_FOREVER);
         weft_ran ran = weft_error_ran(weft_future_error(l.future));
-        MUST(st == WEFT_ERR_TIMEOUT || (is_inline && st == WEFT_OK));
-        end(l, st, ran);
-        if (ran == WEFT_RAN_MAYBE || !st)
+        MUST(status == WEFT_ERR_TIMEOUT || (is_inline && status == WEFT_OK));
+        end(l, status, ran);
+        if (ran == WEFT_RAN_MAYBE || !status)
             return;
         MUST(ran == WEFT_RAN_NO && limit < 100000);
     }

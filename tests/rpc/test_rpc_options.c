@@ -60,11 +60,11 @@ static const weft_agent_options *must_resolve(const weft_agent_options *given)
 static void must_refuse_with(const weft_agent_options *given, weft_status wanted, const char *text, const char *value)
 {
     weft_error *error = NULL;
-    weft_status st;
-    inside_resolve(given, &st, &error);
+    weft_status status;
+    inside_resolve(given, &status, &error);
     const char *message = weft_error_message(error);
-    if (st != wanted || !strstr(message, text) || !strstr(message, value))
-        fail_msg("%s, \"%s\": not %s, or does not speak of \"%s\" and \"%s\"", weft_status_name(st), message,
+    if (status != wanted || !strstr(message, text) || !strstr(message, value))
+        fail_msg("%s, \"%s\": not %s, or does not speak of \"%s\" and \"%s\"", weft_status_name(status), message,
                  weft_status_name(wanted), text, value);
     weft_error_unref(error);
 }

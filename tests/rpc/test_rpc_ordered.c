@@ -170,17 +170,17 @@ static void some_are_cancelled(weft_agent *agent, void *arg)
         weft_rpc_options options = {.timeout_ms = i % 7 == 3 ? 2 : 0};
         futures[i] = call_one(agent, "ordered", i, &options);
         if (i >= 5 && (i - 5) % 3 == 0) {
-            weft_status st = weft_future_cancel(futures[i - 5]);
-            MUST(!st || st == WEFT_ERR_COMPLETED);
+            weft_status status = weft_future_cancel(futures[i - 5]);
+            MUST(!status || status == WEFT_ERR_COMPLETED);
         }
         if (mix((uint32_t)(i * 11 + me)) % 5 == 0)
             world_sleep_ms(scene, 1);
     }
     for (int i = 0; i < CALLS; i++) {
-        weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
+        weft_status status = weft_future_wait(futures[i], WEFT_FOREVER);
         weft_status ended = weft_error_code(weft_future_error(futures[i]));
-        MUST(!st || (ended == WEFT_ERR_CANCELLED && i % 3 == 0) || (ended == WEFT_ERR_TIMEOUT && i % 7 == 3));
-        if (!st)
+        MUST(!status || (ended == WEFT_ERR_CANCELLED && i % 3 == 0) || (ended == WEFT_ERR_TIMEOUT && i % 7 == 3));
+        if (!status)
             MUST(atomic_load(&callers[me].has_run[i]));
         else if (weft_error_ran(weft_future_error(futures[i])) == WEFT_RAN_NO)
             MUST(!atomic_load(&callers[me].has_run[i]));

@@ -42,9 +42,9 @@ static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *got;
     int64_t number;
-    weft_status st = weft_rref_to_here(weft_call_rref(call, 0), PATIENT_MS, &got);
-    if (st)
-        return st;
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), PATIENT_MS, &got);
+    if (status)
+        return status;
     MUST_OK(weft_values_get_i64(got, 0, &number));
     MUST(number == 3);
     weft_values_unref(got);
@@ -80,10 +80,10 @@ static int fill_queue(weft_agent *agent, weft_future **futures)
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
     weft_args args = WEFT_VALUES(weft_of_string(piece));
     int count = 0;
-    weft_status st;
-    while (!(st = weft_rpc_async(agent, weft_to_rank(1), "take", args, &options, &futures[count])))
+    weft_status status;
+    while (!(status = weft_rpc_async(agent, weft_to_rank(1), "take", args, &options, &futures[count])))
         MUST(++count < CALLS_MAX);
-    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(status, WEFT_ERR_AGAIN);
     return count;
 }
 
@@ -161,8 +161,8 @@ static void passed_early(weft_agent *agent, void *arg)
         MUST_BE(weft_future_wait(made[i], HALF_MS), WEFT_ERR_AGAIN);
     world_sleep_ms(shared.w, 50); /* attempts find no room; the handle's new holder has spoken to its owner */
     weft_sim_resume(shared.w->sim, 1);
-    weft_status st = weft_future_wait(read, HALF_MS);
-    MUST(weft_future_done(read) && (st != WEFT_OK) == shared.gives_up);
+    weft_status status = weft_future_wait(read, HALF_MS);
+    MUST(weft_future_done(read) && (status != WEFT_OK) == shared.gives_up);
     for (int i = 0; i < 2; i++) {
         MUST_BE(weft_future_wait(made[i], HALF_MS), shared.gives_up ? WEFT_ERR_AGAIN : WEFT_OK);
         weft_future_unref(made[i]);

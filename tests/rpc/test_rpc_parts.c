@@ -29,18 +29,19 @@ static weft_status send_one(weft_call *call, int64_t number)
 {
     weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     weft_future *unwanted = weft_call_cancellation(call);
-    weft_status st;
-    while ((st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) == WEFT_ERR_AGAIN) {
+    weft_status status;
+    while ((status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) ==
+           WEFT_ERR_AGAIN) {
         weft_status waited = weft_future_wait(unwanted, 1);
         (void)waited; /* whatever it is, the next attempt tells */
     }
     weft_future_unref(unwanted);
     weft_tensor_unref(x);
-    if (st)
-        atomic_store(&shared.refused, st);
+    if (status)
+        atomic_store(&shared.refused, status);
     else
         atomic_fetch_add(&shared.sent, 1);
-    return st;
+    return status;
 }
 
 static weft_status run_stream(weft_call *call, void *user)
@@ -66,10 +67,10 @@ static weft_status run_fill(weft_call *call, void *user)
 {
     weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     int64_t number = 0;
-    weft_status st;
-    while (!(st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
+    weft_status status;
+    while (!(status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
         number++;
-    atomic_store(&shared.refused, st);
+    atomic_store(&shared.refused, status);
     atomic_store(&shared.sent, (int)number);
     weft_tensor_unref(x);
     return WEFT_OK;
@@ -80,8 +81,8 @@ static weft_status run_try(weft_call *call, void *user)
     weft_values *deep = NULL;
     MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep));
     weft_status bad = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(NULL)));
-    weft_status st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0)));
-    weft_call_give(call, WEFT_VALUES(weft_of_i64(bad), weft_of_i64(st)));
+    weft_status status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0)));
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(bad), weft_of_i64(status)));
     weft_values_unref(deep);
     return WEFT_OK;
 }
@@ -164,11 +165,11 @@ static weft_future *call_with_parts(weft_agent *agent, int rank, const char *fun
 /* Waits for the end and marks it at once: parts that come later are caught. */
 static weft_status end_of(weft_future *future, seen *s)
 {
-    weft_status st = weft_future_wait(future, PATIENCE_MS);
+    weft_status status = weft_future_wait(future, PATIENCE_MS);
     MUST(weft_future_done(future));
     atomic_store(&s->over, true);
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 static void await_nothing_held(weft_agent *agent)
@@ -254,11 +255,11 @@ static void fill_the_window(weft_agent *agent, void *arg)
 static void refusals(weft_agent *agent, void *arg)
 {
     weft_values *got;
-    int64_t bad, st;
+    int64_t bad, status;
     for (int rank = 0; weft_agent_rank(agent) == 0 && rank < 2; rank++) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "try", WEFT_NO_VALUES, NULL, &got)); /* takes no parts */
-        MUST(!weft_values_get_i64(got, 0, &bad) && !weft_values_get_i64(got, 1, &st));
-        MUST(bad == WEFT_ERR_STATE && st == WEFT_ERR_STATE);
+        MUST(!weft_values_get_i64(got, 0, &bad) && !weft_values_get_i64(got, 1, &status));
+        MUST(bad == WEFT_ERR_STATE && status == WEFT_ERR_STATE);
         weft_values_unref(got);
     }
 }
@@ -374,9 +375,9 @@ static void let_time_run_out(weft_agent *agent, int rank)
     for (int64_t limit_ms = 60; !atomic_load(&s.count); limit_ms *= 4) {
         MUST(limit_ms < PATIENCE_MS);
         s = (seen){0};
-        weft_status st = end_of(call_with_parts(agent, rank, "endless", WEFT_NO_VALUES, &s, limit_ms), &s);
-        if (st) /* the callee may see the time run out first, and its handler's answer be the faster */
-            MUST_BE(st, WEFT_ERR_TIMEOUT);
+        weft_status status = end_of(call_with_parts(agent, rank, "endless", WEFT_NO_VALUES, &s, limit_ms), &s);
+        if (status) /* the callee may see the time run out first, and its handler's answer be the faster */
+            MUST_BE(status, WEFT_ERR_TIMEOUT);
     }
 }
 

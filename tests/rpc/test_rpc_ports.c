@@ -78,10 +78,10 @@ static int warnings_of(const char *master_addr, int world_size)
                                   .rendezvous_timeout_ms = 1};
     warnings = 0;
     weft_logging_set_sink(count_warnings, NULL);
-    weft_status st = weft_agent_open(&options, &agent, &error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
     weft_logging_set_sink(NULL, NULL);
     weft_error_unref(error);
-    if (!st)
+    if (!status)
         weft_agent_stop(agent);
     return warnings;
 }
@@ -118,9 +118,9 @@ static void who_waits_for_the_store_says_so(void **state)
                                   .rendezvous_timeout_ms = 400};
     warnings = 0;
     weft_logging_set_sink(count_waiting, NULL);
-    weft_status st = weft_agent_open(&options, &agent, NULL);
+    weft_status status = weft_agent_open(&options, &agent, NULL);
     weft_logging_set_sink(NULL, NULL);
-    assert_int_equal(st, WEFT_ERR_RENDEZVOUS);
+    assert_int_equal(status, WEFT_ERR_RENDEZVOUS);
     assert_int_equal(warnings, 1);
 }
 

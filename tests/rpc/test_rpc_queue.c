@@ -70,10 +70,10 @@ static weft_status start(weft_agent *agent, const kind *k, weft_future **out)
     MUST_OK(weft_rpc_multicast(agent, &to, 1, "take", k->args, &k->options, out));
     if (weft_future_wait(*out, 1) == WEFT_ERR_TIMEOUT) /* none has ended: it has started */
         return WEFT_OK;
-    weft_status st = weft_error_code(weft_future_error(*(weft_future **)weft_future_payload(*out)));
-    MUST(st); /* nobody answers */
+    weft_status status = weft_error_code(weft_future_error(*(weft_future **)weft_future_payload(*out)));
+    MUST(status); /* nobody answers */
     weft_future_unref(*out);
-    return st;
+    return status;
 }
 
 /* Everything that was started is taken in the end. */
@@ -90,14 +90,14 @@ static void fill(weft_agent *agent, const kind *k)
 {
     static weft_future *futures[MOST];
     int count = 0;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     stall(true);
     size_t before = heap();
-    while (count < MOST && (st = start(agent, k, &futures[count])) == WEFT_OK)
+    while (count < MOST && (status = start(agent, k, &futures[count])) == WEFT_OK)
         count++;
     /* The last one may exceed it; a buffer that grows is up to twice as large as what is in it. */
     size_t grown = heap() - before, most = k->bound + k->bound / 4 + 2 * k->each + SLACK;
-    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(status, WEFT_ERR_AGAIN);
     MUST(count >= 1 && (size_t)(count - 1) * k->each <= k->bound);
     if (before && !k->slabs && (grown > most || grown + SLACK < k->bound / 2))
         fprintf(stderr, "%d calls with %zu bytes each hold %zu bytes, the bound is %zu\n", count, k->each, grown,

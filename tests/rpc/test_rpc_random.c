@@ -107,10 +107,10 @@ static uint64_t play(uint64_t seed, bool verbose)
         MUST_OK(weft_sim_spawn(j->sim, i, run_actor, NULL));
     }
     MUST_OK(weft_sim_spawn(j->sim, DIRECTOR, run_director, NULL));
-    weft_status st = weft_sim_run(j->sim, WORLD_LIMIT_MS);
-    if (verbose || st)
+    weft_status status = weft_sim_run(j->sim, WORLD_LIMIT_MS);
+    if (verbose || status)
         show_lives(j);
-    MUST_OK(st);
+    MUST_OK(status);
     check_book();
     if (!j->kills)
         MUST_IN_JOB(wfi_fibers_live(wfi_sim_fibers(j->sim), -1) == 0);

@@ -280,8 +280,9 @@ static void stop_meanwhile(weft_agent *agent, void *arg)
         MUST(!pthread_create(&late, NULL, answer_late, NULL));
         atomic_store(&is_watching, true);
         weft_values *values = NULL;
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &values);
-        MUST(st != WEFT_OK);
+        weft_status status =
+            weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &values);
+        MUST(status != WEFT_OK);
         pthread_join(late, NULL);
     } else {
         wait_for(&is_watching);
@@ -328,8 +329,8 @@ static void both_register(weft_agent *agent, void *arg)
     MUST_OK(weft_future_cancel(futures[2]));
     MUST_OK(weft_group_allreduce(both, land, WEFT_OP_MAX, 60000));
     for (int i = 0; i < 6; i++) {
-        weft_status st = weft_future_wait(futures[i], 60000);
-        MUST(st == WEFT_OK || (i == 2 && st == WEFT_ERR_CANCELLED));
+        weft_status status = weft_future_wait(futures[i], 60000);
+        MUST(status == WEFT_OK || (i == 2 && status == WEFT_ERR_CANCELLED));
         weft_future_unref(futures[i]);
     }
     MUST(weft_tensor_get_f64(land, SIMULATED - 1) == 1);
@@ -404,8 +405,9 @@ static void close_meanwhile(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(both, 60000));
     MUST_OK(weft_group_allreduce_async(both, y, WEFT_OP_SUM, 60000, &sum));
     if (weft_agent_rank(agent) == 0) {
-        weft_status st = weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &future);
-        MUST(st == WEFT_OK || st == WEFT_ERR_PEER_LEFT);
+        weft_status status =
+            weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &future);
+        MUST(status == WEFT_OK || status == WEFT_ERR_PEER_LEFT);
     }
     weft_sim_sleep(w->sim, 1000000 * (w->seed % 30));
     weft_group_close(both);

@@ -29,9 +29,9 @@ static weft_status run_make(weft_call *call, void *user)
 static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *out;
-    weft_status st = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out);
-    if (st)
-        return st;
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out);
+    if (status)
+        return status;
     MUST(weft_values_args(out).items[0].as.i64 == weft_call_i64(call, 1));
     atomic_fetch_add(&shared.read, 1);
     weft_values_unref(out);
@@ -174,9 +174,9 @@ static void given_up(weft_agent *agent, void *arg)
             world_sleep_ms(shared.w, 1);
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(OWNER), "make", WEFT_VALUES(weft_of_i64(0), weft_of_tensor(x)),
                                 &options, &made));
-        weft_status st = weft_rpc_async(agent, weft_to_rank(READER), "read",
-                                        WEFT_VALUES(weft_of_rref(made), weft_of_i64(0)), NULL, &read);
-        MUST_OK(st);
+        weft_status status = weft_rpc_async(agent, weft_to_rank(READER), "read",
+                                            WEFT_VALUES(weft_of_rref(made), weft_of_i64(0)), NULL, &read);
+        MUST_OK(status);
         MUST_BE(weft_rref_to_here(made, 30000, &out), WEFT_ERR_BUSY);
         MUST(weft_future_wait(read, 30000) && atomic_load(&shared.read) == 0);
         MUST(atomic_load(&shared.made[2][0]) == 0);

@@ -103,9 +103,9 @@ static weft_status one(weft_agent *agent, const char *function, weft_status code
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     weft_rpc_options options = {.retry = retry, .timeout_ms = timeout_ms};
     weft_args args = code ? WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)) : WEFT_NO_VALUES;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(1), function, args, &options, NULL);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(1), function, args, &options, NULL);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 /* What a handler asked for is told when the attempts are used up; a result that has its name is made once. */
@@ -172,8 +172,8 @@ static void pauses(weft_agent *agent, void *arg)
     MUST(ms >= 475 * 0.75 && (the_world->fabric == WORLD_TCP || ms <= 475 * 1.25 + 10));
     reset(100);
     begun = weft_agent_now_ns(agent);
-    weft_status st = one(agent, "flaky", WEFT_ERR_BUSY, 200, (weft_retry){.attempts = 100, .pause_ms = 20});
-    MUST(st == WEFT_ERR_BUSY || st == WEFT_ERR_TIMEOUT); /* in a pause, or in an attempt */
+    weft_status status = one(agent, "flaky", WEFT_ERR_BUSY, 200, (weft_retry){.attempts = 100, .pause_ms = 20});
+    MUST(status == WEFT_ERR_BUSY || status == WEFT_ERR_TIMEOUT); /* in a pause, or in an attempt */
     ms = (double)(weft_agent_now_ns(agent) - begun) * 1e-6;
     MUST(atomic_load(&runs[1]) > (the_world->fabric == WORLD_SIM ? 2 : 0) && atomic_load(&runs[1]) < 12 &&
          (the_world->fabric == WORLD_TCP || ms <= 200));
@@ -228,10 +228,10 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     for (int i = 0; i < 2; i++) {
         weft_future_unref(left[rank][i]); /* of the round before */
-        weft_status st =
+        weft_status status =
             weft_rpc_async(agent, weft_to_rank((rank + i) % SIZE), "flaky",
                            WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x)), &options, &left[rank][i]);
-        if (st) /* that one has stopped already */
+        if (status) /* that one has stopped already */
             left[rank][i] = NULL;
     }
     world_sleep_ms(the_world, 20);
@@ -246,10 +246,10 @@ static weft_status by_name(weft_agent *agent, const char *name, weft_retry retry
 {
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     weft_rpc_options options = {.retry = retry, .timeout_ms = WEFT_FOREVER};
-    weft_status st = weft_rpc_async(agent, weft_to_name(name), "flaky",
-                                    WEFT_VALUES(weft_of_i64(WEFT_ERR_SHAPE), weft_of_tensor(x)), &options, out);
+    weft_status status = weft_rpc_async(agent, weft_to_name(name), "flaky",
+                                        WEFT_VALUES(weft_of_i64(WEFT_ERR_SHAPE), weft_of_tensor(x)), &options, out);
     weft_tensor_unref(x);
-    return st;
+    return status;
 }
 
 static void second_life(weft_sim *sim, int rank, void *arg)

@@ -110,9 +110,9 @@ static void failures_pass_on(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     weft_rref *rref = make(agent, 1, "fail", WEFT_NO_VALUES);
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(2), "read", WEFT_VALUES(weft_of_rref(rref)),
-                                   &(weft_rpc_options){.error = &error}, NULL);
-    MUST_BE(st, WEFT_ERR_REMOTE);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(2), "read", WEFT_VALUES(weft_of_rref(rref)),
+                                       &(weft_rpc_options){.error = &error}, NULL);
+    MUST_BE(status, WEFT_ERR_REMOTE);
     weft_status inside =
         weft_error_handler_code(error); /* the reader's failure; where time is real, perhaps the maker's */
     MUST(inside == WEFT_ERR_REMOTE || (inside == WEFT_ERR_SHAPE && shared.w->fabric == WORLD_TCP));
@@ -120,9 +120,9 @@ static void failures_pass_on(weft_agent *agent, void *arg)
     weft_rref_unref(rref);
 }
 
-static void must_carry_on(weft_status st, weft_error **error)
+static void must_carry_on(weft_status status, weft_error **error)
 {
-    MUST_BE(st, WEFT_ERR_REMOTE);
+    MUST_BE(status, WEFT_ERR_REMOTE);
     MUST_BE(weft_error_handler_code(*error), WEFT_ERR_SHAPE);
     MUST(strcmp(weft_error_function(*error), "read") == 0 && weft_error_worker(*error) == 1);
     MUST(strstr(weft_error_message(*error), "argument 0 is a reference to a value that was not made"));

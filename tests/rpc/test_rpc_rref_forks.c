@@ -168,11 +168,11 @@ static weft_status run_give_back(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_rref **kept = &shared.kept[weft_agent_rank(agent)];
-    weft_status st = weft_rpc_sync(agent, weft_to_rank(weft_rref_owner(*kept)), "keep",
-                                   WEFT_VALUES(weft_of_rref(*kept)), NULL, NULL);
+    weft_status status = weft_rpc_sync(agent, weft_to_rank(weft_rref_owner(*kept)), "keep",
+                                       WEFT_VALUES(weft_of_rref(*kept)), NULL, NULL);
     weft_rref_unref(*kept);
     *kept = NULL;
-    return st;
+    return status;
 }
 
 static void on_rank_0(weft_agent *agent, void *arg)

@@ -64,19 +64,19 @@ static weft_agent *open_agent(weft_sim *sim, int rank)
 {
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    weft_status st = weft_agent_open(&(weft_agent_options){.functions = functions,
-                                                           .function_count = 2,
-                                                           .has_rank = true,
-                                                           .rank = rank,
-                                                           .world_size = SEATS,
-                                                           .elastic = true,
-                                                           .fabric = "sim",
-                                                           .sim = sim,
-                                                           .threads = 2,
-                                                           .death_timeout_ms = DEATH_MS},
-                                     &agent, &error);
+    weft_status status = weft_agent_open(&(weft_agent_options){.functions = functions,
+                                                               .function_count = 2,
+                                                               .has_rank = true,
+                                                               .rank = rank,
+                                                               .world_size = SEATS,
+                                                               .elastic = true,
+                                                               .fabric = "sim",
+                                                               .sim = sim,
+                                                               .threads = 2,
+                                                               .death_timeout_ms = DEATH_MS},
+                                         &agent, &error);
     weft_error_print(error, stderr);
-    MUST_OK(st);
+    MUST_OK(status);
     now_playing->opened++;
     now_playing->agents[rank] = agent;
     return agent;

@@ -60,9 +60,9 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_add(weft_call *call, void *user)
 {
     void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
-    if (st)
-        return st;
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
+    if (status)
+        return status;
     counter *c = object;
     c->sum += weft_call_i64(call, 1);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(c->sum)));
@@ -72,10 +72,10 @@ static weft_status run_add(weft_call *call, void *user)
 static weft_status run_fork(weft_call *call, void *user)
 {
     void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
-    if (!st)
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &counter_type, 5000, &object);
+    if (!status)
         weft_call_give_object(call, &counter_type, new_counter(((counter *)object)->sum));
-    return st;
+    return status;
 }
 
 static weft_status run_leave(weft_call *call, void *user)

@@ -175,8 +175,8 @@ static void again_and_again(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
     for (int i = 0; i < 4; i++) {
-        weft_status st = weft_agent_serve(agent, rank == 0 ? 0 : rank == 1 ? 3 : 1);
-        MUST(!st || st == WEFT_ERR_TIMEOUT);
+        weft_status status = weft_agent_serve(agent, rank == 0 ? 0 : rank == 1 ? 3 : 1);
+        MUST(!status || status == WEFT_ERR_TIMEOUT);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank((rank + 1) % 3), "hop", WEFT_VALUES(weft_of_i64(3)), NULL, NULL));
     }
     MUST_OK(weft_agent_serve(agent, WEFT_FOREVER));

@@ -46,10 +46,10 @@ static weft_status run_nested(weft_call *call, void *user)
     weft_future *future;
     (void)user;
     MUST_OK(weft_rpc_async(weft_call_agent(call), weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
-    weft_status st = weft_future_wait(future, 20000);
+    weft_status status = weft_future_wait(future, 20000);
     weft_future_unref(future);
-    atomic_store(&inner, 1000 + (int)st);
-    return st;
+    atomic_store(&inner, 1000 + (int)status);
+    return status;
 }
 
 static const weft_function functions[] = {{.name = "hold", .run = run_hold},
@@ -219,11 +219,11 @@ static void test_signals_beside_calls(void **cmocka)
         MUST(timer_settime(timer, 0, &often, NULL) == 0);
         for (int i = 0; i < 300; i++) {
             weft_future *future;
-            weft_status st;
+            weft_status status;
             MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, &future));
-            while ((st = weft_future_wait(future, 20000)) == WEFT_ERR_CANCELLED)
+            while ((status = weft_future_wait(future, 20000)) == WEFT_ERR_CANCELLED)
                 (void)weft_agent_clear_wake(agent);
-            MUST_OK(st);
+            MUST_OK(status);
             weft_future_unref(future);
         }
         MUST(timer_delete(timer) == 0);

@@ -18,14 +18,15 @@ static weft_status call_inner(weft_call *call, int rank)
     weft_values *values = NULL;
     weft_rpc_options options = {.parent = call};
     weft_args arguments = WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0)));
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank(rank), "inner", arguments, &options, &values);
+    weft_status status =
+        weft_rpc_sync(weft_call_agent(call), weft_to_rank(rank), "inner", arguments, &options, &values);
     weft_tensor *tensor = NULL;
-    if (!st)
-        st = weft_values_get_tensor(values, 0, &tensor);
-    if (!st)
+    if (!status)
+        status = weft_values_get_tensor(values, 0, &tensor);
+    if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_values_unref(values);
-    return st;
+    return status;
 }
 
 static weft_status run_outer(weft_call *call, void *user)

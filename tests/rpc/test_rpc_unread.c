@@ -49,17 +49,17 @@ static weft_status run_pull(weft_call *call, void *user)
 static weft_status update(double value)
 {
     lock();
-    weft_status st = weft_tensor_wait_unread(store, 60000);
-    if (!st)
-        st = weft_tensor_wait_unread(small, WEFT_FOREVER);
-    if (!st) {
+    weft_status status = weft_tensor_wait_unread(store, 60000);
+    if (!status)
+        status = weft_tensor_wait_unread(small, WEFT_FOREVER);
+    if (!status) {
         float *at = weft_tensor_data(store);
         for (int64_t i = 0; i < NUMEL; i++) /* slowly: with a pause in the middle */
             at[i] = (float)value;
         weft_tensor_fill(small, value);
     }
     unlock();
-    return st;
+    return status;
 }
 
 static weft_future *_Atomic unread;

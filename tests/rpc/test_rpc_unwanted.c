@@ -22,12 +22,12 @@ static weft_status run_watch(weft_call *call, void *user)
     weft_future *unwanted = weft_call_cancellation(call);
     MUST(unwanted != NULL);
     atomic_fetch_add(&shared.begun, 1);
-    weft_status st = weft_future_wait(unwanted, 20000);
+    weft_status status = weft_future_wait(unwanted, 20000);
     MUST(weft_future_done(unwanted));
     atomic_store(&shared.asked, weft_call_cancelled(call));
-    atomic_store(&shared.told, st);
+    atomic_store(&shared.told, status);
     weft_future *again = weft_call_cancellation(call); /* the same, to whoever asks later */
-    MUST(weft_error_code(weft_future_error(again)) == st);
+    MUST(weft_error_code(weft_future_error(again)) == status);
     weft_future_unref(again);
     weft_future_unref(unwanted);
     atomic_fetch_add(&shared.ended, 1);
@@ -88,8 +88,8 @@ static weft_future *start(weft_agent *agent, int rank, const char *function, wef
 
 static void expect(weft_future *future, weft_status wanted)
 {
-    weft_status st = weft_future_wait(future, 20000);
-    MUST_BE(st, wanted);
+    weft_status status = weft_future_wait(future, 20000);
+    MUST_BE(status, wanted);
     weft_future_unref(future);
 }
 
@@ -112,12 +112,12 @@ static void cancel_and_timeout(weft_agent *agent, void *arg)
         await_at_least(&shared.begun, begun + 1);
         if (cancel)
             MUST_OK(weft_future_cancel(future));
-        weft_status st = weft_future_wait(future, 20000);
+        weft_status status = weft_future_wait(future, 20000);
         /* Who looks at the clock, or is told by the callee's, may answer before the caller's timer fires. */
         if (!cancel && (poll || rank != 0))
-            MUST(st == WEFT_OK || st == WEFT_ERR_TIMEOUT);
+            MUST(status == WEFT_OK || status == WEFT_ERR_TIMEOUT);
         else
-            MUST_BE(st, cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT);
+            MUST_BE(status, cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT);
         weft_future_unref(future);
         await_at_least(&shared.ended, ended + 1);
         if (!poll)
@@ -173,8 +173,8 @@ static void agent_ends(weft_agent *agent, void *arg)
         while (!atomic_load(&shared.held))
             world_sleep_ms(shared.w, 1);
         atomic_store(&shared.over, true);
-        weft_status st = weft_future_wait(remote, 20000);
-        MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+        weft_status status = weft_future_wait(remote, 20000);
+        MUST(status == WEFT_ERR_PEER_LEFT || status == WEFT_ERR_PEER_DEAD);
         weft_future_unref(remote);
     }
     while (!atomic_load(&shared.over))

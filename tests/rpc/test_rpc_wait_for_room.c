@@ -41,13 +41,13 @@ static weft_status run_forward(weft_call *call, void *user)
     weft_future *future = NULL;
     (void)user;
     options.retry.attempts = atomic_fetch_add(&waiting, 1) % 2 ? 3 : 0;
-    weft_status st = weft_rpc_async(weft_call_agent(call), weft_to_rank(1), "take", WEFT_VALUES(weft_of_string(piece)),
-                                    &options, &future);
-    if (!st)
-        st = weft_future_wait(future, WEFT_FOREVER);
+    weft_status status = weft_rpc_async(weft_call_agent(call), weft_to_rank(1), "take",
+                                        WEFT_VALUES(weft_of_string(piece)), &options, &future);
+    if (!status)
+        status = weft_future_wait(future, WEFT_FOREVER);
     weft_future_unref(future);
-    atomic_fetch_add(&ended[-st], 1);
-    return st;
+    atomic_fetch_add(&ended[-status], 1);
+    return status;
 }
 
 static const weft_function functions[] = {
@@ -85,12 +85,12 @@ static int make_all_wait(weft_agent *agent)
     world_sleep_ms(scene, 10); /* the refusals are here; the pauses last on */
     weft_sim_pause(scene->sim, 1);
     int count = 0;
-    weft_status st = WEFT_OK;
-    while (!st && count < CALLS_MAX) {
-        st = weft_rpc_async(agent, weft_to_rank(1), "take", args, NULL, &queued[count]);
-        count += !st;
+    weft_status status = WEFT_OK;
+    while (!status && count < CALLS_MAX) {
+        status = weft_rpc_async(agent, weft_to_rank(1), "take", args, NULL, &queued[count]);
+        count += !status;
     }
-    MUST_BE(st, WEFT_ERR_AGAIN);
+    MUST_BE(status, WEFT_ERR_AGAIN);
     for (int i = 0; i < WAITERS; i++)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "forward", WEFT_NO_VALUES, NULL, &blocked[i]));
     world_sleep_ms(scene, 200);

@@ -54,14 +54,14 @@ static weft_status run_relay(weft_call *call, void *user)
 {
     weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_values *out = NULL;
-    weft_status st = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
-                                   weft_call_string(call, 1), WEFT_NO_VALUES, &options, &out);
-    atomic_store(&inner_status, st);
+    weft_status status = weft_rpc_sync(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
+                                       weft_call_string(call, 1), WEFT_NO_VALUES, &options, &out);
+    atomic_store(&inner_status, status);
     atomic_fetch_add(&relays_done, 1);
-    if (!st)
+    if (!status)
         weft_call_give(call, weft_values_args(out));
     weft_values_unref(out);
-    return st;
+    return status;
 }
 
 /* The same without a worker that waits. */
@@ -87,12 +87,12 @@ static weft_status run_relay_later(weft_call *call, void *user)
 {
     weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
     weft_future *inner;
-    weft_status st = weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
-                                    weft_call_string(call, 1), WEFT_NO_VALUES, &options, &inner);
-    if (st)
-        return st;
-    st = weft_future_add_done_callback(inner, relayed, weft_call_defer(call), NULL);
-    MUST_OK(st);
+    weft_status status = weft_rpc_async(weft_call_agent(call), weft_to_rank((int)weft_call_i64(call, 0)),
+                                        weft_call_string(call, 1), WEFT_NO_VALUES, &options, &inner);
+    if (status)
+        return status;
+    status = weft_future_add_done_callback(inner, relayed, weft_call_defer(call), NULL);
+    MUST_OK(status);
     weft_future_unref(inner);
     return WEFT_DEFERRED;
 }
@@ -240,8 +240,8 @@ static void time_travels(weft_agent *agent, void *arg)
         weft_args args = WEFT_VALUES(weft_of_i64(way[1]), weft_of_string("hold"));
         atomic_store(&relays_done, 0);
         uint64_t begun = weft_agent_now_ns(agent);
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(way[0]), relays[i % 2], args, &limited, NULL);
-        MUST(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_REMOTE); /* a relay that timed out may say so in time */
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(way[0]), relays[i % 2], args, &limited, NULL);
+        MUST(status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_REMOTE); /* a relay that timed out may say so in time */
         MUST(weft_agent_now_ns(agent) - begun >= (uint64_t)limited.timeout_ms * 1000000u);
         wait_for_relays(1);
         /* The caller's word that it gives up and the callee's own clock come at the same time. */
@@ -285,9 +285,9 @@ static void nothing_starts_too_late(weft_agent *agent, void *arg)
             world_sleep_ms(the_world, 1);
         if (cancel)
             MUST_OK(weft_future_cancel(future));
-        weft_status st = weft_future_wait(future, WEFT_FOREVER);
-        MUST(st == (cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT) ||
-             (!cancel && !st)); /* an answer may be as quick */
+        weft_status status = weft_future_wait(future, WEFT_FOREVER);
+        MUST(status == (cancel ? WEFT_ERR_CANCELLED : WEFT_ERR_TIMEOUT) ||
+             (!cancel && !status)); /* an answer may be as quick */
         weft_future_unref(future);
         if (atomic_load(&relays_begun)) /* it may have been given up before it ran at all */
             wait_for_relays(1);
@@ -300,9 +300,9 @@ static void no_time_is_left(weft_agent *agent, void *arg)
     atomic_store(&relays_done, 0);
     for (int64_t ms = 10; !atomic_load(&relays_done); ms *= 4) {
         MUST(ms < 20000);
-        weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "oversleep", WEFT_NO_VALUES,
-                                       &(weft_rpc_options){.timeout_ms = ms}, NULL);
-        MUST(st == WEFT_OK || st == WEFT_ERR_TIMEOUT); /* the answer may be as quick as its own agent */
+        weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "oversleep", WEFT_NO_VALUES,
+                                           &(weft_rpc_options){.timeout_ms = ms}, NULL);
+        MUST(status == WEFT_OK || status == WEFT_ERR_TIMEOUT); /* the answer may be as quick as its own agent */
     }
 }
 

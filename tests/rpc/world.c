@@ -53,8 +53,8 @@ static void run_seat(world *w, int rank)
         options.death_timeout_ms = 20000;
     if (w->adjust)
         w->adjust(&options, w->arg);
-    weft_status st = weft_agent_open(&options, &agent, &error);
-    must(st == WEFT_OK, "could not open", rank, error);
+    weft_status status = weft_agent_open(&options, &agent, &error);
+    must(status == WEFT_OK, "could not open", rank, error);
     w->program(agent, w->arg);
     if (w->close) {
         w->close(agent, w->arg);
@@ -64,8 +64,8 @@ static void run_seat(world *w, int rank)
         weft_agent_stop(agent);
         return;
     }
-    st = weft_agent_close(agent, WEFT_FOREVER);
-    must(st == WEFT_OK || w->close_may_fail, weft_status_name(st), rank, NULL);
+    status = weft_agent_close(agent, WEFT_FOREVER);
+    must(status == WEFT_OK || w->close_may_fail, weft_status_name(status), rank, NULL);
 }
 
 static void *run_thread(void *arg)
@@ -127,8 +127,8 @@ static void run_sim(world *w)
     assert_non_null(w->sim);
     for (int rank = 0; rank < w->size; rank++)
         assert_int_equal(weft_sim_spawn(w->sim, rank, run_fiber, w), WEFT_OK);
-    weft_status st = weft_sim_run(w->sim, 3600 * 1000);
-    assert_string_equal(weft_status_name(st), "OK");
+    weft_status status = weft_sim_run(w->sim, 3600 * 1000);
+    assert_string_equal(weft_status_name(status), "OK");
     weft_sim_close(w->sim);
     w->sim = NULL;
 }

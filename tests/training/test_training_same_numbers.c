@@ -71,20 +71,20 @@ static weft_status update_and_fetch(weft_call *call, void *user)
 {
     job *j = user;
     pthread_mutex_lock(&j->lock);
-    weft_status st = weft_optimizer_accumulate(j->sgd, weft_call_tensors(call, 0));
-    if (!st)
+    weft_status status = weft_optimizer_accumulate(j->sgd, weft_call_tensors(call, 0));
+    if (!status)
         j->waiting[j->arrived++] = weft_call_defer(call);
-    if (!st && j->arrived == TRAINERS) {
-        st = weft_optimizer_step(j->sgd);
+    if (!status && j->arrived == TRAINERS) {
+        status = weft_optimizer_step(j->sgd);
         for (int i = 0; i < TRAINERS; i++) {
             weft_call_give(j->waiting[i], WEFT_VALUES(weft_of_tensors(weft_module_parameters(j->model))));
-            weft_call_finish(j->waiting[i], st);
+            weft_call_finish(j->waiting[i], status);
         }
         j->arrived = 0;
-        st = WEFT_OK;
+        status = WEFT_OK;
     }
     pthread_mutex_unlock(&j->lock);
-    return st ? st : WEFT_DEFERRED;
+    return status ? status : WEFT_DEFERRED;
 }
 
 static void train(weft_agent *agent, void *arg)

@@ -131,9 +131,9 @@ static void what_is_decoded_was_encoded(void **state)
 static weft_status measure(const wfi_encoded *encoded, size_t size, wfi_decoded *measured, wfi_tensor_types *types)
 {
     uint64_t bytes = 0;
-    weft_status st = wfi_decode_measure(measured, encoded->meta.data, size, &bytes, types);
-    assert_true(st || bytes >= types->count * 256);
-    return st;
+    weft_status status = wfi_decode_measure(measured, encoded->meta.data, size, &bytes, types);
+    assert_true(status || bytes >= types->count * 256);
+    return status;
 }
 
 /* Bytes, and two tensors whose contents follow the metadata: as a call without an agent's memory has them. */
@@ -163,8 +163,8 @@ static void tensors_may_follow_the_metadata(void **state)
     for (size_t size = 0; size <= sizeof(tail); size += sizeof(tail) / 2) {
         wfi_reader_init(&meta, encoded.meta.data, encoded.meta.size);
         wfi_reader_init(&behind, tail, size);
-        weft_status st = wfi_decode(&decoded, &meta, &behind, &(wfi_decode_options){0});
-        assert_int_equal(st, size == sizeof(tail) ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        weft_status status = wfi_decode(&decoded, &meta, &behind, &(wfi_decode_options){0});
+        assert_int_equal(status, size == sizeof(tail) ? WEFT_OK : WEFT_ERR_PROTOCOL);
     }
     weft_tensors got = weft_values_args(decoded.values).items[1].as.tensors;
     for (size_t i = 0; i < 2; i++) {
@@ -200,8 +200,8 @@ static void an_unknown_dtype_is_refused(void **state)
         encoded.meta.data[DTYPE_AT] = (uint8_t)dtype;
         bool fits = dtype == WEFT_DTYPE_INT8 || dtype == WEFT_DTYPE_UINT8 ||
                     dtype == WEFT_DTYPE_BOOL; /* of one byte an element */
-        weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
-        assert_int_equal(st, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        weft_status status = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
+        assert_int_equal(status, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
         bool linked = dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT32) || dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT64);
         if (!fits && dtype > WEFT_DTYPE_COMPLEX128)
             assert_string_equal(decoded.problem, linked ? "tensor 0 is linked, outside of a distributed context"
@@ -254,8 +254,8 @@ static void measuring_refuses_nothing_else(void **state)
     encode_some(&encoded);
     for (size_t bit = 0; bit < 8 * encoded.meta.size; bit++) {
         encoded.meta.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
-        if (!st) {
+        weft_status status = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
+        if (!status) {
             good++;
             assert_int_equal(measure(&encoded, encoded.meta.size, &measured, &types), WEFT_OK);
             assert_int_equal(types.count, wfi_values_tensors(weft_values_args(decoded.values), NULL, 0));

@@ -44,24 +44,24 @@ static weft_tensor *filled(weft_shape shape, weft_dtype dtype)
     return tensor;
 }
 
-static double seconds_of(bench *b, int runs, weft_status *st)
+static double seconds_of(bench *b, int runs, weft_status *status)
 {
     double began = now();
-    for (int i = 0; i < runs && !*st; i++)
-        *st = b->run(b);
+    for (int i = 0; i < runs && !*status; i++)
+        *status = b->run(b);
     (void)weft_tensor_get_f64(b->probe, 0);
     return (now() - began) / runs;
 }
 
-static double best_of(bench *b, weft_status *st)
+static double best_of(bench *b, weft_status *status)
 {
     for (int i = 0; i < 3; i++) /* warm up: kernels are loaded, memory is in the pool */
-        (void)seconds_of(b, 1, st);
-    double once = seconds_of(b, 1, st), wanted = small ? 0.001 : 0.1;
+        (void)seconds_of(b, 1, status);
+    double once = seconds_of(b, 1, status), wanted = small ? 0.001 : 0.1;
     int runs = once * RUNS_MOST < wanted ? RUNS_MOST : (int)(wanted / once) + 1;
     double best = once;
-    for (int i = 0; i < (small ? 1 : BATCHES) && !*st; i++) {
-        double seconds = seconds_of(b, runs, st);
+    for (int i = 0; i < (small ? 1 : BATCHES) && !*status; i++) {
+        double seconds = seconds_of(b, runs, status);
         best = seconds < best ? seconds : best;
     }
     return best;
@@ -70,10 +70,10 @@ static double best_of(bench *b, weft_status *st)
 /* Runs and releases a case. `amount` is what one run moves or computes; in `unit`s it is divided by the time. */
 static weft_status measure(const char *name, bench b, double amount, const char *unit)
 {
-    weft_status st = b.run && b.probe ? WEFT_OK : WEFT_ERR_MEMORY;
-    double seconds = st ? 0 : best_of(&b, &st);
-    if (st)
-        printf("bench-failed %s: %s\n", name, weft_status_text(st));
+    weft_status status = b.run && b.probe ? WEFT_OK : WEFT_ERR_MEMORY;
+    double seconds = status ? 0 : best_of(&b, &status);
+    if (status)
+        printf("bench-failed %s: %s\n", name, weft_status_text(status));
     else if (amount > 0)
         printf("bench %s %.9f %.2f %s\n", name, seconds, amount / seconds, unit);
     else
@@ -84,7 +84,7 @@ static weft_status measure(const char *name, bench b, double amount, const char 
     weft_tensor_unref(b.z);
     weft_optimizer_unref(b.optimizer);
     weft_module_unref(b.model);
-    return st;
+    return status;
 }
 
 /* ---- Operators -------------------------------------------------------------------------------------------------- */
@@ -92,13 +92,13 @@ static weft_status measure(const char *name, bench b, double amount, const char 
 /* Keeps the newest result in z, so that a run does not free what it has just made before the next one needs memory. */
 static weft_status keep(bench *b, weft_tape *t, weft_tensor *result)
 {
-    weft_status st = weft_tape_status(t);
-    if (!st) {
+    weft_status status = weft_tape_status(t);
+    if (!status) {
         weft_tensor_unref(b->z);
         b->z = b->probe = weft_tensor_ref(result);
     }
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 static weft_tape *tape(void)
@@ -118,9 +118,9 @@ static weft_status run_add(bench *b)
 static weft_status run_transpose(bench *b)
 {
     weft_tensor *turned = weft_tensor_transpose(b->x, 0, 1);
-    weft_status st = weft_tensor_assign(b->y, turned);
+    weft_status status = weft_tensor_assign(b->y, turned);
     weft_tensor_unref(turned);
-    return st;
+    return status;
 }
 static weft_status run_sum(bench *b)
 {
@@ -156,27 +156,28 @@ static weft_status operators(void)
                      matrix = WEFT_SHAPE(square, square), few = WEFT_SHAPE(8);
     const weft_dtype f = WEFT_DTYPE_FLOAT32;
     weft_tensor *y = filled(plane, f);
-    weft_status st =
+    weft_status status =
         measure("copy", (bench){.x = filled(plane, f), .y = y, .probe = y, .run = run_copy}, 2e-9 * bytes, "GB/s");
     bench b = {.x = filled(plane, f), .y = filled(plane, f), .run = run_add};
     b.probe = b.x;
-    st = st ? st : measure("add", b, 3e-9 * bytes, "GB/s");
+    status = status ? status : measure("add", b, 3e-9 * bytes, "GB/s");
     y = filled(plane, f);
-    st = st ? st
-            : measure("transpose", (bench){.x = filled(plane, f), .y = y, .probe = y, .run = run_transpose},
-                      2e-9 * bytes, "GB/s");
+    status = status ? status
+                    : measure("transpose", (bench){.x = filled(plane, f), .y = y, .probe = y, .run = run_transpose},
+                              2e-9 * bytes, "GB/s");
     b = (bench){.x = filled(plane, f), .run = run_sum};
     b.probe = b.x;
-    st = st ? st : measure("sum", b, 1e-9 * bytes, "GB/s");
+    status = status ? status : measure("sum", b, 1e-9 * bytes, "GB/s");
     b = (bench){.x = filled(lines, f), .run = run_softmax};
     b.probe = b.x;
-    st = st ? st : measure("softmax", b, 2e-9 * bytes, "GB/s");
+    status = status ? status : measure("softmax", b, 2e-9 * bytes, "GB/s");
     b = (bench){.x = filled(matrix, f), .y = filled(matrix, f), .run = run_matmul};
     b.probe = b.x;
-    st = st ? st : measure("matmul", b, 2e-12 * (double)square * (double)square * (double)square, "TFLOP/s");
+    status =
+        status ? status : measure("matmul", b, 2e-12 * (double)square * (double)square * (double)square, "TFLOP/s");
     b = (bench){.x = filled(few, f), .y = filled(few, f), .run = run_chain};
     b.probe = b.x;
-    return st ? st : measure("add_8_x100", b, CHAIN * 1e-6, "Mop/s");
+    return status ? status : measure("add_8_x100", b, CHAIN * 1e-6, "Mop/s");
 }
 
 /* ---- Training --------------------------------------------------------------------------------------------------- */
@@ -184,8 +185,8 @@ static weft_status operators(void)
 static weft_status run_step(bench *b)
 {
     weft_tensors gradients = {&b->y, 1};
-    weft_status st = weft_optimizer_accumulate(b->optimizer, gradients);
-    return st ? st : weft_optimizer_step(b->optimizer);
+    weft_status status = weft_optimizer_accumulate(b->optimizer, gradients);
+    return status ? status : weft_optimizer_step(b->optimizer);
 }
 
 static weft_status adam(void)
@@ -208,11 +209,11 @@ static weft_status run_training(bench *b)
     bool is_log = strcmp(weft_module_type_name(b->model), "ResNet") != 0 && weft_tensor_size(scores, 1) == 10;
     weft_tensor *loss = is_log ? weft_nll_loss(t, scores, b->y) : weft_cross_entropy(t, scores, b->y);
     weft_backward(t, loss);
-    weft_status st = weft_tape_status(t);
-    if (!st)
-        st = weft_optimizer_apply(b->optimizer, weft_tape_gradients(t, weft_optimizer_parameters(b->optimizer)));
+    weft_status status = weft_tape_status(t);
+    if (!status)
+        status = weft_optimizer_apply(b->optimizer, weft_tape_gradients(t, weft_optimizer_parameters(b->optimizer)));
     weft_tape_close(t);
-    return st;
+    return status;
 }
 
 static weft_status training(const char *name, weft_module *model, weft_shape images)
@@ -237,10 +238,10 @@ int main(int argc, char **argv)
         return SKIPPED;
     }
     const int64_t images = small ? 2 : 64;
-    weft_status st = operators();
-    st = st ? st : adam();
-    st = st ? st : training("convnet", weft_mnist_convnet_create(1), WEFT_SHAPE(images, 1, 28, 28));
-    if (!st && !small)
-        st = training("resnet50", weft_resnet50_create(1000, 1, NULL), WEFT_SHAPE(32, 3, 224, 224));
-    return st ? weft_report(st) : 0;
+    weft_status status = operators();
+    status = status ? status : adam();
+    status = status ? status : training("convnet", weft_mnist_convnet_create(1), WEFT_SHAPE(images, 1, 28, 28));
+    if (!status && !small)
+        status = training("resnet50", weft_resnet50_create(1000, 1, NULL), WEFT_SHAPE(32, 3, 224, 224));
+    return status ? weft_report(status) : 0;
 }

@@ -285,23 +285,23 @@ static weft_status read_one(const char *text, size_t length, wfi_rule *out, char
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room)
 {
     size_t most = 1;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (const char *at = text; *at; at++)
         most += *at == ';' || *at == '\n';
     wfi_rules rules = {.items = wfi_calloc(most, sizeof(*rules.items))};
     if (!rules.items)
         return WEFT_ERR_MEMORY;
-    for (const char *at = text; *at && !st;) {
+    for (const char *at = text; *at && !status;) {
         size_t length = strcspn(at, ";\n");
         if (strspn(at, " \t") < length)
-            st = read_one(at, length, &rules.items[rules.count++], problem, room);
+            status = read_one(at, length, &rules.items[rules.count++], problem, room);
         at += length + (at[length] != 0);
     }
-    if (st)
+    if (status)
         wfi_rules_fini(&rules);
     else
         *out = rules;
-    return st;
+    return status;
 }
 
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out)

@@ -28,19 +28,19 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     if (!with->publish || !with->lookup)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_bootstrap needs publish and lookup: %s is NULL",
                               with->publish ? "lookup" : "publish");
-    weft_status status = WEFT_OK, st = WEFT_OK;
+    weft_status status = WEFT_OK, theirs = WEFT_OK;
     if (ask->rank == 0) {
         /* The others wait for a record in any case: if there is no store, it has the reason. */
         status = wfi_record_make(ask, false, answer, record, error);
-        st = with->publish(key, record, sizeof(record), with->arg);
-        if (!status && st)
-            status = failed("publish", key, st, error);
+        theirs = with->publish(key, record, sizeof(record), with->arg);
+        if (!status && theirs)
+            status = failed("publish", key, theirs, error);
     }
-    if (with->barrier && (st = with->barrier(with->arg)) && !status)
-        status = failed("barrier", key, st, error);
+    if (with->barrier && (theirs = with->barrier(with->arg)) && !status)
+        status = failed("barrier", key, theirs, error);
     if (ask->rank != 0 && !status) {
-        st = with->lookup(key, record, sizeof(record), ask->timeout_ms, with->arg);
-        status = st ? failed("lookup", key, st, error) : wfi_record_use(ask, record, answer, error);
+        theirs = with->lookup(key, record, sizeof(record), ask->timeout_ms, with->arg);
+        status = theirs ? failed("lookup", key, theirs, error) : wfi_record_use(ask, record, answer, error);
     }
     sodium_memzero(record, sizeof(record));
     return status;

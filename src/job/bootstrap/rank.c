@@ -40,9 +40,9 @@ static weft_status rank_from_pmix(bool elastic, int *rank_out, int *size_out, we
 {
     int64_t rank = -1;
     const char *why;
-    weft_status st = wfi_env_i64("PMIX_RANK", 0, 65535, &rank, error);
-    if (st)
-        return st;
+    weft_status status = wfi_env_i64("PMIX_RANK", 0, 65535, &rank, error);
+    if (status)
+        return status;
     if (rank < 0)
         return no_rank(elastic, error);
     if (!wfi_pmix_world_size(size_out, &why))
@@ -61,14 +61,14 @@ static weft_status read_launcher(const wfi_launcher *launcher, bool elastic, int
 {
     *rank = WEFT_ANY_RANK;
     *size = -1;
-    weft_status st = wfi_env_i64(launcher->rank, elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
-    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && launcher->size[i] && *size < 1 && !st; i++) {
+    weft_status status = wfi_env_i64(launcher->rank, elastic ? WEFT_ANY_RANK : 0, 65535, rank, error);
+    for (size_t i = 0; i < WFI_LAUNCHER_NAMES && launcher->size[i] && *size < 1 && !status; i++) {
         *from = launcher->size[i];
-        st = wfi_env_i64(*from, 1, 65536, size, error);
+        status = wfi_env_i64(*from, 1, 65536, size, error);
     }
     if (*rank < 0 && !elastic)
         *size = -1;
-    return st;
+    return status;
 }
 
 /* RANK and WORLD_SIZE, left over in the environment, would make each worker of mpirun a job of its own. A launcher may
@@ -79,9 +79,9 @@ static weft_status check_by_hand(bool elastic, int64_t rank, int64_t size, weft_
         int64_t other_rank, started;
         const char *from = NULL;
         weft_error *malformed = NULL;
-        weft_status st = read_launcher(one, elastic, &other_rank, &started, &from, &malformed);
+        weft_status status = read_launcher(one, elastic, &other_rank, &started, &from, &malformed);
         weft_error_unref(malformed);
-        if (!st && started > size && wfi_env_string(one->rank) && (!one->started || wfi_env_string(one->started)))
+        if (!status && started > size && wfi_env_string(one->rank) && (!one->started || wfi_env_string(one->started)))
             return wfi_error_fail(error, WEFT_ERR_INVALID,
                                   "RANK is %lld and WORLD_SIZE %lld, but %s started this process as rank %lld of %lld "
                                   "(%s, %s): unset RANK and WORLD_SIZE, or start the program without %s",
@@ -97,9 +97,9 @@ weft_status wfi_bootstrap_rank(bool elastic, int *rank_out, int *size_out, weft_
     const char *from = NULL;
     const wfi_launcher *one = wfi_launchers;
     for (; one->name && one->size[0]; one++) {
-        weft_status st = read_launcher(one, elastic, &rank, &size, &from, error);
-        if (st)
-            return st;
+        weft_status status = read_launcher(one, elastic, &rank, &size, &from, error);
+        if (status)
+            return status;
         if (size >= 1)
             break;
     }
@@ -113,9 +113,9 @@ weft_status wfi_bootstrap_rank(bool elastic, int *rank_out, int *size_out, weft_
             (long long)size, from, one->command, one->started);
     /* weft_job_open may run in a process of mpirun, and sets both variables for its children. */
     if (one == wfi_launchers && !wfi_env_string("WEFT_SPAWNED")) {
-        weft_status st = check_by_hand(elastic, rank, size, error);
-        if (st)
-            return st;
+        weft_status status = check_by_hand(elastic, rank, size, error);
+        if (status)
+            return status;
     }
     *rank_out = (int)rank;
     *size_out = (int)size;

@@ -84,23 +84,23 @@ static weft_agent *make_agent(void)
 static weft_status register_users(weft_agent *agent, weft_error **error)
 {
     const weft_agent_options *options = &agent->options.values;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!options->functions && options->function_count) {
         *error = weft_error_create(WEFT_ERR_INVALID, "functions is NULL with a function_count of %zu",
                                    options->function_count);
         return WEFT_ERR_INVALID;
     }
-    for (size_t i = 0; i < options->function_count && !st; i++) {
+    for (size_t i = 0; i < options->function_count && !status; i++) {
         const weft_function *function = &options->functions[i];
         const char *name = function->name ? function->name : "(no name)";
         weft_error *why = NULL;
-        st = wfi_function_register_user(agent, function, &why);
-        if (st)
-            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
-                                       why ? weft_error_message(why) : weft_status_text(st));
+        status = wfi_function_register_user(agent, function, &why);
+        if (status)
+            *error = weft_error_create(status, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                                       why ? weft_error_message(why) : weft_status_text(status));
         weft_error_unref(why);
     }
-    return st;
+    return status;
 }
 
 static void bind_worker(void *arg)
@@ -171,11 +171,11 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .processes = agent->options.processes,
                            .is_spawned = agent->options.is_spawned};
     agent->options.store_fd = -1; /* now owned by net */
-    weft_status st = wfi_net_open(&how, &agent->net, error);
+    weft_status status = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);
-    if (!st)
+    if (!status)
         wfi_forks_watch(agent);
-    return st;
+    return status;
 }
 
 static void close_components(weft_agent *agent)
@@ -186,9 +186,9 @@ static void close_components(weft_agent *agent)
 
 static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
 {
-    weft_status st = wfi_options_resolve(options, &agent->options, error);
-    if (st)
-        return st;
+    weft_status status = wfi_options_resolve(options, &agent->options, error);
+    if (status)
+        return status;
     size_t world_size = (size_t)agent->options.values.world_size;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
     agent->terminated = wfi_future_create(NULL, NULL);
@@ -201,14 +201,14 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     agent->cores = wfi_binding_of(&agent->options.values);
     wfi_memory_wish(wfi_cores_numa_node(agent->cores));
     WFI_FOR_COMPONENTS (component, open)
-        st = st ? st : component->open(agent, error);
-    if (!st)
-        st = register_users(agent, error);
-    if (!st)
-        st = make_executor(agent);
-    if (!st)
-        st = open_net(agent, error);
-    return st;
+        status = status ? status : component->open(agent, error);
+    if (!status)
+        status = register_users(agent, error);
+    if (!status)
+        status = make_executor(agent);
+    if (!status)
+        status = open_net(agent, error);
+    return status;
 }
 
 static void stop_from_outside(weft_agent *agent);
@@ -222,30 +222,30 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
         return wfi_refuse_null("weft_agent_open", "out");
     }
     weft_agent *agent = make_agent();
-    weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
-    bool has_joined = !st;
+    weft_status status = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
+    bool has_joined = !status;
     WFI_FOR_COMPONENTS (component, begin)
-        st = st ? st : component->begin(agent, &error);
-    if (has_joined && st) {
+        status = status ? status : component->begin(agent, &error);
+    if (has_joined && status) {
         stop_from_outside(agent); /* net is open */
         agent = NULL;
     }
     if (options && options->job)
-        wfi_job_opened(options->job, st != WEFT_OK);
-    if (!st) {
+        wfi_job_opened(options->job, status != WEFT_OK);
+    if (!status) {
         *out = agent;
         return WEFT_OK;
     }
     if (!error)
-        error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
+        error = weft_error_create(status, "the agent could not be opened: %s", weft_status_text(status));
     int rank = options && options->has_rank ? options->rank : -1;
     if (!detail) { /* a caller that does not take the error finds it in the log */
         wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
-        wfi_status_said(st);
+        wfi_status_said(status);
     }
     wfi_error_give(detail, error);
     if (!agent)
-        return st;
+        return status;
     if (agent->options.store_fd > 0)
         close(agent->options.store_fd);
     wfi_options_wipe(&agent->options);
@@ -253,7 +253,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
     close_components(agent);
     weft_future_unref(agent->terminated);
     wfi_agent_unref(agent);
-    return st;
+    return status;
 }
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
@@ -365,35 +365,35 @@ weft_status weft_agent_close(weft_agent *agent, int64_t timeout_ms)
         return WEFT_OK;
     if (is_refused(agent, "weft_agent_close") || !wfi_agent_enter(agent))
         return WEFT_ERR_STATE;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (wfi_agent_is_inside(agent))
-        st = wfi_refuse(WEFT_ERR_DEADLOCK,
-                        "weft_agent_close does nothing in a handler of the agent's own: it would wait "
-                        "for itself");
+        status = wfi_refuse(WEFT_ERR_DEADLOCK,
+                            "weft_agent_close does nothing in a handler of the agent's own: it would wait "
+                            "for itself");
     else if (!become_ender(agent, false))
-        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
-    bool is_over = st || wfi_agent_await_end(agent, timeout_ms);
+        status = wfi_refuse(WEFT_ERR_STATE, "weft_agent_close: another thread closes or stops this agent");
+    bool is_over = status || wfi_agent_await_end(agent, timeout_ms);
     wfi_agent_leave(agent);
-    if (st)
-        return st;
+    if (status)
+        return status;
     if (!is_over) {
         WFI_FOR_COMPONENTS (component, flush)
             component->flush(agent);
-        st = WEFT_ERR_TIMEOUT;
+        status = WEFT_ERR_TIMEOUT;
     } else if (agent->stops) {
-        st = WEFT_ERR_CLOSED;
+        status = WEFT_ERR_CLOSED;
     } else {
-        st = weft_agent_status(agent);
+        status = weft_agent_status(agent);
         size_t leaks = 0;
         WFI_FOR_COMPONENTS (component, leaks)
             leaks += component->leaks(agent);
-        if (st == WEFT_ERR_JOB_ENDED) /* the job was ended early: leaked objects are no error */
-            st = WEFT_OK;
-        else if (!st && leaks && agent->options.values.leaks_fail)
-            st = WEFT_ERR_BUSY;
+        if (status == WEFT_ERR_JOB_ENDED) /* the job was ended early: leaked objects are no error */
+            status = WEFT_OK;
+        else if (!status && leaks && agent->options.values.leaks_fail)
+            status = WEFT_ERR_BUSY;
     }
     stop_from_outside(agent);
-    return st;
+    return status;
 }
 
 weft_status weft_agent_end_job(weft_agent *agent, const char *why)
@@ -409,9 +409,9 @@ weft_status weft_agent_end_job(weft_agent *agent, const char *why)
         return WEFT_ERR_STATE;
     }
     wfi_net_lock(agent->net);
-    weft_status st = wfi_agent_usable(agent);
-    if (!st)
+    weft_status status = wfi_agent_usable(agent);
+    if (!status)
         wfi_net_end_job(agent->net, why ? why : "");
     wfi_net_unlock(agent->net);
-    return st == WEFT_ERR_JOB_ENDED ? WEFT_OK : st;
+    return status == WEFT_ERR_JOB_ENDED ? WEFT_OK : status;
 }

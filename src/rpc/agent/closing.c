@@ -162,15 +162,15 @@ void wfi_on_served(void *arg, uint64_t number)
 static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms)
 {
     wfi_net_lock(agent->net);
-    weft_status st = wfi_agent_usable(agent);
-    if (!st && (agent->closing || agent->serve_number)) {
-        st = wfi_refuse(WEFT_ERR_STATE, "weft_agent_serve: %s",
-                        agent->closing ? "this agent is closing, and serves until weft_agent_close returns"
-                                       : "another thread serves with this agent: one at a time can");
+    weft_status status = wfi_agent_usable(agent);
+    if (!status && (agent->closing || agent->serve_number)) {
+        status = wfi_refuse(WEFT_ERR_STATE, "weft_agent_serve: %s",
+                            agent->closing ? "this agent is closing, and serves until weft_agent_close returns"
+                                           : "another thread serves with this agent: one at a time can");
     }
-    if (st) {
+    if (status) {
         wfi_net_unlock(agent->net);
-        return st;
+        return status;
     }
     agent->serve_number = ++agent->serves;
     agent->served = served;
@@ -180,17 +180,17 @@ static weft_status serve(weft_agent *agent, weft_future *served, int64_t wait_ms
         component->closing(agent);
     wfi_net_unlock(agent->net);
 
-    st = weft_future_wait(served, wait_ms);
+    status = weft_future_wait(served, wait_ms);
 
     wfi_net_lock(agent->net);
     if (weft_future_done(served))
-        st = wfi_agent_usable(agent);
+        status = wfi_agent_usable(agent);
     else if (wait_ms)
         wfi_net_serve(agent->net, 0);
     agent->serve_number = 0;
     agent->served = NULL;
     wfi_net_unlock(agent->net);
-    return st;
+    return status;
 }
 
 weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms)
@@ -205,13 +205,13 @@ weft_status weft_agent_serve(weft_agent *agent, int64_t wait_ms)
         return WEFT_ERR_STATE;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = WEFT_ERR_DEADLOCK; /* in a handler it would wait for itself */
+    weft_status status = WEFT_ERR_DEADLOCK; /* in a handler it would wait for itself */
     weft_future *served = NULL;
     if (!wfi_agent_is_inside(agent)) {
         served = wfi_agent_future(agent);
-        st = served ? serve(agent, served, wait_ms) : WEFT_ERR_MEMORY;
+        status = served ? serve(agent, served, wait_ms) : WEFT_ERR_MEMORY;
     }
     weft_future_unref(served);
     wfi_agent_leave(agent);
-    return st == WEFT_ERR_JOB_ENDED ? WEFT_OK : st;
+    return status == WEFT_ERR_JOB_ENDED ? WEFT_OK : status;
 }

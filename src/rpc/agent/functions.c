@@ -120,10 +120,10 @@ static weft_status check_function(const weft_agent *agent, const weft_function *
         return wfi_error_fail(error, bad, "gives %s: gives[%d] is %d", problem, at, (int)function->gives[at]);
     if ((problem = flags_problem(function)))
         return wfi_error_fail(error, bad, "flags %s: 0x%x", problem, function->flags);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     WFI_FOR_COMPONENTS (component, check)
-        st = st ? st : component->check(agent, function, error);
-    return st;
+        status = status ? status : component->check(agent, function, error);
+    return status;
 }
 
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
@@ -142,14 +142,14 @@ static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
 
 static weft_status make_runner(weft_agent *agent, wfi_registered *entry)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     WFI_FOR_COMPONENTS (component, runner) {
-        st = component->runner(agent, &entry->function, &entry->runner);
+        status = component->runner(agent, &entry->function, &entry->runner);
         entry->runs = component;
-        if (st || entry->runner)
+        if (status || entry->runner)
             break;
     }
-    return st;
+    return status;
 }
 
 static void free_entry(wfi_registered *entry)
@@ -163,27 +163,27 @@ static void free_entry(wfi_registered *entry)
 
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error)
 {
-    weft_status st = check_function(agent, function, error);
-    if (st || !function || !function->name) /* the check has failed if one is NULL */
-        return st;
+    weft_status status = check_function(agent, function, error);
+    if (status || !function || !function->name) /* the check has failed if one is NULL */
+        return status;
     wfi_registered *entry = wfi_calloc(1, sizeof(*entry));
     if (!entry)
         return WEFT_ERR_MEMORY;
     entry->function = *function;
     wfi_map_init(&entry->lines);
     entry->function.name = strdup(function->name);
-    st = entry->function.name ? make_runner(agent, entry) : WEFT_ERR_MEMORY;
-    if (!st) {
+    status = entry->function.name ? make_runner(agent, entry) : WEFT_ERR_MEMORY;
+    if (!status) {
         pthread_mutex_init(&entry->adding, NULL);
         pthread_mutex_lock(&agent->function_lock);
-        st = insert_locked(agent, entry);
+        status = insert_locked(agent, entry);
         pthread_mutex_unlock(&agent->function_lock);
     }
-    if (st)
+    if (status)
         free_entry(entry);
     else if (entry->runner)
         entry->runs->registered(entry->runner);
-    return st == WEFT_ERR_EXISTS ? wfi_error_fail(error, st, "name is taken") : st;
+    return status == WEFT_ERR_EXISTS ? wfi_error_fail(error, status, "name is taken") : status;
 }
 
 weft_status wfi_function_register_user(weft_agent *agent, const weft_function *function, weft_error **error)
@@ -205,12 +205,12 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
     if (agent->forked)
         return WEFT_ERR_STATE;
     const char *name = function && function->name ? function->name : "(no name)";
-    weft_status st = wfi_function_register_user(agent, function, &error);
+    weft_status status = wfi_function_register_user(agent, function, &error);
     if (error)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.*s\": %s", wfi_utf8_fit(name, 140), name,
                       weft_error_message(error));
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 void wfi_functions_fini(weft_agent *agent)

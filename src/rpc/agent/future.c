@@ -45,6 +45,6 @@ weft_tensor *weft_future_tensor(const weft_future *future, size_t index)
 {
     WFI_LIVE(future);
     weft_tensor *tensor = NULL;
-    weft_status st = wfi_values_get(weft_future_values(future), index, WEFT_TYPE_TENSOR, &tensor, sizeof(tensor));
-    return st ? NULL : tensor;
+    weft_status status = wfi_values_get(weft_future_values(future), index, WEFT_TYPE_TENSOR, &tensor, sizeof(tensor));
+    return status ? NULL : tensor;
 }

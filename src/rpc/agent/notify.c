@@ -151,14 +151,14 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
                                           .head_size = bytes->size,
                                           .keeps = how.urgent ? 0 : sizeof(*notification),
                                           .done = notification_done};
-    weft_status st = wfi_peer_send(to, &notification->message);
-    if (st) {
+    weft_status status = wfi_peer_send(to, &notification->message);
+    if (status) {
         keep_spare(agent, notification);
         if (reserved) { /* it is promised again */
             agent->promised_notifications++;
             ++*reserved;
         }
-        return st;
+        return status;
     }
     agent->notifications++;
     if (how.counted && ++*how.counted == ANSWERS_MAX)

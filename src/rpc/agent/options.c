@@ -56,29 +56,29 @@ static weft_status check_rank(const weft_agent_options *values, weft_error **err
 static weft_status resolve_rank(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    weft_status st = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
+    weft_status status = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
     wfi_handle_check(values->job, "weft_agent_options.job");
-    if (!st && values->job) {
+    if (!status && values->job) {
         values->rank = 0;
         values->world_size = wfi_job_world_size(values->job);
         values->master_port = wfi_job_port(values->job);
         out->store_fd = wfi_job_take_fd(values->job);
         out->processes = wfi_processes_of(values->job); /* if it fails, the processes are not watched */
-    } else if (!st && !values->has_rank) {
-        st = wfi_bootstrap_rank(values->elastic, &values->rank, &values->world_size, error);
+    } else if (!status && !values->has_rank) {
+        status = wfi_bootstrap_rank(values->elastic, &values->rank, &values->world_size, error);
     }
-    if (!st)
-        st = check_rank(values, error);
-    values->has_rank = !st;
-    return st;
+    if (!status)
+        status = check_rank(values, error);
+    values->has_rank = !status;
+    return status;
 }
 
 static weft_status resolve_port(weft_agent_options *values, weft_error **error)
 {
     int64_t port = values->master_port;
-    weft_status st = port ? WEFT_OK : wfi_env_i64("MASTER_PORT", 1, 65535, &port, error);
-    if (st)
-        return st;
+    weft_status status = port ? WEFT_OK : wfi_env_i64("MASTER_PORT", 1, 65535, &port, error);
+    if (status)
+        return status;
     if (port == WEFT_ANY_PORT && values->rank != 0)
         return invalid(
             error, "master_port is WEFT_ANY_PORT on a worker that is not rank 0: only rank 0 takes a free port; pass "
@@ -116,15 +116,15 @@ static weft_status resolve_times(weft_agent_options *values, weft_error **error)
         if (limits[i].value < WEFT_FOREVER)
             return invalid(error, "%s is %lld: 0 is the default, WEFT_FOREVER (-1) none", limits[i].name,
                            (long long)limits[i].value);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (!values->death_timeout_ms)
-        st = wfi_env_i64("WEFT_DEATH_MS", WEFT_FOREVER, INT64_MAX, &death, error);
-    if (!st)
-        st = check_death(values->death_timeout_ms, "death_timeout_ms", error);
-    if (!st)
-        st = check_death(death, "WEFT_DEATH_MS", error);
-    if (st)
-        return st;
+        status = wfi_env_i64("WEFT_DEATH_MS", WEFT_FOREVER, INT64_MAX, &death, error);
+    if (!status)
+        status = check_death(values->death_timeout_ms, "death_timeout_ms", error);
+    if (!status)
+        status = check_death(death, "WEFT_DEATH_MS", error);
+    if (status)
+        return status;
     values->death_timeout_ms = values->death_timeout_ms ? values->death_timeout_ms : death ? death : 2000;
     values->rendezvous_timeout_ms = values->rendezvous_timeout_ms ? values->rendezvous_timeout_ms : 60000;
     values->call_timeout_ms = values->call_timeout_ms ? values->call_timeout_ms : 60000;
@@ -170,18 +170,18 @@ static weft_status resolve_numbers(wfi_options *out, weft_error **error)
     weft_agent_options *values = &out->values;
     int64_t threads = values->threads ? values->threads : 4;
     bool unbound = values->no_binding;
-    weft_status st = values->threads ? WEFT_OK : wfi_env_i64("WEFT_THREADS", 1, 1024, &threads, error);
-    if (!st)
-        st = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
-    if (st)
-        return st;
+    weft_status status = values->threads ? WEFT_OK : wfi_env_i64("WEFT_THREADS", 1, 1024, &threads, error);
+    if (!status)
+        status = wfi_env_bool("WEFT_NO_BINDING", &unbound, error);
+    if (status)
+        return status;
     if (threads < 1 || threads > 1024)
         return invalid(error, "threads is %lld: 1 to 1024", (long long)threads);
     values->threads = (int)threads;
     values->no_binding = unbound || values->no_binding;
     values->queue_limit_bytes = values->queue_limit_bytes ? values->queue_limit_bytes : (size_t)64 << 20;
-    st = resolve_times(values, error);
-    return st ? st : resolve_budget(out, error);
+    status = resolve_times(values, error);
+    return status ? status : resolve_budget(out, error);
 }
 
 static const char *given_address(const weft_agent_options *given)
@@ -227,9 +227,9 @@ static weft_status find_rank_0(const weft_agent_options *given, wfi_options *out
     }
     if (!method)
         return no_store(error);
-    weft_status st = wfi_bootstrap_find(method, &ask, &answer, error);
-    if (st)
-        return st;
+    weft_status status = wfi_bootstrap_find(method, &ask, &answer, error);
+    if (status)
+        return status;
     out->store_fd = answer.store_fd;
     out->port_count = answer.ports;
     values->master_port = answer.port;
@@ -340,8 +340,9 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
         return WEFT_ERR_MEMORY;
     if (values->job)
         *out->secret = *wfi_job_secret(values->job);
-    weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
-    return st;
+    weft_status status =
+        values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
+    return status;
 }
 
 /* Waits until a name server has answered, so that a silent one costs the time limit once, not once for each use of the
@@ -369,21 +370,21 @@ static weft_status resolve_store(const weft_agent_options *given, wfi_options *o
 {
     weft_agent_options *values = &out->values;
     bool insecure = false;
-    weft_status st = values->sim ? WEFT_OK : check_name_server(values, error);
-    if (!st)
-        st = values->master_port || values->sim ? find_address(given, out, error) : find_rank_0(given, out, error);
-    values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
+    weft_status status = values->sim ? WEFT_OK : check_name_server(values, error);
+    if (!status)
+        status = values->master_port || values->sim ? find_address(given, out, error) : find_rank_0(given, out, error);
+    values->secret = !status && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
-    if (!st)
-        st = wfi_env_bool("WEFT_INSECURE", &insecure, error);
-    if (st || values->secret)
-        return st;
+    if (!status)
+        status = wfi_env_bool("WEFT_INSECURE", &insecure, error);
+    if (status || values->secret)
+        return status;
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, values->rendezvous_timeout_ms);
     bool is_exposed = !insecure && !values->sim && !wfi_host_is_loopback(out->master_addr, deadline_ns);
     wfi_log_in(&(wfi_log_context){.rank = values->rank}, is_exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
                "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
                out->name);
-    return st;
+    return status;
 }
 
 /* Checks variables that the process reads when they are first needed: a bad value could not be reported there. */
@@ -391,12 +392,12 @@ static weft_status check_process(weft_error **error)
 {
     int64_t number;
     int level;
-    weft_status st = wfi_log_setting(&level, error);
-    if (!st)
-        st = wfi_cpu_threads_setting(&number, error);
-    if (!st)
-        st = wfi_share_setting(&number, error);
-    return st ? st : wfi_slab_setting(&number, error);
+    weft_status status = wfi_log_setting(&level, error);
+    if (!status)
+        status = wfi_cpu_threads_setting(&number, error);
+    if (!status)
+        status = wfi_share_setting(&number, error);
+    return status ? status : wfi_slab_setting(&number, error);
 }
 
 /* Rank 0 with WEFT_ANY_PORT: the store's socket is bound here, so that its port is known before the job is joined. */
@@ -406,9 +407,9 @@ static weft_status take_any_port(wfi_options *out, weft_error **error)
     int fd;
     if (values->master_port != WEFT_ANY_PORT)
         return WEFT_OK;
-    weft_status st = wfi_listen_at(values->master_addr, 0, &fd, error);
-    if (st)
-        return st;
+    weft_status status = wfi_listen_at(values->master_addr, 0, &fd, error);
+    if (status)
+        return status;
     out->store_fd = fd;
     values->master_port = wfi_listening_port(fd);
     return WEFT_OK;
@@ -432,10 +433,10 @@ static void check_descriptors(const weft_agent_options *values)
 static weft_status resolve_descriptors(weft_agent_options *values, weft_error **error)
 {
     bool raise = false;
-    weft_status st = wfi_env_bool("WEFT_RAISE_DESCRIPTOR_LIMIT", &raise, error);
+    weft_status status = wfi_env_bool("WEFT_RAISE_DESCRIPTOR_LIMIT", &raise, error);
     values->raise_descriptor_limit = raise || values->raise_descriptor_limit;
-    if (st || values->sim)
-        return st;
+    if (status || values->sim)
+        return status;
     if (values->raise_descriptor_limit)
         wfi_descriptors_raise();
     check_descriptors(values);
@@ -456,27 +457,27 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         return invalid(error, "no_threads: it cannot be combined with a simulated world (.sim), whose fibers take the "
                               "place of threads");
     wfi_variables_check();
-    weft_status st = check_process(error);
-    if (!st)
-        st = resolve_rank(out, error);
-    if (!st)
+    weft_status status = check_process(error);
+    if (!status)
+        status = resolve_rank(out, error);
+    if (!status)
         out->is_spawned = wfi_spawn_joined() && !(given && given->has_rank);
-    if (!st)
-        st = resolve_port(&out->values, error);
-    if (!st)
-        st = resolve_numbers(out, error);
-    if (!st)
-        st = resolve_texts(out, error);
-    if (!st)
-        st = resolve_secret(out, error);
-    if (!st)
-        st = resolve_store(given, out, error);
-    if (!st)
-        st = resolve_descriptors(&out->values, error);
-    if (!st)
-        st = take_any_port(out, error);
+    if (!status)
+        status = resolve_port(&out->values, error);
+    if (!status)
+        status = resolve_numbers(out, error);
+    if (!status)
+        status = resolve_texts(out, error);
+    if (!status)
+        status = resolve_secret(out, error);
+    if (!status)
+        status = resolve_store(given, out, error);
+    if (!status)
+        status = resolve_descriptors(&out->values, error);
+    if (!status)
+        status = take_any_port(out, error);
     wfi_secret_hide(); /* even if the options do not use it, or resolving failed: the next attempt may use it */
-    return st;
+    return status;
 }
 
 void wfi_options_settle(wfi_options *options, int rank, const char *name)

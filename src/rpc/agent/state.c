@@ -120,9 +120,9 @@ weft_status weft_agent_status(const weft_agent *agent)
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
-    weft_status st = agent->gone;
+    weft_status status = agent->gone;
     wfi_net_unlock(agent->net);
-    return st;
+    return status;
 }
 
 static size_t run_handlers(weft_agent *agent)

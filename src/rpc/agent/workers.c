@@ -48,8 +48,8 @@ static int find_name(weft_agent *agent, const char *name)
     if (agent->found_names.count > 2 * (size_t)world_size) /* most are names of workers that are gone */
         wfi_map_fini(&agent->found_names);
     wfi_map_take(&agent->found_names, hash);
-    weft_status st = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
-    (void)st; /* if it failed, the next call checks every rank again */
+    weft_status status = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
+    (void)status; /* if it failed, the next call checks every rank again */
     return found;
 }
 
@@ -186,28 +186,29 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
-    weft_status st = wfi_agent_usable(agent);
-    wfi_peer *peer = st ? NULL : wfi_net_peer(agent->net, rank);
+    weft_status status = wfi_agent_usable(agent);
+    wfi_peer *peer = status ? NULL : wfi_net_peer(agent->net, rank);
     wfi_rpc_peer *known = peer ? &agent->peers[rank] : NULL;
     if (peer && known->watched != wfi_peer_incarnation(peer)) {
         known->watched = wfi_peer_incarnation(peer);
         known->watches = 0; /* the former incarnation is gone */
     }
-    if (!st)
-        st = peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND;
-    if (!st && by < 0 && !known->watches)
-        st = WEFT_ERR_STATE;
-    if (!st) {
+    if (!status)
+        status = peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND;
+    if (!status && by < 0 && !known->watches)
+        status = WEFT_ERR_STATE;
+    if (!status) {
         known->watches += (size_t)by;
         wfi_peer_interest(peer, by);
     }
     wfi_net_unlock(agent->net);
     const char *function = by > 0 ? "weft_agent_watch" : "weft_agent_unwatch";
-    if (st == WEFT_ERR_NOT_FOUND && rank == wfi_agent_rank(agent))
-        return wfi_refuse(st, "%s: rank %d is this worker itself", function, rank);
-    if (st == WEFT_ERR_NOT_FOUND)
-        return wfi_refuse(st, "%s: rank %d: " WFI_UNHEARD_TEXT, function, rank, agent->options.name);
-    return st == WEFT_ERR_STATE && by < 0 ? wfi_refuse(st, "%s: rank %d is not watched", function, rank) : st;
+    if (status == WEFT_ERR_NOT_FOUND && rank == wfi_agent_rank(agent))
+        return wfi_refuse(status, "%s: rank %d is this worker itself", function, rank);
+    if (status == WEFT_ERR_NOT_FOUND)
+        return wfi_refuse(status, "%s: rank %d: " WFI_UNHEARD_TEXT, function, rank, agent->options.name);
+    return status == WEFT_ERR_STATE && by < 0 ? wfi_refuse(status, "%s: rank %d is not watched", function, rank)
+                                              : status;
 }
 
 weft_status weft_agent_watch(weft_agent *agent, int rank)

@@ -99,8 +99,8 @@ static weft_status check_batched(const weft_agent *agent, const weft_function *f
             return wfi_error_fail(error, bad, "takes[%zu] is %s, which no batched function can take", i,
                                   weft_type_name(type));
     }
-    weft_status st = check_numbers(&function->batch, error);
-    return st ? st : check_callers(agent, function->batch.callers, function->batch.caller_count, error);
+    weft_status status = check_numbers(&function->batch, error);
+    return status ? status : check_callers(agent, function->batch.callers, function->batch.caller_count, error);
 }
 
 static weft_status copy_ranks(const int *ranks, size_t count, const int **out)
@@ -129,14 +129,14 @@ static weft_status create_batcher(weft_agent *agent, const weft_function *functi
     if (!function->run_batch)
         return WEFT_OK;
     wfi_batcher *batcher = wfi_calloc(1, sizeof(*batcher));
-    weft_status st = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st) {
+    weft_status status = batcher ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status) {
         batcher->options = function->batch;
-        st = copy_ranks(function->batch.callers, function->batch.caller_count, &batcher->options.callers);
+        status = copy_ranks(function->batch.callers, function->batch.caller_count, &batcher->options.callers);
     }
-    if (st) {
+    if (status) {
         free(batcher);
-        return st;
+        return status;
     }
     take_defaults(&batcher->options);
     batcher->agent = agent;
@@ -197,9 +197,9 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
         return wfi_refuse(WEFT_ERR_NOT_FOUND,
                           "weft_agent_expect_callers: \"%.*s\" is no registered function with run_batch",
                           wfi_utf8_fit(function, 140), function);
-    weft_status st = copy_ranks(ranks, count, &copy);
-    if (st)
-        return st;
+    weft_status status = copy_ranks(ranks, count, &copy);
+    if (status)
+        return status;
     wfi_net_lock(agent->net);
     const int *before = batcher->options.callers;
     batcher->options.callers = copy;

@@ -30,11 +30,11 @@ static weft_status copy_batcher(weft_agent *agent, const wfi_batcher *batcher, c
     out->stats = batcher->stats;
     out->waiting = batcher->queued;
     out->running = batcher->running;
-    weft_status st = wfi_histogram_merge(&out->sizes, &batcher->sizes);
-    if (!st)
-        st = wfi_histogram_merge(&out->waits, &batcher->waits);
+    weft_status status = wfi_histogram_merge(&out->sizes, &batcher->sizes);
+    if (!status)
+        status = wfi_histogram_merge(&out->waits, &batcher->waits);
     wfi_net_unlock(agent->net);
-    return st;
+    return status;
 }
 
 static void begin_family(FILE *to, const char *name, const char *type, const char *help)
@@ -111,21 +111,21 @@ weft_status wfi_batches_write_metrics(weft_agent *agent, FILE *to, const char *w
 {
     const wfi_batcher *first = atomic_load(&agent->batchers);
     size_t count = 0;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     for (const wfi_batcher *batcher = first; batcher; batcher = batcher->next)
         count++;
     row *rows = wfi_calloc(count + 1, sizeof(*rows));
     if (!rows)
         return WEFT_ERR_MEMORY;
     size_t copied = 0;
-    for (const wfi_batcher *batcher = first; batcher && !st; batcher = batcher->next)
-        st = copy_batcher(agent, batcher, who, &rows[copied++]);
-    if (!st && count)
+    for (const wfi_batcher *batcher = first; batcher && !status; batcher = batcher->next)
+        status = copy_batcher(agent, batcher, who, &rows[copied++]);
+    if (!status && count)
         write_rows(to, rows, count);
     for (size_t i = 0; i < copied; i++) {
         wfi_histogram_fini(&rows[i].sizes);
         wfi_histogram_fini(&rows[i].waits);
     }
     free(rows);
-    return st;
+    return status;
 }

@@ -35,10 +35,10 @@ static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const w
     if (wfi_tensor_address(from) == rows + row * weft_tensor_nbytes(from))
         return WEFT_OK; /* it is in its row already, like the tensors of most calls */
     weft_tensor *place = weft_tensor_select(batch->seen[index], 0, (int64_t)row);
-    weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
-    batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
+    weft_status status = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
+    batch->copied_bytes += status ? 0 : wfi_copied(weft_tensor_nbytes(from));
     weft_tensor_unref(place);
-    return st;
+    return status;
 }
 
 static weft_status assemble(weft_batch *batch)
@@ -50,9 +50,9 @@ static weft_status assemble(weft_batch *batch)
         for (size_t i = 0; i < count; i++) {
             if (row == 0)
                 batch->seen[i] = find_rows(batch, i, tensors[i]);
-            weft_status st = batch->seen[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
-            if (st)
-                return st;
+            weft_status status = batch->seen[i] ? fill_row(batch, i, row, tensors[i]) : WEFT_ERR_MEMORY;
+            if (status)
+                return status;
         }
     }
     return WEFT_OK;
@@ -274,24 +274,25 @@ void wfi_batch_task(wfi_task *task)
     const weft_function *function = batch->batcher->function;
     size_t before = batch->count;
     leave_out_cancelled(batch);
-    weft_status st = assemble(batch);
-    hand_over(batch, before - batch->count, !st);
-    if (st || !batch->count) {
+    weft_status status = assemble(batch);
+    hand_over(batch, before - batch->count, !status);
+    if (status || !batch->count) {
         for (size_t i = 0; i < batch->count; i++)
-            batch->calls[i]->error = wfi_call_error(batch->calls[i], st, "no memory for a batch of %zu", batch->count);
-        finish_batch(batch, st, 2);
+            batch->calls[i]->error =
+                wfi_call_error(batch->calls[i], status, "no memory for a batch of %zu", batch->count);
+        finish_batch(batch, status, 2);
         return;
     }
     for (size_t i = 0; i < batch->count; i++) {
         wfi_observe_running(batch->agent, &batch->calls[i]->span);
         batch->calls[i]->ran = true;
     }
-    st = function->run_batch(batch, function->user);
+    status = function->run_batch(batch, function->user);
     if (batch->deferred) {
-        if (st != WEFT_DEFERRED)
+        if (status != WEFT_DEFERRED)
             wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
                           "\"%s\" deferred a batch and returned %s: weft_batch_finish must still be called",
-                          function->name, weft_status_name(st));
+                          function->name, weft_status_name(status));
         wfi_net_lock(batch->agent->net);
         batch->has_returned = true; /* other threads may have finished the batch meanwhile */
         if (batch->agent->closing || batch->agent->stopped)
@@ -300,9 +301,9 @@ void wfi_batch_task(wfi_task *task)
         let_go_of(batch, 1);
         return;
     }
-    if (st == WEFT_DEFERRED)
+    if (status == WEFT_DEFERRED)
         weft_batch_fail(batch, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_batch_defer");
-    finish_batch(batch, st == WEFT_DEFERRED ? WEFT_ERR_STATE : st, 2);
+    finish_batch(batch, status == WEFT_DEFERRED ? WEFT_ERR_STATE : status, 2);
 }
 
 size_t wfi_batches_turn_away(weft_agent *agent)

@@ -25,12 +25,13 @@ static void note_failure(const weft_rpc_options *options, const weft_error *erro
 
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error)
 {
-    weft_status st = weft_error_code(error);
-    bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
+    weft_status status = weft_error_code(error);
+    bool is_mistake = status == WEFT_ERR_INVALID || status == WEFT_ERR_TYPE || status == WEFT_ERR_SHAPE ||
+                      status == WEFT_ERR_DEADLOCK;
     if (is_mistake && agent && !(options && options->error)) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
                       weft_error_message(error));
-        wfi_status_said(st);
+        wfi_status_said(status);
     }
     wfi_error_give(options ? options->error : NULL, error);
 }
@@ -64,45 +65,45 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
     const wfi_links *links = wfi_links_get();
     if (!spec->options->tape)
         return WEFT_OK;
-    weft_status st = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof(problem))
-                           : WEFT_ERR_UNSUPPORTED;
-    wfi_error_detail detail = {.code = st, .function = spec->function, .worker = -1};
-    if (st)
+    weft_status status = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof(problem))
+                               : WEFT_ERR_UNSUPPORTED;
+    wfi_error_detail detail = {.code = status, .function = spec->function, .worker = -1};
+    if (status)
         *error = wfi_error_create(&detail, "the call could not be started: %s", problem);
-    return st;
+    return status;
 }
 
 static weft_status start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     bool found = !spec->source && spec->options->tape;
-    weft_status st = found ? wfi_spec_find_source(agent, spec, error) : WEFT_OK;
-    if (st)
-        return st;
+    weft_status status = found ? wfi_spec_find_source(agent, spec, error) : WEFT_OK;
+    if (status)
+        return status;
     bool again = spec->options->retry.attempts > 1;
-    st = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
+    status = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
     if (found) {
         wfi_links_get()->unref(spec->source);
         spec->source = NULL;
     }
-    return st;
+    return status;
 }
 
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
-    if (st) {
-        *error = wfi_spec_explain(agent, spec, st, -1);
-        return st;
+    weft_status status = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
+    if (status) {
+        *error = wfi_spec_explain(agent, spec, status, -1);
+        return status;
     }
     *error = failure_among(agent, spec);
     if (*error) {
         note_failure(spec->options, *error);
         return weft_error_code(*error);
     }
-    st = start(agent, spec, out, error);
-    if (st)
+    status = start(agent, spec, out, error);
+    if (status)
         note_failure(spec->options, *error);
-    return st;
+    return status;
 }
 
 weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_reserved_call *call, weft_future **out,
@@ -130,14 +131,14 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
     options = options ? options : &defaults;
     wfi_call_spec spec = {
         .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
-    weft_status st = wfi_rpc_start(agent, &spec, &future, &error);
-    if (st)
+    weft_status status = wfi_rpc_start(agent, &spec, &future, &error);
+    if (status)
         wfi_rpc_give_error(agent, options, error);
-    if (!st && out)
+    if (!status && out)
         *out = future;
     else
         weft_future_unref(future); /* the call continues */
-    return st;
+    return status;
 }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
@@ -160,20 +161,20 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc
 weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
                           weft_values **out)
 {
-    weft_status st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
-    if (st && !weft_future_done(future)) {
+    weft_status status = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
+    if (status && !weft_future_done(future)) {
         weft_status over = weft_future_cancel(future); /* the call must not outlast this function */
         (void)over;
     }
-    if (st) {
+    if (status) {
         const weft_error *error = weft_future_error(future);
         wfi_rpc_give_error(agent, options,
-                           error ? weft_error_ref(error) : weft_error_create(st, "%s", weft_status_text(st)));
+                           error ? weft_error_ref(error) : weft_error_create(status, "%s", weft_status_text(status)));
     } else if (out) {
         *out = weft_values_ref((weft_values *)weft_future_values(future));
     }
     weft_future_unref(future);
-    return st;
+    return status;
 }
 
 weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
@@ -181,8 +182,8 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
 {
     WFI_LIVE(agent);
     weft_future *future;
-    weft_status st = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* weft_rpc_async reports NULL */
-    if (!st)
-        st = weft_rpc_async(agent, to, function, arguments, options, &future);
-    return st ? st : wfi_rpc_await(agent, future, options, out);
+    weft_status status = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* weft_rpc_async reports NULL */
+    if (!status)
+        status = weft_rpc_async(agent, to, function, arguments, options, &future);
+    return status ? status : wfi_rpc_await(agent, future, options, out);
 }

@@ -10,8 +10,8 @@
 
 static weft_status open_client(weft_agent *agent, weft_error **error)
 {
-    weft_status st = wfi_function_register(agent, &wfi_fetch_function, error);
-    return st ? st : wfi_function_register(agent, &wfi_made_function, error);
+    weft_status status = wfi_function_register(agent, &wfi_fetch_function, error);
+    return status ? status : wfi_function_register(agent, &wfi_made_function, error);
 }
 
 static void on_client_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)

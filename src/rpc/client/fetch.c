@@ -107,12 +107,12 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
     wfi_write_rref_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
     weft_future *future = NULL;
-    weft_status st =
+    weft_status status =
         weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
                        &(weft_rpc_options){.timeout_ms = timeout_ms}, &future);
-    if (st || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
+    if (status || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
         *out = future;
-        return st;
+        return status;
     }
     weft_status cancelled = weft_future_cancel(future);
     (void)cancelled; /* it may have been answered already */
@@ -142,10 +142,10 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     }
     weft_future *answer = wfi_agent_future(agent);
     weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
-    weft_status st = answer ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!st && !error)
-        st = wfi_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
-    if (st) {
+    weft_status status = answer ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status && !error)
+        status = wfi_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
+    if (status) {
         weft_future_unref(answer);
     } else {
         wfi_future_settle(answer, one, error);
@@ -153,7 +153,7 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     }
     weft_values_unref(one);
     weft_error_unref(error);
-    return st;
+    return status;
 }
 
 /* `waits`: the caller will wait for the future. */
@@ -166,18 +166,18 @@ static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits
     if (!wfi_agent_enter(agent)) /* on its owner the value outlives the agent */
         return is_here ? answer_here(NULL, value, owner, out) : WEFT_ERR_CLOSED;
     weft_error *error = known_error(rref);
-    weft_status st = waits && !error && !is_here ? wfi_rpc_may_wait(agent, "weft_rref_to_here", NULL) : WEFT_OK;
+    weft_status status = waits && !error && !is_here ? wfi_rpc_may_wait(agent, "weft_rref_to_here", NULL) : WEFT_OK;
     if (error) {
         *out = wfi_failed_future(agent, error);
-        st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
+        status = *out ? WEFT_OK : WEFT_ERR_MEMORY;
     } else if (is_here) {
-        st = answer_here(agent, value, owner, out);
-    } else if (!st) {
-        st = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
+        status = answer_here(agent, value, owner, out);
+    } else if (!status) {
+        status = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
     }
     weft_error_unref(error);
     wfi_agent_leave(agent);
-    return st;
+    return status;
 }
 
 weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
@@ -186,10 +186,10 @@ weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_fu
     weft_future *future = NULL;
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_to_here_async", rref ? "out" : "the handle");
-    weft_status st = start_to_here(rref, timeout_ms, false, &future);
-    if (!st)
+    weft_status status = start_to_here(rref, timeout_ms, false, &future);
+    if (!status)
         *out = future;
-    return st;
+    return status;
 }
 
 weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
@@ -198,8 +198,8 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
     weft_future *future = NULL;
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_to_here", rref ? "out" : "the handle");
-    weft_status st = start_to_here(rref, timeout_ms, true, &future);
-    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
+    weft_status status = start_to_here(rref, timeout_ms, true, &future);
+    return status ? status : wfi_rpc_await(NULL, future, NULL, out);
 }
 
 /* ---- weft_rref_created ------------------------------------------------------------------------------------------- */
@@ -229,9 +229,9 @@ static weft_future *created(weft_rref *rref)
     weft_error *error = known_error(rref);
     if (!error && rref->value)
         return wfi_future_then(rref->value, follow, NULL, NULL);
-    weft_status st = error ? WEFT_OK : ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
-    if (st && st != WEFT_ERR_MEMORY) /* the call could not be started */
-        error = weft_error_create(st, "the owner of the reference cannot be asked: %s", weft_status_text(st));
+    weft_status status = error ? WEFT_OK : ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
+    if (status && status != WEFT_ERR_MEMORY) /* the call could not be started */
+        error = weft_error_create(status, "the owner of the reference cannot be asked: %s", weft_status_text(status));
     if (error)
         future = wfi_failed_future(rref->agent, error);
     weft_error_unref(error);

@@ -46,14 +46,14 @@ static weft_status copy_results(weft_args results, const wfi_request *request, u
     if (!tensors)
         return WEFT_ERR_MEMORY;
     wfi_values_tensors(results, tensors, count);
-    weft_status st = WEFT_OK;
-    for (size_t i = 0; i < count && !st; i++) {
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < count && !status; i++) {
         bool fits = fits_place(tensors[i], request->land[i], i, problem, room);
-        st = fits ? weft_tensor_assign(request->land[i], tensors[i]) : WEFT_ERR_SHAPE;
+        status = fits ? weft_tensor_assign(request->land[i], tensors[i]) : WEFT_ERR_SHAPE;
         *copied += wfi_copied(weft_tensor_nbytes(tensors[i]));
     }
     free(tensors);
-    return st;
+    return status;
 }
 
 /* `landing` keeps the request from completing while its places are written. */
@@ -70,10 +70,10 @@ static void land_if_wanted(weft_call *call)
         return;
     char problem[320];
     uint64_t copied = 0;
-    weft_status st = copy_results(weft_values_args(call->results), request, &copied, problem, sizeof(problem));
+    weft_status status = copy_results(weft_values_args(call->results), request, &copied, problem, sizeof(problem));
     wfi_results_unpin(call); /* before the places replace them */
-    if (st)
-        call->error = wfi_call_error(call, st, "%s", problem);
+    if (status)
+        call->error = wfi_call_error(call, status, "%s", problem);
     else
         wfi_values_replace_tensors(call->results, request->land); /* as after a call to another worker */
     wfi_net_lock(agent->net);
@@ -128,20 +128,20 @@ static weft_status give_item(weft_call *call, weft_args item)
     wfi_net *net = call->agent->net;
     weft_values *values = NULL;
     wfi_net_lock(net);
-    weft_status st = may_give(call); /* before anything is made */
+    weft_status status = may_give(call); /* before anything is made */
     wfi_net_unlock(net);
-    if (!st)
-        st = wfi_values_create(item, &values);
-    if (st)
-        return st;
+    if (!status)
+        status = wfi_values_create(item, &values);
+    if (status)
+        return status;
     wfi_net_lock(net);
-    st = may_give(call);
-    if (!st)
-        st = call->caller ? wfi_items_in_give(call->caller->items, values) : WEFT_ERR_CANCELLED;
+    status = may_give(call);
+    if (!status)
+        status = call->caller ? wfi_items_in_give(call->caller->items, values) : WEFT_ERR_CANCELLED;
     wfi_net_unlock(net);
-    if (st)
+    if (status)
         weft_values_unref(values);
-    return st;
+    return status;
 }
 
 static const wfi_responder_ops responder = {.returned = wfi_local_let_go, .respond = respond, .send_item = give_item};
@@ -157,8 +157,8 @@ weft_status wfi_local_prepare(wfi_request *request, const wfi_call_spec *spec)
         return WEFT_ERR_MEMORY;
     call->responder = &responder;
     call->function = wfi_function_find(request->agent, spec->function);
-    weft_status st = wfi_values_create(spec->arguments, &call->args);
-    return !st && spec->source ? wfi_links_get()->open(spec->source, NULL, &call->link) : st;
+    weft_status status = wfi_values_create(spec->arguments, &call->args);
+    return !status && spec->source ? wfi_links_get()->open(spec->source, NULL, &call->link) : status;
 }
 
 /* The values of the references among its arguments were made, or will never be. [agent lock] */
@@ -192,9 +192,9 @@ weft_status wfi_local_send(wfi_request *request, uint64_t deadline_ns)
 {
     weft_call *call = request->local;
     char problem[128];
-    weft_status st = wfi_serve_enter(call, request->id);
-    if (st)
-        return st;
+    weft_status status = wfi_serve_enter(call, request->id);
+    if (status)
+        return status;
     call->caller = request;
     call->deadline_ns = deadline_ns;
     call->span = (wfi_span){.trace = request->span.trace,

@@ -55,21 +55,21 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         return WEFT_ERR_INVALID;
     }
     weft_error *error = NULL;
-    weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, &spec);
-    if (!st)
-        st = wfi_spec_find_source(agent, &spec, &error);
-    if (!st)
-        st = wfi_spec_pack(agent, &spec); /* invalid arguments fail the multicast as a whole */
-    if (!st)
-        st = start_all(agent, to, count, &spec, &all);
+    weft_status status = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, &spec);
+    if (!status)
+        status = wfi_spec_find_source(agent, &spec, &error);
+    if (!status)
+        status = wfi_spec_pack(agent, &spec); /* invalid arguments fail the multicast as a whole */
+    if (!status)
+        status = start_all(agent, to, count, &spec, &all);
     wfi_shared_body_unref(packed);
     if (spec.source)
         wfi_links_get()->unref(spec.source);
-    if (st)
-        wfi_rpc_give_error(agent, options, error ? error : wfi_spec_explain(agent, &spec, st, -1));
+    if (status)
+        wfi_rpc_give_error(agent, options, error ? error : wfi_spec_explain(agent, &spec, status, -1));
     else if (out)
         *out = all;
     else
         weft_future_unref(all); /* the calls continue */
-    return st;
+    return status;
 }

@@ -27,15 +27,16 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     }
     int rank = wfi_target_resolve(agent, to, function, &error);
     if (rank < 0) {
-        weft_status st = weft_error_code(error);
+        weft_status status = weft_error_code(error);
         wfi_rpc_give_error(agent, options, error);
-        return st;
+        return status;
     }
     weft_worker owner = {rank, to.name ? 0 : to.incarnation};
-    weft_status st = wfi_rref_create_pending(agent, owner, &rref);
-    if (st) {
-        wfi_rpc_give_error(agent, options, weft_error_create(st, "no handle could be made: %s", weft_status_text(st)));
-        return st;
+    weft_status status = wfi_rref_create_pending(agent, owner, &rref);
+    if (status) {
+        wfi_rpc_give_error(agent, options,
+                           weft_error_create(status, "no handle could be made: %s", weft_status_text(status)));
+        return status;
     }
     wfi_call_spec spec = {.to = weft_to_worker(owner),
                           .function = function,
@@ -43,11 +44,11 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
                           .options = options,
                           .remote = rref,
                           .parent = &options->parent};
-    st = wfi_rpc_start(agent, &spec, &making, &error);
-    if (st) {
+    status = wfi_rpc_start(agent, &spec, &making, &error);
+    if (status) {
         wfi_rpc_give_error(agent, options, error);
         weft_rref_unref(rref);
-        return st;
+        return status;
     }
     weft_future_unref(making); /* the end of the call completes the handle */
     *out = rref;
@@ -91,21 +92,21 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
         wfi_rpc_give_error(agent, q->options, weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent"));
         return WEFT_ERR_CLOSED;
     }
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     bool bad = q->arguments.count > WEFT_MAX_VALUES || (q->arguments.count && !q->arguments.items);
     weft_value *items = bad ? NULL : prepend(rref, q->arguments); /* the call fails with bad ones, and reports it */
     if (!bad && !items) {
-        st = WEFT_ERR_MEMORY;
-        wfi_rpc_give_error(agent, q->options, weft_error_create(st, "no memory for the arguments"));
+        status = WEFT_ERR_MEMORY;
+        wfi_rpc_give_error(agent, q->options, weft_error_create(status, "no memory for the arguments"));
     }
     weft_args args = bad ? q->arguments : (weft_args){items, q->arguments.count + 1};
-    if (!st && remote)
-        st = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);
-    else if (!st)
-        st = weft_rpc_async(agent, to_owner(rref), q->function, args, q->options, future);
+    if (!status && remote)
+        status = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);
+    else if (!status)
+        status = weft_rpc_async(agent, to_owner(rref), q->function, args, q->options, future);
     wfi_agent_leave(agent);
     free(items);
-    return st;
+    return status;
 }
 
 weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *call, weft_future **out,
@@ -119,12 +120,12 @@ weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *ca
     weft_value *items = prepend(rref, call->arguments);
     wfi_reserved_call whole = *call;
     whole.arguments = (weft_args){items, call->arguments.count + 1};
-    weft_status st = items ? wfi_rpc_start_reserved(agent, to_owner(rref), &whole, out, error) : WEFT_ERR_MEMORY;
+    weft_status status = items ? wfi_rpc_start_reserved(agent, to_owner(rref), &whole, out, error) : WEFT_ERR_MEMORY;
     if (!items)
-        *error = weft_error_create(st, "no memory for the arguments");
+        *error = weft_error_create(status, "no memory for the arguments");
     wfi_agent_leave(agent);
     free(items);
-    return st;
+    return status;
 }
 
 weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
@@ -146,12 +147,12 @@ weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args 
 {
     WFI_LIVE(rref);
     weft_future *future;
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (rref && wfi_agent_enter(rref->agent)) { /* otherwise weft_rref_rpc_async reports it */
-        st = wfi_rpc_may_wait(rref->agent, function, options);
+        status = wfi_rpc_may_wait(rref->agent, function, options);
         wfi_agent_leave(rref->agent);
     }
-    if (!st)
-        st = weft_rref_rpc_async(rref, function, arguments, options, &future);
-    return st || !rref ? st : wfi_rpc_await(rref->agent, future, options, out);
+    if (!status)
+        status = weft_rref_rpc_async(rref, function, arguments, options, &future);
+    return status || !rref ? status : wfi_rpc_await(rref->agent, future, options, out);
 }

@@ -100,10 +100,10 @@ static weft_status expose_landing(wfi_request *call)
         wfi_exposure nowhere = {0}, *exposure = &nowhere;
         if (nbytes > WFI_TINY_TENSOR && wfi_peer_can_push(call->peer)) {
             exposure = &call->land_exposures[call->land_exposed];
-            weft_status st = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
-                                             WFI_REMOTE_WRITE, exposure);
-            if (st)
-                return st;
+            weft_status status = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
+                                                 WFI_REMOTE_WRITE, exposure);
+            if (status)
+                return status;
             call->land_exposed++;
         }
         wfi_encode_landing(&call->arguments.body, place, &exposure->remote);
@@ -200,10 +200,10 @@ static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *s
         return incarnation > wfi_peer_incarnation(call->peer)
                    ? WEFT_ERR_UNREACHABLE
                    : wfi_net_former_status(call->agent->net, rank, incarnation);
-    weft_status st = wfi_peer_status(call->peer);
-    if (!st && wfi_peer_is_leaving(call->peer) && !may_reach_leaver(call, *spec->parent))
-        st = WEFT_ERR_PEER_LEFT;
-    return st;
+    weft_status status = wfi_peer_status(call->peer);
+    if (!status && wfi_peer_is_leaving(call->peer) && !may_reach_leaver(call, *spec->parent))
+        status = WEFT_ERR_PEER_LEFT;
+    return status;
 }
 
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns)
@@ -212,26 +212,26 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
     int64_t timeout_ms = spec->options->timeout_ms;
     if (!spec->deadline_ns)
         spec->deadline_ns = wfi_deadline_after(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
-    weft_status st = parent ? wfi_parent_status(parent) : WEFT_OK;
+    weft_status status = parent ? wfi_parent_status(parent) : WEFT_OK;
     *deadline_ns = spec->deadline_ns;
     if (parent && parent->deadline_ns < *deadline_ns)
         *deadline_ns = parent->deadline_ns;
-    return !st && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : st;
+    return !status && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : status;
 }
 
 /* Writes the message, and exposes the memory that the callee is to read and write. [agent lock] */
 static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t timeout_ns)
 {
     const wfi_encoded *body = &call->arguments.body;
-    weft_status st = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
-    if (!st && source)
-        st = wfi_links_get()->open(source, call->peer, &call->link);
-    if (!st && source)
-        st = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL);
-    if (!st)
-        st = expose_landing(call);
-    if (st)
-        return st;
+    weft_status status = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
+    if (!status && source)
+        status = wfi_links_get()->open(source, call->peer, &call->link);
+    if (!status && source)
+        status = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL);
+    if (!status)
+        status = expose_landing(call);
+    if (status)
+        return status;
     write_header(call, timeout_ns);
     assert(!call->header.failed && "HEADER_BYTES");
     return wfi_outbound_publish(&call->arguments, call->peer, &call->header);
@@ -241,9 +241,9 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
 static weft_status post(wfi_request *call)
 {
     fill_message(call);
-    weft_status st = wfi_peer_send(call->peer, &call->message);
-    if (st)
-        return st;
+    weft_status status = wfi_peer_send(call->peer, &call->message);
+    if (status)
+        return status;
     call->message_out = true;
     call->holds++;
     wfi_peer_ref(call->peer);
@@ -276,15 +276,15 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 {
     weft_agent *agent = call->agent;
     uint64_t now = wfi_net_now(agent->net), deadline_ns;
-    weft_status st = wfi_agent_usable(agent);
-    if (!st)
-        st = find_peer(call, rank, spec);
-    if (!st) {
+    weft_status status = wfi_agent_usable(agent);
+    if (!status)
+        status = find_peer(call, rank, spec);
+    if (!status) {
         spec->kept_bytes = call->peer ? wfi_peer_kept_bytes(call->peer) : 0;
-        st = wfi_call_limit(agent, spec, now, &deadline_ns);
+        status = wfi_call_limit(agent, spec, now, &deadline_ns);
     }
-    if (st)
-        return st;
+    if (status)
+        return status;
     call->limit_ns = deadline_ns - now;
     if (!call->span.begun_ns) /* set before if it waited for room in the queue */
         call->span.begun_ns = now;
@@ -294,15 +294,15 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     call->child.parent = (weft_call *)*spec->parent; /* watch adds it to the parent's children */
     wfi_observe_started(agent, &call->span, call->child.parent ? &call->child.parent->span : NULL);
     if (call->peer)
-        st = wfi_notifications_promise(agent, 2, &call->notifications);
-    if (!st && call->peer)
-        st = seal(call, spec->source, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
-    if (!st)
-        st = wfi_map_put(&agent->calls, call->id, call);
-    if (st)
+        status = wfi_notifications_promise(agent, 2, &call->notifications);
+    if (!status && call->peer)
+        status = seal(call, spec->source, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
+    if (!status)
+        status = wfi_map_put(&agent->calls, call->id, call);
+    if (status)
         goto withdraw;
-    st = call->peer ? post(call) : wfi_local_send(call, deadline_ns);
-    if (st)
+    status = call->peer ? post(call) : wfi_local_send(call, deadline_ns);
+    if (status)
         goto forget;
     watch(call, deadline_ns);
     return WEFT_OK;
@@ -311,7 +311,7 @@ forget:
 withdraw:
     wfi_call_withdraw(call, true); /* the peer was not told of the exposures */
     wfi_notifications_release(agent, &call->notifications);
-    return st;
+    return status;
 }
 
 /* ---- Waiting for room -------------------------------------------------------------------------------------------- */
@@ -345,9 +345,9 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
     weft_agent *agent = call->agent;
     wfi_driver *driver = wfi_net_driver(agent->net);
     uint64_t deadline_ns;
-    weft_status st = wfi_call_limit(agent, spec, wfi_net_now(agent->net), &deadline_ns);
-    if (st)
-        return st;
+    weft_status status = wfi_call_limit(agent, spec, wfi_net_now(agent->net), &deadline_ns);
+    if (status)
+        return status;
     spec->waited = true;
     wfi_parker_init(&wait->parker);
     wfi_room_await(&wait->room, call->peer);
@@ -365,9 +365,9 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
 static weft_status register_again(const wfi_request *call, wfi_prepared *prepared)
 {
     wfi_net_unlock(call->agent->net);
-    weft_status st = wfi_prepared_open(prepared);
+    weft_status status = wfi_prepared_open(prepared);
     wfi_net_lock(call->agent->net);
-    return st;
+    return status;
 }
 
 /* `prepared`: what was registered for the call, which is released in any case; or NULL. */
@@ -375,21 +375,21 @@ static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_ca
 {
     room_wait wait = {.room.woken.run = room_came, .child.parent_over = parent_ended_wait};
     wfi_net_lock(call->agent->net);
-    weft_status st = launch(call, rank, spec);
-    while (st == WEFT_ERR_AGAIN && spec->options->wait_for_room) {
+    weft_status status = launch(call, rank, spec);
+    while (status == WEFT_ERR_AGAIN && spec->options->wait_for_room) {
         if (prepared)
             wfi_prepared_put(prepared); /* the wait may take long */
-        st = sleep_until_room(call, spec, &wait);
-        if (!st && prepared)
-            st = register_again(call, prepared);
-        if (!st)
-            st = launch(call, rank, spec);
+        status = sleep_until_room(call, spec, &wait);
+        if (!status && prepared)
+            status = register_again(call, prepared);
+        if (!status)
+            status = launch(call, rank, spec);
     }
     wfi_room_leave(&wait.room);
     if (prepared)
         wfi_prepared_put(prepared);
     wfi_net_unlock(call->agent->net);
-    return st;
+    return status;
 }
 
 /* ---- Registering memory ------------------------------------------------------------------------------------------ */
@@ -421,10 +421,10 @@ static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *pr
         if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
             wfi_prepared_want(prepared, call->land[i]->storage, WFI_REMOTE_WRITE);
     wfi_net_unlock(call->agent->net);
-    weft_status st = wfi_prepared_open(prepared);
-    if (st)
+    weft_status status = wfi_prepared_open(prepared);
+    if (status)
         wfi_prepared_put(prepared);
-    return st;
+    return status;
 }
 
 /* ---- Preparing --------------------------------------------------------------------------------------------------- */
@@ -442,9 +442,9 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
     if (*spec->packed)
         return WEFT_OK;
     wfi_encode_options how = encode_options(spec);
-    weft_status st = wfi_shared_body_create(spec->arguments, &how, spec->packed);
-    if (st)
-        return st;
+    weft_status status = wfi_shared_body_create(spec->arguments, &how, spec->packed);
+    if (status)
+        return status;
     wfi_net_lock(agent->net);
     agent->stats.bytes_packed += wfi_shared_body_get(*spec->packed)->packed_bytes;
     agent->stats.bytes_copied += wfi_shared_body_get(*spec->packed)->copied_bytes;
@@ -456,11 +456,11 @@ static weft_status pack_arguments(wfi_request *call, int rank, const wfi_call_sp
 {
     wfi_encode_options how = encode_options(spec);
     how.room = call->results.room.meta; /* unused until the reply, whose frame acknowledges the message */
-    weft_status st =
+    weft_status status =
         spec->packed ? wfi_spec_pack(call->agent, spec) : wfi_encode(&call->arguments.body, spec->arguments, &how);
-    if (!st && spec->packed)
-        st = wfi_outbound_share(&call->arguments, *spec->packed);
-    return st ? st : wfi_outbound_check(&call->arguments, call->agent->net, rank);
+    if (!status && spec->packed)
+        status = wfi_outbound_share(&call->arguments, *spec->packed);
+    return status ? status : wfi_outbound_check(&call->arguments, call->agent->net, rank);
 }
 
 static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spec)
@@ -480,8 +480,8 @@ static weft_status prepare(wfi_request *call, int rank, const wfi_call_spec *spe
     if (!call->future || (spec->options->on_item && !call->items))
         return WEFT_ERR_MEMORY;
     bool is_here = rank == wfi_agent_rank(call->agent);
-    weft_status st = is_here ? wfi_local_prepare(call, spec) : pack_arguments(call, rank, spec);
-    return st ? st : take_landing(call, rank, spec->options->land);
+    weft_status status = is_here ? wfi_local_prepare(call, spec) : pack_arguments(call, rank, spec);
+    return status ? status : take_landing(call, rank, spec->options->land);
 }
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
@@ -499,20 +499,20 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
     memcpy(call->function, spec->function, name_size + 1);
     wfi_writer_init(&call->header, call->function + name_size + 1, HEADER_BYTES + name_size);
     call->agent = wfi_agent_ref(agent);
-    weft_status st = prepare(call, rank, spec);
+    weft_status status = prepare(call, rank, spec);
     weft_future *future = weft_future_ref(call->future);
     wfi_prepared prepared; /* set if `registers` */
-    bool registers = !st && needs_registering(call);
+    bool registers = !status && needs_registering(call);
     if (registers)
-        st = register_memory(call, rank, &prepared);
-    if (!st)
-        st = launch_when_there_is_room(call, rank, spec, registers ? &prepared : NULL);
+        status = register_memory(call, rank, &prepared);
+    if (!status)
+        status = launch_when_there_is_room(call, rank, spec, registers ? &prepared : NULL);
     if (registers)
         wfi_prepared_fini(&prepared);
-    if (st) {
+    if (status) {
         weft_future_unref(future);
         wfi_call_free(call);
-        return st;
+        return status;
     }
     *out = future;
     return WEFT_OK;
@@ -548,8 +548,8 @@ weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future *
     int rank = wfi_target_resolve(agent, spec->to, spec->function, error);
     if (rank < 0)
         return weft_error_code(*error);
-    weft_status st = wfi_call_start(agent, rank, spec, out);
-    if (st)
-        *error = wfi_spec_explain(agent, spec, st, rank);
-    return st;
+    weft_status status = wfi_call_start(agent, rank, spec, out);
+    if (status)
+        *error = wfi_spec_explain(agent, spec, status, rank);
+    return status;
 }

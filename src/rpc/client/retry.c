@@ -292,10 +292,10 @@ static weft_error *make_attempt(retry *r)
         uint64_t limit = wfi_deadline(wfi_net_clock(agent->net), options.retry.attempt_ms);
         spec.deadline_ns = limit < spec.deadline_ns ? limit : spec.deadline_ns;
     }
-    weft_status st = wfi_call_begin(agent, &spec, &attempt, &error);
+    weft_status status = wfi_call_begin(agent, &spec, &attempt, &error);
     wfi_net_lock(agent->net);
     wfi_room_leave(&r->room); /* wakes the next waiter if there is still room */
-    if (!st) {
+    if (!status) {
         r->attempt = attempt;
         unwanted = r->stop ? weft_future_ref(attempt) : NULL;
         wfi_future_observe(attempt, &r->observer);
@@ -363,11 +363,11 @@ static weft_status keep_spec(retry *r, const wfi_call_spec *spec)
     const char *name = spec->to.name;
     weft_args kept = WEFT_VALUES(weft_of_tensors(spec->options->land), weft_of_string(spec->function),
                                  name ? weft_of_string(name) : weft_of_null());
-    weft_status st = wfi_values_create(spec->arguments, &r->args);
-    if (!st)
-        st = wfi_values_create(kept, &r->kept);
-    if (st)
-        return st;
+    weft_status status = wfi_values_create(spec->arguments, &r->args);
+    if (!status)
+        status = wfi_values_create(kept, &r->kept);
+    if (status)
+        return status;
     kept = weft_values_args(r->kept);
     r->options = *spec->options;
     r->options.land = kept.items[0].as.tensors;
@@ -413,23 +413,23 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     retry *r = NULL;
-    weft_status st = make_retry(agent, spec, &r);
+    weft_status status = make_retry(agent, spec, &r);
     wfi_net_lock(agent->net);
-    if (!st)
-        st = wfi_agent_usable(agent);
-    if (!st)
-        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
-    if (!st) {
+    if (!status)
+        status = wfi_agent_usable(agent);
+    if (!status)
+        status = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &r->spec.deadline_ns);
+    if (!status) {
         wfi_child_join(&r->child, (weft_call *)*spec->parent);
         wfi_list_push_back(&agent->retries, &r->link);
         wfi_future_set_canceller(r->future, &retry_canceller, r, 0);
     }
     wfi_net_unlock(agent->net);
-    if (st) {
-        *error = wfi_spec_explain(agent, spec, st, -1);
+    if (status) {
+        *error = wfi_spec_explain(agent, spec, status, -1);
         if (r)
             drop(r);
-        return st;
+        return status;
     }
     weft_future *future = weft_future_ref(r->future);
     *error = make_attempt(r);

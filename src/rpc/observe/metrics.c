@@ -41,9 +41,9 @@ static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, w
     *copy = (wfi_metric){.rank = row->rank, .side = row->side};
     wfi_net_lock(agent->net);
     memcpy(copy->outcomes, row->outcomes, sizeof(copy->outcomes));
-    weft_status st = wfi_histogram_merge(&copy->latency, &row->latency);
+    weft_status status = wfi_histogram_merge(&copy->latency, &row->latency);
     wfi_net_unlock(agent->net);
-    return st;
+    return status;
 }
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
@@ -51,13 +51,13 @@ static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, w
 static weft_status add_row(const weft_agent *agent, const wfi_metric *row, wfi_histogram *sum, uint64_t *failed)
 {
     wfi_metric copy;
-    weft_status st = copy_metric(agent, row, &copy);
-    if (!st)
-        st = wfi_histogram_merge(sum, &copy.latency);
-    if (!st)
+    weft_status status = copy_metric(agent, row, &copy);
+    if (!status)
+        status = wfi_histogram_merge(sum, &copy.latency);
+    if (!status)
         *failed += wfi_metric_failed(&copy);
     wfi_histogram_fini(&copy.latency);
-    return st;
+    return status;
 }
 
 static bool is_wanted(const wfi_metric *row, weft_metric_side side, int rank, const char *function)
@@ -82,11 +82,11 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
         return wfi_refuse(WEFT_ERR_INVALID, "weft_metrics_read: side is %d: WEFT_METRIC_CALLS or WEFT_METRIC_SERVED",
                           (int)side);
     wfi_histogram_init(&sum);
-    weft_status st = list_rows(agent, &rows, &count);
-    for (size_t i = 0; i < count && !st; i++)
+    weft_status status = list_rows(agent, &rows, &count);
+    for (size_t i = 0; i < count && !status; i++)
         if (is_wanted(rows[i], side, rank, function))
-            st = add_row(agent, rows[i], &sum, &failed);
-    if (!st && sum.count)
+            status = add_row(agent, rows[i], &sum, &failed);
+    if (!status && sum.count)
         *out = (weft_call_metrics){.count = sum.count,
                                    .failed = failed,
                                    .min_ns = sum.min,
@@ -98,7 +98,7 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
                                    .p999_ns = wfi_histogram_quantile(&sum, 0.999)};
     wfi_histogram_fini(&sum);
     free(rows);
-    return st;
+    return status;
 }
 
 /* ---- Prometheus text --------------------------------------------------------------------------------------------- */
@@ -145,14 +145,14 @@ static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_m
     char labels[WFI_LABELS_MAX];
     for (size_t i = 0; i < t->count; i++) {
         wfi_metric copy;
-        weft_status st = copy_metric(t->agent, t->rows[i], &copy);
-        if (!st && copy.latency.count) {
+        weft_status status = copy_metric(t->agent, t->rows[i], &copy);
+        if (!status && copy.latency.count) {
             write_labels(t, &copy, t->rows[i]->function, labels);
             write(t->to, &copy, labels);
         }
         wfi_histogram_fini(&copy.latency);
-        if (st)
-            return st;
+        if (status)
+            return status;
     }
     return WEFT_OK;
 }
@@ -229,24 +229,24 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
     text t = {.to = to, .agent = agent};
     /* A worker's name has no characters that need escaping. */
     snprintf(t.who, sizeof(t.who), "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
-    weft_status st = list_rows(agent, &t.rows, &t.count);
-    if (st)
-        return st;
+    weft_status status = list_rows(agent, &t.rows, &t.count);
+    if (status)
+        return status;
     qsort(t.rows, t.count, sizeof(*t.rows), by_label);
     write_stats(&t);
     write_lanes(&t);
     fputs("# HELP weft_calls_total Calls completed, by how they ended.\n# TYPE weft_calls_total counter\n", to);
-    st = write_family(&t, write_calls);
+    status = write_family(&t, write_calls);
     fputs("# HELP weft_call_seconds Latency: at the caller from start to completion, at the callee from whole "
           "arguments to the finish.\n# TYPE weft_call_seconds histogram\n",
           to);
-    if (!st)
-        st = write_family(&t, write_latency);
+    if (!status)
+        status = write_family(&t, write_latency);
     WFI_FOR_COMPONENTS (component, metrics)
-        if (!st)
-            st = component->metrics((weft_agent *)agent, to, t.who); /* changes only its locks */
+        if (!status)
+            status = component->metrics((weft_agent *)agent, to, t.who); /* changes only its locks */
     free(t.rows);
-    return st;
+    return status;
 }
 
 /* Formats into memory first, because the text is made under locks, and a thread must not hold a lock while it waits
@@ -261,12 +261,12 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
     FILE *memory = open_memstream(&written, &size);
     if (!memory)
         return WEFT_ERR_MEMORY;
-    weft_status st = write_all(agent, memory);
+    weft_status status = write_all(agent, memory);
     bool full = ferror(memory) != 0;
-    if ((fclose(memory) || full) && !st)
-        st = WEFT_ERR_MEMORY;
-    if (!st && !(wfi_quiet_write(to, written, size) && wfi_quiet_flush(to)))
-        st = WEFT_ERR_IO;
+    if ((fclose(memory) || full) && !status)
+        status = WEFT_ERR_MEMORY;
+    if (!status && !(wfi_quiet_write(to, written, size) && wfi_quiet_flush(to)))
+        status = WEFT_ERR_IO;
     free(written);
-    return st;
+    return status;
 }

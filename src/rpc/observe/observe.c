@@ -19,11 +19,11 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
     observer->agent = agent;
     agent->observer = observer;
     const weft_agent_options *options = &agent->options.values;
-    weft_status st = wfi_metrics_init(&observer->metrics);
-    if (!st && options->trace_file) {
-        st = wfi_trace_create(wfi_clock_of(options->sim), !options->sim && !options->no_threads, &observer->trace);
+    weft_status status = wfi_metrics_init(&observer->metrics);
+    if (!status && options->trace_file) {
+        status = wfi_trace_create(wfi_clock_of(options->sim), !options->sim && !options->no_threads, &observer->trace);
     }
-    return st;
+    return status;
 }
 
 static weft_status begin_observation(weft_agent *agent, weft_error **error)
@@ -31,7 +31,7 @@ static weft_status begin_observation(weft_agent *agent, weft_error **error)
     wfi_call_observer *observer = agent->observer;
     const weft_agent_options *options = &agent->options.values;
     const wfi_member *self = wfi_net_member(agent->net, wfi_agent_rank(agent));
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_net_lock(agent->net);
     observer->incarnation = self ? self->incarnation : 0;
     wfi_net_unlock(agent->net);
@@ -40,8 +40,8 @@ static weft_status begin_observation(weft_agent *agent, weft_error **error)
                          .name = options->name,
                          .interface = wfi_net_interface(agent->net)};
     if (observer->trace)
-        st = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
-    return st;
+        status = wfi_trace_begin(observer->trace, options->trace_file, &who, error);
+    return status;
 }
 
 static void close_observation(weft_agent *agent)

@@ -103,9 +103,9 @@ static void import_some(wfi_inbound *inbound)
     while (inbound->imported < end && inbound->state == WFI_INBOUND_CONFIRMING) {
         wfi_decoded_rref *item = &inbound->decoded.rrefs[inbound->imported++];
         inbound->unconfirmed++;
-        weft_status st = wfi_rref_import(inbound->agent, &item->name, &inbound->waiter, &item->slot->as.rref);
-        if (st)
-            reference_confirmed(&inbound->waiter, st);
+        weft_status status = wfi_rref_import(inbound->agent, &item->name, &inbound->waiter, &item->slot->as.rref);
+        if (status)
+            reference_confirmed(&inbound->waiter, status);
     }
     if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
@@ -175,9 +175,9 @@ static void pull_payload(wfi_inbound *inbound)
                                        .segment_count = inbound->decoded.segment_count,
                                        .told = inbound->told,
                                        .ops = &payload_pulled_ops};
-    weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
-    if (st)
-        fail_pull(inbound, st, "payload");
+    weft_status status = wfi_peer_transfer(inbound->peer, &inbound->transfer);
+    if (status)
+        fail_pull(inbound, status, "payload");
 }
 
 /* ---- Memory budget ----------------------------------------------------------------------------------------------- */
@@ -210,12 +210,12 @@ static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_
     wfi_tensor_types types;
     if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
-    if (!st)
-        st = admit_measured(inbound, meta, size, bytes);
-    if (!st && options->expect)
+    weft_status status = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
+    if (!status)
+        status = admit_measured(inbound, meta, size, bytes);
+    if (!status && options->expect)
         options->expect(options->place_arg, &types);
-    return st;
+    return status;
 }
 
 /* Called without the agent lock. */
@@ -223,10 +223,10 @@ static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t r
 {
     wfi_inbound *inbound = arg;
     wfi_net_lock(inbound->agent->net);
-    weft_status st = admit_bytes(inbound, bytes);
+    weft_status status = admit_bytes(inbound, bytes);
     snprintf(problem, room, "%s", inbound->problem);
     wfi_net_unlock(inbound->agent->net);
-    return st;
+    return status;
 }
 
 /* ---- Metadata ---------------------------------------------------------------------------------------------------- */
@@ -261,13 +261,13 @@ static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t
     uint64_t bytes;
     if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
-    weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
-    if (st)
-        return st;
+    weft_status status = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
+    if (status)
+        return status;
     wfi_net_lock(inbound->agent->net);
-    st = admit_measured(inbound, meta, size, bytes);
+    status = admit_measured(inbound, meta, size, bytes);
     wfi_net_unlock(inbound->agent->net);
-    return st;
+    return status;
 }
 
 static void decode_task(wfi_task *task)
@@ -276,15 +276,15 @@ static void decode_task(wfi_task *task)
     weft_agent *agent = inbound->agent;
     bool elsewhere = inbound->elsewhere;
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
-    weft_status st = admit_large(inbound, bytes, inbound->meta_size);
-    if (!st)
+    weft_status status = admit_large(inbound, bytes, inbound->meta_size);
+    if (!status)
         decode_values(inbound, bytes, inbound->meta_size, bytes + inbound->meta_size, inbound->tail_size);
     wfi_storage_unref(inbound->meta);
     inbound->meta = NULL;
     wfi_net_lock(agent->net);
     inbound->elsewhere = false;
-    if (st)
-        fail_inbound(inbound, st, inbound->decoded.problem);
+    if (status)
+        fail_inbound(inbound, status, inbound->decoded.problem);
     else
         after_decoding(inbound);
     wfi_net_unlock(agent->net);
@@ -328,9 +328,9 @@ static void decode_now(wfi_inbound *inbound)
         run_elsewhere(inbound, decode_task);
         return;
     }
-    weft_status st = admit_values(inbound, bytes, inbound->meta_size);
-    if (st) {
-        fail_inbound(inbound, st, inbound->decoded.problem);
+    weft_status status = admit_values(inbound, bytes, inbound->meta_size);
+    if (status) {
+        fail_inbound(inbound, status, inbound->decoded.problem);
         return;
     }
     decode_values(inbound, bytes, inbound->meta_size, bytes + inbound->meta_size, inbound->tail_size);
@@ -354,11 +354,11 @@ static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body
 {
     inbound->meta_size = meta_size;
     inbound->tail_size = wfi_reader_left(body);
-    weft_status st = admit_measured(inbound, NULL, 0, meta_size + inbound->tail_size);
-    if (!st)
-        st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + inbound->tail_size, &inbound->meta);
-    if (st) {
-        fail_inbound(inbound, st, "no memory for its metadata");
+    weft_status status = admit_measured(inbound, NULL, 0, meta_size + inbound->tail_size);
+    if (!status)
+        status = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + inbound->tail_size, &inbound->meta);
+    if (status) {
+        fail_inbound(inbound, status, "no memory for its metadata");
         return false;
     }
     uint8_t *tail = (uint8_t *)wfi_storage_data(inbound->meta) + meta_size;
@@ -386,9 +386,9 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
                                        .segment_count = 1,
                                        .told = inbound->told,
                                        .ops = &meta_pulled_ops};
-    weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
-    if (st)
-        fail_pull(inbound, st, "metadata");
+    weft_status status = wfi_peer_transfer(inbound->peer, &inbound->transfer);
+    if (status)
+        fail_pull(inbound, status, "metadata");
 }
 
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
@@ -401,9 +401,9 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
     }
     size_t meta_size;
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
-    weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
-    if (st) {
-        fail_inbound(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
+    weft_status status = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
+    if (status) {
+        fail_inbound(inbound, status, body->failed ? "truncated body" : inbound->decoded.problem);
     } else if (inbound->user_places) { /* the budget is charged later */
         if (!make_meta(inbound, meta_size, body))
             return;

@@ -81,12 +81,12 @@ static weft_status wrap_meta(wfi_outbound *outbound)
         return WEFT_OK;
     assert(!meta->in_room && "metadata that are exposed have outgrown the room");
     meta->grows = false; /* the storage owns its bytes */
-    weft_status st = wfi_storage_wrap(
+    weft_status status = wfi_storage_wrap(
         WFI_MEMORY_HOST, 0, meta->data, is_own ? meta->capacity : meta->size, is_own ? free : drop_shared,
         is_own ? (void *)meta->data : wfi_shared_body_ref(outbound->shared), &outbound->meta_storage);
-    if (st)
+    if (status)
         *meta = (wfi_writer){.failed = true};
-    return st;
+    return status;
 }
 
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared)
@@ -128,9 +128,9 @@ weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int r
 static weft_status expose(wfi_outbound *outbound, wfi_peer *peer, wfi_storage *storage, void *bytes, size_t size)
 {
     wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
-    weft_status st = wfi_peer_expose(peer, storage, bytes, size, WFI_REMOTE_READ, exposure);
-    if (st)
-        return st;
+    weft_status status = wfi_peer_expose(peer, storage, bytes, size, WFI_REMOTE_READ, exposure);
+    if (status)
+        return status;
     outbound->exposure_count++;
     outbound->exposed_bytes += size;
     return WEFT_OK;
@@ -143,10 +143,10 @@ static weft_status expose_tensors(wfi_outbound *outbound, wfi_peer *peer)
         if (item->patch == WFI_NO_PATCH)
             continue;
         const wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
-        weft_status st = expose(outbound, peer, item->tensor->storage, weft_tensor_data(item->tensor),
-                                weft_tensor_nbytes(item->tensor));
-        if (st)
-            return st;
+        weft_status status = expose(outbound, peer, item->tensor->storage, weft_tensor_data(item->tensor),
+                                    weft_tensor_nbytes(item->tensor));
+        if (status)
+            return status;
         wfi_encode_address(&outbound->body, item, &exposure->remote);
     }
     return WEFT_OK;
@@ -156,11 +156,11 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
 {
     const wfi_writer *meta = &outbound->body.meta;
     const wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
-    weft_status st = wrap_meta(outbound);
-    if (!st)
-        st = expose(outbound, peer, outbound->meta_storage, meta->data, meta->size);
-    if (st)
-        return st;
+    weft_status status = wrap_meta(outbound);
+    if (!status)
+        status = expose(outbound, peer, outbound->meta_storage, meta->data, meta->size);
+    if (status)
+        return status;
     wfi_write_u8(header, 1);
     wfi_write_rma(header, &exposure->remote);
     wfi_write_u64(header, meta->size);
@@ -225,34 +225,34 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
 {
     wfi_encoded *body = &outbound->body;
     bool outgrown = !fits_frame(header->size, body->meta.size);
-    weft_status st = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (!st && body->meta.size > WFI_META_MAX)
-        st = WEFT_ERR_TOO_LARGE; /* the peer would reject it */
-    bool eager = !st && is_eager(outbound, peer, header->size);
-    if (!st && !eager && may_be_eager(outbound, header->size))
+    weft_status status = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!status && body->meta.size > WFI_META_MAX)
+        status = WEFT_ERR_TOO_LARGE; /* the peer would reject it */
+    bool eager = !status && is_eager(outbound, peer, header->size);
+    if (!status && !eager && may_be_eager(outbound, header->size))
         wfi_peer_ask_long(peer, EAGER_OTHER + body->remote_bytes);
-    if (!st && !eager && wfi_outbound_exposes(outbound, peer, header->size)) {
+    if (!status && !eager && wfi_outbound_exposes(outbound, peer, header->size)) {
         outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof(*outbound->exposures));
-        st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
+        status = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
-    if (!st && eager) {
+    if (!status && eager) {
         if (body->remote_bytes > WFI_EAGER_LONG)
             wfi_control_use_large(wfi_peer_control(peer));
         append_tensors(outbound, header);
-    } else if (!st && outgrown) {
-        st = expose_meta(outbound, peer, header);
-    } else if (!st) {
+    } else if (!status && outgrown) {
+        status = expose_meta(outbound, peer, header);
+    } else if (!status) {
         wfi_write_u8(header, 0);
         wfi_write_u32(header, (uint32_t)body->meta.size); /* the blob's size; wfi_outbound_fill adds its bytes */
         outbound->meta_follows = true;
     }
-    if (!st && header->failed)
-        st = WEFT_ERR_MEMORY;
-    if (st)
+    if (!status && header->failed)
+        status = WEFT_ERR_MEMORY;
+    if (status)
         wfi_outbound_withdraw(outbound, peer, true); /* the peer has not been told of the exposures */
     else
         count_held(outbound, outgrown);
-    return st;
+    return status;
 }
 
 void wfi_outbound_fill(const wfi_outbound *outbound, const wfi_writer *header, wfi_message *message)

@@ -21,14 +21,14 @@ weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *h
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);
-    weft_status st = wfi_encode(&shared->body, values, how);
-    if (!st) {
+    weft_status status = wfi_encode(&shared->body, values, how);
+    if (!status) {
         wfi_encode_landing_count(&shared->body, 0);
-        st = shared->body.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+        status = shared->body.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     }
-    if (st) {
+    if (status) {
         wfi_shared_body_unref(shared);
-        return st;
+        return status;
     }
     *out = shared;
     return WEFT_OK;

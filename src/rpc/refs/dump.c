@@ -108,7 +108,7 @@ static void put_references(wfi_json *j, weft_agent *agent)
 
 weft_status wfi_refs_dump(weft_agent *agent, wfi_json *j)
 {
-    weft_status st = put_owned(j, agent);
+    weft_status status = put_owned(j, agent);
     put_references(j, agent);
-    return st;
+    return status;
 }

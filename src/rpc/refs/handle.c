@@ -43,9 +43,9 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *
     if (wait_ms < WEFT_FOREVER)
         return wfi_refuse_wait("weft_rref_local_value", wait_ms);
     weft_future *value = rref->value;
-    weft_status st = weft_future_wait(value, wait_ms);
-    if (st)
-        return st;
+    weft_status status = weft_future_wait(value, wait_ms);
+    if (status)
+        return status;
     if (!weft_future_values(value))
         return wfi_refuse(WEFT_ERR_TYPE, "weft_rref_local_value: the reference names an object: read it with "
                                          "weft_rref_local_typed or weft_rref_local_object");
@@ -147,12 +147,12 @@ static weft_status create_home(weft_agent *agent, weft_rref **out)
 /* Makes a handle to a value that exists. Takes over `payload`, which is NULL if memory was out. */
 static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn drop, weft_rref **out)
 {
-    weft_status st = payload ? create_home(agent, out) : WEFT_ERR_MEMORY;
-    if (st)
+    weft_status status = payload ? create_home(agent, out) : WEFT_ERR_MEMORY;
+    if (status)
         drop(payload);
     else
         (void)!wfi_future_complete((*out)->value, payload, drop); /* no other thread knows it yet */
-    return st;
+    return status;
 }
 
 weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out)
@@ -162,9 +162,9 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
     if (!agent || !out)
         return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
     bool readable = wfi_args_are_readable((weft_args){&value, 1});
-    weft_status st = readable ? wfi_values_create((weft_args){&value, 1}, &values) : WEFT_ERR_INVALID;
-    return st ? wfi_values_refuse("weft_rref_create", (weft_args){&value, 1}, st, WEFT_LOG_ERROR)
-              : create_made(agent, values, wfi_values_drop, out);
+    weft_status status = readable ? wfi_values_create((weft_args){&value, 1}, &values) : WEFT_ERR_INVALID;
+    return status ? wfi_values_refuse("weft_rref_create", (weft_args){&value, 1}, status, WEFT_LOG_ERROR)
+                  : create_made(agent, values, wfi_values_drop, out);
 }
 
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
@@ -195,12 +195,12 @@ weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *ty
 
 weft_status wfi_rref_create_pending(weft_agent *agent, weft_worker owner, weft_rref **out)
 {
-    weft_status st;
+    weft_status status;
     if (owner.rank == wfi_agent_rank(agent)) {
-        st = create_home(agent, out);
-        if (!st)
+        status = create_home(agent, out);
+        if (!status)
             (*out)->making = true;
-        return st;
+        return status;
     }
     wfi_net_lock(agent->net);
     wfi_rref_name name = new_name(agent, owner.rank);

@@ -71,8 +71,8 @@ static void let_others_go_on(weft_agent *agent)
         return;
     }
     weft_future *never = wfi_agent_future(agent);
-    weft_status st = never ? wfi_future_wait(never, 1) : WEFT_OK;
-    (void)st; /* it times out */
+    weft_status status = never ? wfi_future_wait(never, 1) : WEFT_OK;
+    (void)status; /* it times out */
     weft_future_unref(never);
 }
 

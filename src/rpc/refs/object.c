@@ -67,9 +67,9 @@ weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
         return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");
     if (!rref->value)
         return WEFT_ERR_STATE;
-    weft_status st = weft_future_wait(rref->value, wait_ms);
-    if (st)
-        return st;
+    weft_status status = weft_future_wait(rref->value, wait_ms);
+    if (status)
+        return status;
     const wfi_object *held = wfi_object_of(rref->value);
     if (!held || held->type != type) {
         wfi_log_agent(rref->agent, WEFT_LOG_ERROR, 0, "a reference was read as an object of type %s, and names %s%s",

@@ -50,8 +50,8 @@ static void link_out(weft_agent *agent, wfi_owned *owned)
     while (*at != owned)
         at = &(*at)->next;
     *at = owned->next;
-    weft_status st = head ? wfi_map_put(&wfi_refs_of(agent)->owned, hash, head) : WEFT_OK;
-    (void)st; /* the entry was just freed, so no memory is needed */
+    weft_status status = head ? wfi_map_put(&wfi_refs_of(agent)->owned, hash, head) : WEFT_OK;
+    (void)status; /* the entry was just freed, so no memory is needed */
 }
 
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
@@ -149,10 +149,10 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
     wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof(*fork)) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
-    weft_status st = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
-    if (st) { /* WEFT_ERR_EXISTS: the peer uses a number for two values */
+    weft_status status = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
+    if (status) { /* WEFT_ERR_EXISTS: the peer uses a number for two values */
         free(fork);
-        return st == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : st;
+        return status == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : status;
     }
     fork->owned = owned;
     fork->peer = peer;
@@ -214,10 +214,10 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
         owned = wfi_owned_make(agent, name); /* this message arrived before the call that makes the value */
     if (!owned)
         return WEFT_ERR_MEMORY;
-    weft_status st = add_fork(owned, from, number);
-    if (st)
+    weft_status status = add_fork(owned, from, number);
+    if (status)
         wfi_owned_release_if_unused(owned);
-    return st;
+    return status;
 }
 
 void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
@@ -290,10 +290,10 @@ weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t 
     wfi_owned *owned = wfi_owned_make(agent, name);
     if (!owned)
         return WEFT_ERR_MEMORY;
-    weft_status st = add_fork(owned, creator, fork); /* no-op for a further attempt, whose fork exists */
-    if (st) {
+    weft_status status = add_fork(owned, creator, fork); /* no-op for a further attempt, whose fork exists */
+    if (status) {
         wfi_owned_release_if_unused(owned);
-        return st == WEFT_ERR_MEMORY ? st : WEFT_ERR_PROTOCOL;
+        return status == WEFT_ERR_MEMORY ? status : WEFT_ERR_PROTOCOL;
     }
     wfi_owned_begin(owned);
     *out = owned;

@@ -17,9 +17,9 @@ weft_status wfi_rref_passable(const weft_rref *rref)
 {
     if (!wfi_agent_enter_locked(rref->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = rref->lost ? lost_status(rref) : WEFT_OK;
+    weft_status status = rref->lost ? lost_status(rref) : WEFT_OK;
     wfi_agent_leave_locked(rref->agent);
-    return st;
+    return status;
 }
 
 /* If its call was not sent yet (or waits for its next attempt), the handle gets the name that the call will have. The
@@ -29,15 +29,15 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     weft_agent *agent = rref->agent;
     if (!wfi_agent_enter_locked(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = rref->lost ? lost_status(rref) : WEFT_OK;
-    if (!st && !rref->home && !rref->launched && !rref->passed) {
+    weft_status status = rref->lost ? lost_status(rref) : WEFT_OK;
+    if (!status && !rref->home && !rref->launched && !rref->passed) {
         rref->name.number = ++wfi_refs_of(agent)->next_number;
         rref->passed = true;
         rref->unknown = false;
     }
     *name = rref->name;
     wfi_agent_leave_locked(agent);
-    return st;
+    return status;
 }
 
 /* Why its value was not made, or is lost, as far as this worker knows; borrowed. NULL: no failure is known.

@@ -19,15 +19,15 @@ static weft_status announce_fork(weft_rref *rref)
     uint8_t room[64];
     wfi_writer writer;
     rref->fork = ++wfi_refs_of(agent)->next_fork;
-    weft_status st = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
-    if (st)
-        return st;
+    weft_status status = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
+    if (status)
+        return status;
     wfi_writer_init(&writer, room, sizeof(room));
     wfi_rref_write_fork(rref, &writer);
-    st = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->notifications);
-    if (st)
+    status = wfi_post(agent, rref->owner, WFI_RPC_FORK, &writer, &rref->notifications);
+    if (status)
         wfi_map_take(&wfi_refs_of(agent)->forks, rref->fork);
-    return st;
+    return status;
 }
 
 static void owner_answered(weft_rref *rref, weft_status why, weft_error *error);
@@ -46,14 +46,14 @@ static weft_status await_owner(weft_rref *rref)
     int64_t bound_ms = wfi_net_death_timeout_ms(agent->net);
     rref->timer.fire = owner_did_not_come;
     rref->fork = ++wfi_refs_of(agent)->next_fork;
-    weft_status st = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
-    if (st)
-        return st;
+    weft_status status = wfi_map_put(&wfi_refs_of(agent)->forks, rref->fork, rref);
+    if (status)
+        return status;
     bound_ms = bound_ms > 0 ? bound_ms : AWAIT_OWNER_MS;
-    st = wfi_net_timer_set(agent->net, &rref->timer, wfi_deadline(wfi_net_clock(agent->net), bound_ms));
-    if (st)
+    status = wfi_net_timer_set(agent->net, &rref->timer, wfi_deadline(wfi_net_clock(agent->net), bound_ms));
+    if (status)
         wfi_map_take(&wfi_refs_of(agent)->forks, rref->fork);
-    return st;
+    return status;
 }
 
 static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *name, wfi_ref_waiter *waiter,
@@ -65,21 +65,21 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
     uint32_t known = owner ? wfi_peer_incarnation(owner) : 0;
     if (known > name->owner_incarnation)
         return wfi_net_former_status(agent->net, (int)name->owner, name->owner_incarnation);
-    weft_status st = known == name->owner_incarnation ? wfi_peer_status(owner) : WEFT_OK;
-    if (st)
-        return st;
+    weft_status status = known == name->owner_incarnation ? wfi_peer_status(owner) : WEFT_OK;
+    if (status)
+        return status;
     weft_rref *rref = wfi_rref_make(agent, name, known == name->owner_incarnation ? owner : NULL);
     if (!rref)
         return WEFT_ERR_MEMORY;
     rref->launched = true;
-    st = rref->owner ? announce_fork(rref) : await_owner(rref);
-    if (st) { /* the owner was not told of the handle, so no DROP is needed */
+    status = rref->owner ? announce_fork(rref) : await_owner(rref);
+    if (status) { /* the owner was not told of the handle, so no DROP is needed */
         wfi_rref_set_owner(rref, NULL);
         wfi_notifications_release(agent, &rref->notifications);
         wfi_list_remove(&rref->link);
         wfi_agent_unref(agent);
         free(rref);
-        return st;
+        return status;
     }
     weft_rref_ref(rref); /* the table's */
     rref->waiter = waiter;
@@ -148,11 +148,11 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
     wfi_writer writer;
     if (!wfi_may_answer(agent, from)) /* the fork is not counted either */
         return;
-    weft_status st = wfi_owned_fork_said(agent, from, name, fork);
+    weft_status status = wfi_owned_fork_said(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_rref_name(&writer, name);
     wfi_write_u64(&writer, fork);
-    wfi_write_u32(&writer, (uint32_t)st);
+    wfi_write_u32(&writer, (uint32_t)status);
     wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer, NULL);
 }
 
@@ -217,16 +217,16 @@ static weft_rref *next_awaiting(weft_agent *agent, wfi_peer *peer)
 void wfi_rrefs_peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     for (weft_rref *rref; (rref = next_awaiting(agent, peer));) {
-        weft_status st = WEFT_ERR_PEER_DEAD;
+        weft_status status = WEFT_ERR_PEER_DEAD;
         if (rref->name.owner_incarnation == wfi_peer_incarnation(peer)) {
             uint64_t waited_as = rref->fork;
             wfi_rref_set_owner(rref, peer);
-            st = announce_fork(rref);
+            status = announce_fork(rref);
             wfi_map_take(&wfi_refs_of(agent)->forks, waited_as);
             wfi_net_timer_clear(agent->net, &rref->timer);
         }
-        if (st)
-            owner_answered(rref, st, weft_error_create(st, "rank %u, the owner, is gone", rref->name.owner));
+        if (status)
+            owner_answered(rref, status, weft_error_create(status, "rank %u, the owner, is gone", rref->name.owner));
     }
 }
 

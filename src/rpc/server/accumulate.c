@@ -71,37 +71,38 @@ static weft_error *find_places(weft_call *call, adding *a)
 static weft_error *add_all(weft_call *call, const adding *a)
 {
     wfi_registered *entry = wfi_container_of(call->function, wfi_registered, function);
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     pthread_mutex_lock(&entry->adding);
-    for (size_t i = 0; i < a->count && !st; i++) {
+    for (size_t i = 0; i < a->count && !status; i++) {
         if (!a->places[i])
             continue;
         wfi_write place;
-        st = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
-        if (st)
+        status = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
+        if (status)
             continue;
-        st = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
-        wfi_write_end(&place, !st);
+        status = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
+        wfi_write_end(&place, !status);
     }
     pthread_mutex_unlock(&entry->adding);
-    return st ? wfi_call_error(call, st, "the tensors could not be added: %s", weft_status_text(st)) : NULL;
+    return status ? wfi_call_error(call, status, "the tensors could not be added: %s", weft_status_text(status)) : NULL;
 }
 
 /* For a call of this worker to itself: its tensors are not transferred, so they are copied, as results are. */
 static weft_error *copy_all(weft_call *call, const adding *a)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     uint64_t copied = 0;
-    for (size_t i = 0; i < a->count && !st; i++) {
+    for (size_t i = 0; i < a->count && !status; i++) {
         if (!a->places[i] || weft_tensor_data(a->places[i]) == weft_tensor_data(a->arrived[i]))
             continue; /* the caller's own tensor is the place */
-        st = weft_tensor_assign(a->places[i], a->arrived[i]);
+        status = weft_tensor_assign(a->places[i], a->arrived[i]);
         copied += wfi_copied(weft_tensor_nbytes(a->arrived[i]));
     }
     wfi_net_lock(call->agent->net);
     call->agent->stats.bytes_copied += copied;
     wfi_net_unlock(call->agent->net);
-    return st ? wfi_call_error(call, st, "the tensors could not be copied: %s", weft_status_text(st)) : NULL;
+    return status ? wfi_call_error(call, status, "the tensors could not be copied: %s", weft_status_text(status))
+                  : NULL;
 }
 
 weft_error *wfi_land_when_run(weft_call *call)

@@ -180,14 +180,14 @@ static bool has_null_tensor(weft_args values)
 }
 
 /* Fails the call with an error that names the faulty result. */
-static void refuse_results(weft_call *call, weft_status st, weft_args results)
+static void refuse_results(weft_call *call, weft_status status, weft_args results)
 {
     char fault[256] = "";
     if (wfi_agent_enter(call->agent)) {
-        wfi_results_fault(call->agent, results, st, fault, sizeof(fault));
+        wfi_results_fault(call->agent, results, status, fault, sizeof(fault));
         wfi_agent_leave(call->agent);
     }
-    weft_call_fail(call, st, "the results: %s", fault[0] ? fault : weft_status_text(st));
+    weft_call_fail(call, status, "the results: %s", fault[0] ? fault : weft_status_text(status));
 }
 
 void weft_call_give(weft_call *call, weft_args results)
@@ -216,9 +216,9 @@ void weft_call_give(weft_call *call, weft_args results)
         return;
     }
     weft_values *values;
-    weft_status st = wfi_values_create(results, &values);
-    if (st) {
-        refuse_results(call, st, results);
+    weft_status status = wfi_values_create(results, &values);
+    if (status) {
+        refuse_results(call, status, results);
         return;
     }
     wfi_results_unpin(call);
@@ -266,9 +266,9 @@ weft_status weft_call_status(const weft_call *call)
     if (call->error)
         return wfi_error_remote_code(call->error);
     weft_error *kept = call->slot.error ? call->slot.error(call->slot.value) : NULL;
-    weft_status st = weft_error_code(kept);
+    weft_status status = weft_error_code(kept);
     weft_error_unref(kept);
-    return st;
+    return status;
 }
 
 /* A failure that a tape recorded becomes the call's error. */

@@ -123,10 +123,10 @@ static weft_status write_reply(weft_call *call)
 {
     const wfi_encoded *body = &call->outbound.body;
     size_t header_size = REPLY_HEADER_SIZE + (call->link ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
-    weft_status st =
+    weft_status status =
         call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL) : WEFT_OK;
-    if (st)
-        return st;
+    if (status)
+        return status;
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, call->peer, header_size) || body->rref_count > 0;
     write_reply_header(&call->header, call, (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | link_flag(call));
     if (call->link)
@@ -179,12 +179,12 @@ static weft_status start_push(weft_call *call)
                                 .ops = &pushed_ops};
     pin_pushes(call, true);
     call->pushing = true;
-    weft_status st = wfi_peer_transfer(call->peer, &call->push);
-    if (!st)
+    weft_status status = wfi_peer_transfer(call->peer, &call->push);
+    if (!status)
         return WEFT_OK;
     call->pushing = false;
     pin_pushes(call, false);
-    return st;
+    return status;
 }
 
 /* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
@@ -227,14 +227,14 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
         if (inbound->landing_count)
             choose_way(call, &how);
     }
-    weft_status st = wfi_encode(&call->outbound.body, results, &how);
-    if (!st)
+    weft_status status = wfi_encode(&call->outbound.body, results, &how);
+    if (!status)
         wfi_encode_landing_count(&call->outbound.body, 0);
-    if (!st)
-        st = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
-    if (!st && call->outbound.body.remote_count)
-        st = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
-    return st;
+    if (!status)
+        status = wfi_outbound_check(&call->outbound, call->agent->net, call->from);
+    if (!status && call->outbound.body.remote_count)
+        status = wfi_outbound_pushes(&call->outbound, how.landing, &call->pushes, &call->push_count);
+    return status;
 }
 
 /* Freed without the lock, when the answer has been sent: the arguments, and the parts of an answer that is not sent,
@@ -263,14 +263,14 @@ static void keep_within_bounds(weft_call *call, leftovers *left)
     call->results = NULL;
 }
 
-static weft_error *cannot_be_sent(weft_call *call, weft_status st)
+static weft_error *cannot_be_sent(weft_call *call, weft_status status)
 {
-    if (st != WEFT_ERR_TOO_LARGE)
-        return wfi_call_error(call, st, "the results could not be sent: %s",
-                              st == WEFT_ERR_STATE && call->link ? "its distributed context is over"
-                                                                 : weft_status_text(st));
+    if (status != WEFT_ERR_TOO_LARGE)
+        return wfi_call_error(call, status, "the results could not be sent: %s",
+                              status == WEFT_ERR_STATE && call->link ? "its distributed context is over"
+                                                                     : weft_status_text(status));
     return wfi_call_error(
-        call, st,
+        call, status,
         "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "
         "carries %d",
         call->outbound.body.meta.size, WEFT_MAX_CALL_BYTES);
@@ -292,7 +292,7 @@ void wfi_serve_end(weft_call *call)
 
 static void answer_locked(weft_call *call, leftovers *left)
 {
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     wfi_serve_end(call);
     if (call->cancelled || call->agent->stopped) {
         abandon_answer(call);
@@ -300,14 +300,14 @@ static void answer_locked(weft_call *call, leftovers *left)
     }
     keep_within_bounds(call, left);
     if (!call->error)
-        st = write_reply(call);
-    if (st)
-        call->error = cannot_be_sent(call, st);
+        status = write_reply(call);
+    if (status)
+        call->error = cannot_be_sent(call, status);
     if (!call->error && call->push_count) {
-        st = start_push(call);
-        if (!st)
+        status = start_push(call);
+        if (!status)
             return; /* the reply follows */
-        call->error = push_error(call, st);
+        call->error = push_error(call, status);
     }
     if (call->error)
         write_error_reply(call);
@@ -325,9 +325,9 @@ static void register_results(weft_call *call, wfi_prepared *prepared)
         wfi_outbound_prepare(&call->outbound, 0, prepared);
     }
     wfi_net_unlock(net);
-    weft_status st = wfi_prepared_open(prepared);
-    if (st)
-        call->error = cannot_be_sent(call, st);
+    weft_status status = wfi_prepared_open(prepared);
+    if (status)
+        call->error = cannot_be_sent(call, status);
 }
 
 static void wire_respond(weft_call *call)
@@ -337,11 +337,12 @@ static void wire_respond(weft_call *call)
     wfi_prepared prepared; /* set if `registers` */
     if (!call->error) {
         char problem[320] = "";
-        weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
-        if (st && !problem[0])
-            wfi_results_fault(call->agent, weft_values_args(call->results), st, problem, sizeof(problem));
-        if (st)
-            call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
+        weft_status status =
+            pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
+        if (status && !problem[0])
+            wfi_results_fault(call->agent, weft_values_args(call->results), status, problem, sizeof(problem));
+        if (status)
+            call->error = wfi_call_error(call, status, "%s", problem[0] ? problem : weft_status_text(status));
     }
     bool registers = !call->error && wfi_outbound_registers(&call->outbound, net, 0);
     if (registers)

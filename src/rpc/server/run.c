@@ -41,19 +41,19 @@ static void run_wanted(weft_call *call)
 {
     wfi_observe_running(call->agent, &call->span);
     call->ran = true;
-    weft_status st = call->function->run(call, call->function->user);
+    weft_status status = call->function->run(call, call->function->user);
     if (!call->deferred)
         end_turn(call);
-    if (st != WEFT_DEFERRED && !call->deferred) {
-        wfi_call_finish(call, st);
+    if (status != WEFT_DEFERRED && !call->deferred) {
+        wfi_call_finish(call, status);
     } else if (!call->deferred) {
         weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
         wfi_call_finish(call, WEFT_ERR_STATE);
     } else {
-        if (st != WEFT_DEFERRED)
+        if (status != WEFT_DEFERRED)
             wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
                           "\"%s\" deferred its call and returned %s: weft_call_finish must still be called",
-                          call->function->name, weft_status_name(st));
+                          call->function->name, weft_status_name(status));
         leave_deferred_call(call);
     }
 }

@@ -30,9 +30,10 @@ static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
             call, WEFT_ERR_UNSUPPORTED,
             "an argument was recorded under a distributed context, which a function that %s does not take",
             call->function->flags & WEFT_FUNCTION_LAND_ADD ? "adds what lands" : "is served in batches");
-    weft_status st =
+    weft_status status =
         wfi_links_get()->receive(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
-    return st ? wfi_call_error(call, st, "the arguments could not be recorded: %s", weft_status_text(st)) : NULL;
+    return status ? wfi_call_error(call, status, "the arguments could not be recorded: %s", weft_status_text(status))
+                  : NULL;
 }
 
 static void arguments_ready(wfi_inbound *inbound, weft_status status)
@@ -84,12 +85,12 @@ weft_call *wfi_serve_create(weft_agent *agent, wfi_peer *from)
 weft_status wfi_serve_enter(weft_call *call, uint64_t id)
 {
     weft_agent *agent = call->agent;
-    weft_status st = call->peer ? wfi_notifications_promise(agent, 1, &call->notifications) : WEFT_OK;
-    if (!st)
-        st = wfi_map_put(&agent->peers[call->from].serving, id, call);
-    if (st) {
+    weft_status status = call->peer ? wfi_notifications_promise(agent, 1, &call->notifications) : WEFT_OK;
+    if (!status)
+        status = wfi_map_put(&agent->peers[call->from].serving, id, call);
+    if (status) {
         wfi_notifications_release(agent, &call->notifications);
-        return st;
+        return status;
     }
     WFI_BEGIN(call);
     call->id = id;
@@ -130,10 +131,10 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         arguments->owner = call;
         wfi_writer_init_room(&call->header, arguments->room.header, sizeof(arguments->room.header));
     }
-    weft_status st = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
-    if (st) {
+    weft_status status = arguments ? wfi_serve_enter(call, id) : WEFT_ERR_MEMORY;
+    if (status) {
         wfi_serve_discard(call);
-        return st;
+        return status;
     }
     wfi_budget_charge(&call->charge, WFI_SERVE_BYTES);
     *out = call;

@@ -117,8 +117,8 @@ weft_status wfi_items_may_send(const weft_call *call)
 /* [agent lock] */
 static weft_status may_send(const weft_call *call)
 {
-    weft_status st = call->items ? wfi_items_may_send(call) : WEFT_ERR_STATE;
-    return !st && call->items->count >= WFI_ITEMS_MAX ? WEFT_ERR_AGAIN : st;
+    weft_status status = call->items ? wfi_items_may_send(call) : WEFT_ERR_STATE;
+    return !status && call->items->count >= WFI_ITEMS_MAX ? WEFT_ERR_AGAIN : status;
 }
 
 /* Recorded tensors get numbers; the header has the first one. */
@@ -126,38 +126,38 @@ static weft_status write_header(weft_call *call, item_out *item)
 {
     const wfi_encoded *body = &item->outbound.body;
     uint64_t first = 0;
-    weft_status st = body->linked_count
-                         ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, &first)
-                         : WEFT_OK;
+    weft_status status = body->linked_count
+                             ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, &first)
+                             : WEFT_OK;
     wfi_write_u64(&item->header, call->id);
     wfi_write_u32(&item->header, item->number);
     wfi_write_u8(&item->header, body->linked_count ? WFI_ITEM_LINKED : 0);
     if (body->linked_count)
         wfi_write_u64(&item->header, first);
-    return st;
+    return status;
 }
 
 static weft_status send_locked(weft_call *call, item_out *item)
 {
-    weft_status st = may_send(call);
-    if (st)
-        return st;
+    weft_status status = may_send(call);
+    if (status)
+        return status;
     item->number = call->items->sent;
     item->kept = wfi_outbound_bytes(&item->outbound);
-    st = write_header(call, item);
-    if (st)
-        return st;
-    st = wfi_outbound_publish(&item->outbound, call->peer, &item->header);
-    if (st)
-        return st;
+    status = write_header(call, item);
+    if (status)
+        return status;
+    status = wfi_outbound_publish(&item->outbound, call->peer, &item->header);
+    if (status)
+        return status;
     /* Like a reply: after the calls that make the references in it, or before all queued calls. */
     item->message = (wfi_message){.type = WFI_RPC_ITEM, .exempt = true, .persistent = true, .done = item_gone};
     wfi_outbound_fill(&item->outbound, &item->header, &item->message);
     item->message.urgent = !item->outbound.body.rref_count && wfi_message_size(&item->message) <= WFI_MESSAGE_MAX;
-    st = wfi_peer_send(call->peer, &item->message);
-    if (st) {
+    status = wfi_peer_send(call->peer, &item->message);
+    if (status) {
         wfi_outbound_withdraw(&item->outbound, call->peer, true); /* the peer has not been told of the exposures */
-        return st;
+        return status;
     }
     item->message_out = true;
     item->call = call;
@@ -176,31 +176,31 @@ static weft_status register_and_send(weft_call *call, item_out *item)
 {
     wfi_net *net = call->agent->net;
     wfi_prepared prepared = {0};
-    weft_status st = WEFT_OK;
+    weft_status status = WEFT_OK;
     if (wfi_outbound_registers(&item->outbound, net, 0)) {
         wfi_net_lock(net);
         wfi_prepared_begin(&prepared, call->peer);
         wfi_outbound_prepare(&item->outbound, 0, &prepared);
         wfi_net_unlock(net);
-        st = wfi_prepared_open(&prepared);
+        status = wfi_prepared_open(&prepared);
     }
     wfi_net_lock(net);
-    if (!st)
-        st = send_locked(call, item);
+    if (!status)
+        status = send_locked(call, item);
     wfi_prepared_put(&prepared);
     wfi_net_unlock(net);
     wfi_prepared_fini(&prepared);
-    return st;
+    return status;
 }
 
 weft_status wfi_items_out_send(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
     wfi_net_lock(net);
-    weft_status st = may_send(call); /* before anything is packed */
+    weft_status status = may_send(call); /* before anything is packed */
     wfi_net_unlock(net);
-    if (st)
-        return st;
+    if (status)
+        return status;
     item_out *item = wfi_calloc(1, sizeof(*item));
     if (!item)
         return WEFT_ERR_MEMORY;
@@ -210,31 +210,32 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
         how.is_linked = wfi_links_get()->is_linked;
         how.context = wfi_links_get()->source(call->link);
     }
-    st = wfi_encode(&item->outbound.body, values, &how);
-    if (!st)
-        st = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
-    if (!st) {
+    status = wfi_encode(&item->outbound.body, values, &how);
+    if (!status)
+        status = wfi_outbound_check(&item->outbound, call->agent->net, call->from);
+    if (!status) {
         wfi_encode_landing_count(&item->outbound.body, 0);
-        st = register_and_send(call, item);
+        status = register_and_send(call, item);
     }
-    if (st)
+    if (status)
         free_item(item);
-    return st;
+    return status;
 }
 
 /* Notes why an item was not sent: if the handler returns this status, the call fails with this text. */
-static void note_refusal(weft_call *call, weft_args item, weft_status st)
+static void note_refusal(weft_call *call, weft_args item, weft_status status)
 {
-    weft_error *error =
-        st == WEFT_ERR_STATE   ? weft_error_create(st, "an item: the caller accepts no items (on_item), or its "
-                                                         "distributed context is closed")
-        : st == WEFT_ERR_AGAIN ? weft_error_create(st, "an item: %d items of this call are in flight", WFI_ITEMS_MAX)
-                               : wfi_values_explain(call->agent, item, st);
+    weft_error *error = status == WEFT_ERR_STATE
+                            ? weft_error_create(status, "an item: the caller accepts no items (on_item), or its "
+                                                        "distributed context is closed")
+                        : status == WEFT_ERR_AGAIN
+                            ? weft_error_create(status, "an item: %d items of this call are in flight", WFI_ITEMS_MAX)
+                            : wfi_values_explain(call->agent, item, status);
     wfi_net_lock(call->agent->net);
     wfi_parent_note(call, error);
     wfi_net_unlock(call->agent->net);
-    if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE) /* not if the caller accepts no items, as it may */
-        (void)wfi_refuse(st, "weft_call_send_item: %s", weft_error_message(error));
+    if (status == WEFT_ERR_INVALID || status == WEFT_ERR_TOO_LARGE) /* not if the caller accepts no items, as it may */
+        (void)wfi_refuse(status, "weft_call_send_item: %s", weft_error_message(error));
     weft_error_unref(error);
 }
 
@@ -247,9 +248,9 @@ weft_status weft_call_send_item(weft_call *call, weft_args item)
         return WEFT_ERR_CANCELLED;
     if (call->slot.publish)
         call->slot.publish(call->slot.value); /* before the receiver can use tensors of the item */
-    weft_status st = wfi_args_are_readable(item) ? call->responder->send_item(call, item) : WEFT_ERR_INVALID;
-    if (st && st != WEFT_ERR_CANCELLED)
-        note_refusal(call, item, st);
+    weft_status status = wfi_args_are_readable(item) ? call->responder->send_item(call, item) : WEFT_ERR_INVALID;
+    if (status && status != WEFT_ERR_CANCELLED)
+        note_refusal(call, item, status);
     wfi_agent_leave(call->agent);
-    return st;
+    return status;
 }
