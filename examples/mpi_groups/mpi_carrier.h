@@ -4,11 +4,11 @@
  *
  *     mpi_carrier *carrier;
  *     weft_group *all;
- *     weft_status st = mpi_carrier_open(MPI_COMM_WORLD, &carrier); // every process
- *     if (!st)
- *         st = weft_group_open(agent, "all", NULL, 0, &all, NULL);
- *     if (!st)
- *         st = mpi_carrier_give(carrier, all); // from now on MPI carries it
+ *     weft_status status = mpi_carrier_open(MPI_COMM_WORLD, &carrier); // every process
+ *     if (!status)
+ *         status = weft_group_open(agent, "all", NULL, 0, &all, NULL);
+ *     if (!status)
+ *         status = mpi_carrier_give(carrier, all); // from now on MPI carries it
  *     ...
  *     weft_group_close(all);
  *     mpi_carrier_close(carrier);

@@ -14,13 +14,13 @@
 weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient *sum)
 {
     weft_gradient *kept = wfi_map_get(&tape->gradients, leaf);
-    if (kept != NULL)
+    if (kept)
         return wfi_gradient_join(kept, sum);
-    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf); /* kept as the hooks made it */
+    bool is_hooked = tape->hooks && wfi_hooks_has(tape->hooks, leaf); /* kept as the hooks made it */
     /* Otherwise it must not be a tensor of the caller or of another leaf. */
     weft_status status = is_hooked ? WEFT_OK : wfi_gradient_make_own(sum);
     kept = status == WEFT_OK ? wfi_calloc(1, sizeof(*kept)) : NULL;
-    if (kept != NULL && wfi_map_put(&tape->gradients, leaf, kept) == WEFT_OK) {
+    if (kept && wfi_map_put(&tape->gradients, leaf, kept) == WEFT_OK) {
         *kept = *sum;
         return WEFT_OK;
     }
@@ -32,8 +32,8 @@ weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient 
 weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
 {
     WFI_LIVE(tape, x);
-    weft_gradient *kept = tape == NULL || x == NULL ? NULL : wfi_map_get(&tape->gradients, x->id);
-    if (kept == NULL || wfi_gradient_make_dense(kept, &x->shape) != WEFT_OK)
+    weft_gradient *kept = !tape || !x ? NULL : wfi_map_get(&tape->gradients, x->id);
+    if (!kept || wfi_gradient_make_dense(kept, &x->shape) != WEFT_OK)
         return NULL;
     return kept->values;
 }
@@ -42,7 +42,7 @@ weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
 static void *lend(weft_tape *tape, size_t count, size_t size, const char *what)
 {
     void *items = wfi_calloc(count, size);
-    if (items != NULL && wfi_pointers_push(&tape->lists, items))
+    if (items && wfi_pointers_push(&tape->lists, items))
         return items;
     free(items);
     wfi_tape_fail_memory(tape, what);
@@ -51,10 +51,10 @@ static void *lend(weft_tape *tape, size_t count, size_t size, const char *what)
 
 static bool are_there(weft_tape *tape, weft_tensors parameters, const char *what)
 {
-    if (parameters.items == NULL)
+    if (!parameters.items)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: the list of %zu parameters is NULL", what, parameters.count);
     for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++)
-        if (parameters.items[i] == NULL)
+        if (!parameters.items[i])
             wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: parameter %zu is NULL", what, i);
     return wfi_tape_ready(tape);
 }
@@ -68,7 +68,7 @@ weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
     weft_gradient *items = lend(tape, parameters.count, sizeof(*items), "tape_gradients");
     for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++) {
         const weft_gradient *kept = wfi_map_get(&tape->gradients, parameters.items[i]->id);
-        if (kept == NULL)
+        if (!kept)
             continue;
         items[i].values = weft_tape_take(tape, weft_tensor_ref(kept->values));
         items[i].rows = weft_tape_take(tape, weft_tensor_ref(kept->rows));
@@ -80,8 +80,8 @@ weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
 static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
 {
     weft_tensor *gradient = weft_tape_grad(tape, x);
-    gradient = gradient != NULL ? weft_tensor_ref(gradient) : wfi_tensor_full_like(x, x->shape, x->dtype, 0);
-    if (gradient == NULL)
+    gradient = gradient ? weft_tensor_ref(gradient) : wfi_tensor_full_like(x, x->shape, x->dtype, 0);
+    if (!gradient)
         wfi_tape_fail_memory(tape, "tape_grads");
     return weft_tape_take(tape, gradient);
 }
@@ -114,10 +114,10 @@ typedef struct keeper {
 static weft_status keep_gradient(void *arg, uint64_t leaf, weft_gradient *sum)
 {
     keeper *k = arg;
-    if (k->tape->hooks == NULL || !wfi_hooks_has(k->tape->hooks, leaf))
+    if (!k->tape->hooks || !wfi_hooks_has(k->tape->hooks, leaf))
         return wfi_tape_add_gradient(k->tape, leaf, sum);
     hooked_sum *later = wfi_calloc(1, sizeof(*later));
-    if (later == NULL || !wfi_pointers_push(&k->hooked, later)) {
+    if (!later || !wfi_pointers_push(&k->hooked, later)) {
         free(later);
         wfi_gradient_clear(sum);
         return WEFT_ERR_MEMORY;
@@ -132,7 +132,7 @@ static void keep_hooked(keeper *k, wfi_engine *engine)
     for (size_t i = 0; i < k->hooked.count; i++) {
         hooked_sum *later = k->hooked.items[i];
         weft_status status = WEFT_OK;
-        if (engine->error == NULL)
+        if (!engine->error)
             status = wfi_tape_add_gradient(k->tape, later->leaf, &later->sum);
         else
             wfi_gradient_clear(&later->sum);
@@ -152,7 +152,7 @@ static weft_tensor *ones_for(wfi_engine *engine, const weft_tensor *output)
         return NULL;
     }
     weft_tensor *one = wfi_tensor_full_like(output, output->shape, output->dtype, 1);
-    if (one == NULL)
+    if (!one)
         wfi_engine_fail(engine, WEFT_ERR_MEMORY, "backward: out of memory");
     return one;
 }
@@ -160,7 +160,7 @@ static weft_tensor *ones_for(wfi_engine *engine, const weft_tensor *output)
 /* The initial gradient, contiguous, with a reference. */
 static weft_tensor *start_gradient(wfi_engine *engine, const weft_tensor *output, weft_tensor *gradient)
 {
-    if (gradient == NULL)
+    if (!gradient)
         return ones_for(engine, output);
     if (gradient->dtype != output->dtype || !weft_tensor_same_shape(output, gradient)) {
         wfi_engine_fail(engine, gradient->dtype != output->dtype ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE,
@@ -168,43 +168,43 @@ static weft_tensor *start_gradient(wfi_engine *engine, const weft_tensor *output
         return NULL;
     }
     weft_tensor *contiguous = weft_tensor_contiguous(gradient);
-    if (contiguous == NULL)
+    if (!contiguous)
         wfi_engine_fail(engine, WEFT_ERR_MEMORY, "backward: out of memory");
     return contiguous;
 }
 
 static void start(wfi_engine *engine, weft_tape *tape, const weft_tensor *output, weft_tensor *gradient)
 {
-    if (output == NULL) {
+    if (!output) {
         wfi_engine_fail(engine, WEFT_ERR_INVALID, "backward: the output is NULL");
         return;
     }
     wfi_node *node = wfi_tape_node_of(tape, output);
-    if (node == NULL) {
+    if (!node) {
         wfi_engine_fail(
             engine, WEFT_ERR_INVALID,
             "backward: the output depends on nothing that wants a gradient, or was not recorded on this tape");
         return;
     }
     weft_tensor *first = start_gradient(engine, output, gradient);
-    if (first != NULL)
+    if (first)
         wfi_engine_root(engine, node, node->leaf != 0 ? 0 : output->grad_result, first);
 }
 
 /* Whether a pass can begin: the tape has not failed, and these arguments do not make it fail. */
 static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradients)
 {
-    if (tape != NULL && tape->checks != NULL)
+    if (tape && tape->checks)
         wfi_tape_look(tape);
     if (!wfi_tape_ready(tape))
         return false;
-    if ((outputs.count != 0 && outputs.items == NULL) || (gradients.count != 0 && gradients.items == NULL))
+    if ((outputs.count != 0 && !outputs.items) || (gradients.count != 0 && !gradients.items))
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: the list of %s is NULL",
-                      outputs.items == NULL ? "outputs" : "gradients");
+                      !outputs.items ? "outputs" : "gradients");
     else if (gradients.count != 0 && gradients.count != outputs.count)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
                       outputs.count);
-    else if (wfi_tape_owner(tape) != NULL)
+    else if (wfi_tape_owner(tape))
         wfi_tape_fail(tape, WEFT_ERR_STATE, "backward",
                       "backward: the tape records into a distributed context: use weft_dist_backward");
     return wfi_tape_ready(tape);
@@ -215,24 +215,24 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
 {
     WFI_LIVE(tape);
     if (!may_begin(tape, outputs, gradients)) {
-        if (tape != NULL)
+        if (tape)
             wfi_engine_decline(tape->hooks, tape->error);
         return;
     }
     wfi_tape_commit(tape);
     keeper k = {.tape = tape};
-    wfi_engine engine = {.retain = options != NULL && options->retain,
+    wfi_engine engine = {.retain = options && options->retain,
                          .hooks = tape->hooks,
                          .stream = tape->stream,
                          .give = keep_gradient,
                          .arg = &k};
     weft_stream *before = wfi_stream_set(tape->stream);
-    for (size_t i = 0; i < outputs.count && engine.error == NULL; i++)
+    for (size_t i = 0; i < outputs.count && !engine.error; i++)
         start(&engine, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
     (void)wfi_stream_set(before);
     wfi_engine_run(&engine);
     keep_hooked(&k, &engine);
-    if (engine.error != NULL && wfi_tape_ready(tape))
+    if (engine.error && wfi_tape_ready(tape))
         tape->error = weft_error_ref(engine.error);
     wfi_engine_end(&engine);
 }

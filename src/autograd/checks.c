@@ -52,12 +52,12 @@ static void drop(wfi_checks *checks)
 static wfi_page *find_page(int device)
 {
     wfi_page *p = left.pages;
-    while (p != NULL && p->used == UINT64_MAX)
+    while (p && p->used == UINT64_MAX)
         p = p->next;
-    if (p != NULL)
+    if (p)
         return p;
     p = wfi_calloc(1, sizeof(*p));
-    if (p == NULL)
+    if (!p)
         return NULL;
     if (wfi_storage_create(WFI_MEMORY_PINNED, device, PAGE_REPORTS * sizeof(wfi_report), &p->memory) != WEFT_OK) {
         free(p);
@@ -72,7 +72,7 @@ static wfi_page *find_page(int device)
 static bool take_report(wfi_checks *checks, int device)
 {
     checks->page = find_page(device);
-    if (checks->page == NULL)
+    if (!checks->page)
         return false;
     int number = __builtin_ctzll(~checks->page->used);
     checks->page->used |= UINT64_C(1) << number;
@@ -110,7 +110,7 @@ static const wfi_report_slot *first_fault(const wfi_checks *checks)
         const wfi_report_slot *slot = &checks->report->slots[i];
         if (slot->check == 0)
             continue;
-        if (first == NULL || slot->check < first->check || (slot->check == first->check && slot->place < first->place))
+        if (!first || slot->check < first->check || (slot->check == first->check && slot->place < first->place))
             first = slot;
     }
     return first;
@@ -120,7 +120,7 @@ static const wfi_report_slot *first_fault(const wfi_checks *checks)
 static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *found)
 {
     const wfi_check *c = &checks->items[(found->check & UINT32_MAX) - 1];
-    if (c->error != NULL)
+    if (c->error)
         return c->error(c->gradient, c->size, found);
     char fault[WFI_FAULT_TEXT], operands[WFI_TENSORS_TEXT];
     weft_tensor like[WFI_OP_INPUTS], *given[WFI_OP_INPUTS];
@@ -140,17 +140,17 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
 /* Frees the checks of closed tapes that are done, and logs their faults. [lock] */
 static void clear_left(void)
 {
-    for (wfi_checks **at = &left.first; *at != NULL;) {
+    for (wfi_checks **at = &left.first; *at;) {
         wfi_checks *checks = *at;
         if (!wfi_stream_passed(&checks->mark)) {
             at = &checks->next;
             continue;
         }
         const wfi_report_slot *found = first_fault(checks);
-        weft_error *error = found == NULL ? NULL : error_of(checks, found);
-        if (found != NULL)
+        weft_error *error = !found ? NULL : error_of(checks, found);
+        if (found)
             wfi_log(WEFT_LOG_ERROR, "on a tape or in an optimizer that ended before anything waited for it: %s",
-                    error == NULL ? "out of memory" : weft_error_message(error));
+                    !error ? "out of memory" : weft_error_message(error));
         weft_error_unref(error);
         *at = checks->next;
         left.count--;
@@ -161,7 +161,7 @@ static void clear_left(void)
 static wfi_checks *new_checks(weft_stream *stream)
 {
     wfi_checks *checks = wfi_calloc(1, sizeof(*checks));
-    if (checks == NULL)
+    if (!checks)
         return NULL;
     pthread_mutex_lock(&left.lock);
     clear_left();
@@ -181,12 +181,12 @@ static wfi_checks *new_checks(weft_stream *stream)
 static wfi_checks *checks_of(wfi_checks **list, weft_stream *stream)
 {
     wfi_checks *checks = *list;
-    while (checks != NULL && (checks->mark.id != stream->id || checks->mark.device != stream->device))
+    while (checks && (checks->mark.id != stream->id || checks->mark.device != stream->device))
         checks = checks->next;
-    if (checks != NULL)
+    if (checks)
         return checks;
     checks = new_checks(stream);
-    if (checks == NULL)
+    if (!checks)
         return NULL;
     checks->next = *list;
     *list = checks;
@@ -196,12 +196,12 @@ static wfi_checks *checks_of(wfi_checks **list, weft_stream *stream)
 wfi_checks *wfi_checks_add(wfi_checks **list, weft_stream *stream, const wfi_check *check)
 {
     wfi_checks *checks = checks_of(list, stream);
-    if (checks == NULL)
+    if (!checks)
         return NULL;
     if (checks->count == checks->room) {
         size_t room = checks->room == 0 ? 8 : 2 * checks->room;
         wfi_check *grown = realloc(checks->items, room * sizeof(*grown));
-        if (grown == NULL)
+        if (!grown)
             return NULL;
         checks->items = grown;
         checks->room = room;
@@ -215,10 +215,10 @@ wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_
 {
     wfi_checks *checks = checks_of(list, stream);
     size_t i = 0;
-    while (checks != NULL && i < checks->count &&
+    while (checks && i < checks->count &&
            (checks->items[i].error != check->error || checks->items[i].gradient != check->gradient))
         i++;
-    if (checks != NULL && i == checks->count)
+    if (checks && i == checks->count)
         checks = wfi_checks_add(list, stream, check);
     *number = (int64_t)round << ROUND_BITS | (int64_t)(i + 1);
     return checks;
@@ -228,8 +228,8 @@ wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_
 
 weft_error *wfi_checks_join(weft_error *first, weft_error *later)
 {
-    if (first == NULL || later == NULL)
-        return first != NULL ? first : later;
+    if (!first || !later)
+        return first ? first : later;
     wfi_error_detail detail = {.code = weft_error_code(first),
                                .remote_code = wfi_error_remote_code(first),
                                .function = weft_error_function(first),
@@ -244,17 +244,17 @@ weft_error *wfi_checks_join(weft_error *first, weft_error *later)
 weft_error *wfi_checks_look(wfi_checks **list)
 {
     weft_error *error = NULL;
-    if (*list == NULL)
+    if (!*list)
         return NULL;
     pthread_mutex_lock(&left.lock);
-    for (wfi_checks **at = list; *at != NULL;) {
+    for (wfi_checks **at = list; *at;) {
         wfi_checks *checks = *at;
         if (!wfi_stream_passed(&checks->mark)) {
             at = &checks->next;
             continue;
         }
         const wfi_report_slot *found = first_fault(checks);
-        if (found != NULL)
+        if (found)
             error = wfi_checks_join(error, error_of(checks, found));
         *at = checks->next;
         drop(checks);
@@ -266,9 +266,9 @@ weft_error *wfi_checks_look(wfi_checks **list)
 void wfi_tape_look(weft_tape *tape)
 {
     weft_error *found = wfi_checks_look(&tape->checks);
-    if (found == NULL)
+    if (!found)
         return;
-    if (tape->error != NULL && !wfi_pointers_push(&tape->old_errors, tape->error)) {
+    if (tape->error && !wfi_pointers_push(&tape->old_errors, tape->error)) {
         wfi_log(WEFT_LOG_ERROR, "on a tape that had failed before: %s", weft_error_message(found));
         weft_error_unref(found);
         return;
@@ -294,11 +294,11 @@ void wfi_checks_settle(void)
 
 void wfi_checks_leave(wfi_checks **list)
 {
-    if (*list == NULL)
+    if (!*list)
         return;
     wfi_checks *last = *list;
     size_t count = 1;
-    for (; last->next != NULL; last = last->next)
+    for (; last->next; last = last->next)
         count++;
     pthread_mutex_lock(&left.lock);
     last->next = left.first;
@@ -311,12 +311,12 @@ void wfi_checks_leave(wfi_checks **list)
 
 void wfi_tape_leave_checks(weft_tape *tape)
 {
-    if (tape->parent == NULL) {
+    if (!tape->parent) {
         wfi_checks_leave(&tape->checks);
         return;
     }
     wfi_checks **end = &tape->checks;
-    while (*end != NULL)
+    while (*end)
         end = &(*end)->next;
     *end = tape->parent->checks;
     tape->parent->checks = tape->checks;

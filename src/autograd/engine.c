@@ -30,7 +30,7 @@ typedef struct wfi_engine_entry {
 
 void wfi_engine_fail(wfi_engine *engine, weft_status code, const char *format, ...)
 {
-    if (engine->error != NULL)
+    if (engine->error)
         return;
     wfi_error_detail detail = {.code = code, .function = "backward", .worker = -1};
     va_list args;
@@ -56,13 +56,13 @@ static bool make_page(wfi_engine *engine, size_t page)
     if (page >= engine->page_count) {
         size_t count = page + 1 > 2 * engine->page_count ? page + 1 : 2 * engine->page_count;
         entry **pages = realloc(engine->pages, count * sizeof(*pages));
-        if (pages == NULL)
+        if (!pages)
             return false;
         memset(pages + engine->page_count, 0, (count - engine->page_count) * sizeof(*pages));
         engine->pages = pages;
         engine->page_count = count;
     }
-    if (engine->pages[page] == NULL)
+    if (!engine->pages[page])
         engine->pages[page] = wfi_calloc(PAGE_ENTRIES, sizeof(entry));
     return engine->pages[page] != NULL;
 }
@@ -75,7 +75,7 @@ static entry *meet(wfi_engine *engine, wfi_node *node)
     size_t first = (size_t)(node->slot >> PAGE_BITS);
     size_t last = (size_t)((node->slot + node->result_count - 1) >> PAGE_BITS);
     for (size_t page = first; page <= last; page++) {
-        if ((page >= engine->page_count || engine->pages[page] == NULL) && !make_page(engine, page)) {
+        if ((page >= engine->page_count || !engine->pages[page]) && !make_page(engine, page)) {
             fail_memory(engine);
             return NULL;
         }
@@ -92,11 +92,11 @@ static entry *meet(wfi_engine *engine, wfi_node *node)
 
 static void count_consumers(wfi_engine *engine)
 {
-    while (engine->todo.count > 0 && engine->error == NULL) {
+    while (engine->todo.count > 0 && !engine->error) {
         const wfi_node *node = engine->todo.items[--engine->todo.count];
-        for (uint32_t i = 0; i < node->input_count && engine->error == NULL; i++) {
-            entry *e = node->inputs[i].node == NULL ? NULL : meet(engine, node->inputs[i].node);
-            if (e != NULL)
+        for (uint32_t i = 0; i < node->input_count && !engine->error; i++) {
+            entry *e = !node->inputs[i].node ? NULL : meet(engine, node->inputs[i].node);
+            if (e)
                 e->awaited++;
         }
     }
@@ -179,7 +179,7 @@ static int compare_shares(const void *left, const void *right)
 {
     const held_share *a = left, *b = right;
     int order = (a->from != NULL) - (b->from != NULL);
-    if (order == 0 && a->from != NULL && a->from != b->from) {
+    if (order == 0 && a->from && a->from != b->from) {
         order = wfi_tape_path_compare(b->from->path, b->from->after, a->from->path, a->from->after);
         if (order == 0)
             order = a->from->slot < b->from->slot ? 1 : -1;
@@ -190,23 +190,22 @@ static int compare_shares(const void *left, const void *right)
 /* Whether shares for a node are collected before they are added: it has several consumers. */
 static bool is_held(const wfi_engine *engine, const wfi_node *node, uint64_t slot)
 {
-    return engine->ordered &&
-           (entry_at(engine, node->slot)->awaited > 1 || wfi_map_get(&engine->held, slot + 1) != NULL);
+    return engine->ordered && (entry_at(engine, node->slot)->awaited > 1 || wfi_map_get(&engine->held, slot + 1));
 }
 
 /* Takes over the share. */
 static void hold_share(wfi_engine *engine, uint64_t slot, const wfi_node *from, weft_gradient share)
 {
     held_shares *held = wfi_map_get(&engine->held, slot + 1);
-    if (held == NULL) {
+    if (!held) {
         held = wfi_calloc(1, sizeof(*held));
-        if (held != NULL && wfi_map_put(&engine->held, slot + 1, held) != WEFT_OK) {
+        if (held && wfi_map_put(&engine->held, slot + 1, held) != WEFT_OK) {
             free(held);
             held = NULL;
         }
     }
-    held_share *items = held == NULL ? NULL : wfi_grow(held->items, held->count, &held->capacity, sizeof(*items));
-    if (items == NULL) {
+    held_share *items = !held ? NULL : wfi_grow(held->items, held->count, &held->capacity, sizeof(*items));
+    if (!items) {
         wfi_gradient_clear(&share);
         fail_memory(engine);
         return;
@@ -228,7 +227,7 @@ static void drop_held(held_shares *held)
 static void sum_held(wfi_engine *engine, const wfi_node *node, uint64_t slot)
 {
     held_shares *held = engine->ordered ? wfi_map_take(&engine->held, slot + 1) : NULL;
-    if (held == NULL)
+    if (!held)
         return;
     weft_gradient *sum = &entry_at(engine, slot)->sum;
     qsort(held->items, held->count, sizeof(*held->items), compare_shares);
@@ -241,15 +240,15 @@ static void sum_held(wfi_engine *engine, const wfi_node *node, uint64_t slot)
 static void add_share(wfi_engine *engine, const wfi_node *node, uint32_t result, const wfi_node *from,
                       weft_tensor *share)
 {
-    if (node->leaf != 0 && engine->hooks != NULL)
+    if (node->leaf != 0 && engine->hooks)
         share = wfi_hooks_pre(engine->hooks, node->leaf, share);
     weft_gradient *sum = &entry_at(engine, node->slot + result)->sum;
-    if (share == NULL)
+    if (!share)
         wfi_engine_fail(engine, WEFT_ERR_INVALID,
                         "backward: a hook gave NULL, or not a gradient of its leaf's shape and dtype");
     else if (is_held(engine, node, node->slot + result))
         hold_share(engine, node->slot + result, from, (weft_gradient){.values = share});
-    else if (sum->values == NULL)
+    else if (!sum->values)
         sum->values = share;
     else
         check(engine, node, wfi_gradient_add(sum, share));
@@ -271,12 +270,12 @@ static void answer_inputs(wfi_engine *engine, const wfi_node *node, weft_tensor 
 {
     for (uint32_t i = 0; i < node->input_count; i++) {
         wfi_node *input = node->inputs[i].node;
-        weft_tensor *share = dx == NULL ? NULL : dx[i];
-        if (input == NULL || engine->error != NULL) {
+        weft_tensor *share = !dx ? NULL : dx[i];
+        if (!input || engine->error) {
             weft_tensor_unref(share);
             continue;
         }
-        if (share != NULL)
+        if (share)
             add_share(engine, input, node->inputs[i].result, node, share);
         answered(engine, input);
     }
@@ -289,11 +288,11 @@ static void run_leaf(wfi_engine *engine, const wfi_node *leaf, entry *e)
 {
     weft_gradient sum = e->sum;
     e->sum = (weft_gradient){0};
-    if (engine->hooks != NULL)
+    if (engine->hooks)
         check(engine, leaf, wfi_hooks_post(engine->hooks, leaf->leaf, &sum, &engine->waits));
-    if (engine->hooks != NULL && engine->error == NULL)
+    if (engine->hooks && !engine->error)
         check(engine, leaf, wfi_map_put(&engine->hooked, leaf->leaf, engine));
-    if (engine->error == NULL)
+    if (!engine->error)
         check(engine, leaf, engine->give(engine->arg, leaf->leaf, &sum));
     else
         wfi_gradient_clear(&sum);
@@ -323,16 +322,16 @@ static bool enter(wfi_engine *engine, wfi_node *node)
 /* Whether input 0 got its gradient by rows; then nothing else of the node must run. */
 static bool gave_rows(wfi_engine *engine, const wfi_node *node, weft_tensor *dy)
 {
-    wfi_node *leaf = node->type->backward_rows == NULL ? NULL : node->inputs[0].node;
-    if (leaf == NULL || leaf->leaf == 0 || (engine->hooks != NULL && wfi_hooks_has(engine->hooks, leaf->leaf)))
+    wfi_node *leaf = !node->type->backward_rows ? NULL : node->inputs[0].node;
+    if (!leaf || leaf->leaf == 0 || (engine->hooks && wfi_hooks_has(engine->hooks, leaf->leaf)))
         return false;
     weft_tensor *rows = NULL, *values = NULL;
     check(engine, node, node->type->backward_rows(node, dy, &rows, &values));
-    if (rows != NULL && is_held(engine, leaf, leaf->slot))
+    if (rows && is_held(engine, leaf, leaf->slot))
         hold_share(engine, leaf->slot, node, (weft_gradient){.values = values, .rows = rows});
-    else if (rows != NULL)
+    else if (rows)
         check(engine, node, wfi_gradient_add_rows(&entry_at(engine, leaf->slot)->sum, rows, values));
-    return rows != NULL || engine->error != NULL;
+    return rows || engine->error;
 }
 
 /* The gradients of a node's results, taken from their entries; false: there are none. */
@@ -343,7 +342,7 @@ static bool take_gradients(wfi_engine *engine, const wfi_node *node, weft_tensor
         weft_gradient *sum = &entry_at(engine, node->slot + i)->sum;
         dy[i] = sum->values;
         sum->values = NULL;
-        any = any || dy[i] != NULL;
+        any = any || dy[i];
     }
     return any;
 }
@@ -357,13 +356,13 @@ static void drop_all(weft_tensor **tensors, uint32_t count)
 /* Tensors of GPUs that the node reads may be from other streams. */
 static bool order_inputs(wfi_engine *engine, const wfi_node *node, weft_tensor **dy)
 {
-    for (uint32_t i = 0; i < node->saved_count && engine->error == NULL; i++)
-        if (node->saved[i] != NULL)
+    for (uint32_t i = 0; i < node->saved_count && !engine->error; i++)
+        if (node->saved[i])
             check(engine, node, wfi_tensor_use(node->saved[i], false));
-    for (uint32_t i = 0; i < node->result_count && engine->error == NULL; i++)
-        if (dy[i] != NULL)
+    for (uint32_t i = 0; i < node->result_count && !engine->error; i++)
+        if (dy[i])
             check(engine, node, wfi_tensor_use(dy[i], false));
-    return engine->error == NULL;
+    return !engine->error;
 }
 
 /* Runs the backward function of a node, and gives its results to the inputs. */
@@ -376,9 +375,9 @@ static void run_backward(wfi_engine *engine, wfi_node *node, weft_tensor **dy, w
     if (enter(engine, node) && order_inputs(engine, node, dy)) {
         if (!gave_rows(engine, node, dy[0]))
             check(engine, node,
-                  node->type->backward_all != NULL ? node->type->backward_all(node, dy, dx)
-                                                   : node->type->backward(node, dy[0], dx));
-        wfi_node_leave(node, engine->error != NULL && !engine->retain);
+                  node->type->backward_all ? node->type->backward_all(node, dy, dx)
+                                           : node->type->backward(node, dy[0], dx));
+        wfi_node_leave(node, engine->error && !engine->retain);
     }
     /* before the shares are added: a tensor without other references is added to in place */
     drop_all(dy, node->result_count);
@@ -390,7 +389,7 @@ static void run_operator(wfi_engine *engine, wfi_node *node)
     weft_tensor *few[FEW] = {NULL};
     uint32_t results = node->result_count, count = results + node->input_count;
     weft_tensor **gradients = count <= FEW ? few : wfi_calloc(count, sizeof(*gradients));
-    if (gradients == NULL) {
+    if (!gradients) {
         fail_memory(engine);
         return;
     }
@@ -410,7 +409,7 @@ static void run_node(wfi_engine *engine, wfi_node *node)
         engine->end(engine->arg, node, gradient);
     } else if (node->leaf == 0)
         run_operator(engine, node);
-    else if (e->sum.values != NULL)
+    else if (e->sum.values)
         run_leaf(engine, node, e);
 }
 
@@ -418,20 +417,20 @@ static void run_node(wfi_engine *engine, wfi_node *node)
 
 void wfi_engine_root(wfi_engine *engine, wfi_node *node, uint32_t result, weft_tensor *gradient)
 {
-    entry *e = engine->error == NULL ? meet(engine, node) : NULL;
-    if (e == NULL) {
+    entry *e = !engine->error ? meet(engine, node) : NULL;
+    if (!e) {
         weft_tensor_unref(gradient);
         return;
     }
     add_share(engine, node, result, NULL, gradient);
-    if (engine->error == NULL && !e->root && !wfi_pointers_push(&engine->roots, node))
+    if (!engine->error && !e->root && !wfi_pointers_push(&engine->roots, node))
         fail_memory(engine);
     e->root = true;
 }
 
 void wfi_engine_end_hooks(wfi_engine *engine)
 {
-    if (engine->hooks == NULL || engine->hooks_ended)
+    if (!engine->hooks || engine->hooks_ended)
         return;
     engine->hooks_ended = true;
     weft_status status = wfi_hooks_end(engine->hooks, engine->error, &engine->waits);
@@ -444,7 +443,7 @@ void wfi_engine_end_hooks(wfi_engine *engine)
 static void fail_for_hook(wfi_engine *engine, weft_status status, const weft_error *why)
 {
     wfi_error_detail detail = {.code = status, .function = "backward", .worker = why ? weft_error_worker(why) : -1};
-    if (engine->error == NULL)
+    if (!engine->error)
         engine->error = wfi_error_create(&detail, "backward: what a hook had begun failed: %s",
                                          why ? weft_error_message(why) : weft_status_text(status));
 }
@@ -473,7 +472,7 @@ void wfi_engine_decline(weft_hooks *hooks, const weft_error *why)
 
 void wfi_engine_give_absent(wfi_engine *engine)
 {
-    if (engine->hooks == NULL || engine->absent_given || engine->error != NULL)
+    if (!engine->hooks || engine->absent_given || engine->error)
         return;
     engine->absent_given = true;
     weft_status status = wfi_hooks_give_absent(engine->hooks, &engine->hooked, engine->give, engine->arg);
@@ -483,24 +482,24 @@ void wfi_engine_give_absent(wfi_engine *engine)
 
 void wfi_engine_await(wfi_engine *engine, wfi_node *node)
 {
-    entry *e = engine->error == NULL ? meet(engine, node) : NULL;
-    if (e != NULL)
+    entry *e = !engine->error ? meet(engine, node) : NULL;
+    if (e)
         e->awaited++;
 }
 
 bool wfi_engine_meets(const wfi_engine *engine, const wfi_node *node)
 {
     size_t page = (size_t)(node->slot >> PAGE_BITS);
-    return page < engine->page_count && engine->pages[page] != NULL && entry_at(engine, node->slot)->seen;
+    return page < engine->page_count && engine->pages[page] && entry_at(engine, node->slot)->seen;
 }
 
 void wfi_engine_answer(wfi_engine *engine, wfi_node *node, weft_tensor *gradient)
 {
-    if (engine->error != NULL) {
+    if (engine->error) {
         weft_tensor_unref(gradient);
         return;
     }
-    if (gradient != NULL)
+    if (gradient)
         add_share(engine, node, 0, NULL, gradient);
     answered(engine, node);
 }
@@ -508,7 +507,7 @@ void wfi_engine_answer(wfi_engine *engine, wfi_node *node, weft_tensor *gradient
 void wfi_engine_begin(wfi_engine *engine)
 {
     count_consumers(engine);
-    for (size_t i = 0; i < engine->roots.count && engine->error == NULL; i++) {
+    for (size_t i = 0; i < engine->roots.count && !engine->error; i++) {
         wfi_node *root = engine->roots.items[i];
         if (entry_at(engine, root->slot)->awaited == 0)
             push_ready(engine, root);
@@ -539,7 +538,7 @@ size_t wfi_engine_bytes(const wfi_engine *engine)
 void wfi_engine_work(wfi_engine *engine)
 {
     wfi_node *node;
-    while (engine->error == NULL && (node = pop_ready(engine)) != NULL) {
+    while (!engine->error && (node = pop_ready(engine))) {
         if (node->leaf == 0 && !node->type->is_end)
             engine->last_operator = node->type->name;
         run_node(engine, node);
@@ -558,12 +557,12 @@ void wfi_engine_run(wfi_engine *engine)
 void wfi_engine_end(wfi_engine *engine)
 {
     for (size_t page = 0; page < engine->page_count; page++) {
-        for (size_t i = 0; i < PAGE_ENTRIES && engine->error != NULL && engine->pages[page] != NULL; i++)
+        for (size_t i = 0; i < PAGE_ENTRIES && engine->error && engine->pages[page]; i++)
             wfi_gradient_clear(&engine->pages[page][i].sum);
         free(engine->pages[page]);
     }
     held_shares *held;
-    for (size_t cursor = 0; (held = wfi_map_next(&engine->held, &cursor, NULL)) != NULL;)
+    for (size_t cursor = 0; (held = wfi_map_next(&engine->held, &cursor, NULL));)
         drop_held(held);
     wfi_map_fini(&engine->held);
     wfi_map_fini(&engine->hooked);

@@ -21,10 +21,10 @@ static void replace_values(weft_gradient *sum, weft_tensor *values)
 
 weft_status wfi_gradient_make_own(weft_gradient *sum)
 {
-    if (sum->values == NULL || wfi_tensor_is_alone(sum->values))
+    if (!sum->values || wfi_tensor_is_alone(sum->values))
         return WEFT_OK;
     weft_tensor *copy = weft_tensor_clone(sum->values);
-    if (copy == NULL)
+    if (!copy)
         return WEFT_ERR_MEMORY;
     replace_values(sum, copy);
     return WEFT_OK;
@@ -35,7 +35,7 @@ static weft_status add_dense(weft_gradient *sum, const weft_tensor *share)
     if (wfi_tensor_is_alone(sum->values))
         return wfi_add_into(share, sum->values);
     weft_tensor *total = wfi_tensor_empty_like(share, share->shape, share->dtype);
-    if (total == NULL)
+    if (!total)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_binary(WFI_ADD, sum->values, share, total);
     replace_values(sum, total);
@@ -45,7 +45,7 @@ static weft_status add_dense(weft_gradient *sum, const weft_tensor *share)
 weft_status wfi_gradient_add(weft_gradient *sum, weft_tensor *share)
 {
     weft_status status = wfi_gradient_make_dense(sum, &share->shape);
-    if (status == WEFT_OK && sum->values == NULL) {
+    if (status == WEFT_OK && !sum->values) {
         sum->values = share;
         return WEFT_OK;
     }
@@ -63,7 +63,7 @@ static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
     weft_tensor *joined = wfi_tensor_empty_like(a, shape, a->dtype);
     weft_tensor *upper = weft_tensor_narrow(joined, 0, 0, a->shape.dims[0]);
     weft_tensor *lower = weft_tensor_narrow(joined, 0, a->shape.dims[0], b->shape.dims[0]);
-    bool done = upper != NULL && lower != NULL && wfi_copy(a, upper) == WEFT_OK && wfi_copy(b, lower) == WEFT_OK;
+    bool done = upper && lower && wfi_copy(a, upper) == WEFT_OK && wfi_copy(b, lower) == WEFT_OK;
     weft_tensor_unref(upper);
     weft_tensor_unref(lower);
     if (done)
@@ -75,7 +75,7 @@ static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
 static weft_status append_rows(weft_gradient *sum, weft_gradient *more)
 {
     weft_gradient joined = {append(sum->values, more->values), append(sum->rows, more->rows)};
-    if (joined.values == NULL || joined.rows == NULL) {
+    if (!joined.values || !joined.rows) {
         wfi_gradient_clear(&joined);
         return WEFT_ERR_MEMORY;
     }
@@ -93,17 +93,17 @@ weft_status wfi_gradient_add_rows(weft_gradient *sum, weft_tensor *rows, weft_te
 weft_status wfi_gradient_join(weft_gradient *sum, weft_gradient *more)
 {
     weft_status status = WEFT_OK;
-    if (sum->values == NULL) {
+    if (!sum->values) {
         *sum = *more;
         *more = (weft_gradient){0};
         return WEFT_OK;
     }
-    if (more->rows == NULL) {
+    if (!more->rows) {
         weft_tensor *share = more->values;
         more->values = NULL;
-        return share == NULL ? WEFT_OK : wfi_gradient_add(sum, share);
+        return !share ? WEFT_OK : wfi_gradient_add(sum, share);
     }
-    if (sum->rows != NULL) {
+    if (sum->rows) {
         status = append_rows(sum, more);
     } else {
         status = wfi_gradient_make_own(sum);
@@ -116,10 +116,10 @@ weft_status wfi_gradient_join(weft_gradient *sum, weft_gradient *more)
 
 weft_status wfi_gradient_make_dense(weft_gradient *sum, const weft_shape *shape)
 {
-    if (sum->rows == NULL)
+    if (!sum->rows)
         return WEFT_OK;
     weft_gradient dense = {.values = wfi_tensor_full_like(sum->values, *shape, sum->values->dtype, 0)};
-    weft_status status = dense.values == NULL ? WEFT_ERR_MEMORY : wfi_rows_add(sum->values, sum->rows, dense.values);
+    weft_status status = !dense.values ? WEFT_ERR_MEMORY : wfi_rows_add(sum->values, sum->rows, dense.values);
     wfi_gradient_clear(sum);
     *sum = dense;
     return status;

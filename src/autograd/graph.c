@@ -23,7 +23,7 @@ wfi_graph *wfi_graph_create(void)
 {
     static _Atomic uint64_t last_id;
     wfi_graph *graph = wfi_calloc(1, sizeof(*graph));
-    if (graph == NULL)
+    if (!graph)
         return NULL;
     atomic_init(&graph->refs, 1);
     graph->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
@@ -41,9 +41,9 @@ wfi_graph *wfi_graph_ref(wfi_graph *graph)
 /* Clears all nodes before it releases any: so the end of one node never ends another, however deep the graph is. */
 static void drop_nodes(const wfi_node_list *nodes)
 {
-    for (wfi_node *node = nodes->first; node != NULL; node = node->next)
+    for (wfi_node *node = nodes->first; node; node = node->next)
         wfi_node_clear(node);
-    for (wfi_node *node = nodes->first, *next; node != NULL; node = next) {
+    for (wfi_node *node = nodes->first, *next; node; node = next) {
         next = node->next;
         wfi_node_unref(node);
     }
@@ -51,7 +51,7 @@ static void drop_nodes(const wfi_node_list *nodes)
 
 void wfi_graph_unref(wfi_graph *graph)
 {
-    if (graph == NULL || atomic_fetch_sub_explicit(&graph->refs, 1, memory_order_acq_rel) != 1)
+    if (!graph || atomic_fetch_sub_explicit(&graph->refs, 1, memory_order_acq_rel) != 1)
         return;
     drop_nodes(&graph->nodes);
     wfi_map_fini(&graph->leaves);
@@ -66,9 +66,9 @@ uint64_t wfi_graph_slots(const wfi_graph *graph)
 
 static void join(wfi_node_list *list, const wfi_node_list *more)
 {
-    if (more->first == NULL)
+    if (!more->first)
         return;
-    if (list->last != NULL)
+    if (list->last)
         list->last->next = more->first;
     else
         list->first = more->first;
@@ -79,7 +79,7 @@ wfi_node *wfi_graph_new_node(wfi_graph *graph, wfi_node_list *nodes, const wfi_n
 {
     uint64_t slot = atomic_fetch_add_explicit(&graph->slots, counts.results, memory_order_relaxed);
     wfi_node *node = wfi_node_create(type, graph->id, slot, counts);
-    if (node != NULL)
+    if (node)
         join(nodes, &(wfi_node_list){node, node});
     return node;
 }
@@ -89,7 +89,7 @@ static wfi_node *add_leaf(wfi_graph *graph, const weft_tensor *x)
 {
     wfi_node_list made = {0};
     wfi_node *node = wfi_graph_new_node(graph, &made, &leaf_type, (wfi_node_counts){.results = 1});
-    if (node == NULL)
+    if (!node)
         return NULL;
     node->leaf = x->id;
     node->results[0] = (wfi_result){.shape = x->shape, .dtype = x->dtype};
@@ -105,7 +105,7 @@ wfi_node *wfi_graph_leaf(wfi_graph *graph, const weft_tensor *x)
 {
     wfi_mutex_lock(&graph->lock);
     wfi_node *node = wfi_map_get(&graph->leaves, x->id);
-    if (node == NULL)
+    if (!node)
         node = add_leaf(graph, x);
     wfi_mutex_unlock(&graph->lock);
     return node;
@@ -114,12 +114,12 @@ wfi_node *wfi_graph_leaf(wfi_graph *graph, const weft_tensor *x)
 bool wfi_graph_made(const wfi_graph *graph, const weft_tensor *x)
 {
     const wfi_node *node = x->grad_node;
-    return node != NULL && atomic_load_explicit(&node->graph_id, memory_order_relaxed) == graph->id;
+    return node && atomic_load_explicit(&node->graph_id, memory_order_relaxed) == graph->id;
 }
 
 void wfi_graph_commit(wfi_graph *graph, wfi_node_list *nodes, bool keep)
 {
-    for (wfi_node *node = keep ? NULL : nodes->first; node != NULL; node = node->next) {
+    for (wfi_node *node = keep ? NULL : nodes->first; node; node = node->next) {
         atomic_store_explicit(&node->graph_id, 0, memory_order_relaxed);
         if (wfi_node_enter(node, true))
             wfi_node_leave(node, false);

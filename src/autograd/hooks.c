@@ -41,7 +41,7 @@ struct weft_hooks {
 weft_hooks *weft_hooks_create(void)
 {
     weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
-    if (hooks == NULL)
+    if (!hooks)
         return NULL;
     WFI_BEGIN(hooks);
     atomic_init(&hooks->refs, 1);
@@ -53,16 +53,16 @@ weft_hooks *weft_hooks_create(void)
 weft_hooks *weft_hooks_ref(weft_hooks *hooks)
 {
     WFI_LIVE(hooks);
-    if (hooks != NULL)
+    if (hooks)
         atomic_fetch_add_explicit(&hooks->refs, 1, memory_order_relaxed);
     return hooks;
 }
 
 static void end_leaf(leaf_hooks *of)
 {
-    for (hook *each = atomic_load(&of->first), *next; each != NULL; each = next) {
+    for (hook *each = atomic_load(&of->first), *next; each; each = next) {
         next = atomic_load(&each->next);
-        if (each->how.drop != NULL)
+        if (each->how.drop)
             each->how.drop(each->how.arg);
         free(each);
     }
@@ -73,14 +73,14 @@ static void end_leaf(leaf_hooks *of)
 void weft_hooks_unref(weft_hooks *hooks)
 {
     WFI_LIVE(hooks);
-    if (hooks == NULL)
+    if (!hooks)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(hooks, before))
         return;
     size_t cursor = 0;
     leaf_hooks *of;
-    while ((of = wfi_map_next(&hooks->leaves, &cursor, NULL)) != NULL)
+    while ((of = wfi_map_next(&hooks->leaves, &cursor, NULL)))
         end_leaf(of);
     wfi_map_fini(&hooks->leaves);
     wfi_mutex_fini(&hooks->lock);
@@ -91,7 +91,7 @@ void weft_hooks_unref(weft_hooks *hooks)
 static leaf_hooks *hooks_for(weft_hooks *hooks, weft_tensor *leaf)
 {
     leaf_hooks *of = wfi_map_get(&hooks->leaves, leaf->id);
-    if (of != NULL || (of = wfi_calloc(1, sizeof(*of))) == NULL)
+    if (of || !(of = wfi_calloc(1, sizeof(*of))))
         return of;
     if (wfi_map_put(&hooks->leaves, leaf->id, of) != WEFT_OK) {
         free(of);
@@ -104,19 +104,19 @@ static leaf_hooks *hooks_for(weft_hooks *hooks, weft_tensor *leaf)
 static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
 {
     hook *added = wfi_calloc(1, sizeof(*added));
-    if (added == NULL)
+    if (!added)
         return WEFT_ERR_MEMORY;
     added->how = *how;
     wfi_mutex_lock(&hooks->lock);
     leaf_hooks *of = hooks_for(hooks, leaf);
-    if (of != NULL) {
+    if (of) {
         _Atomic(hook *) *end = &of->first;
-        for (hook *each; (each = atomic_load(end)) != NULL;)
+        for (hook *each; (each = atomic_load(end));)
             end = &each->next;
         atomic_store(end, added);
     }
     wfi_mutex_unlock(&hooks->lock);
-    if (of != NULL)
+    if (of)
         return WEFT_OK;
     free(added);
     return WEFT_ERR_MEMORY;
@@ -125,17 +125,17 @@ static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hoo
 weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
 {
     WFI_LIVE(hooks, leaf);
-    if (how == NULL)
+    if (!how)
         return wfi_refuse_null("weft_hooks_add", "how");
     weft_status status;
-    if (hooks == NULL || leaf == NULL)
-        status = wfi_refuse_null("weft_hooks_add", hooks == NULL ? "the set of hooks" : "leaf");
+    if (!hooks || !leaf)
+        status = wfi_refuse_null("weft_hooks_add", !hooks ? "the set of hooks" : "leaf");
     else if (!weft_tensor_requires_grad(leaf))
         status = wfi_refuse(WEFT_ERR_INVALID,
                             "weft_hooks_add: leaf wants no gradient: call weft_tensor_set_requires_grad first");
     else
         status = add(hooks, leaf, how);
-    if (status != WEFT_OK && how->drop != NULL)
+    if (status != WEFT_OK && how->drop)
         how->drop(how->arg);
     return status;
 }
@@ -156,7 +156,7 @@ bool wfi_hooks_has(weft_hooks *hooks, uint64_t leaf)
 weft_tensor *wfi_gradient_from(weft_gradient_fn fn, void *arg, weft_tensor *gradient)
 {
     weft_tensor *made = fn(gradient, arg);
-    if (made == gradient || made == NULL)
+    if (made == gradient || !made)
         return made;
     weft_tensor *contiguous = NULL;
     if (made->dtype == gradient->dtype && weft_tensor_same_shape(made, gradient))
@@ -168,9 +168,8 @@ weft_tensor *wfi_gradient_from(weft_gradient_fn fn, void *arg, weft_tensor *grad
 weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
 {
     leaf_hooks *of = find(hooks, leaf);
-    for (hook *each = of == NULL ? NULL : atomic_load(&of->first); each != NULL && share != NULL;
-         each = atomic_load(&each->next)) {
-        if (each->how.pre == NULL)
+    for (hook *each = !of ? NULL : atomic_load(&of->first); each && share; each = atomic_load(&each->next)) {
+        if (!each->how.pre)
             continue;
         weft_tensor *made = wfi_gradient_from(each->how.pre, each->how.arg, share);
         weft_tensor_unref(share);
@@ -182,7 +181,7 @@ weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
 /* Remembers a future that a hook started, for the end of the pass; without memory for that, waits for it now. */
 static weft_status follow(wfi_pointers *waits, weft_future *wait, weft_status status)
 {
-    if (wait == NULL || wfi_pointers_push(waits, wait))
+    if (!wait || wfi_pointers_push(waits, wait))
         return status;
     weft_status ended = wfi_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
     weft_future_unref(wait);
@@ -198,7 +197,7 @@ static bool is_like(const weft_tensor *made, const weft_tensor *other)
 static weft_status replace(const hook *each, weft_tensor *leaf, weft_gradient *sum, weft_future **wait)
 {
     weft_tensor *made = each->how.replace(leaf, sum->values, wait, each->how.arg);
-    if (made == NULL || !is_like(made, sum->values)) {
+    if (!made || !is_like(made, sum->values)) {
         weft_tensor_unref(made);
         return WEFT_ERR_INVALID;
     }
@@ -210,17 +209,17 @@ static weft_status replace(const hook *each, weft_tensor *leaf, weft_gradient *s
 weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum, wfi_pointers *waits)
 {
     leaf_hooks *of = find(hooks, leaf);
-    weft_status status = of == NULL ? WEFT_OK : wfi_gradient_make_dense(sum, &of->leaf->shape);
-    if (of != NULL && status == WEFT_OK)
+    weft_status status = !of ? WEFT_OK : wfi_gradient_make_dense(sum, &of->leaf->shape);
+    if (of && status == WEFT_OK)
         status = wfi_gradient_make_own(sum);
-    for (hook *each = of == NULL ? NULL : atomic_load(&of->first); each != NULL && status == WEFT_OK;
+    for (hook *each = !of ? NULL : atomic_load(&of->first); each && status == WEFT_OK;
          each = atomic_load(&each->next)) {
         weft_future *wait = NULL;
-        if (each->how.replace != NULL)
+        if (each->how.replace)
             status = replace(each, of->leaf, sum, &wait);
         status = follow(waits, wait, status);
         wait = NULL;
-        if (each->how.post != NULL && status == WEFT_OK)
+        if (each->how.post && status == WEFT_OK)
             status = each->how.post(of->leaf, sum->values, &wait, each->how.arg);
         status = follow(waits, wait, status);
     }
@@ -234,8 +233,8 @@ static bool list_absent(weft_hooks *hooks, const wfi_map *came, wfi_pointers *ou
     uint64_t leaf;
     leaf_hooks *of;
     wfi_mutex_lock(&hooks->lock);
-    for (size_t cursor = 0; listed && (of = wfi_map_next(&hooks->leaves, &cursor, &leaf)) != NULL;)
-        if (wfi_map_get(came, leaf) == NULL)
+    for (size_t cursor = 0; listed && (of = wfi_map_next(&hooks->leaves, &cursor, &leaf));)
+        if (!wfi_map_get(came, leaf))
             listed = wfi_pointers_push(out, of);
     wfi_mutex_unlock(&hooks->lock);
     return listed;
@@ -245,10 +244,10 @@ static bool list_absent(weft_hooks *hooks, const wfi_map *came, wfi_pointers *ou
 static weft_status give_absent(leaf_hooks *of, wfi_give_fn give, void *arg)
 {
     weft_gradient made = {0};
-    for (hook *each = atomic_load(&of->first); each != NULL && made.values == NULL; each = atomic_load(&each->next))
-        if (each->how.absent != NULL)
+    for (hook *each = atomic_load(&of->first); each && !made.values; each = atomic_load(&each->next))
+        if (each->how.absent)
             made.values = each->how.absent(of->leaf, each->how.arg);
-    if (made.values == NULL)
+    if (!made.values)
         return WEFT_OK;
     if (is_like(made.values, of->leaf))
         return give(arg, of->leaf->id, &made);
@@ -269,7 +268,7 @@ weft_status wfi_hooks_give_absent(weft_hooks *hooks, const wfi_map *came, wfi_gi
 weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers *waits)
 {
     weft_future *wait = NULL;
-    if (hooks == NULL || hooks->end == NULL)
+    if (!hooks || !hooks->end)
         return WEFT_OK;
     weft_status status = hooks->end(why, &wait, hooks->end_arg);
     return follow(waits, wait, status);
@@ -278,7 +277,7 @@ weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers
 void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg)
 {
     WFI_LIVE(hooks);
-    if (hooks == NULL)
+    if (!hooks)
         return;
     hooks->end = fn;
     hooks->end_arg = arg;

@@ -31,7 +31,7 @@ wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t graph_id, uint64_t
     size_t size = sizeof(wfi_node) + counts.state + counts.inputs * sizeof(wfi_edge) +
                   counts.results * sizeof(wfi_result) + counts.saved * (sizeof(weft_tensor *) + sizeof(uint64_t));
     wfi_node *node = wfi_calloc(1, size);
-    if (node == NULL)
+    if (!node)
         return NULL;
     atomic_init(&node->refs, 1);
     atomic_init(&node->graph_id, graph_id);
@@ -51,7 +51,7 @@ wfi_node *wfi_node_ref(wfi_node *node)
 
 void wfi_node_unref(wfi_node *node)
 {
-    if (node == NULL || atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
+    if (!node || atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     wfi_node_clear(node);
     wfi_tape_path_unref(node->path);
@@ -79,7 +79,7 @@ void wfi_node_set_path(wfi_node *node, wfi_tape_path *path)
 
 void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return;
     node->saved[slot] = wfi_tensor_read(tensor);
     node->versions[slot] = wfi_storage_version(wfi_tensor_storage(node->saved[slot]));
@@ -90,7 +90,7 @@ void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
 int wfi_node_changed(const wfi_node *node)
 {
     for (uint32_t i = 0; i < node->saved_count; i++)
-        if (node->saved[i] != NULL && wfi_storage_version(wfi_tensor_storage(node->saved[i])) != node->versions[i])
+        if (node->saved[i] && wfi_storage_version(wfi_tensor_storage(node->saved[i])) != node->versions[i])
             return (int)i;
     return -1;
 }
@@ -104,7 +104,7 @@ static void release_saved(wfi_node *node)
     }
     weft_drop_fn drop = node->drop;
     node->drop = NULL;
-    if (drop != NULL)
+    if (drop)
         drop(node->user_state);
 }
 

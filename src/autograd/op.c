@@ -44,14 +44,14 @@ bool wfi_op_check(wfi_op *op, weft_status status)
 
 bool wfi_op_ok(const wfi_op *op)
 {
-    return op->tape->error == NULL;
+    return !op->tape->error;
 }
 
 bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand)
 {
     if (!wfi_tape_ready(tape))
         return false;
-    if (x == NULL)
+    if (!x)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: %s is NULL", type->name, operand);
     return x != NULL;
 }
@@ -67,7 +67,7 @@ static void check_dtypes(wfi_op *op, unsigned flags)
         return;
     }
     for (size_t i = 1; i < op->given_count && wfi_op_ok(op); i++)
-        if (op->given[i] != NULL && op->given[i]->dtype != dtype)
+        if (op->given[i] && op->given[i]->dtype != dtype)
             wfi_op_fail(op, WEFT_ERR_TYPE, "operand %zu is of another dtype than the first", i);
 }
 
@@ -75,7 +75,7 @@ static void check_devices(wfi_op *op)
 {
     weft_device tape = op->tape->device;
     for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
-        weft_device device = op->given[i] == NULL ? tape : weft_tensor_device(op->given[i]);
+        weft_device device = !op->given[i] ? tape : weft_tensor_device(op->given[i]);
         char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
         if (device.kind != tape.kind || device.index != tape.index)
             wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "operand %zu is on %s, and the tape computes on %s", i,
@@ -98,7 +98,7 @@ bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
 static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
 {
     weft_tensor *x = op->given[i];
-    if (i == 0 && (flags & WFI_OP_HOLD_FIRST) && x->cell != NULL) {
+    if (i == 0 && (flags & WFI_OP_HOLD_FIRST) && x->cell) {
         op->held = x;
         return weft_tensor_ref(wfi_tensor_hold(x));
     }
@@ -110,10 +110,10 @@ static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
 static void take_operands(wfi_op *op, unsigned flags)
 {
     for (size_t i = op->given_count; i-- > 0 && wfi_op_ok(op);) {
-        if (op->given[i] == NULL)
+        if (!op->given[i])
             continue;
         op->in[i] = take_operand(op, i, flags);
-        if (op->in[i] == NULL)
+        if (!op->in[i])
             wfi_tape_fail_memory(op->tape, op->type->name);
         else if (op->tape->device.kind != WEFT_DEVICE_CPU)
             wfi_op_check(op, wfi_tensor_use(op->in[i], false));
@@ -123,13 +123,13 @@ static void take_operands(wfi_op *op, unsigned flags)
 static void take_list(wfi_op *op)
 {
     size_t i = 0;
-    while (i < op->given_count && op->given[i]->cell == NULL)
+    while (i < op->given_count && !op->given[i]->cell)
         i++;
     op->list = op->given;
     if (i == op->given_count)
         return;
     op->taken = wfi_calloc(op->given_count, sizeof(weft_tensor *));
-    if (op->taken == NULL) {
+    if (!op->taken) {
         wfi_tape_fail_memory(op->tape, op->type->name);
         return;
     }
@@ -142,9 +142,9 @@ static void drop_operands(wfi_op *op)
 {
     for (int i = 0; i < WFI_OP_INPUTS; i++)
         weft_tensor_unref(op->in[i]);
-    if (op->held != NULL)
+    if (op->held)
         wfi_tensor_release(op->held);
-    for (size_t i = 0; op->taken != NULL && i < op->given_count; i++)
+    for (size_t i = 0; op->taken && i < op->given_count; i++)
         weft_tensor_unref(op->taken[i]);
     free(op->taken);
 }
@@ -154,7 +154,7 @@ static void make_node(wfi_op *op, size_t saved)
 {
     wfi_node_counts counts = {op->given_count, op->type->results == 0 ? 1 : op->type->results, saved,
                               sizeof(wfi_node_state)};
-    if (op->type->backward != NULL || op->type->backward_all != NULL)
+    if (op->type->backward || op->type->backward_all)
         op->node = wfi_tape_add_node(op->tape, op->type, counts, (weft_tensors){op->given, op->given_count});
 }
 
@@ -202,13 +202,13 @@ static bool is_list(weft_tape *tape, const wfi_node_type *type, weft_tensors lis
         wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: wants at least one tensor", type->name);
         return false;
     }
-    if (list.items == NULL) {
+    if (!list.items) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: the list of %zu tensors is NULL", type->name,
                       list.count);
         return false;
     }
     for (size_t i = 0; i < list.count; i++) {
-        if (list.items[i] == NULL) {
+        if (!list.items[i]) {
             wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: operand %zu is NULL", type->name, i);
             return false;
         }
@@ -242,7 +242,7 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
 weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor)
 {
     op->out[op->out_count++] = tensor;
-    if (tensor == NULL)
+    if (!tensor)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory for the result");
     return tensor;
 }
@@ -255,10 +255,10 @@ weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
     weft_status status = wfi_tensor_check(&shape, dtype);
     weft_tensor *y = status == WEFT_OK ? weft_tensor_empty_on(op->tape->device, shape, dtype) : NULL;
     op->out[op->out_count++] = y;
-    if (y == NULL && status != WEFT_OK)
+    if (!y && status != WEFT_OK)
         wfi_op_fail(op, status, "the result would be %s: %s", wfi_tensor_wanted(&shape, dtype, text),
                     weft_status_text(status));
-    else if (y == NULL)
+    else if (!y)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory for the result %s", wfi_tensor_wanted(&shape, dtype, text));
     return y;
 }
@@ -273,21 +273,21 @@ weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype)
     if (!wfi_op_ok(op))
         return NULL;
     weft_tensor *extra = weft_tensor_empty_on(op->tape->device, shape, dtype);
-    if (extra == NULL)
+    if (!extra)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return weft_tape_take(op->tape, extra);
 }
 
 void wfi_op_save(wfi_op *op, int slot, weft_tensor *tensor)
 {
-    if (op->node != NULL && wfi_op_ok(op))
+    if (op->node && wfi_op_ok(op))
         wfi_node_save(op->node, slot, tensor);
 }
 
 void wfi_op_end_all(wfi_op *op, weft_tensor **results)
 {
     drop_operands(op);
-    for (size_t i = 0; i < op->out_count && wfi_op_ok(op) && op->node != NULL; i++)
+    for (size_t i = 0; i < op->out_count && wfi_op_ok(op) && op->node; i++)
         wfi_node_set_result(op->node, (uint32_t)i, op->out[i]);
     for (size_t i = 0; i < op->out_count; i++)
         op->out[i] = weft_tape_take(op->tape, op->out[i]);
@@ -314,7 +314,7 @@ bool wfi_op_dim(wfi_op *op, int *dim)
 
 static weft_status grad_given(weft_tensor *tensor, weft_tensor **out)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return WEFT_ERR_MEMORY;
     *out = tensor;
     return WEFT_OK;

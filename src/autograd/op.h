@@ -6,7 +6,7 @@
  *     if (!wfi_op_begin(&op, tape, &relu_type, 0, (weft_tensor *[]){x}, 1))
  *         return NULL;
  *     weft_tensor *y = wfi_op_output(&op, op.in[0]->shape);
- *     if (y != NULL)
+ *     if (y)
  *         wfi_op_check(&op, wfi_relu(op.in[0], y));
  *     wfi_op_save(&op, 0, y);
  *     return wfi_op_end(&op);

@@ -14,10 +14,10 @@ static wfi_checks *add_check(wfi_op *op, wfi_check_kind kind, int64_t size)
 {
     wfi_check check = {.kind = kind, .name = op->type->name, .size = size, .operands = (int)op->given_count};
     for (int i = 0; i < check.operands; i++)
-        if (op->given[i] != NULL)
+        if (op->given[i])
             check.given[i] = (wfi_operand){true, op->given[i]->dtype, op->given[i]->shape};
     wfi_checks *checks = wfi_checks_add(&op->tape->checks, wfi_stream_now(op->tape->device.index), &check);
-    if (checks == NULL)
+    if (!checks)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return checks;
 }
@@ -26,8 +26,8 @@ static weft_tensor *queue_check(wfi_op *op, wfi_check_kind kind, weft_tensor *in
 {
     bool in_place = kind == WFI_CHECK_ROWS;
     weft_tensor *safe = in_place ? index : wfi_op_extra(op, index->shape, WEFT_DTYPE_INT64);
-    wfi_checks *checks = safe == NULL ? NULL : add_check(op, kind, size);
-    if (checks == NULL)
+    wfi_checks *checks = !safe ? NULL : add_check(op, kind, size);
+    if (!checks)
         return NULL;
     int64_t pieces = kind == WFI_CHECK_OFFSETS ? 1 : (index->numel + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
     wfi_index_task task = {WFI_GPU_TASK(index, WEFT_DTYPE_INT64, pieces < WFI_REPORT_SLOTS ? pieces : WFI_REPORT_SLOTS),
@@ -91,8 +91,8 @@ weft_tensor *wfi_op_checked(wfi_op *op, wfi_check_kind kind, weft_tensor *index,
 weft_tensor *wfi_op_divisor(wfi_op *op, weft_tensor *divisor)
 {
     weft_tensor *safe = wfi_op_extra(op, divisor->shape, divisor->dtype);
-    wfi_checks *checks = safe == NULL ? NULL : add_check(op, WFI_CHECK_DIVISOR, 0);
-    if (checks == NULL || !wfi_op_check(op, wfi_copy(divisor, safe)))
+    wfi_checks *checks = !safe ? NULL : add_check(op, WFI_CHECK_DIVISOR, 0);
+    if (!checks || !wfi_op_check(op, wfi_copy(divisor, safe)))
         return NULL;
     wfi_divisor_task task = {WFI_GPU_TASK(safe, safe->dtype, safe->numel), .divisor = wfi_tensor_address(safe),
                              .report = checks->report, .check = (int64_t)checks->count};

@@ -26,9 +26,9 @@ struct wfi_user_operator {
 static weft_status accept(const wfi_edge *input, uint32_t index, weft_tensor **dx)
 {
     char given[WFI_SHAPE_TEXT], wanted[WFI_SHAPE_TEXT];
-    if (*dx == NULL)
+    if (!*dx)
         return WEFT_OK;
-    if (input->node == NULL) { /* no gradient was required */
+    if (!input->node) { /* no gradient was required */
         weft_tensor_unref(*dx);
         *dx = NULL;
         return WEFT_OK;
@@ -41,7 +41,7 @@ static weft_status accept(const wfi_edge *input, uint32_t index, weft_tensor **d
         return WEFT_ERR_SHAPE;
     }
     weft_tensor *contiguous = weft_tensor_contiguous(*dx);
-    if (contiguous == NULL)
+    if (!contiguous)
         return WEFT_ERR_MEMORY;
     weft_tensor_unref(*dx);
     *dx = contiguous;
@@ -62,7 +62,7 @@ static weft_status call_backward(const wfi_node *node, weft_tensor *const *dy, w
 static weft_status user_backward(const wfi_node *node, weft_tensor *const *dy, weft_tensor **dx)
 {
     bool few[FEW], *wanted = few;
-    if (node->input_count > FEW && (wanted = wfi_calloc(node->input_count, sizeof(*wanted))) == NULL)
+    if (node->input_count > FEW && !(wanted = wfi_calloc(node->input_count, sizeof(*wanted))))
         return WEFT_ERR_MEMORY;
     weft_status status = call_backward(node, dy, dx, wanted);
     if (wanted != few)
@@ -76,7 +76,7 @@ static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensor
 {
     wfi_node_counts counts = {inputs.count, results, saved.count, sizeof(struct wfi_user_operator)};
     wfi_node *node = wfi_tape_add_node(tape, &(wfi_node_type){.name = op->name}, counts, inputs);
-    if (node == NULL)
+    if (!node)
         return NULL;
     node->user->op = *op;
     node->user->type = (wfi_node_type){.name = op->name, .backward_all = user_backward};
@@ -89,7 +89,7 @@ static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensor
 
 static bool is_list(weft_tape *tape, const weft_operator *op, weft_tensors list, const char *what)
 {
-    if (list.count > 0 && list.items == NULL)
+    if (list.count > 0 && !list.items)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, op->name, "%s: record: the list of %zu %s is NULL", op->name, list.count,
                       what);
     return wfi_tape_ready(tape);
@@ -98,11 +98,11 @@ static bool is_list(weft_tape *tape, const weft_operator *op, weft_tensors list,
 static bool check_results(weft_tape *tape, const weft_operator *op, weft_tensors results)
 {
     const char *name = op->name;
-    if (op->backward == NULL || results.count == 0)
+    if (!op->backward || results.count == 0)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: record: %s", name,
                       results.count == 0 ? "there are no results" : "the backward function is NULL");
     for (size_t i = 0; i < results.count && wfi_tape_ready(tape); i++)
-        if (results.items[i] == NULL)
+        if (!results.items[i])
             wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: record: result %zu is NULL", name, i);
     return wfi_tape_ready(tape);
 }
@@ -111,7 +111,7 @@ static bool check_results(weft_tape *tape, const weft_operator *op, weft_tensors
 static weft_tensor *make_result(weft_tape *tape, const char *name, wfi_node *node, size_t i, weft_tensor *result)
 {
     weft_tensor *out = NULL;
-    if (node == NULL)
+    if (!node)
         return weft_tape_take(tape, weft_tensor_ref(result));
     if (!wfi_dtype_is_float(result->dtype)) {
         wfi_tape_fail(tape, WEFT_ERR_TYPE, name, "%s: record: result %zu is %s, which has no gradient", name, i,
@@ -134,7 +134,7 @@ static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs
         !is_list(tape, op, results, "results") || !check_results(tape, op, results))
         return false;
     wfi_node *node = make_node(tape, op, inputs, saved, results.count);
-    if (node != NULL) {
+    if (node) {
         node->user_state = state;
         node->drop = op->drop;
     }
@@ -147,19 +147,19 @@ void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inp
                       weft_tensors results, weft_tensor **out)
 {
     WFI_LIVE(tape);
-    for (size_t i = 0; i < results.count && out != NULL; i++)
+    for (size_t i = 0; i < results.count && out; i++)
         out[i] = NULL;
-    if (op == NULL || op->name == NULL || out == NULL) {
+    if (!op || !op->name || !out) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "record", "record: %s is NULL",
-                      op == NULL    ? "the operator"
-                      : out == NULL ? "`out`"
-                                    : "the operator's name");
-        if (op != NULL && op->drop != NULL)
+                      !op    ? "the operator"
+                      : !out ? "`out`"
+                             : "the operator's name");
+        if (op && op->drop)
             op->drop(state);
         return;
     }
     bool taken = wfi_tape_ready(tape) && record(tape, op, inputs, saved, state, results, out);
-    if (!taken && op->drop != NULL)
+    if (!taken && op->drop)
         op->drop(state);
     for (size_t i = 0; i < results.count && !wfi_tape_ready(tape); i++)
         out[i] = NULL;
@@ -178,13 +178,13 @@ static weft_status call_function(void *state, weft_tensors saved, weft_tensors d
     (void)saved, (void)wanted;
     const gradient_function *function = state;
     dx[0] = wfi_gradient_from(function->fn, function->arg, dy.items[0]);
-    return dx[0] == NULL ? WEFT_ERR_INVALID : WEFT_OK;
+    return !dx[0] ? WEFT_ERR_INVALID : WEFT_OK;
 }
 
 static void end_function(void *state)
 {
     gradient_function *function = state;
-    if (function->drop != NULL)
+    if (function->drop)
         function->drop(function->arg);
     free(function);
 }
@@ -193,13 +193,13 @@ weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn 
 {
     WFI_LIVE(tape, x);
     static const weft_operator op = {.name = "on_gradient", .backward = call_function, .drop = end_function};
-    gradient_function *function = fn == NULL || x == NULL ? NULL : wfi_calloc(1, sizeof(*function));
-    if (function == NULL) {
-        if (fn != NULL && x != NULL)
+    gradient_function *function = !fn || !x ? NULL : wfi_calloc(1, sizeof(*function));
+    if (!function) {
+        if (fn && x)
             wfi_tape_fail_memory(tape, op.name);
         else
-            wfi_tape_fail(tape, WEFT_ERR_INVALID, op.name, "on_gradient: %s is NULL", x == NULL ? "x" : "the function");
-        if (drop != NULL)
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, op.name, "on_gradient: %s is NULL", !x ? "x" : "the function");
+        if (drop)
             drop(arg);
         return NULL;
     }

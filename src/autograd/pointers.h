@@ -18,7 +18,7 @@ static inline bool wfi_pointers_push(wfi_pointers *list, void *item)
     if (list->count == list->capacity) {
         size_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
         void **items = realloc(list->items, capacity * sizeof(*items));
-        if (items == NULL)
+        if (!items)
             return false;
         list->items = items;
         list->capacity = capacity;

@@ -14,7 +14,7 @@
 static wfi_random child_random(weft_tape *parent)
 {
     weft_tape *root = parent;
-    while (root->parent != NULL)
+    while (root->parent)
         root = root->parent;
     return (wfi_random){root->random.seed, (atomic_fetch_add_explicit(&root->children, 1, memory_order_relaxed) + 1)
                                                << CHILD_STREAMS_SHIFT};
@@ -27,16 +27,16 @@ static void check_device(weft_tape *tape)
     weft_status status = weft_device_check(tape->device, &error);
     if (status != WEFT_OK)
         wfi_tape_fail(tape, status, NULL, "the tape's device: %s",
-                      error != NULL ? weft_error_message(error) : weft_status_text(status));
+                      error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
 }
 
 static void take_stream(weft_tape *tape, const weft_tape_options *how)
 {
-    weft_stream *stream = how->stream != NULL || tape->parent == NULL ? how->stream : tape->parent->stream;
+    weft_stream *stream = how->stream || !tape->parent ? how->stream : tape->parent->stream;
     char text[WFI_DEVICE_TEXT];
     WFI_LIVE(stream);
-    if (stream != NULL && (tape->device.kind != WEFT_DEVICE_CUDA || tape->device.index != stream->device))
+    if (stream && (tape->device.kind != WEFT_DEVICE_CUDA || tape->device.index != stream->device))
         wfi_tape_fail(tape, WEFT_ERR_INVALID, NULL, "the tape's stream is on cuda:%d, and the tape computes on %s",
                       stream->device, wfi_device_text(tape->device, text));
     else
@@ -46,9 +46,9 @@ static void take_stream(weft_tape *tape, const weft_tape_options *how)
 weft_tape *weft_tape_open(const weft_tape_options *options)
 {
     static const weft_tape_options defaults;
-    const weft_tape_options *how = options == NULL ? &defaults : options;
-    wfi_graph *graph = how->parent != NULL ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
-    weft_tape *tape = graph == NULL ? NULL : wfi_tape_open_in(graph, how);
+    const weft_tape_options *how = !options ? &defaults : options;
+    wfi_graph *graph = how->parent ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
+    weft_tape *tape = !graph ? NULL : wfi_tape_open_in(graph, how);
     wfi_graph_unref(graph);
     return tape;
 }
@@ -64,25 +64,25 @@ static bool check_mode(weft_tape *tape, weft_mode mode)
 weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
 {
     weft_tape *tape = wfi_calloc(1, sizeof(*tape));
-    if (tape == NULL)
+    if (!tape)
         return NULL;
     WFI_BEGIN(tape);
     tape->graph = wfi_graph_ref(graph);
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
     tape->record = how->record;
-    tape->mode = how->mode == WEFT_MODE_MODULE && how->parent != NULL ? how->parent->mode : how->mode;
+    tape->mode = how->mode == WEFT_MODE_MODULE && how->parent ? how->parent->mode : how->mode;
     tape->random.seed = how->seed;
     tape->parent = how->parent;
-    if (tape->parent != NULL) {
+    if (tape->parent) {
         tape->random = child_random(tape->parent);
-        if (tape->parent->path != NULL) {
+        if (tape->parent->path) {
             tape->path = wfi_tape_path_begin(tape->parent->path);
-            if (tape->path == NULL)
+            if (!tape->path)
                 wfi_tape_fail_memory(tape, "tape_open");
         }
     }
-    tape->device = tape->parent != NULL ? tape->parent->device : how->device;
+    tape->device = tape->parent ? tape->parent->device : how->device;
     check_device(tape);
     take_stream(tape, how);
     check_mode(tape, how->mode);
@@ -91,7 +91,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
 
 void *wfi_tape_owner(const weft_tape *tape)
 {
-    while (tape->parent != NULL) {
+    while (tape->parent) {
         tape = tape->parent;
         wfi_handle_check(tape, "the parent of a tape");
     }
@@ -101,14 +101,14 @@ void *wfi_tape_owner(const weft_tape *tape)
 void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
 {
     WFI_LIVE(tape);
-    if (tape != NULL)
+    if (tape)
         tape->random = (wfi_random){.seed = seed};
 }
 
 void weft_tape_set_mode(weft_tape *tape, weft_mode mode)
 {
     WFI_LIVE(tape);
-    if (tape != NULL && check_mode(tape, mode))
+    if (tape && check_mode(tape, mode))
         tape->mode = mode;
 }
 
@@ -126,7 +126,7 @@ static void drop_gradients(weft_tape *tape)
 {
     size_t cursor = 0;
     weft_gradient *kept;
-    while ((kept = wfi_map_next(&tape->gradients, &cursor, NULL)) != NULL) {
+    while ((kept = wfi_map_next(&tape->gradients, &cursor, NULL))) {
         wfi_gradient_clear(kept);
         free(kept);
     }
@@ -135,14 +135,14 @@ static void drop_gradients(weft_tape *tape)
 
 void wfi_tape_commit(weft_tape *tape)
 {
-    bool keep = tape->error == NULL && (tape->parent == NULL || tape->parent->error == NULL);
+    bool keep = !tape->error && (!tape->parent || !tape->parent->error);
     wfi_graph_commit(tape->graph, &tape->nodes, keep);
 }
 
 void weft_tape_close(weft_tape *tape)
 {
     WFI_LIVE(tape);
-    if (tape == NULL)
+    if (!tape)
         return;
     WFI_END(tape); /* of two threads that close it, one aborts */
     wfi_handle_check(tape->parent, "the parent of a tape");
@@ -163,7 +163,7 @@ void weft_tape_close(weft_tape *tape)
         weft_error_unref(tape->old_errors.items[--tape->old_errors.count]);
     free(tape->old_errors.items);
     wfi_tape_path_unref(tape->path);
-    if (tape->owner_drop != NULL)
+    if (tape->owner_drop)
         tape->owner_drop(tape->owner);
     wfi_handle_free(tape);
 }
@@ -171,7 +171,7 @@ void weft_tape_close(weft_tape *tape)
 void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 {
     WFI_LIVE(tape, hooks);
-    if (tape == NULL)
+    if (!tape)
         return;
     weft_hooks *before = tape->hooks;
     tape->hooks = weft_hooks_ref(hooks);
@@ -181,15 +181,15 @@ void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 weft_status weft_tape_status(const weft_tape *tape)
 {
     WFI_LIVE(tape);
-    return tape == NULL ? WEFT_ERR_MEMORY : weft_error_code(weft_tape_error(tape));
+    return !tape ? WEFT_ERR_MEMORY : weft_error_code(weft_tape_error(tape));
 }
 
 const weft_error *weft_tape_error(const weft_tape *tape)
 {
     WFI_LIVE(tape);
-    if (tape == NULL)
+    if (!tape)
         return NULL;
-    if (tape->checks != NULL)
+    if (tape->checks)
         wfi_tape_look((weft_tape *)tape); /* what a wait has shown is the tape's error from now on */
     return tape->error;
 }
@@ -197,9 +197,8 @@ const weft_error *weft_tape_error(const weft_tape *tape)
 weft_status weft_tape_wait(weft_tape *tape)
 {
     WFI_LIVE(tape);
-    if (tape != NULL && tape->device.kind == WEFT_DEVICE_CUDA && weft_device_check(tape->device, NULL) == WEFT_OK) {
-        weft_status status =
-            wfi_stream_wait(tape->stream != NULL ? tape->stream : wfi_stream_common(tape->device.index));
+    if (tape && tape->device.kind == WEFT_DEVICE_CUDA && weft_device_check(tape->device, NULL) == WEFT_OK) {
+        weft_status status = wfi_stream_wait(tape->stream ? tape->stream : wfi_stream_common(tape->device.index));
         if (status != WEFT_OK)
             wfi_tape_fail(tape, status, NULL, "waiting for the tape's stream: %s", weft_status_text(status));
         wfi_checks_settle();
@@ -210,12 +209,12 @@ weft_status weft_tape_wait(weft_tape *tape)
 bool weft_tape_records(const weft_tape *tape)
 {
     WFI_LIVE(tape);
-    return tape != NULL && tape->record;
+    return tape && tape->record;
 }
 
 bool wfi_tape_ready(const weft_tape *tape)
 {
-    return tape != NULL && tape->error == NULL;
+    return tape && !tape->error;
 }
 
 void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const char *format, va_list args)
@@ -245,9 +244,9 @@ void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...)
 
 void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent)
 {
-    if (child == NULL)
+    if (!child)
         wfi_tape_fail_memory(parent, "tape_open");
-    else if (wfi_tape_ready(parent) && child->error != NULL)
+    else if (wfi_tape_ready(parent) && child->error)
         parent->error = weft_error_ref(child->error);
 }
 
@@ -259,7 +258,7 @@ void wfi_tape_fail_memory(weft_tape *tape, const char *what)
 weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor)
 {
     WFI_LIVE(tape, tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return NULL;
     if (wfi_tape_ready(tape)) {
         if (wfi_pointers_push(&tape->temporaries, tensor))
@@ -297,10 +296,10 @@ wfi_random wfi_tape_random(weft_tape *tape)
 static wfi_node *leaf_of(weft_tape *tape, const weft_tensor *x)
 {
     wfi_node *leaf = wfi_map_get(&tape->leaves, x->id);
-    if (leaf != NULL)
+    if (leaf)
         return leaf;
     leaf = wfi_graph_leaf(tape->graph, x);
-    if (leaf == NULL || wfi_map_put(&tape->leaves, x->id, leaf) != WEFT_OK)
+    if (!leaf || wfi_map_put(&tape->leaves, x->id, leaf) != WEFT_OK)
         wfi_tape_fail_memory(tape, "leaf");
     return leaf;
 }
@@ -320,18 +319,18 @@ wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node
     if (!tape->record)
         return NULL;
     for (size_t i = 0; i < inputs.count; i++) /* all of them: the nodes of leaves are made here, before this one's */
-        wanted = (inputs.items[i] != NULL && wfi_tape_node_of(tape, inputs.items[i]) != NULL) || wanted;
-    if (!wanted || tape->error != NULL)
+        wanted = (inputs.items[i] && wfi_tape_node_of(tape, inputs.items[i])) || wanted;
+    if (!wanted || tape->error)
         return NULL;
     wfi_node *node = wfi_graph_new_node(tape->graph, &tape->nodes, type, counts);
-    if (node == NULL) {
+    if (!node) {
         wfi_tape_fail_memory(tape, type->name);
         return NULL;
     }
     wfi_node_set_path(node, tape->path);
     for (size_t i = 0; i < inputs.count; i++) {
-        wfi_node *input = inputs.items[i] == NULL ? NULL : wfi_tape_node_of(tape, inputs.items[i]);
-        if (input != NULL)
+        wfi_node *input = !inputs.items[i] ? NULL : wfi_tape_node_of(tape, inputs.items[i]);
+        if (input)
             node->inputs[i] = (wfi_edge){wfi_node_ref(input), input->leaf != 0 ? 0 : inputs.items[i]->grad_result};
     }
     return node;

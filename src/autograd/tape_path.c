@@ -32,7 +32,7 @@ static size_t write_number(uint8_t out[NUMBER_MAX], uint32_t number)
 static wfi_tape_path *create(const void *bytes, size_t size)
 {
     wfi_tape_path *path = wfi_calloc(1, sizeof(*path) + size);
-    if (path == NULL)
+    if (!path)
         return NULL;
     atomic_init(&path->refs, 1);
     atomic_init(&path->begun, 0);
@@ -73,14 +73,14 @@ wfi_tape_path *wfi_tape_path_begin(wfi_tape_path *tape)
 
 wfi_tape_path *wfi_tape_path_ref(wfi_tape_path *path)
 {
-    if (path != NULL)
+    if (path)
         atomic_fetch_add_explicit(&path->refs, 1, memory_order_relaxed);
     return path;
 }
 
 void wfi_tape_path_unref(wfi_tape_path *path)
 {
-    if (path != NULL && atomic_fetch_sub_explicit(&path->refs, 1, memory_order_acq_rel) == 1)
+    if (path && atomic_fetch_sub_explicit(&path->refs, 1, memory_order_acq_rel) == 1)
         free(path);
 }
 
@@ -90,8 +90,8 @@ void wfi_tape_path_unref(wfi_tape_path *path)
  */
 static size_t write_node(uint8_t out[WFI_TAPE_PATH_MAX + NUMBER_MAX + 1], const wfi_tape_path *path, uint32_t after)
 {
-    size_t size = path == NULL ? 0 : path->size;
-    if (path != NULL)
+    size_t size = !path ? 0 : path->size;
+    if (path)
         memcpy(out, path->bytes, size);
     size += write_number(out + size, after);
     out[size++] = NODE_MARK;
@@ -103,7 +103,7 @@ int wfi_tape_path_compare(const wfi_tape_path *a, uint32_t a_after, const wfi_ta
     uint8_t of_a[WFI_TAPE_PATH_MAX + NUMBER_MAX + 1], of_b[sizeof(of_a)];
     if (a == b)
         return (a_after > b_after) - (a_after < b_after);
-    size_t common = a == NULL || b == NULL ? 0 : a->size < b->size ? a->size : b->size;
+    size_t common = !a || !b ? 0 : a->size < b->size ? a->size : b->size;
     int order = common == 0 ? 0 : memcmp(a->bytes, b->bytes, common);
     if (order != 0)
         return order;

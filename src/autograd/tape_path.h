@@ -46,7 +46,7 @@ void wfi_tape_path_unref(wfi_tape_path *path);         /* NULL does nothing */
 /* `after` for a node that is recorded now. 0 for NULL. */
 static inline uint32_t wfi_tape_path_now(const wfi_tape_path *path)
 {
-    return path == NULL ? 0 : atomic_load_explicit(&path->begun, memory_order_relaxed);
+    return !path ? 0 : atomic_load_explicit(&path->begun, memory_order_relaxed);
 }
 
 /* Compares two nodes by the paths of their tapes. Returns a negative number if a comes before b, and 0 if both are

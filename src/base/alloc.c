@@ -21,7 +21,7 @@ void *wfi_calloc(size_t count, size_t size)
         return calloc(1, bytes);
     void *block = malloc(bytes);
     __asm__("" : "+r"(block)); /* otherwise the compiler turns malloc and memset into calloc */
-    return block != NULL ? memset(block, 0, bytes) : NULL;
+    return block ? memset(block, 0, bytes) : NULL;
 }
 
 void *wfi_grow(void *array, size_t count, size_t *capacity, size_t size)

@@ -39,7 +39,7 @@ static bool grow(wfi_writer *writer, size_t need)
             return false;
     }
     data = realloc(writer->in_room ? NULL : writer->data, capacity);
-    if (data == NULL)
+    if (!data)
         return false;
     if (writer->in_room)
         memcpy(data, writer->data, writer->size);
@@ -114,7 +114,7 @@ const uint8_t *wfi_read_blob(wfi_reader *reader, size_t limit, size_t *size)
     if (length > limit)
         reader->failed = true;
     at = wfi_read_bytes(reader, length);
-    if (at != NULL)
+    if (at)
         *size = length;
     return at;
 }
@@ -126,9 +126,9 @@ void wfi_read_string(wfi_reader *reader, char *out, size_t capacity)
     assert(capacity > 0);
     out[0] = '\0';
     text = wfi_read_blob(reader, capacity - 1, &size);
-    if (text == NULL)
+    if (!text)
         return;
-    if (memchr(text, 0, size) != NULL) {
+    if (memchr(text, 0, size)) {
         reader->failed = true;
         return;
     }

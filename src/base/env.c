@@ -17,7 +17,7 @@
 const char *wfi_env_string(const char *name)
 {
     const char *value = getenv(name);
-    return value != NULL && value[0] != '\0' ? value : NULL;
+    return value && value[0] != '\0' ? value : NULL;
 }
 
 weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out, weft_error **error)
@@ -25,7 +25,7 @@ weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out
     const char *text = wfi_env_string(name);
     char *end;
     long long value;
-    if (text == NULL)
+    if (!text)
         return WEFT_OK;
     errno = 0;
     value = strtoll(text, &end, 10);
@@ -44,7 +44,7 @@ weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
     static const char *const words[][2] = {{"0", "1"}, {"no", "yes"}, {"false", "true"}, {"off", "on"}};
     const char *text = wfi_env_string(name);
     size_t i;
-    if (text == NULL)
+    if (!text)
         return WEFT_OK;
     for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         if (strcasecmp(text, words[i][0]) == 0 || strcasecmp(text, words[i][1]) == 0) {
@@ -60,9 +60,9 @@ weft_status wfi_env_word(const char *name, const char *const *words, int *out, w
 {
     const char *text = wfi_env_string(name);
     char list[128] = "";
-    if (text == NULL)
+    if (!text)
         return WEFT_OK;
-    for (int i = 0; words[i] != NULL; i++) {
+    for (int i = 0; words[i]; i++) {
         size_t length = strlen(list);
         if (strcmp(text, words[i]) == 0) {
             *out = i;

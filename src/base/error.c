@@ -38,7 +38,7 @@ static weft_error out_of_memory = {
 
 static size_t bounded_length(const char *text, int limit)
 {
-    return text != NULL ? (size_t)wfi_utf8_fit(text, limit - 1) : 0;
+    return text ? (size_t)wfi_utf8_fit(text, limit - 1) : 0;
 }
 
 static weft_error *build(const wfi_error_detail *detail, const char *message, const int *hops, uint32_t hop_count)
@@ -47,7 +47,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
     size_t message_size = bounded_length(message, WFI_ERROR_MESSAGE_MAX);
     weft_error *error = malloc(sizeof(*error) + function_size + message_size + 2);
     char *message_at;
-    if (error == NULL)
+    if (!error)
         return &out_of_memory;
     *error = (weft_error){
         .handle = {WFI_HANDLE_LIVE},
@@ -77,7 +77,7 @@ static _Thread_local char memory_note[WFI_ERROR_NOTE_MAX];
 void wfi_error_note_memory(const char *text)
 {
     memory_note[0] = '\0';
-    if (text != NULL)
+    if (text)
         snprintf(memory_note, sizeof(memory_note), "%s", text);
 }
 
@@ -143,7 +143,7 @@ weft_error *wfi_error_naming(const weft_error *error, const char *function)
     wfi_error_detail detail = {
         .code = error->code, .remote_code = error->remote_code, .function = function, .worker = error->worker};
     weft_error *copy;
-    if (error == &out_of_memory || error->function[0] != '\0' || function == NULL || function[0] == '\0')
+    if (error == &out_of_memory || error->function[0] != '\0' || !function || function[0] == '\0')
         return weft_error_ref(error);
     copy = build(&detail, error->message, error->hops, error->hop_count);
     return copy == &out_of_memory ? weft_error_ref(error) : copy; /* the original is more useful than the name */
@@ -151,7 +151,7 @@ weft_error *wfi_error_naming(const weft_error *error, const char *function)
 
 void wfi_error_give(weft_error **out, weft_error *error)
 {
-    if (out != NULL) {
+    if (out) {
         *out = error;
         wfi_status_said(WEFT_OK); /* the program has the detail of this failure, but the log does not */
     } else {
@@ -176,7 +176,7 @@ weft_error *weft_error_ref(const weft_error *error)
 {
     WFI_LIVE(error);
     weft_error *mine = (weft_error *)error; /* only the count changes */
-    if (mine != NULL && mine != &out_of_memory) {
+    if (mine && mine != &out_of_memory) {
         uint32_t before = atomic_fetch_add_explicit(&mine->refs, 1, memory_order_relaxed);
         assert(before > 0 && before < UINT32_MAX);
         (void)before;
@@ -188,7 +188,7 @@ void weft_error_unref(weft_error *error)
 {
     WFI_LIVE(error);
     uint32_t before;
-    if (error == NULL || error == &out_of_memory)
+    if (!error || error == &out_of_memory)
         return;
     before = atomic_fetch_sub_explicit(&error->refs, 1, memory_order_acq_rel);
     if (WFI_LAST(error, before))
@@ -198,28 +198,28 @@ void weft_error_unref(weft_error *error)
 weft_status weft_error_code(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->code : WEFT_OK;
+    return error ? error->code : WEFT_OK;
 }
 
 weft_status wfi_error_remote_code(const weft_error *error)
 {
-    return error != NULL ? error->remote_code : WEFT_OK;
+    return error ? error->remote_code : WEFT_OK;
 }
 
 weft_status weft_error_handler_code(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL && error->code == WEFT_ERR_REMOTE ? error->remote_code : WEFT_OK;
+    return error && error->code == WEFT_ERR_REMOTE ? error->remote_code : WEFT_OK;
 }
 
 weft_ran weft_error_ran(const weft_error *error)
 {
     WFI_LIVE(error);
-    if (error != NULL && error->did_not_run)
+    if (error && error->did_not_run)
         return WEFT_RAN_NO;
-    if (error != NULL && error->code == WEFT_ERR_REMOTE)
+    if (error && error->code == WEFT_ERR_REMOTE)
         return WEFT_RAN_YES;
-    bool is_known = error != NULL && error->code != WEFT_ERR_UNKNOWN && error->remote_code != WEFT_ERR_UNKNOWN &&
+    bool is_known = error && error->code != WEFT_ERR_UNKNOWN && error->remote_code != WEFT_ERR_UNKNOWN &&
                     error->function[0] != '\0'; /* errors of calls name the function */
     return is_known ? WEFT_RAN_NO : WEFT_RAN_MAYBE;
 }
@@ -227,31 +227,31 @@ weft_ran weft_error_ran(const weft_error *error)
 const char *weft_error_message(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->message : "";
+    return error ? error->message : "";
 }
 
 const char *weft_error_function(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->function : "";
+    return error ? error->function : "";
 }
 
 int weft_error_worker(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->worker : -1;
+    return error ? error->worker : -1;
 }
 
 size_t weft_error_hops(const weft_error *error)
 {
     WFI_LIVE(error);
-    return error != NULL ? error->hop_count : 0;
+    return error ? error->hop_count : 0;
 }
 
 int weft_error_hop(const weft_error *error, size_t index)
 {
     WFI_LIVE(error);
-    return error != NULL && index < error->hop_count ? error->hops[index] : -1;
+    return error && index < error->hop_count ? error->hops[index] : -1;
 }
 
 /* Texts may be from another worker: replaces characters that end the line or control a terminal by blanks. */
@@ -270,7 +270,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     WFI_LIVE(error);
     char line[LINE_BYTES];
     size_t room = sizeof(line) - 1, at; /* leaves room for the end of the line */
-    if (error == NULL || to == NULL)
+    if (!error || !to)
         return;
     at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
     if (error->code == WEFT_ERR_REMOTE)

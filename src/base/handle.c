@@ -8,7 +8,7 @@
 
 void wfi_handle_free(void *handle)
 {
-    if (handle == NULL)
+    if (!handle)
         return;
     atomic_store_explicit(&((wfi_handle *)handle)->word, 0, memory_order_relaxed);
     free(handle);

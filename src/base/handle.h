@@ -42,7 +42,7 @@ _Noreturn void wfi_handle_refuse(const void *handle, const char *function, const
 
 static inline void wfi_handle_check(const void *handle, const char *function)
 {
-    if (handle != NULL &&
+    if (handle &&
         __builtin_expect(
             atomic_load_explicit(&((const wfi_handle *)handle)->word, memory_order_relaxed) != WFI_HANDLE_LIVE, 0))
         wfi_handle_refuse(handle, function, NULL);

@@ -47,7 +47,7 @@ static struct wfi_map_slot *find(const wfi_map *map, uint64_t key, size_t *probe
     if (map->count == 0)
         return NULL;
     at = home(map, key, mask);
-    for (*probes = 1; map->slots[at].value != NULL; ++*probes, at = (at + 1) & mask) {
+    for (*probes = 1; map->slots[at].value; ++*probes, at = (at + 1) & mask) {
         if (map->slots[at].key == key && map->slots[at].value != tombstone)
             return &map->slots[at];
     }
@@ -59,9 +59,9 @@ static bool place(const wfi_map *map, struct wfi_map_slot *slots, size_t capacit
 {
     size_t mask = capacity - 1, at = home(map, key, mask);
     bool fresh;
-    while (slots[at].value != NULL && slots[at].value != tombstone)
+    while (slots[at].value && slots[at].value != tombstone)
         at = (at + 1) & mask;
-    fresh = slots[at].value == NULL;
+    fresh = !slots[at].value;
     slots[at] = (struct wfi_map_slot){.key = key, .value = value};
     return fresh;
 }
@@ -73,10 +73,10 @@ static weft_status rebuild(wfi_map *map)
     while (capacity < (map->count + 1) * 2)
         capacity *= 2;
     slots = wfi_calloc(capacity, sizeof(*slots));
-    if (slots == NULL)
+    if (!slots)
         return WEFT_ERR_MEMORY;
     for (i = 0; i < map->capacity; i++) {
-        if (map->slots[i].value != NULL && map->slots[i].value != tombstone)
+        if (map->slots[i].value && map->slots[i].value != tombstone)
             place(map, slots, capacity, map->slots[i].key, map->slots[i].value);
     }
     free(map->slots);
@@ -113,8 +113,8 @@ size_t wfi_map_most_bytes(size_t count)
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
 {
     size_t probes;
-    assert(value != NULL);
-    if (find(map, key, &probes) != NULL)
+    assert(value);
+    if (find(map, key, &probes))
         return WEFT_ERR_EXISTS;
     if ((map->used + 1) * 4 > map->capacity * 3) {
         weft_status status = rebuild(map);
@@ -131,7 +131,7 @@ void *wfi_map_get(const wfi_map *map, uint64_t key)
 {
     size_t probes;
     struct wfi_map_slot *slot = find(map, key, &probes);
-    return slot != NULL ? slot->value : NULL;
+    return slot ? slot->value : NULL;
 }
 
 void *wfi_map_take(wfi_map *map, uint64_t key)
@@ -139,7 +139,7 @@ void *wfi_map_take(wfi_map *map, uint64_t key)
     size_t probes;
     struct wfi_map_slot *slot = find(map, key, &probes);
     void *value;
-    if (slot == NULL)
+    if (!slot)
         return NULL;
     value = slot->value;
     slot->value = tombstone;
@@ -151,10 +151,10 @@ void *wfi_map_next(const wfi_map *map, size_t *cursor, uint64_t *key)
 {
     for (; *cursor < map->capacity; (*cursor)++) {
         struct wfi_map_slot *slot = &map->slots[*cursor];
-        if (slot->value == NULL || slot->value == tombstone)
+        if (!slot->value || slot->value == tombstone)
             continue;
         (*cursor)++;
-        if (key != NULL)
+        if (key)
             *key = slot->key;
         return slot->value;
     }

@@ -60,8 +60,8 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
         return take_permit(parker);
     }
     while (in_time && atomic_load_explicit(&parker->state, memory_order_relaxed) == ASLEEP) {
-        in_time = parker->fiber != NULL ? wfi_simulation->fiber_wait(parker->fiber, deadline_ns)
-                                        : sleep_thread(parker, deadline_ns);
+        in_time =
+            parker->fiber ? wfi_simulation->fiber_wait(parker->fiber, deadline_ns) : sleep_thread(parker, deadline_ns);
     }
     expected = ASLEEP;
     if (atomic_compare_exchange_strong_explicit(&parker->state, &expected, EMPTY, memory_order_relaxed,
@@ -73,7 +73,7 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
 const wfi_clock *wfi_park_clock(void)
 {
     const wfi_fiber *fiber = wfi_fiber_current();
-    return fiber != NULL ? fiber->clock : &wfi_clock_real;
+    return fiber ? fiber->clock : &wfi_clock_real;
 }
 
 void wfi_unpark(wfi_parker *parker)
@@ -89,7 +89,7 @@ void wfi_unpark(wfi_parker *parker)
         (void)!write(fd, &(uint64_t){1}, sizeof(uint64_t));
     if (was != ASLEEP)
         return;
-    if (fiber != NULL)
+    if (fiber)
         wfi_simulation->fiber_wake(fiber);
     else
         syscall(SYS_futex, &parker->state, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);

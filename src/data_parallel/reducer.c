@@ -260,7 +260,7 @@ static weft_status fill_missing(weft_data_parallel *parallel)
         if (!view)
             return WEFT_ERR_MEMORY;
         memset(weft_tensor_data(view), 0, weft_tensor_nbytes(view));
-        missing += of->accumulated == NULL;
+        missing += !of->accumulated;
         if (!of->accumulated && used < sizeof(names))
             used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "", of->name);
         add_accumulated(of, view);

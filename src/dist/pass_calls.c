@@ -227,7 +227,7 @@ typedef struct reason {
 } reason;
 
 /*
- * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
+ * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *status: it cannot be joined; `why`
  * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
  */
 static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,

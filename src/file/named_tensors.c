@@ -33,20 +33,17 @@ static weft_status check_unique(const char *path, wfi_file_tensor *items, size_t
 
 weft_status weft_tensors_save(const char *path, const char *const *names, weft_tensors tensors, weft_error **error)
 {
-    if (path == NULL || (tensors.count > 0 && (names == NULL || tensors.items == NULL)))
-        return wfi_refuse_null_to(error, "weft_tensors_save",
-                                  path == NULL    ? "path"
-                                  : names == NULL ? "names"
-                                                  : "tensors.items");
+    if (!path || (tensors.count > 0 && (!names || !tensors.items)))
+        return wfi_refuse_null_to(error, "weft_tensors_save", !path ? "path" : !names ? "names" : "tensors.items");
     wfi_file_tensor *items = wfi_calloc(tensors.count, 2 * sizeof(*items)); /* as given, and sorted */
     weft_status status =
-        items != NULL ? WEFT_OK : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
+        items ? WEFT_OK : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < tensors.count && status == WEFT_OK; i++) {
         WFI_LIVE(tensors.items[i]);
-        if (names[i] == NULL || names[i][0] == '\0' || tensors.items[i] == NULL)
+        if (!names[i] || names[i][0] == '\0' || !tensors.items[i])
             status = wfi_refuse_to(error, WEFT_ERR_INVALID, "cannot write \"%s\": %s %zu is %s", path,
-                                   tensors.items[i] == NULL ? "tensor" : "the name of tensor", i,
-                                   tensors.items[i] == NULL || names[i] == NULL ? "NULL" : "empty");
+                                   !tensors.items[i] ? "tensor" : "the name of tensor", i,
+                                   !tensors.items[i] || !names[i] ? "NULL" : "empty");
         items[i] = items[tensors.count + i] = (wfi_file_tensor){names[i], tensors.items[i]};
     }
     if (status == WEFT_OK)
@@ -67,7 +64,7 @@ static weft_named_tensors *take(wfi_safetensors *file)
         text += strlen(file->entries[i].name) + 1;
     weft_named_tensors *loaded =
         wfi_calloc(1, sizeof(*loaded) + file->count * (sizeof(weft_tensor *) + sizeof(char *)) + text);
-    if (loaded == NULL)
+    if (!loaded)
         return NULL;
     weft_tensor **tensors = (weft_tensor **)(loaded + 1);
     char **names = (char **)(tensors + file->count);
@@ -88,17 +85,17 @@ weft_status weft_tensors_load(const char *path, weft_named_tensors **out, weft_e
     FILE *stream;
     uint8_t head[WFI_SAFETENSORS_HEAD];
     wfi_safetensors file;
-    if (out != NULL)
+    if (out)
         *out = NULL;
-    if (path == NULL || out == NULL)
-        return wfi_refuse_null_to(error, "weft_tensors_load", path == NULL ? "path" : "out");
+    if (!path || !out)
+        return wfi_refuse_null_to(error, "weft_tensors_load", !path ? "path" : "out");
     weft_status status = wfi_file_open(path, &stream, head, error);
     if (status != WEFT_OK)
         return status;
     status = wfi_safetensors_open(&file, stream, path, head, error);
     if (status == WEFT_OK)
         status = wfi_safetensors_read(&file, error);
-    if (status == WEFT_OK && (*out = take(&file)) == NULL)
+    if (status == WEFT_OK && !(*out = take(&file)))
         status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     wfi_safetensors_fini(&file);
     fclose(stream);
@@ -107,7 +104,7 @@ weft_status weft_tensors_load(const char *path, weft_named_tensors **out, weft_e
 
 weft_tensor *weft_tensors_find(const weft_named_tensors *loaded, const char *name)
 {
-    for (size_t i = 0; loaded != NULL && name != NULL && i < loaded->tensors.count; i++)
+    for (size_t i = 0; loaded && name && i < loaded->tensors.count; i++)
         if (strcmp(loaded->names[i], name) == 0)
             return loaded->tensors.items[i];
     return NULL;
@@ -115,7 +112,7 @@ weft_tensor *weft_tensors_find(const weft_named_tensors *loaded, const char *nam
 
 void weft_tensors_free(weft_named_tensors *loaded)
 {
-    for (size_t i = 0; loaded != NULL && i < loaded->tensors.count; i++)
+    for (size_t i = 0; loaded && i < loaded->tensors.count; i++)
         weft_tensor_unref(loaded->tensors.items[i]);
     free(loaded);
 }

@@ -34,7 +34,7 @@ const char *wfi_safetensors_dtype(weft_dtype dtype)
 static bool dtype_of(const char *name, weft_dtype *dtype)
 {
     for (unsigned i = 0; i < WFI_DTYPES; i++)
-        if (dtype_names[i] != NULL && strcmp(dtype_names[i], name) == 0) {
+        if (dtype_names[i] && strcmp(dtype_names[i], name) == 0) {
             *dtype = (weft_dtype)i;
             return true;
         }
@@ -68,8 +68,7 @@ static const char *scan_number(scan *s, char byte)
 {
     static const char *const odd = "has a number that is not written as a whole one";
     bool is_digit = byte >= '0' && byte <= '9';
-    if (strchr("+-.", byte) != NULL || (s->number != 0 && (byte == 'e' || byte == 'E')) ||
-        (s->number == '0' && is_digit))
+    if (strchr("+-.", byte) || (s->number != 0 && (byte == 'e' || byte == 'E')) || (s->number == '0' && is_digit))
         return odd;
     s->number = !is_digit ? 0 : s->number == 0 && byte == '0' ? '0' : '1';
     return NULL;
@@ -81,7 +80,7 @@ static bool scan_bracket(scan *s, char bracket)
     bool opens = bracket == '{' || bracket == '[';
     s->depth += opens ? 1 : -1;
     if (opens && s->depth == 2)
-        s->in_metadata = s->key != NULL && strncmp(s->key, "\"" METADATA "\"", strlen(METADATA) + 2) == 0;
+        s->in_metadata = s->key && strncmp(s->key, "\"" METADATA "\"", strlen(METADATA) + 2) == 0;
     if (!opens && s->depth <= 1)
         s->in_metadata = false;
     return s->depth <= DEPTH_MAX;
@@ -110,14 +109,14 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
     if (s->in_string && (unsigned char)*at < 0x20)
         return "has a control character in a string";
     const char *odd = s->in_string ? NULL : scan_number(s, *at);
-    if (odd != NULL)
+    if (odd)
         return odd;
     if (*at == '"') {
         s->in_string = !s->in_string;
         s->key = s->in_string && s->depth == 1 ? at : s->key;
     } else if (s->in_string && *at == '\\')
         return scan_escape(s, at, end, step);
-    else if (!s->in_string && strchr("{}[]", *at) != NULL) {
+    else if (!s->in_string && strchr("{}[]", *at)) {
         if (!scan_bracket(s, *at))
             return "is nested deeper than 16 brackets";
     } else if (!s->in_string && *at == ',' && ++s->values > VALUES_MAX)
@@ -136,7 +135,7 @@ static weft_status look_over(const wfi_safetensors *file, const char *text, size
         return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header does not begin with '{'", file->path);
     for (size_t at = 0; at < size; at += step) {
         const char *wrong = scan_byte(&s, text + at, text + size, &step);
-        if (wrong != NULL)
+        if (wrong)
             return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header %s, at its byte %zu", file->path, wrong,
                                  at);
     }
@@ -149,10 +148,10 @@ static weft_status look_over(const wfi_safetensors *file, const char *text, size
 static char *without_nulls(const char *text, size_t size)
 {
     char *copy = wfi_calloc(size + 1, 1);
-    if (copy == NULL)
+    if (!copy)
         return NULL;
     memcpy(copy, text, size);
-    for (char *at = copy; (at = strchr(at, '\\')) != NULL && at[1] != 0; at += 2)
+    for (char *at = copy; (at = strchr(at, '\\')) && at[1] != 0; at += 2)
         if (strncmp(at + 1, "u0000", 5) == 0)
             memcpy(at + 1, "ufffd", 5);
     return copy;
@@ -163,12 +162,12 @@ static weft_status parse_json(wfi_safetensors *file, const char *text, size_t si
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(text, size, &end, false);
     file->json = json;
-    for (; json != NULL && end < text + size && strchr(" \t\r\n", *end) != NULL; end++)
+    for (; json && end < text + size && strchr(" \t\r\n", *end); end++)
         continue;
-    if (json != NULL && end == text + size)
+    if (json && end == text + size)
         return WEFT_OK;
     return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header is no JSON, or memory is out, at its byte %zu",
-                         file->path, end != NULL ? (size_t)(end - text) : 0);
+                         file->path, end ? (size_t)(end - text) : 0);
 }
 
 /* ---- One tensor ---- */
@@ -196,16 +195,16 @@ static weft_status wrong(const reading *r, weft_status status, const char *forma
 static const cJSON *field(const reading *r, const cJSON *json, const char *key, weft_status *status)
 {
     const cJSON *found = NULL;
-    for (const cJSON *item = json->child; item != NULL; item = item->next) {
+    for (const cJSON *item = json->child; item; item = item->next) {
         if (strcmp(item->string, key) != 0)
             continue;
-        if (found != NULL) {
+        if (found) {
             *status = wrong(r, WEFT_ERR_FORMAT, "has \"%s\" twice", key);
             return NULL;
         }
         found = item;
     }
-    if (found == NULL)
+    if (!found)
         *status = wrong(r, WEFT_ERR_FORMAT, "has no \"%s\"", key);
     return found;
 }
@@ -224,7 +223,7 @@ static weft_status read_dtype(const reading *r, const cJSON *json)
     weft_status status = WEFT_OK;
     char name[WFI_SHOWN];
     const cJSON *text = field(r, json, "dtype", &status);
-    if (text == NULL)
+    if (!text)
         return status;
     if (!cJSON_IsString(text))
         return wrong(r, WEFT_ERR_FORMAT, "has a \"dtype\" that is no string");
@@ -240,11 +239,11 @@ static weft_status read_shape(const reading *r, const cJSON *json)
     const cJSON *sizes = field(r, json, "shape", &status);
     weft_shape *shape = &r->entry->shape;
     uint64_t size;
-    if (sizes == NULL)
+    if (!sizes)
         return status;
     if (!cJSON_IsArray(sizes))
         return wrong(r, WEFT_ERR_FORMAT, "has a \"shape\" that is no array");
-    for (const cJSON *item = sizes->child; item != NULL; item = item->next) {
+    for (const cJSON *item = sizes->child; item; item = item->next) {
         if (shape->ndim == WEFT_MAX_DIMS)
             return wrong(r, WEFT_ERR_FORMAT, "has more than %d dimensions", WEFT_MAX_DIMS);
         if (!whole(item, &size))
@@ -263,7 +262,7 @@ static weft_status read_offsets(const reading *r, const cJSON *json)
     int64_t numel;
     wfi_safetensors_entry *e = r->entry;
     const cJSON *pair = field(r, json, "data_offsets", &status);
-    if (pair == NULL)
+    if (!pair)
         return status;
     if (!cJSON_IsArray(pair) || cJSON_GetArraySize(pair) != 2 || !whole(pair->child, &begin) ||
         !whole(pair->child->next, &end))
@@ -298,8 +297,8 @@ static weft_status read_entry(const reading *r, const cJSON *json)
 
 static const cJSON *metadata_of(const wfi_safetensors *file)
 {
-    const cJSON *item = file->json != NULL ? ((const cJSON *)file->json)->child : NULL;
-    while (item != NULL && strcmp(item->string, METADATA) != 0)
+    const cJSON *item = file->json ? ((const cJSON *)file->json)->child : NULL;
+    while (item && strcmp(item->string, METADATA) != 0)
         item = item->next;
     return item;
 }
@@ -307,7 +306,7 @@ static const cJSON *metadata_of(const wfi_safetensors *file)
 const char *wfi_safetensors_text(const wfi_safetensors *file, const char *key)
 {
     const cJSON *metadata = metadata_of(file);
-    for (const cJSON *item = metadata != NULL ? metadata->child : NULL; item != NULL; item = item->next)
+    for (const cJSON *item = metadata ? metadata->child : NULL; item; item = item->next)
         if (strcmp(item->string, key) == 0)
             return item->valuestring;
     return NULL;
@@ -320,7 +319,7 @@ static weft_status check_metadata(const wfi_safetensors *file, const cJSON *json
         return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": the header has \"" METADATA "\" twice", file->path);
     if (!cJSON_IsObject(json))
         return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" is no object", file->path);
-    for (const cJSON *item = json->child; item != NULL; item = item->next)
+    for (const cJSON *item = json->child; item; item = item->next)
         if (!cJSON_IsString(item))
             return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\": \"" METADATA "\" has \"%s\", which is no string",
                                  file->path, wfi_shown(item->string, key));
@@ -371,18 +370,18 @@ weft_status wfi_safetensors_parse(wfi_safetensors *file, const char *text, size_
     size_t null_count = 0;
     char *copy = NULL;
     weft_status status = look_over(file, text, size, &null_count, error);
-    if (status == WEFT_OK && null_count > 0 && (copy = without_nulls(text, size)) == NULL)
+    if (status == WEFT_OK && null_count > 0 && !(copy = without_nulls(text, size)))
         status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)
-        status = parse_json(file, copy != NULL ? copy : text, size, error);
+        status = parse_json(file, copy ? copy : text, size, error);
     free(copy);
     if (status != WEFT_OK)
         return status;
     const cJSON *json = file->json;
     file->entries = wfi_calloc((size_t)cJSON_GetArraySize(json) + 1, sizeof(*file->entries));
-    if (file->entries == NULL)
+    if (!file->entries)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
-    for (const cJSON *item = json->child; item != NULL && status == WEFT_OK; item = item->next) {
+    for (const cJSON *item = json->child; item && status == WEFT_OK; item = item->next) {
         reading r = {.file = file, .entry = &file->entries[file->count], .error = error};
         if (strcmp(item->string, METADATA) == 0) {
             status = check_metadata(file, item, error);

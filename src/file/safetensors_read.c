@@ -31,7 +31,7 @@ weft_status wfi_file_read(FILE *stream, const char *path, void *into, size_t siz
 weft_status wfi_file_open(const char *path, FILE **stream, uint8_t head[WFI_SAFETENSORS_HEAD], weft_error **error)
 {
     FILE *opened = fopen(path, "rb");
-    if (opened == NULL)
+    if (!opened)
         return wfi_refuse_to(error, errno == ENOENT ? WEFT_ERR_NOT_FOUND : WEFT_ERR_IO, "cannot open \"%s\": %s", path,
                              strerror(errno));
     weft_status status = wfi_file_read(opened, path, head, WFI_SAFETENSORS_HEAD, error);
@@ -60,15 +60,15 @@ static char *read_text(const wfi_safetensors *file, size_t size, weft_status *st
     for (size_t got = 0, next; got < size; got = next) {
         next = got + CHUNK < size ? got + CHUNK : size;
         char *more = realloc(text, next + 1);
-        *status = more == NULL ? wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path)
-                               : wfi_file_read(file->stream, file->path, more + got, next - got, error);
-        text = more != NULL ? more : text;
-        if (*status != WEFT_OK || text == NULL) {
+        *status = !more ? wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path)
+                        : wfi_file_read(file->stream, file->path, more + got, next - got, error);
+        text = more ? more : text;
+        if (*status != WEFT_OK || !text) {
             free(text);
             return NULL;
         }
     }
-    if (text != NULL)
+    if (text)
         text[size] = 0;
     return text;
 }
@@ -91,7 +91,7 @@ weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char
         return wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" ends too early: it has %llu bytes, its header alone %llu",
                              path, (unsigned long long)there, (unsigned long long)size);
     char *text = read_text(file, size, &status, error);
-    if (text == NULL)
+    if (!text)
         return status;
     status = wfi_safetensors_parse(file, text, size, error);
     free(text);
@@ -120,7 +120,7 @@ static weft_status read_tensor(const wfi_safetensors *file, wfi_safetensors_entr
 {
     char name[WFI_SHOWN];
     e->tensor = weft_tensor_empty(e->shape, e->dtype);
-    if (e->tensor == NULL)
+    if (!e->tensor)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\": tensor \"%s\" has %llu bytes",
                              file->path, wfi_shown(e->name, name), (unsigned long long)e->size);
     if (e->size == 0)
@@ -128,7 +128,7 @@ static weft_status read_tensor(const wfi_safetensors *file, wfi_safetensors_entr
     weft_status status = wfi_file_read(file->stream, file->path, weft_tensor_data(e->tensor), e->size, error);
     if (status != WEFT_OK)
         return status;
-    if (sum != NULL)
+    if (sum)
         crypto_generichash_update(sum, weft_tensor_data(e->tensor), e->size);
     return check_bools(file, e, error);
 }
@@ -152,8 +152,8 @@ weft_status wfi_safetensors_read(wfi_safetensors *file, weft_error **error)
     const char *wanted = wfi_safetensors_text(file, WFI_SAFETENSORS_SUM_KEY);
     crypto_generichash_init(&sum, NULL, 0, SUM_BYTES);
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
-        status = read_tensor(file, &file->entries[i], wanted != NULL ? &sum : NULL, error);
-    if (status == WEFT_OK && wanted != NULL)
+        status = read_tensor(file, &file->entries[i], wanted ? &sum : NULL, error);
+    if (status == WEFT_OK && wanted)
         status = check_sum(file, &sum, wanted, error);
     if (status == WEFT_OK && fgetc(file->stream) != EOF)
         status = wfi_refuse_to(error, WEFT_ERR_FORMAT, "\"%s\" goes on after its end", file->path);

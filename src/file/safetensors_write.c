@@ -63,7 +63,7 @@ static weft_status check_tensor(const writing *w, const wfi_file_tensor *item)
     if (strcmp(item->name, "__metadata__") == 0)
         return wfi_refuse_to(w->error, WEFT_ERR_INVALID,
                              "cannot write \"%s\": no tensor may be called \"__metadata__\"", w->path);
-    if (wfi_safetensors_dtype(item->tensor->dtype) == NULL)
+    if (!wfi_safetensors_dtype(item->tensor->dtype))
         return wfi_refuse_to(w->error, WEFT_ERR_UNSUPPORTED, "cannot write \"%s\": safetensors has no %s, as \"%s\" is",
                              w->path, weft_dtype_name(item->tensor->dtype), wfi_shown(item->name, name));
     return WEFT_OK;
@@ -74,7 +74,7 @@ static weft_status put_in_order(writing *w)
     size_t count = w->tensors->count;
     weft_status status = WEFT_OK;
     w->order = wfi_calloc(count, sizeof(const wfi_file_tensor *));
-    if (w->order == NULL)
+    if (!w->order)
         return no_memory(w);
     for (size_t i = 0; i < count && status == WEFT_OK; i++) {
         w->order[i] = &w->tensors->items[i];
@@ -109,7 +109,7 @@ static weft_status make_header(writing *w, bool has_sum)
     _Static_assert(sizeof(zeros) == SUM_DIGITS + 1, "as long as a checksum");
     uint64_t at = 0;
     FILE *stream = open_memstream(&w->header, &w->header_size);
-    if (stream == NULL)
+    if (!stream)
         return no_memory(w);
     wfi_json j = {.to = stream, .separated = true};
     fwrite("\0\0\0\0\0\0\0", 1, WFI_SAFETENSORS_HEAD, stream);
@@ -156,7 +156,7 @@ static weft_status put_elements(writing *w, weft_tensor *tensor)
     weft_tensor *packed =
         tensor->dtype == WEFT_DTYPE_BOOL ? weft_tensor_to(here, WEFT_DTYPE_UINT8) : weft_tensor_contiguous(here);
     weft_tensor_unref(here);
-    if (packed == NULL)
+    if (!packed)
         return no_memory(w);
     size_t size = weft_tensor_nbytes(packed);
     if (size > 0 && w->sum_at > 0)

@@ -22,7 +22,7 @@ void wfi_executor_set_thread_worker(wfi_worker *worker)
 wfi_worker *wfi_executor_current_worker(void)
 {
     const wfi_fiber *fiber = wfi_fiber_current();
-    return fiber != NULL ? fiber->slot : thread_worker;
+    return fiber ? fiber->slot : thread_worker;
 }
 
 static _Thread_local wfi_executor *run_by_hand; /* set while this thread is in wfi_executor_run_some */
@@ -30,7 +30,7 @@ static _Thread_local wfi_executor *run_by_hand; /* set while this thread is in w
 wfi_executor *wfi_executor_current(void)
 {
     wfi_worker *worker = wfi_executor_current_worker();
-    return worker != NULL ? worker->executor : run_by_hand;
+    return worker ? worker->executor : run_by_hand;
 }
 
 static void init(wfi_executor *executor, const wfi_executor_options *options)
@@ -41,7 +41,7 @@ static void init(wfi_executor *executor, const wfi_executor_options *options)
     executor->worker_limit = options->workers;
     executor->total_limit = options->workers + executor->options.compensation;
     atomic_init(&executor->refs, 1);
-    if (options->thread_name != NULL)
+    if (options->thread_name)
         strncpy(executor->thread_name, options->thread_name, sizeof(executor->thread_name) - 1);
     executor->options.thread_name = executor->thread_name;
     wfi_mutex_init(&executor->lock);
@@ -56,10 +56,10 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
 {
     wfi_executor *executor;
     if (options->workers < 1 || options->workers > INT16_MAX || options->compensation < 0 ||
-        options->compensation > INT16_MAX || (options->manual && options->fibers != NULL))
+        options->compensation > INT16_MAX || (options->manual && options->fibers))
         return WEFT_ERR_INVALID;
     executor = wfi_calloc(1, sizeof(*executor));
-    if (executor == NULL)
+    if (!executor)
         return WEFT_ERR_MEMORY;
     init(executor, options);
     *out = executor;
@@ -105,7 +105,7 @@ wfi_executor *wfi_executor_ref(wfi_executor *executor)
 
 void wfi_executor_unref(wfi_executor *executor)
 {
-    if (executor == NULL || executor == &process_executor ||
+    if (!executor || executor == &process_executor ||
         atomic_fetch_sub_explicit(&executor->refs, 1, memory_order_acq_rel) != 1)
         return;
     assert(!atomic_load(&executor->queued) && executor->total == 0);
@@ -160,7 +160,7 @@ wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *ta
 {
     wfi_mutex_lock(&executor->lock);
     wfi_task *task = find_queued(executor, run);
-    if (task != NULL) {
+    if (task) {
         wfi_list_remove(&task->link);
         atomic_fetch_sub(&executor->queued, 1);
     }
@@ -198,12 +198,12 @@ wfi_task *wfi_executor_take(wfi_executor *executor)
     if (!atomic_load_explicit(&executor->queued, memory_order_relaxed))
         return NULL;
     bool oldest = ++executor->taken % WFI_OLDEST_EVERY == 0;
-    for (int i = 0; i < WFI_URGENCIES && (oldest || next == NULL); i++) {
+    for (int i = 0; i < WFI_URGENCIES && (oldest || !next); i++) {
         wfi_task *head = head_of(executor, by_rank[i]);
-        if (head != NULL && (next == NULL || head->order < next->order))
+        if (head && (!next || head->order < next->order))
             next = head;
     }
-    if (next == NULL) /* impossible: `queued` is not 0 */
+    if (!next) /* impossible: `queued` is not 0 */
         return NULL;
     wfi_list_remove(&next->link);
     atomic_fetch_sub(&executor->queued, 1);
@@ -221,7 +221,7 @@ void wfi_executor_put_back(wfi_executor *executor, wfi_task *task)
 static void start_worker(wfi_executor *executor)
 {
     bool started =
-        executor->options.fibers != NULL ? wfi_simulation->worker_start(executor) : wfi_executor_start_thread(executor);
+        executor->options.fibers ? wfi_simulation->worker_start(executor) : wfi_executor_start_thread(executor);
     if (!started) /* the task stays queued; the next submit, end of a task, or block tries again */
         return;
     executor->total++;
@@ -310,7 +310,7 @@ void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task)
 {
     wfi_assert_held(&executor->lock);
     executor->active++;
-    while (task != NULL) {
+    while (task) {
         wfi_executor_wake_worker(executor); /* for other queued tasks */
         wfi_mutex_unlock(&executor->lock);
         task->run(task);
@@ -337,7 +337,7 @@ size_t wfi_executor_run_some(wfi_executor *executor, const wfi_clock *clock, uin
     wfi_executor *outer = run_by_hand;
     assert(executor->options.manual);
     run_by_hand = executor;
-    while (done < limit && (task = take_locking(executor)) != NULL) {
+    while (done < limit && (task = take_locking(executor))) {
         task->run(task);
         done++;
         if (wfi_now(clock) >= until_ns)
@@ -351,7 +351,7 @@ void wfi_executor_block_begin(void)
 {
     wfi_worker *worker = wfi_executor_current_worker();
     wfi_executor *executor;
-    if (worker == NULL || worker->block_depth++ > 0)
+    if (!worker || worker->block_depth++ > 0)
         return;
     executor = worker->executor;
     wfi_mutex_lock(&executor->lock);
@@ -365,7 +365,7 @@ void wfi_executor_block_end(void)
 {
     wfi_worker *worker = wfi_executor_current_worker();
     wfi_executor *executor;
-    if (worker == NULL || --worker->block_depth > 0)
+    if (!worker || --worker->block_depth > 0)
         return;
     executor = worker->executor;
     wfi_mutex_lock(&executor->lock);
@@ -430,20 +430,20 @@ static void send_visitors_out(wfi_executor *executor)
 void wfi_executor_destroy(wfi_executor *executor)
 {
     wfi_task *task;
-    if (executor == NULL)
+    if (!executor)
         return;
     assert(executor != &process_executor);
     assert(wfi_executor_current() != executor && "not from a task of its own");
-    if (executor->options.fibers != NULL)
+    if (executor->options.fibers)
         wfi_simulation->workers_join(executor);
     else
         wfi_executor_join_threads(executor);
-    while ((task = take_locking(executor)) != NULL) /* in the manual form, or if no worker could be made */
+    while ((task = take_locking(executor))) /* in the manual form, or if no worker could be made */
         task->run(task);
-    if (executor->options.fibers == NULL)
+    if (!executor->options.fibers)
         send_visitors_out(executor);
     wfi_mutex_lock(&executor->lock);
-    executor->ended = executor->options.fibers == NULL;
+    executor->ended = !executor->options.fibers;
     wfi_mutex_unlock(&executor->lock);
     wfi_executor_unref(executor);
 }

@@ -29,7 +29,7 @@ static void release_idle(wfi_executor *executor)
 {
     wfi_list *link;
     wfi_assert_held(&executor->lock);
-    while ((link = wfi_list_pop_front(&executor->followers)) != NULL) {
+    while ((link = wfi_list_pop_front(&executor->followers))) {
         executor->active++; /* like wake_worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     }
@@ -47,7 +47,7 @@ static void lead(wfi_executor *executor)
     executor->leader = false;
     executor->active -= executor->nudged;
     executor->nudged = false;
-    if (task == NULL)
+    if (!task)
         return;
     bool first = !atomic_load(&executor->queued), may_run = executor->active < executor->worker_limit;
     if (!first || !may_run) /* other workers became active, and one will take it; or a more urgent task is queued */
@@ -117,7 +117,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
 
 static void join(wfi_worker *worker)
 {
-    if (worker == NULL)
+    if (!worker)
         return;
     pthread_join(worker->thread, NULL);
     free(worker);
@@ -143,7 +143,7 @@ static void work(wfi_executor *executor, wfi_worker *worker)
     while (!is_over(executor)) {
         if (wfi_executor_may_take(executor)) {
             wfi_executor_run_tasks(executor, wfi_executor_take(executor));
-        } else if (executor->hook != NULL && !executor->leader && executor->active < executor->worker_limit &&
+        } else if (executor->hook && !executor->leader && executor->active < executor->worker_limit &&
                    !atomic_load(&executor->ending)) {
             lead(executor);
         } else if (!follow(executor, worker)) {
@@ -163,7 +163,7 @@ static void *thread_main(void *arg)
         pthread_setname_np(pthread_self(), executor->thread_name);
     wfi_executor_set_thread_worker(worker);
     wfi_parker_init(&worker->parker);
-    if (executor->options.thread_started != NULL)
+    if (executor->options.thread_started)
         executor->options.thread_started(executor->options.started_arg);
     work(executor, worker);
     return NULL;
@@ -175,7 +175,7 @@ bool wfi_executor_start_thread(wfi_executor *executor)
     char why[WFI_THREADS_TEXT];
     int rc;
     wfi_assert_held(&executor->lock);
-    if (worker == NULL) {
+    if (!worker) {
         if (executor->trouble != ENOMEM)
             wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
         executor->trouble = ENOMEM;
@@ -203,7 +203,7 @@ void wfi_executor_join_threads(wfi_executor *executor)
     wfi_executor_wake_worker(executor);
     release_idle(executor);
     /* A running task may make another worker, so the list is read again after each join. */
-    while ((link = wfi_list_pop_front(&executor->all)) != NULL) {
+    while ((link = wfi_list_pop_front(&executor->all))) {
         wfi_mutex_unlock(&executor->lock);
         join(wfi_container_of(link, wfi_worker, all));
         wfi_mutex_lock(&executor->lock);

@@ -26,7 +26,7 @@ void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *dr
     atomic_init(&future->refs, 1);
     atomic_init(&future->state, FUTURE_PENDING);
     wfi_mutex_init(&future->lock);
-    future->executor = wfi_executor_ref(executor != NULL ? executor : wfi_executor_process());
+    future->executor = wfi_executor_ref(executor ? executor : wfi_executor_process());
     future->driver = driver;
     wfi_list_init(&future->callbacks);
     wfi_list_init(&future->waiters);
@@ -36,7 +36,7 @@ void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *dr
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver)
 {
     weft_future *future = wfi_calloc(1, sizeof(*future));
-    if (future != NULL)
+    if (future)
         wfi_future_init(future, executor, driver);
     return future;
 }
@@ -55,7 +55,7 @@ weft_future *weft_future_ref(weft_future *future)
 {
     WFI_LIVE(future);
     uint32_t before;
-    if (future == NULL)
+    if (!future)
         return NULL;
     before = atomic_fetch_add_explicit(&future->refs, 1, memory_order_relaxed);
     assert(before > 0 && before < UINT32_MAX);
@@ -65,7 +65,7 @@ weft_future *weft_future_ref(weft_future *future)
 
 static void drop_arg(void *arg, weft_drop_fn drop)
 {
-    if (drop != NULL)
+    if (drop)
         drop(arg);
 }
 
@@ -73,11 +73,11 @@ static void free_future(weft_future *future)
 {
     wfi_list *link;
     assert(wfi_list_empty(&future->waiters) && "they hold references");
-    while ((link = wfi_list_pop_front(&future->observers)) != NULL) {
+    while ((link = wfi_list_pop_front(&future->observers))) {
         wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
         observer->dropped(observer);
     }
-    while ((link = wfi_list_pop_front(&future->callbacks)) != NULL) {
+    while ((link = wfi_list_pop_front(&future->callbacks))) {
         wfi_callback *one = wfi_container_of(link, wfi_callback, task.link);
         one->forget(one);
     }
@@ -99,22 +99,22 @@ void weft_future_unref(weft_future *future)
 {
     WFI_LIVE(future);
     uint32_t before;
-    if (future == NULL)
+    if (!future)
         return;
     before = atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(future, before))
         return;
-    if (dying_end != NULL) {
+    if (dying_end) {
         *dying_end = future;
         dying_end = &future->next_dead;
         return;
     }
     dying_end = &dying;
     *dying_end = NULL;
-    while (future != NULL) {
+    while (future) {
         free_future(future);
         future = dying;
-        if (future != NULL && (dying = future->next_dead) == NULL)
+        if (future && !(dying = future->next_dead))
             dying_end = &dying;
     }
     dying_end = NULL;
@@ -174,12 +174,12 @@ static _Thread_local wfi_list *calling;
 static void call_observers(wfi_list *observers)
 {
     wfi_list *link;
-    if (calling != NULL) {
+    if (calling) {
         wfi_list_splice(calling, observers);
         return;
     }
     calling = observers;
-    while ((link = wfi_list_pop_front(observers)) != NULL) {
+    while ((link = wfi_list_pop_front(observers))) {
         wfi_observer *observer = wfi_container_of(link, wfi_observer, link);
         observer->completed(observer);
     }
@@ -196,9 +196,9 @@ static void publish(weft_future *future, future_state state)
     wfi_list_splice(&observers, &future->observers);
     for (link = observers.next; link != &observers; link = link->next)
         wfi_container_of(link, wfi_observer, link)->future = weft_future_ref(future);
-    while ((link = wfi_list_pop_front(&future->callbacks)) != NULL)
+    while ((link = wfi_list_pop_front(&future->callbacks)))
         submit_callback(future, wfi_container_of(link, wfi_callback, task.link));
-    while ((link = wfi_list_pop_front(&future->waiters)) != NULL)
+    while ((link = wfi_list_pop_front(&future->waiters)))
         tell_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
     wfi_mutex_unlock(&future->lock);
     call_observers(&observers);
@@ -244,18 +244,18 @@ static weft_status refuse_owned(const char *function, const weft_future *future)
 weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
 {
     WFI_LIVE(future);
-    if (future != NULL && !future->owned)
+    if (future && !future->owned)
         return wfi_future_complete(future, payload, drop);
     drop_arg(payload, drop);
-    return future == NULL ? wfi_refuse_null("weft_future_complete", "the future")
-                          : refuse_owned("weft_future_complete", future);
+    return !future ? wfi_refuse_null("weft_future_complete", "the future")
+                   : refuse_owned("weft_future_complete", future);
 }
 
 weft_status weft_future_fail(weft_future *future, const weft_error *error)
 {
     WFI_LIVE(future, error);
-    if (future == NULL || error == NULL)
-        return wfi_refuse_null("weft_future_fail", future == NULL ? "the future" : "error");
+    if (!future || !error)
+        return wfi_refuse_null("weft_future_fail", !future ? "the future" : "error");
     return future->owned ? refuse_owned("weft_future_fail", future) : wfi_future_fail(future, error);
 }
 
@@ -329,12 +329,12 @@ static void call_done_callback(wfi_callback *base, weft_future *future)
 static weft_status add_done_callback(weft_future *future, wfi_urgency urgency, weft_done_fn fn, void *arg,
                                      weft_drop_fn drop)
 {
-    if (future == NULL || fn == NULL) {
+    if (!future || !fn) {
         drop_arg(arg, drop);
-        return wfi_refuse_null("weft_future_add_done_callback", future == NULL ? "the future" : "fn");
+        return wfi_refuse_null("weft_future_add_done_callback", !future ? "the future" : "fn");
     }
     done_callback *one = malloc(sizeof(*one));
-    if (one == NULL) {
+    if (!one) {
         drop_arg(arg, drop);
         return WEFT_ERR_MEMORY;
     }
@@ -404,11 +404,11 @@ static weft_status fail_cancelled(weft_future *future)
 weft_status weft_future_cancel(weft_future *future)
 {
     WFI_LIVE(future);
-    const wfi_canceller *canceller = future != NULL ? future->canceller : NULL;
+    const wfi_canceller *canceller = future ? future->canceller : NULL;
     bool done, asked;
-    if (future == NULL)
+    if (!future)
         return wfi_refuse_null("weft_future_cancel", "the future");
-    if (canceller == NULL)
+    if (!canceller)
         return fail_cancelled(future);
     wfi_mutex_lock(&future->lock);
     done = weft_future_done(future);

@@ -38,7 +38,7 @@ static void leave_parent(continuation *self)
 
 static void end_continuation(continuation *self)
 {
-    if (self->drop != NULL)
+    if (self->drop)
         self->drop(self->arg);
     weft_future_unref(&self->child);
 }
@@ -79,9 +79,9 @@ static void cancel_child(void *owner, uint64_t id)
     (void)id;
     fail_child(&self->child, WEFT_ERR_CANCELLED, "the future was cancelled");
     wfi_mutex_lock(&self->child.lock);
-    parent = self->parent != NULL && wfi_future_ref_unless_dying(self->parent) ? self->parent : NULL;
+    parent = self->parent && wfi_future_ref_unless_dying(self->parent) ? self->parent : NULL;
     wfi_mutex_unlock(&self->child.lock);
-    if (parent != NULL && wfi_future_remove_callback(parent, &self->callback)) {
+    if (parent && wfi_future_remove_callback(parent, &self->callback)) {
         leave_parent(self);
         end_continuation(self);
     }
@@ -93,9 +93,9 @@ static const wfi_canceller child_canceller = {.hold = hold_child, .cancel = canc
 
 static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *arg, weft_drop_fn drop, bool owned)
 {
-    continuation *self = parent != NULL && fn != NULL ? wfi_calloc(1, sizeof(*self)) : NULL;
-    if (self == NULL) {
-        if (drop != NULL)
+    continuation *self = parent && fn ? wfi_calloc(1, sizeof(*self)) : NULL;
+    if (!self) {
+        if (drop)
             drop(arg);
         return NULL;
     }
@@ -115,8 +115,8 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
 weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
 {
     WFI_LIVE(future);
-    if (future == NULL || fn == NULL)
-        (void)wfi_refuse_null("weft_future_then", future == NULL ? "the future" : "fn");
+    if (!future || !fn)
+        (void)wfi_refuse_null("weft_future_then", !future ? "the future" : "fn");
     (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's reference */
     weft_future *child = continue_future(future, fn, arg, drop, false);
     weft_future_unref(future);
@@ -171,7 +171,7 @@ static members *make_members(size_t count)
     size_t bytes;
     members *made;
     if (__builtin_mul_overflow(count, sizeof(made->futures[0]), &bytes) ||
-        __builtin_add_overflow(bytes, sizeof(*made), &bytes) || (made = wfi_calloc(1, bytes)) == NULL)
+        __builtin_add_overflow(bytes, sizeof(*made), &bytes) || !(made = wfi_calloc(1, bytes)))
         return NULL;
     atomic_init(&made->refs, 1);
     made->count = count;
@@ -181,7 +181,7 @@ static members *make_members(size_t count)
 static void unref_members(members *list)
 {
     size_t i;
-    if (list == NULL || atomic_fetch_sub(&list->refs, 1) != 1)
+    if (!list || atomic_fetch_sub(&list->refs, 1) != 1)
         return;
     for (i = 0; i < list->count; i++)
         weft_future_unref(list->futures[i]);
@@ -203,7 +203,7 @@ static bool unref_members_quietly(members *list)
         if (atomic_compare_exchange_weak(&list->refs, &refs, refs - 1))
             return true;
     for (i = 0; i < list->count; i++) {
-        if (list->futures[i] != NULL && wfi_future_unref_unless_last(list->futures[i]))
+        if (list->futures[i] && wfi_future_unref_unless_last(list->futures[i]))
             list->futures[i] = NULL;
         left |= list->futures[i] != NULL;
     }
@@ -233,11 +233,11 @@ static void unref_collection(collection *whole)
 {
     if (atomic_fetch_sub(&whole->refs, 1) != 1)
         return;
-    if (whole->result != NULL && unref_members_quietly(whole->result))
+    if (whole->result && unref_members_quietly(whole->result))
         whole->result = NULL;
     if (unref_members_quietly(whole->from))
         whole->from = NULL;
-    if (whole->result == NULL && whole->from == NULL && wfi_future_unref_unless_last(whole->child)) {
+    if (!whole->result && !whole->from && wfi_future_unref_unless_last(whole->child)) {
         free_collection(whole);
         return;
     }
@@ -262,7 +262,7 @@ static weft_future *hold_member(part *one)
     collection *whole = one->whole;
     weft_future **held = &whole->from->futures[one - whole->parts];
     wfi_mutex_lock(&whole->lock);
-    if (*held == NULL && one->member != NULL && wfi_future_ref_unless_dying(one->member))
+    if (!*held && one->member && wfi_future_ref_unless_dying(one->member))
         *held = one->member;
     weft_future *member = *held;
     wfi_mutex_unlock(&whole->lock);
@@ -275,7 +275,7 @@ static void forget_parts(collection *whole)
     size_t i;
     for (i = 0; i < whole->from->count; i++) {
         weft_future *member = hold_member(&whole->parts[i]);
-        if (member != NULL && wfi_future_unobserve(member, &whole->parts[i].observer))
+        if (member && wfi_future_unobserve(member, &whole->parts[i].observer))
             unref_collection(whole); /* not the last reference: the caller has one */
     }
 }
@@ -294,7 +294,7 @@ static void keep_completed(part *self)
     extra = *held;
     *held = self->observer.future;
     wfi_mutex_unlock(&whole->lock);
-    if (extra != NULL)
+    if (extra)
         wfi_future_unref_unless_last(extra); /* never the last: both references are to the same future */
 }
 
@@ -345,7 +345,7 @@ static void cancel_members(collection *whole)
     size_t i;
     for (i = 0; i < whole->from->count; i++) {
         weft_future *member = hold_member(&whole->parts[i]);
-        weft_status status = member != NULL ? weft_future_cancel(member) : WEFT_OK;
+        weft_status status = member ? weft_future_cancel(member) : WEFT_OK;
         (void)status; /* some may be complete */
     }
 }
@@ -354,16 +354,16 @@ static void cancel_collection(void *owner, uint64_t id)
 {
     collection *whole = owner;
     (void)id;
-    if (waiting_end != NULL) {
+    if (waiting_end) {
         *waiting_end = whole;
         waiting_end = &whole->cancel_next;
         return;
     }
     waiting = whole;
     waiting_end = &whole->cancel_next;
-    while ((whole = waiting) != NULL) {
+    while ((whole = waiting)) {
         cancel_members(whole);
-        if ((waiting = whole->cancel_next) == NULL)
+        if (!(waiting = whole->cancel_next))
             waiting_end = &waiting;
         unref_collection(whole);
     }
@@ -379,17 +379,17 @@ static collection *make_collection(weft_future *child, size_t count, bool any)
     size_t bytes;
     collection *whole;
     if (__builtin_mul_overflow(count, sizeof(whole->parts[0]), &bytes) ||
-        __builtin_add_overflow(bytes, sizeof(*whole), &bytes) || (whole = wfi_calloc(1, bytes)) == NULL)
+        __builtin_add_overflow(bytes, sizeof(*whole), &bytes) || !(whole = wfi_calloc(1, bytes)))
         return NULL;
     whole->from = make_members(count);
-    if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *))) != NULL) {
+    if (any && (whole->result = malloc(sizeof(members) + sizeof(weft_future *)))) {
         whole->result->count = 0;
         atomic_init(&whole->result->refs, 1);
-    } else if (whole->from != NULL) {
+    } else if (whole->from) {
         whole->result = any ? NULL : whole->from;
         atomic_fetch_add(&whole->from->refs, !any);
     }
-    if (whole->from == NULL || whole->result == NULL) {
+    if (!whole->from || !whole->result) {
         unref_members(whole->from);
         unref_members(whole->result);
         free(whole);
@@ -431,14 +431,14 @@ static weft_future *join(const char *function, weft_future *const *futures, size
     if (wfi_futures_check(function, futures, count) != WEFT_OK)
         return NULL;
     first = count > 0 ? futures[0] : NULL;
-    child = first != NULL ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
-    if (child == NULL)
+    child = first ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
+    if (!child)
         return NULL;
     wfi_future_own(child);
     if (any && count == 0)
         return child; /* it will never complete, but it can be cancelled */
     whole = make_collection(child, count, any);
-    if (whole == NULL) {
+    if (!whole) {
         weft_future_unref(child);
         return NULL;
     }

@@ -74,7 +74,7 @@ static bool one_driver(weft_future *const *futures, size_t count)
 static bool is_woken(const weft_future *future, const wfi_waiting *waiting)
 {
     wfi_driver *driver = driver_of(future);
-    return waiting->of_program && driver != NULL && atomic_load(&driver->woken);
+    return waiting->of_program && driver && atomic_load(&driver->woken);
 }
 
 /* Sleeps or drives once. WEFT_ERR_DEADLOCK: a wait on this thread would never end. WEFT_ERR_CANCELLED: weft_agent_wake
@@ -83,7 +83,7 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
 {
     wfi_visit visit;
     weft_status status = WEFT_OK;
-    if (future->driver == NULL || !wfi_executor_enter(future->executor, &visit, &waiting->parker)) {
+    if (!future->driver || !wfi_executor_enter(future->executor, &visit, &waiting->parker)) {
         wfi_park(&waiting->parker, until);
         return WEFT_OK;
     }
@@ -137,7 +137,7 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
     size_t i;
     wfi_parker_init(&waiting.parker);
     atomic_init(&waiting.pending, count);
-    waiting.of_program = how.of_program && wfi_executor_current() == NULL; /* not in handlers and continuations */
+    waiting.of_program = how.of_program && !wfi_executor_current(); /* not in handlers and continuations */
     for (i = 0; i < count; i++)
         enlist(futures[i], &waiters[i], &waiting);
     if (!is_over(&waiting)) {
@@ -153,12 +153,12 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
 weft_status wfi_futures_check(const char *function, weft_future *const *futures, size_t count)
 {
     size_t i = 0;
-    while (futures != NULL && i < count && futures[i] != NULL)
+    while (futures && i < count && futures[i])
         i++;
     if (i == count)
         return WEFT_OK;
-    return futures == NULL ? wfi_refuse(WEFT_ERR_INVALID, "%s: the list of %zu futures is NULL", function, count)
-                           : wfi_refuse(WEFT_ERR_INVALID, "%s: future %zu of %zu is NULL", function, i, count);
+    return !futures ? wfi_refuse(WEFT_ERR_INVALID, "%s: the list of %zu futures is NULL", function, count)
+                    : wfi_refuse(WEFT_ERR_INVALID, "%s: future %zu of %zu is NULL", function, i, count);
 }
 
 static weft_status check_wait(const char *function, weft_future *const *futures, size_t count, int64_t wait_ms)
@@ -177,8 +177,7 @@ static weft_status wait_for(weft_future *future, bool of_program, uint64_t deadl
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
     WFI_LIVE(future);
-    return future != NULL ? wait_for(future, true, deadline_ns)
-                          : wfi_refuse_null("weft_future_wait_until", "the future");
+    return future ? wait_for(future, true, deadline_ns) : wfi_refuse_null("weft_future_wait_until", "the future");
 }
 
 weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns)
@@ -189,9 +188,9 @@ weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns)
 weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
 {
     WFI_LIVE(future);
-    if (future == NULL || wait_ms < WEFT_FOREVER)
-        return future == NULL ? wfi_refuse_null("weft_future_wait", "the future")
-                              : wfi_refuse_wait("weft_future_wait", wait_ms);
+    if (!future || wait_ms < WEFT_FOREVER)
+        return !future ? wfi_refuse_null("weft_future_wait", "the future")
+                       : wfi_refuse_wait("weft_future_wait", wait_ms);
     if (weft_future_done(future))
         return wfi_future_status(future);
     return wait_for(future, true, wfi_deadline(wfi_park_clock(), wait_ms));
@@ -211,7 +210,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, wait_
     weft_status status;
     if (count > WAITERS_ON_STACK)
         waiters = wfi_calloc(count, sizeof(*waiters));
-    if (waiters == NULL)
+    if (!waiters)
         return WEFT_ERR_MEMORY;
     status = wait_with(futures, count, waiters, how, wfi_deadline(wfi_park_clock(), wait_ms));
     if (waiters != few)
@@ -254,7 +253,7 @@ weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int6
     weft_status status = check_wait("weft_future_wait_any", futures, count, wait_ms);
     if (status != WEFT_OK)
         return status;
-    if (index == NULL)
+    if (!index)
         return wfi_refuse_null("weft_future_wait_any", "index");
     if (count == 0)
         return wfi_refuse(WEFT_ERR_INVALID, "weft_future_wait_any: the list is empty: pass at least one future");

@@ -36,7 +36,7 @@ static weft_status map_host(size_t size, void **data)
         if (base == MAP_FAILED)
             base = NULL;
     }
-    if (base == NULL)
+    if (!base)
         return WEFT_ERR_MEMORY;
     wfi_memory_place(base, size);
     *data = base;

@@ -67,7 +67,7 @@ static bool find_functions(void *library)
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         void *found = dlsym(library, wanted[i].name);
-        if (found == NULL) {
+        if (!found) {
             snprintf(driver.reason, sizeof(driver.reason), "%s has no %s: it is too old", LIBRARY, wanted[i].name);
             return false;
         }
@@ -79,13 +79,13 @@ static bool find_functions(void *library)
 static const char *error_text(int error)
 {
     const char *text = NULL;
-    return driver.functions.error_text(error, &text) == 0 && text != NULL ? text : "an unknown error";
+    return driver.functions.error_text(error, &text) == 0 && text ? text : "an unknown error";
 }
 
 static void load(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
+    if (!library) {
         snprintf(driver.reason, sizeof(driver.reason), "%s", dlerror());
         return;
     }
@@ -112,7 +112,7 @@ const wfi_cuda_driver *wfi_cuda_driver_get(void)
 
 bool wfi_cuda_is_found(const char **why)
 {
-    *why = wfi_cuda_driver_get() != NULL ? NULL : driver.reason;
+    *why = wfi_cuda_driver_get() ? NULL : driver.reason;
     return driver.is_found;
 }
 
@@ -128,7 +128,7 @@ weft_status wfi_cuda_status(int error, const char *what)
 
 weft_status wfi_cuda_check(int device, weft_error **error)
 {
-    if (wfi_cuda_driver_get() == NULL)
+    if (!wfi_cuda_driver_get())
         return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: %s", device, driver.reason);
     if (device < 0 || device >= driver.devices)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "no cuda:%d here: the GPUs are cuda:0 to cuda:%d", device,
@@ -157,7 +157,7 @@ size_t wfi_cuda_bytes(int device)
 
 int wfi_cuda_count(void)
 {
-    return wfi_cuda_driver_get() != NULL ? driver.devices : 0;
+    return wfi_cuda_driver_get() ? driver.devices : 0;
 }
 
 const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS])
@@ -175,7 +175,7 @@ static int retain(int device, void **out)
     int handle = 0, error = 0;
     pthread_mutex_lock(&driver.lock);
     void *context = atomic_load_explicit(&driver.contexts[device], memory_order_relaxed);
-    if (context == NULL) {
+    if (!context) {
         error = driver.functions.device_get(&handle, device);
         if (error == 0)
             error = driver.functions.primary_context(&context, handle);
@@ -200,12 +200,12 @@ weft_status wfi_cuda_open(int device, weft_error **error)
 weft_status wfi_cuda_enter(int device)
 {
     const wfi_cuda_driver *functions = wfi_cuda_driver_get();
-    if (functions == NULL)
+    if (!functions)
         return WEFT_ERR_UNSUPPORTED;
     if (device < 0 || device >= driver.devices)
         return WEFT_ERR_INVALID;
     void *context = atomic_load_explicit(&driver.contexts[device], memory_order_acquire);
-    weft_status status = context != NULL ? WEFT_OK : wfi_cuda_status(retain(device, &context), "opening a CUDA device");
+    weft_status status = context ? WEFT_OK : wfi_cuda_status(retain(device, &context), "opening a CUDA device");
     return status == WEFT_OK ? wfi_cuda_status(functions->context_push(context), "choosing a CUDA device") : status;
 }
 

@@ -64,7 +64,7 @@ static int copy_between(const wfi_cuda_driver *driver, void *to, int from_device
     if (wfi_cuda_enter(from_device) == WEFT_OK)
         error = driver->context_pop(&from_context);
     int pushed = driver->context_push(to_context);
-    if (error == 0 && pushed == 0 && from_context != NULL)
+    if (error == 0 && pushed == 0 && from_context)
         error = driver->copy_between(address_of(to), to_context, address_of(from), from_context, size);
     return error != 0 ? error : pushed;
 }

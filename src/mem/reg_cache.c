@@ -10,7 +10,7 @@ weft_status wfi_reg_cache_create(const wfi_reg_ops *ops, void *domain, size_t en
 {
     wfi_reg_lock_init();
     wfi_reg_cache *cache = wfi_calloc(1, sizeof(*cache));
-    if (cache == NULL)
+    if (!cache)
         return WEFT_ERR_MEMORY;
     cache->ops = ops;
     cache->domain = domain;
@@ -23,7 +23,7 @@ weft_status wfi_reg_cache_create(const wfi_reg_ops *ops, void *domain, size_t en
 
 void wfi_reg_cache_destroy(wfi_reg_cache *cache)
 {
-    if (cache == NULL)
+    if (!cache)
         return;
     wfi_mutex_lock(&wfi_reg_lock);
     while (!wfi_list_empty(&cache->idle))
@@ -56,9 +56,9 @@ static wfi_reg_entry *entry_use(wfi_reg_cache *cache, const wfi_reg_anchor *anch
 {
     wfi_assert_held(&wfi_reg_lock);
     wfi_reg_entry *entry = wfi_map_get(&cache->entries, anchor->id);
-    if (entry == NULL || (entry->access & access) != access)
+    if (!entry || (entry->access & access) != access)
         entry = cache->replaced ? replaced_entry(cache, anchor, access) : NULL;
-    if (entry == NULL)
+    if (!entry)
         return NULL;
     entry->users++;
     wfi_list_remove(&entry->idle);
@@ -70,7 +70,7 @@ static void entry_replace(wfi_reg_cache *cache, const wfi_reg_anchor *anchor)
 {
     wfi_assert_held(&wfi_reg_lock);
     wfi_reg_entry *former = wfi_map_take(&cache->entries, anchor->id);
-    if (former == NULL)
+    if (!former)
         return;
     former->replaced = true;
     cache->replaced++;
@@ -83,15 +83,15 @@ static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, unsig
 {
     wfi_assert_held(&wfi_reg_lock);
     wfi_reg_entry *other = entry_use(cache, anchor, access);
-    if (other != NULL) {
+    if (other) {
         cache->ops->close(cache->domain, *region);
         *region = other->region;
         return WEFT_OK;
     }
     wfi_reg_entry *entry = wfi_calloc(1, sizeof(*entry));
-    if (entry != NULL)
+    if (entry)
         entry_replace(cache, anchor);
-    if (entry == NULL || wfi_map_put(&cache->entries, anchor->id, entry) != WEFT_OK) {
+    if (!entry || wfi_map_put(&cache->entries, anchor->id, entry) != WEFT_OK) {
         free(entry);
         cache->ops->close(cache->domain, *region);
         return WEFT_ERR_MEMORY;
@@ -136,7 +136,7 @@ bool wfi_reg_cache_find(wfi_reg_cache *cache, wfi_storage *storage, unsigned acc
     wfi_mutex_lock(&wfi_reg_lock);
     const wfi_reg_entry *entry = entry_use(cache, wfi_storage_anchor(storage), access);
     wfi_mutex_unlock(&wfi_reg_lock);
-    if (entry == NULL)
+    if (!entry)
         return false;
     wfi_storage_ref(storage);
     *region = entry->region;
@@ -151,7 +151,7 @@ weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsign
     const wfi_reg_entry *former = entry ? NULL : wfi_map_get(&cache->entries, anchor->id);
     access |= former ? former->access : 0;
     wfi_mutex_unlock(&wfi_reg_lock);
-    if (entry != NULL) {
+    if (entry) {
         wfi_storage_ref(storage);
         *region = entry->region;
         return WEFT_OK;
@@ -187,7 +187,7 @@ void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage, const void *r
 {
     wfi_mutex_lock(&wfi_reg_lock);
     wfi_reg_entry *entry = entry_of(cache, storage, region);
-    assert(entry != NULL && entry->users > 0);
+    assert(entry && entry->users > 0);
     entry->users--;
     if (entry->users == 0 && entry->replaced) {
         wfi_reg_entry_close(entry);

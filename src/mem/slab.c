@@ -205,7 +205,7 @@ static void note_regret(account *a, const wfi_slab *slab)
 
 static void unmap_all(wfi_list *doomed)
 {
-    for (wfi_list *link = wfi_list_pop_front(doomed); link != NULL; link = wfi_list_pop_front(doomed)) {
+    for (wfi_list *link = wfi_list_pop_front(doomed); link; link = wfi_list_pop_front(doomed)) {
         wfi_slab *slab = wfi_container_of(link, wfi_slab, by_age);
         wfi_reg_anchor_fini(&slab->anchor);
         wfi_backend_unmap(slab->kind, slab->device, slab->data, slab->size);
@@ -303,7 +303,7 @@ static wfi_slab *find_idle(wfi_memory_kind kind, int device, unsigned size_class
         wfi_slab *slab = wfi_container_of(link, wfi_slab, by_class);
         bool fits = slab->kind == kind && slab->device == device;
         ready = fits && (slab->uses & ~(UINT64_C(1) << stream)) == 0;
-        if (ready || (fits && found == NULL))
+        if (ready || (fits && !found))
             found = slab;
     }
     return found;
@@ -324,12 +324,12 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
         a->window = 1;
     }
     wfi_slab *found = find_idle(kind, device, size_class, stream);
-    if (found == NULL && is_crowded(a, size_class)) {
+    if (!found && is_crowded(a, size_class)) {
         a->given_back[size_class] = a->window;
-        for (unsigned i = 1; i <= CLASSES_LARGER && size_class + i < CLASS_COUNT && found == NULL; i++)
+        for (unsigned i = 1; i <= CLASSES_LARGER && size_class + i < CLASS_COUNT && !found; i++)
             found = find_idle(kind, device, size_class + i, stream);
     }
-    if (found != NULL) {
+    if (found) {
         idle_remove(found);
         a->stats.reused++;
         count_live(a, found, wfi_slab_class_bytes(size_class));
@@ -407,12 +407,12 @@ weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int str
     wfi_error_note_memory(NULL);
     unsigned size_class = wfi_slab_class(size);
     wfi_slab *slab = take_idle(kind, device, size_class, stream);
-    if (slab != NULL) {
+    if (slab) {
         *out = slab;
         return WEFT_OK;
     }
     slab = wfi_calloc(1, sizeof(*slab));
-    if (slab == NULL)
+    if (!slab)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&slab->by_class);
     wfi_list_init(&slab->by_age);

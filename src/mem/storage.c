@@ -17,7 +17,7 @@
 static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size, size_t room)
 {
     wfi_storage *storage = malloc(sizeof(*storage) + room);
-    if (storage == NULL)
+    if (!storage)
         return NULL;
     memset(storage, 0, sizeof(*storage));
     atomic_init(&storage->refs, 1);
@@ -66,7 +66,7 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
     bool small = kind == WFI_MEMORY_HOST && size < WFI_SLAB_BYTES_MIN;
     size_t room = small ? SMALL_ALIGNMENT + size : 0;
     wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, room);
-    if (storage == NULL)
+    if (!storage)
         return WEFT_ERR_MEMORY;
     weft_status status = small ? WEFT_OK : take_slab(storage);
     if (status != WEFT_OK) {
@@ -85,12 +85,12 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
                              wfi_storage **out)
 {
     weft_status status = WEFT_ERR_INVALID;
-    if ((unsigned)kind > WFI_MEMORY_CUDA || (data == NULL && size > 0) ||
+    if ((unsigned)kind > WFI_MEMORY_CUDA || (!data && size > 0) ||
         (kind == WFI_MEMORY_CUDA && !wfi_cuda_is_number(device)))
         goto drop;
     status = WEFT_ERR_MEMORY;
     wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, 0);
-    if (storage == NULL)
+    if (!storage)
         goto drop;
     storage->data = data;
     if (kind == WFI_MEMORY_CUDA)
@@ -101,7 +101,7 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
     *out = storage;
     return WEFT_OK;
 drop:
-    if (drop != NULL)
+    if (drop)
         drop(arg);
     return status;
 }
@@ -121,15 +121,15 @@ bool wfi_storage_is_alone(const wfi_storage *storage)
 
 void wfi_storage_unref(wfi_storage *storage)
 {
-    if (storage == NULL || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
+    if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
         return;
     assert(storage->readers == 0 && wfi_list_empty(&storage->waiters));
     wfi_reg_anchor_fini(&storage->anchor);
-    if (storage->slab != NULL) {
+    if (storage->slab) {
         storage->slab->uses = atomic_load_explicit(&storage->uses, memory_order_relaxed) & WFI_STREAM_BITS;
         wfi_slab_give(storage->slab);
     }
-    if (storage->drop != NULL) {
+    if (storage->drop) {
         (void)wfi_storage_wait_idle(storage); /* if the GPU has failed, it no longer uses the memory */
         storage->drop(storage->drop_arg);
     }

@@ -36,7 +36,7 @@ struct wfi_storage {
 
 static inline wfi_reg_anchor *wfi_storage_anchor(wfi_storage *storage)
 {
-    return storage->slab != NULL ? &storage->slab->anchor : &storage->anchor;
+    return storage->slab ? &storage->slab->anchor : &storage->anchor;
 }
 
 #endif

@@ -27,7 +27,7 @@ weft_stream *wfi_stream_common(int device)
     if (atomic_load_explicit(&streams.has_common[device], memory_order_acquire))
         return common;
     pthread_mutex_lock(&streams.lock);
-    if (streams.of[device][0] == NULL) {
+    if (!streams.of[device][0]) {
         WFI_BEGIN(common);
         atomic_init(&common->refs, 1);
         common->device = device;
@@ -41,7 +41,7 @@ weft_stream *wfi_stream_common(int device)
 
 weft_stream *wfi_stream_now(int device)
 {
-    return current != NULL && current->device == device ? current : wfi_stream_common(device);
+    return current && current->device == device ? current : wfi_stream_common(device);
 }
 
 weft_stream *wfi_stream_set(weft_stream *stream)
@@ -56,7 +56,7 @@ static weft_status add(weft_stream *stream)
 {
     int number = 1;
     pthread_mutex_lock(&streams.lock);
-    while (number < WFI_STREAMS_MOST && streams.of[stream->device][number] != NULL)
+    while (number < WFI_STREAMS_MOST && streams.of[stream->device][number])
         number++;
     if (number < WFI_STREAMS_MOST) {
         stream->number = number;
@@ -70,7 +70,7 @@ static weft_status add(weft_stream *stream)
 static weft_status open_stream(int device, void *driver_stream, bool owned, weft_stream **out)
 {
     weft_stream *stream = wfi_calloc(1, sizeof(*stream));
-    if (stream == NULL)
+    if (!stream)
         return WEFT_ERR_MEMORY;
     WFI_BEGIN(stream);
     atomic_init(&stream->refs, 1);
@@ -113,14 +113,14 @@ weft_status wfi_stream_wrap(int device, void *driver_stream, weft_stream **out)
 
 void wfi_stream_unref(weft_stream *stream)
 {
-    if (stream == NULL || !WFI_LAST(stream, atomic_fetch_sub_explicit(&stream->refs, 1, memory_order_acq_rel)))
+    if (!stream || !WFI_LAST(stream, atomic_fetch_sub_explicit(&stream->refs, 1, memory_order_acq_rel)))
         return;
     (void)wfi_stream_wait(stream);
     pthread_mutex_lock(&streams.lock); /* now, after the wait, its number and its marks count as done */
     streams.of[stream->device][stream->number] = NULL;
     pthread_mutex_unlock(&streams.lock);
     if (wfi_cuda_enter(stream->device) == WEFT_OK) {
-        if (stream->event != NULL)
+        if (stream->event)
             (void)wfi_cuda_driver_get()->event_destroy(stream->event);
         if (stream->owned)
             (void)wfi_cuda_driver_get()->stream_destroy(stream->driver);
@@ -155,7 +155,7 @@ bool wfi_stream_passed(const wfi_stream_mark *mark)
 {
     pthread_mutex_lock(&streams.lock);
     const weft_stream *stream = streams.of[mark->device][mark->number];
-    bool passed = stream == NULL || stream->id != mark->id ||
+    bool passed = !stream || stream->id != mark->id ||
                   atomic_load_explicit(&stream->waits_done, memory_order_acquire) > mark->waits;
     pthread_mutex_unlock(&streams.lock);
     return passed;
@@ -165,7 +165,7 @@ weft_stream *wfi_stream_find(int device, int number)
 {
     pthread_mutex_lock(&streams.lock);
     weft_stream *found = streams.of[device][number];
-    uint32_t refs = found == NULL ? 0 : atomic_load_explicit(&found->refs, memory_order_relaxed);
+    uint32_t refs = !found ? 0 : atomic_load_explicit(&found->refs, memory_order_relaxed);
     while (refs > 0 && !atomic_compare_exchange_weak_explicit(&found->refs, &refs, refs + 1, memory_order_acq_rel,
                                                               memory_order_relaxed))
         continue;
@@ -176,7 +176,7 @@ weft_stream *wfi_stream_find(int device, int number)
 weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void *from, size_t size)
 {
     weft_stream *writer = number == 0 ? NULL : wfi_stream_find(device, number);
-    weft_stream *stream = writer != NULL ? writer : number == 0 ? wfi_stream_common(device) : wfi_stream_now(device);
+    weft_stream *stream = writer ? writer : number == 0 ? wfi_stream_common(device) : wfi_stream_now(device);
     weft_status status = wfi_cuda_enter(device);
     if (status == WEFT_OK) {
         int error = wfi_cuda_driver_get()->copy_to_host(to, (uint64_t)(uintptr_t)from, size, stream->driver);
@@ -192,7 +192,7 @@ weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void
 /* Both are of one device, whose context is current. [lock] */
 static int follow_one(const wfi_cuda_driver *driver, weft_stream *stream, weft_stream *other)
 {
-    int error = other->event == NULL ? driver->event_create(&other->event, NO_TIMING) : 0;
+    int error = !other->event ? driver->event_create(&other->event, NO_TIMING) : 0;
     if (error == 0)
         error = driver->event_record(other->event, other->driver);
     return error != 0 ? error : driver->stream_wait_event(stream->driver, other->event, 0);
@@ -210,7 +210,7 @@ weft_status wfi_stream_follow(weft_stream *stream, uint64_t others)
     pthread_mutex_lock(&streams.lock);
     for (int n = 0; n < WFI_STREAMS_MOST && error == 0; n++) {
         weft_stream *other = (others >> n & 1) != 0 ? streams.of[stream->device][n] : NULL;
-        if (other != NULL)
+        if (other)
             error = follow_one(wfi_cuda_driver_get(), stream, other);
     }
     pthread_mutex_unlock(&streams.lock);
@@ -226,7 +226,7 @@ weft_status wfi_stream_wait_all(int device, uint64_t numbers)
     uint64_t ending = 0;
     for (int n = 0; n < WFI_STREAMS_MOST; n++) {
         weft_stream *stream = (numbers >> n & 1) != 0 ? wfi_stream_find(device, n) : NULL;
-        if (stream == NULL) {
+        if (!stream) {
             ending |= numbers & UINT64_C(1) << n;
             continue;
         }
@@ -235,7 +235,7 @@ weft_status wfi_stream_wait_all(int device, uint64_t numbers)
         wfi_stream_unref(stream);
     }
     weft_stream *common = ending != 0 ? wfi_stream_common(device) : NULL;
-    if (common == NULL || status != WEFT_OK)
+    if (!common || status != WEFT_OK)
         return status;
     status = wfi_stream_follow(common, ending);
     return status == WEFT_OK ? wfi_stream_wait(common) : status;

@@ -19,7 +19,7 @@ static weft_tensor *uniform(weft_shape shape, int64_t fan_in, uint64_t seed, uin
 {
     weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
-    if (tensor != NULL && wfi_random_uniform(tensor, (wfi_random){seed, stream}, -bound, bound) == WEFT_OK)
+    if (tensor && wfi_random_uniform(tensor, (wfi_random){seed, stream}, -bound, bound) == WEFT_OK)
         return tensor;
     weft_tensor_unref(tensor);
     return NULL;
@@ -44,15 +44,15 @@ static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
 
 weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
 {
-    int64_t groups = layer == NULL ? 0 : layer->how.groups == 0 ? 1 : layer->how.groups;
-    if (layer == NULL || !is_conv2d(layer, groups))
-        return layer == NULL ? wfi_module_refuse(error, "Conv2d", "layer is NULL")
-                             : wfi_module_refuse(
-                                   error, "Conv2d",
-                                   "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: all must be "
-                                   "positive, and groups must divide both numbers of channels",
-                                   (long long)layer->in_channels, (long long)layer->out_channels,
-                                   (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
+    int64_t groups = !layer ? 0 : layer->how.groups == 0 ? 1 : layer->how.groups;
+    if (!layer || !is_conv2d(layer, groups))
+        return !layer ? wfi_module_refuse(error, "Conv2d", "layer is NULL")
+                      : wfi_module_refuse(
+                            error, "Conv2d",
+                            "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: all must be "
+                            "positive, and groups must divide both numbers of channels",
+                            (long long)layer->in_channels, (long long)layer->out_channels, (long long)layer->kernel[0],
+                            (long long)layer->kernel[1], (long long)groups);
     weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
     int64_t numel;
     if (!wfi_shape_numel(&shape, &numel))
@@ -62,11 +62,11 @@ weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **err
                                  (long long)layer->in_channels, (long long)layer->out_channels,
                                  (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
     weft_conv2d_options *how = malloc(sizeof(*how));
-    if (how == NULL)
+    if (!how)
         return wfi_module_no_memory(error, "Conv2d");
     *how = layer->how;
     weft_module *module = weft_module_create(&conv2d_type, how, error);
-    if (module == NULL)
+    if (!module)
         return NULL;
     int64_t fan_in = numel / layer->out_channels;
     weft_module_add_parameter(module, "weight", uniform(shape, fan_in, layer->seed, 0));
@@ -92,7 +92,7 @@ weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool 
         return wfi_module_refuse(error, "Linear", "in_features %lld, out_features %lld: both must be positive",
                                  (long long)in_features, (long long)out_features);
     weft_module *module = weft_module_create(&linear_type, NULL, error);
-    if (module == NULL)
+    if (!module)
         return NULL;
     weft_module_add_parameter(module, "weight", uniform(WEFT_SHAPE(out_features, in_features), in_features, seed, 0));
     if (!no_bias)
@@ -106,7 +106,7 @@ weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool 
 static weft_status add_one(const weft_tensor *from, weft_tensor *to)
 {
     weft_tensor *one = wfi_tensor_full_like(to, to->shape, to->dtype, 1);
-    weft_status status = one == NULL ? WEFT_ERR_MEMORY : wfi_binary(WFI_ADD, from, one, to);
+    weft_status status = !one ? WEFT_ERR_MEMORY : wfi_binary(WFI_ADD, from, one, to);
     weft_tensor_unref(one);
     return status;
 }
@@ -135,7 +135,7 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
     weft_tensor *const *parameters = self->parameters.tensors, *const *buffers = self->buffers.tensors;
     how.train = weft_module_trains_on(self, tape);
     weft_tensor *y = weft_batch_norm2d(tape, x, parameters[0], parameters[1], buffers[0], buffers[1], &how);
-    if (y != NULL && how.train)
+    if (y && how.train)
         count_batch(tape, buffers[2]);
     return weft_tape_status(tape) == WEFT_OK ? y : NULL;
 }
@@ -152,12 +152,12 @@ weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double 
             "not negative",
             (long long)channels, momentum, eps);
     weft_batch_norm_options *how = wfi_calloc(1, sizeof(*how));
-    if (how == NULL)
+    if (!how)
         return wfi_module_no_memory(error, "BatchNorm2d");
     how->momentum = momentum;
     how->eps = eps;
     weft_module *module = weft_module_create(&batch_norm2d_type, how, error);
-    if (module == NULL)
+    if (!module)
         return NULL;
     weft_shape shape = WEFT_SHAPE(channels);
     weft_module_add_parameter(module, "weight", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));

@@ -15,9 +15,9 @@ static weft_tensor *table(int64_t rows, int64_t width, int64_t padding, uint64_t
 {
     weft_tensor *weight = weft_tensor_empty(WEFT_SHAPE(rows, width), WEFT_DTYPE_FLOAT32);
     weft_tensor *zero = padding < 0 ? NULL : weft_tensor_select(weight, 0, padding);
-    bool made = weight != NULL && wfi_random_normal(weight, (wfi_random){seed, 0}, 0, 1) == WEFT_OK;
-    if (made && (padding < 0 || zero != NULL)) {
-        if (zero != NULL)
+    bool made = weight && wfi_random_normal(weight, (wfi_random){seed, 0}, 0, 1) == WEFT_OK;
+    if (made && (padding < 0 || zero)) {
+        if (zero)
             wfi_fill(zero, 0);
         weft_tensor_unref(zero);
         return weight;
@@ -43,11 +43,11 @@ static weft_module *create(const weft_module_type *type, int64_t rows, int64_t w
         return wfi_module_refuse(error, type->name, "rows %lld, width %lld: larger than memory can be", (long long)rows,
                                  (long long)width);
     void *state = wfi_calloc(1, size);
-    if (state == NULL)
+    if (!state)
         return wfi_module_no_memory(error, type->name);
     memcpy(state, how, size);
     weft_module *module = weft_module_create(type, state, error);
-    if (module == NULL)
+    if (!module)
         return NULL;
     weft_module_add_parameter(module, "weight", table(rows, width, padding, seed));
     return wfi_module_finish(module, error);
@@ -65,7 +65,7 @@ static const weft_module_type embedding_type = {.name = "Embedding", .forward = 
 weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error)
 {
     int64_t padding;
-    if (layer == NULL)
+    if (!layer)
         return wfi_module_refuse(error, "Embedding", "layer is NULL");
     if (layer->rows < 1 || layer->width < 1)
         return wfi_module_refuse(error, "Embedding", "rows %lld, width %lld: both must be positive",
@@ -86,14 +86,13 @@ static weft_tensor *embedding_bag_forward(weft_tape *tape, weft_module *self, we
 
 static bool is_tensor_or_null(weft_args values, size_t index)
 {
-    return index >= values.count || values.items[index].type == WEFT_TYPE_NULL ||
-           weft_args_tensor(values, index) != NULL;
+    return index >= values.count || values.items[index].type == WEFT_TYPE_NULL || weft_args_tensor(values, index);
 }
 
 static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)
 {
     weft_tensor *index = weft_args_tensor(inputs, 0);
-    if (index == NULL || inputs.count > 3 || !is_tensor_or_null(inputs, 1) || !is_tensor_or_null(inputs, 2)) {
+    if (!index || inputs.count > 3 || !is_tensor_or_null(inputs, 1) || !is_tensor_or_null(inputs, 2)) {
         weft_tape_fail(
             tape, WEFT_ERR_INVALID,
             "EmbeddingBag: takes tensors index, offsets (or null), sample weights (or null); not these %zu values",
@@ -102,7 +101,7 @@ static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_a
     }
     weft_tensor *y = weft_embedding_bag(tape, self->parameters.tensors[0], index, weft_args_tensor(inputs, 1),
                                         weft_args_tensor(inputs, 2), self->state);
-    return y == NULL ? WEFT_OK : weft_values_add(results, weft_of_tensor(y));
+    return !y ? WEFT_OK : weft_values_add(results, weft_of_tensor(y));
 }
 
 static const weft_module_type embedding_bag_type = {
@@ -111,7 +110,7 @@ static const weft_module_type embedding_bag_type = {
 weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error)
 {
     int64_t padding;
-    if (layer == NULL)
+    if (!layer)
         return wfi_module_refuse(error, "EmbeddingBag", "layer is NULL");
     if (layer->rows < 1 || layer->width < 1)
         return wfi_module_refuse(error, "EmbeddingBag", "rows %lld, width %lld: both must be positive",

@@ -29,14 +29,14 @@ static weft_status lstm_call(weft_tape *tape, weft_module *self, weft_args input
 {
     weft_tensor *x = weft_args_tensor(inputs, 0), *h = weft_args_tensor(inputs, 1), *c = weft_args_tensor(inputs, 2);
     weft_tensor *h_n, *c_n;
-    bool alone = inputs.count == 1 && x != NULL, all = inputs.count == 3 && x != NULL && h != NULL && c != NULL;
+    bool alone = inputs.count == 1 && x, all = inputs.count == 3 && x && h && c;
     if (!alone && !all) {
         weft_tape_fail(tape, WEFT_ERR_INVALID, "LSTM: takes a tensor x, or three, x, h and c; not these %zu values",
                        inputs.count);
         return WEFT_OK;
     }
     weft_tensor *y = run(tape, self, x, h, c, &h_n, &c_n);
-    if (y == NULL)
+    if (!y)
         return WEFT_OK; /* the tape has failed */
     weft_status status = weft_values_add(results, weft_of_tensor(y));
     if (status == WEFT_OK)
@@ -49,7 +49,7 @@ static const weft_module_type lstm_type = {.name = "LSTM", .forward = lstm_forwa
 static weft_tensor *uniform(weft_shape shape, double bound, wfi_random random)
 {
     weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
-    if (tensor != NULL && wfi_random_uniform(tensor, random, -bound, bound) == WEFT_OK)
+    if (tensor && wfi_random_uniform(tensor, random, -bound, bound) == WEFT_OK)
         return tensor;
     weft_tensor_unref(tensor);
     return NULL;
@@ -82,7 +82,7 @@ static bool fits(const weft_lstm_layer *layer)
 
 weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
 {
-    if (layer == NULL)
+    if (!layer)
         return wfi_module_refuse(error, "LSTM", "layer is NULL");
     if (layer->in_features < 1 || layer->hidden_features < 1 || layer->layers < 0)
         return wfi_module_refuse(
@@ -96,11 +96,11 @@ weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
         return wfi_module_refuse(error, "LSTM", "in_features %lld, hidden_features %lld: larger than memory can be",
                                  (long long)layer->in_features, (long long)layer->hidden_features);
     weft_lstm_options *how = wfi_calloc(1, sizeof(*how));
-    if (how == NULL)
+    if (!how)
         return wfi_module_no_memory(error, "LSTM");
     *how = (weft_lstm_options){.batch_first = layer->batch_first, .no_bias = layer->no_bias, .dropout = layer->dropout};
     weft_module *module = weft_module_create(&lstm_type, how, error);
-    if (module == NULL)
+    if (!module)
         return NULL;
     int64_t count = layer->layers == 0 ? 1 : layer->layers;
     for (int64_t number = 0; number < count && weft_module_status(module) == WEFT_OK; number++)

@@ -9,7 +9,7 @@
 static weft_module *create_with(const weft_module_type *type, const void *state, size_t size, weft_error **error)
 {
     void *copy = malloc(size);
-    if (copy == NULL)
+    if (!copy)
         return wfi_module_no_memory(error, type->name);
     memcpy(copy, state, size);
     return weft_module_create(type, copy, error);
@@ -63,7 +63,7 @@ static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward =
 
 weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
 {
-    if (options == NULL)
+    if (!options)
         return wfi_module_refuse(error, "MaxPool2d", "options is NULL");
     if (options->kernel[0] < 1 || options->kernel[1] < 1)
         return wfi_module_refuse(error, "MaxPool2d", "the kernel is %lld x %lld: both must be positive",
@@ -178,10 +178,10 @@ static const weft_module_type sequential_type = {
 /* A NULL among the modules was refused by its own constructor, which gave the reason. */
 weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
-    if (modules == NULL && count > 0)
+    if (!modules && count > 0)
         return wfi_module_refuse(error, sequential_type.name, "the list of %zu modules is NULL", count);
     for (size_t i = 0; i < count; i++)
-        error = modules[i] == NULL ? NULL : error;
+        error = !modules[i] ? NULL : error;
     weft_module *sequential = weft_module_create(&sequential_type, NULL, error);
     char name[24];
     for (size_t i = 0; i < count; i++) {

@@ -78,8 +78,7 @@ static weft_module *conv(builder *b, int64_t in, int64_t out, int64_t kernel, in
                                                                   .seed = seed},
                                              NULL);
     double deviation = sqrt(2.0 / (double)(out * kernel * kernel));
-    if (module != NULL &&
-        wfi_random_normal(module->parameters.tensors[0], (wfi_random){seed, 0}, 0, deviation) == WEFT_OK)
+    if (module && wfi_random_normal(module->parameters.tensors[0], (wfi_random){seed, 0}, 0, deviation) == WEFT_OK)
         return module;
     weft_module_unref(module);
     return NULL;
@@ -99,7 +98,7 @@ static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = weft_tape_records(outer), .parent = outer});
     weft_tensor *y = forward(t, self, x);
-    if (y != NULL)
+    if (y)
         weft_tensor_ref(y);
     else
         wfi_tape_pass_error(t, outer);
@@ -155,7 +154,7 @@ weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t
                                  "in_channels %lld, planes %lld, stride %lld: all must be positive",
                                  (long long)in_channels, (long long)planes, (long long)stride);
     weft_module *block = bottleneck(&b, in_channels, planes, stride);
-    return block != NULL ? block : wfi_module_no_memory(error, "Bottleneck");
+    return block ? block : wfi_module_no_memory(error, "Bottleneck");
 }
 
 #define BLOCKS_MAX 6
@@ -233,7 +232,7 @@ weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part 
     if (end > WEFT_RESNET_HEAD && classes < 1)
         return wfi_module_refuse(error, "ResNet", "classes is %lld: at least 1", (long long)classes);
     stage *parts = malloc(sizeof(*parts));
-    if (parts == NULL)
+    if (!parts)
         return wfi_module_no_memory(error, "ResNet");
     *parts = (stage){first, end};
     builder b = {.seed = seed, .layer = seeds_before(first)};

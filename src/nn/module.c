@@ -33,16 +33,15 @@ weft_module *wfi_module_no_memory(weft_error **error, const char *type)
 
 weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error)
 {
-    bool is_usable = type != NULL && (type->forward != NULL || type->call != NULL);
+    bool is_usable = type && (type->forward || type->call);
     weft_module *module = is_usable ? wfi_calloc(1, sizeof(*module)) : NULL;
-    if (module == NULL) {
-        const char *name = type != NULL && type->name != NULL ? type->name : "module";
-        if (type != NULL && type->drop != NULL)
+    if (!module) {
+        const char *name = type && type->name ? type->name : "module";
+        if (type && type->drop)
             type->drop(state);
-        return is_usable
-                   ? wfi_module_no_memory(error, name)
-                   : wfi_module_refuse(error, name,
-                                       type == NULL ? "the type is NULL" : "the type has neither `forward` nor `call`");
+        return is_usable ? wfi_module_no_memory(error, name)
+                         : wfi_module_refuse(error, name,
+                                             !type ? "the type is NULL" : "the type has neither `forward` nor `call`");
     }
     WFI_BEGIN(module);
     atomic_init(&module->refs, 1);
@@ -55,7 +54,7 @@ weft_module *weft_module_create(const weft_module_type *type, void *state, weft_
 weft_module *weft_module_ref(weft_module *module)
 {
     WFI_LIVE(module);
-    if (module != NULL)
+    if (module)
         atomic_fetch_add_explicit(&module->refs, 1, memory_order_relaxed);
     return module;
 }
@@ -73,12 +72,12 @@ static void free_list(wfi_named *list)
 void weft_module_unref(weft_module *module)
 {
     WFI_LIVE(module);
-    if (module == NULL)
+    if (!module)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(module, before))
         return;
-    if (module->type->drop != NULL)
+    if (module->type->drop)
         module->type->drop(module->state);
     free_list(&module->parameters);
     free_list(&module->buffers);
@@ -102,7 +101,7 @@ static void fail(weft_module *module, weft_status status, const char *name)
                           : weft_status_text(status);
     char text[sizeof(module->why)];
     wfi_utf8_print(text, sizeof(text), "%s cannot take \"%.*s\": %s", module->type->name,
-                   name == NULL ? 0 : wfi_utf8_fit(name, 40), name == NULL ? "" : name, why);
+                   !name ? 0 : wfi_utf8_fit(name, 40), !name ? "" : name, why);
     wfi_log(WEFT_LOG_DEBUG, "%s", text);
     if (module->status != WEFT_OK)
         return;
@@ -128,7 +127,7 @@ static bool has_name(const weft_module *module, const char *name)
 static bool may_add(weft_module *module, const char *name, const void *what)
 {
     weft_status status = WEFT_OK;
-    if (what == NULL || name == NULL || name[0] == '\0' || strchr(name, '.') != NULL || strlen(name) >= WFI_NAME_MAX)
+    if (!what || !name || name[0] == '\0' || strchr(name, '.') || strlen(name) >= WFI_NAME_MAX)
         status = WEFT_ERR_INVALID;
     else if (atomic_load(&module->adopted) || atomic_load(&module->sealed_lists))
         status = WEFT_ERR_STATE;
@@ -142,7 +141,7 @@ static bool may_add(weft_module *module, const char *name, const void *what)
 static bool grow(void ***items, size_t count)
 {
     void **larger = realloc(*items, (count + 1) * sizeof(*larger));
-    if (larger != NULL)
+    if (larger)
         *items = larger;
     return larger != NULL;
 }
@@ -150,7 +149,7 @@ static bool grow(void ***items, size_t count)
 /* Inserts `tensor` (its reference moves) at `where`; takes over `name`, which is NULL if memory was exhausted. */
 static weft_status insert(wfi_named *list, size_t where, char *name, weft_tensor *tensor)
 {
-    if (name == NULL || !grow((void ***)&list->tensors, list->count) || !grow((void ***)&list->names, list->count)) {
+    if (!name || !grow((void ***)&list->tensors, list->count) || !grow((void ***)&list->names, list->count)) {
         free(name);
         weft_tensor_unref(tensor);
         return WEFT_ERR_MEMORY;
@@ -184,12 +183,12 @@ static void add_own(weft_module *module, wfi_named *list, const char *name, weft
 void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor)
 {
     WFI_LIVE(module, tensor);
-    bool floating = tensor == NULL || wfi_dtype_class_of(tensor->dtype) == WFI_CLASS_FLOAT;
-    if (tensor != NULL && floating)
+    bool floating = !tensor || wfi_dtype_class_of(tensor->dtype) == WFI_CLASS_FLOAT;
+    if (tensor && floating)
         weft_tensor_set_requires_grad(tensor, true);
-    if (module != NULL && !floating)
+    if (module && !floating)
         fail(module, WEFT_ERR_TYPE, name);
-    if (module != NULL && floating)
+    if (module && floating)
         add_own(module, &module->parameters, name, tensor);
     else
         weft_tensor_unref(tensor);
@@ -198,7 +197,7 @@ void weft_module_add_parameter(weft_module *module, const char *name, weft_tenso
 void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor)
 {
     WFI_LIVE(module, tensor);
-    if (module != NULL)
+    if (module)
         add_own(module, &module->buffers, name, tensor);
     else
         weft_tensor_unref(tensor);
@@ -208,7 +207,7 @@ static char *full_name(const char *prefix, const char *name)
 {
     size_t size = strlen(prefix) + strlen(name) + 2;
     char *full = malloc(size);
-    if (full != NULL)
+    if (full)
         snprintf(full, size, "%s.%s", prefix, name);
     return full;
 }
@@ -237,7 +236,7 @@ static weft_status append_all(weft_module *module, wfi_named *list, const char *
 static weft_status append_child(weft_module *module, const char *name, weft_module *child)
 {
     char *copy = strdup(name);
-    if (copy == NULL || !grow((void ***)&module->children, module->child_count) ||
+    if (!copy || !grow((void ***)&module->children, module->child_count) ||
         !grow((void ***)&module->child_names, module->child_count)) {
         free(copy);
         return WEFT_ERR_MEMORY;
@@ -253,7 +252,7 @@ static weft_status append_child(weft_module *module, const char *name, weft_modu
 void weft_module_add_child(weft_module *module, const char *name, weft_module *child)
 {
     WFI_LIVE(module, child);
-    if (module != NULL && may_add(module, name, child)) {
+    if (module && may_add(module, name, child)) {
         weft_status status = child->status;
         if (child == module)
             status = WEFT_ERR_STATE;
@@ -270,12 +269,12 @@ void weft_module_add_child(weft_module *module, const char *name, weft_module *c
 weft_status weft_module_status(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? WEFT_ERR_MEMORY : module->status;
+    return !module ? WEFT_ERR_MEMORY : module->status;
 }
 
 weft_module *wfi_module_finish(weft_module *module, weft_error **error)
 {
-    if (module == NULL || module->status == WEFT_OK)
+    if (!module || module->status == WEFT_OK)
         return module;
     if (module->status == WEFT_ERR_INVALID) /* a parameter or a child is NULL */
         (void)wfi_module_no_memory(error, module->type->name);
@@ -290,7 +289,7 @@ weft_module *wfi_module_finish(weft_module *module, weft_error **error)
 void weft_module_train(weft_module *module, bool train)
 {
     WFI_LIVE(module);
-    if (module == NULL)
+    if (!module)
         return;
     atomic_store_explicit(&module->training, train, memory_order_relaxed);
     for (size_t i = 0; i < module->child_count; i++)
@@ -300,7 +299,7 @@ void weft_module_train(weft_module *module, bool train)
 bool weft_module_is_training(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module != NULL && atomic_load_explicit(&module->training, memory_order_relaxed);
+    return module && atomic_load_explicit(&module->training, memory_order_relaxed);
 }
 
 static weft_tensors lend(const weft_module *module, const wfi_named *list)
@@ -313,13 +312,13 @@ static weft_tensors lend(const weft_module *module, const wfi_named *list)
 weft_tensors weft_module_parameters(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? (weft_tensors){NULL, 0} : lend(module, &module->parameters);
+    return !module ? (weft_tensors){NULL, 0} : lend(module, &module->parameters);
 }
 
 weft_tensors weft_module_buffers(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? (weft_tensors){NULL, 0} : lend(module, &module->buffers);
+    return !module ? (weft_tensors){NULL, 0} : lend(module, &module->buffers);
 }
 
 static const char *name_at(const wfi_named *list, size_t index)
@@ -330,13 +329,13 @@ static const char *name_at(const wfi_named *list, size_t index)
 const char *weft_module_parameter_name(const weft_module *module, size_t index)
 {
     WFI_LIVE(module);
-    return module == NULL ? NULL : name_at(&module->parameters, index);
+    return !module ? NULL : name_at(&module->parameters, index);
 }
 
 const char *weft_module_buffer_name(const weft_module *module, size_t index)
 {
     WFI_LIVE(module);
-    return module == NULL ? NULL : name_at(&module->buffers, index);
+    return !module ? NULL : name_at(&module->buffers, index);
 }
 
 static weft_tensor *find_in(const wfi_named *list, const char *name)
@@ -350,19 +349,19 @@ static weft_tensor *find_in(const wfi_named *list, const char *name)
 weft_tensor *weft_module_find(const weft_module *module, const char *name)
 {
     WFI_LIVE(module);
-    if (module == NULL || name == NULL)
+    if (!module || !name)
         return NULL;
     weft_tensor *found = find_in(&module->parameters, name);
-    if (found == NULL)
+    if (!found)
         found = find_in(&module->buffers, name);
-    return found != NULL ? found : find_in(&module->aliases, name);
+    return found ? found : find_in(&module->aliases, name);
 }
 
 int64_t weft_module_numel(const weft_module *module)
 {
     WFI_LIVE(module);
     int64_t sum = 0;
-    for (size_t i = 0; module != NULL && i < module->parameters.count; i++)
+    for (size_t i = 0; module && i < module->parameters.count; i++)
         sum += weft_tensor_numel(module->parameters.tensors[i]);
     return sum;
 }
@@ -370,29 +369,29 @@ int64_t weft_module_numel(const weft_module *module)
 size_t weft_module_child_count(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? 0 : module->child_count;
+    return !module ? 0 : module->child_count;
 }
 
 weft_module *weft_module_child(const weft_module *module, size_t index)
 {
     WFI_LIVE(module);
-    return module != NULL && index < module->child_count ? module->children[index] : NULL;
+    return module && index < module->child_count ? module->children[index] : NULL;
 }
 
 const char *weft_module_child_name(const weft_module *module, size_t index)
 {
     WFI_LIVE(module);
-    return module != NULL && index < module->child_count ? module->child_names[index] : NULL;
+    return module && index < module->child_count ? module->child_names[index] : NULL;
 }
 
 const char *weft_module_type_name(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? "" : module->type->name;
+    return !module ? "" : module->type->name;
 }
 
 void *weft_module_state(const weft_module *module)
 {
     WFI_LIVE(module);
-    return module == NULL ? NULL : module->state;
+    return !module ? NULL : module->state;
 }

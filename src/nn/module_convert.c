@@ -26,7 +26,7 @@ static weft_status convert(conversion *c, const wfi_named *list)
         weft_tensor *tensor = c->moves                         ? weft_tensor_to_device(old, c->device)
                               : wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, c->dtype)
                                                                : weft_tensor_ref(old);
-        if (tensor == NULL)
+        if (!tensor)
             return WEFT_ERR_MEMORY;
         weft_tensor_set_requires_grad(tensor, weft_tensor_requires_grad(old));
         status = wfi_tensor_make_cell(tensor);
@@ -43,7 +43,7 @@ static void replace(const conversion *c, wfi_named *list)
 {
     for (size_t i = 0; i < list->count; i++) {
         weft_tensor *tensor = wfi_map_get(&c->made, list->tensors[i]->id);
-        if (tensor == NULL || tensor == list->tensors[i])
+        if (!tensor || tensor == list->tensors[i])
             continue;
         weft_tensor_unref(list->tensors[i]);
         list->tensors[i] = weft_tensor_ref(tensor);
@@ -95,7 +95,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
     if (status == WEFT_OK)
         replace_all(c, module);
     size_t cursor = 0;
-    for (weft_tensor *made; (made = wfi_map_next(&c->made, &cursor, NULL)) != NULL;)
+    for (weft_tensor *made; (made = wfi_map_next(&c->made, &cursor, NULL));)
         weft_tensor_unref(made);
     wfi_map_fini(&c->made);
     return status == WEFT_OK
@@ -106,7 +106,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
     WFI_LIVE(module);
-    if (module == NULL)
+    if (!module)
         return wfi_refuse_null("weft_module_to", "the module");
     if (!wfi_dtype_is_float(dtype))
         return wfi_refuse(WEFT_ERR_INVALID, "weft_module_to: dtype %d (%s) is neither float32 nor float64", (int)dtype,
@@ -125,7 +125,7 @@ weft_status wfi_module_move(weft_module *module, weft_device device, weft_error 
 weft_status weft_module_to_device(weft_module *module, weft_device device)
 {
     WFI_LIVE(module);
-    if (module == NULL)
+    if (!module)
         return wfi_refuse_null("weft_module_to_device", "the module");
     weft_error *error = NULL;
     weft_status status = weft_device_check(device, &error);

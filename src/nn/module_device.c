@@ -26,11 +26,11 @@ static bool same_device(weft_device a, weft_device b)
 /* A contiguous copy on `to`. A copy to the CPU is in page-locked memory, which is faster, and which calls can send. */
 static weft_tensor *moved(weft_tensor *tensor, weft_device to)
 {
-    if (to.kind != WEFT_DEVICE_CPU || tensor == NULL)
+    if (to.kind != WEFT_DEVICE_CPU || !tensor)
         return weft_tensor_to_device(tensor, to);
     weft_tensor *copy =
         weft_tensor_empty_pinned(weft_tensor_device(tensor), weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
-    if (copy == NULL || weft_tensor_assign(copy, tensor) == WEFT_OK)
+    if (!copy || weft_tensor_assign(copy, tensor) == WEFT_OK)
         return copy;
     weft_tensor_unref(copy);
     return NULL;
@@ -74,7 +74,7 @@ static weft_status give_gradients(const device_run *run, weft_tape *pass, const 
 {
     weft_tensors parameters = weft_module_parameters(run->child);
     weft_tensor *of_x = wanted[0] ? weft_tape_grad(pass, run->x) : NULL;
-    if (of_x != NULL && (dx[0] = moved(of_x, run->outside)) == NULL)
+    if (of_x && !(dx[0] = moved(of_x, run->outside)))
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parameters.count; i++)
         if (wanted[i + 1])
@@ -89,10 +89,10 @@ static weft_status run_back(void *state, weft_tensors saved, weft_tensors dy, co
     device_run *run = state;
     weft_tape *pass = open_pass(run);
     weft_tensor *given = weft_tensor_to_device(dy.items[0], weft_tensor_device(run->y));
-    if (pass != NULL && given != NULL)
+    if (pass && given)
         weft_backward_with(pass, (weft_tensors){&run->y, 1}, (weft_tensors){&given, 1},
                            &(weft_backward_options){.retain = true});
-    weft_status status = pass == NULL || given == NULL ? WEFT_ERR_MEMORY : weft_tape_status(pass);
+    weft_status status = !pass || !given ? WEFT_ERR_MEMORY : weft_tape_status(pass);
     if (status == WEFT_OK)
         status = give_gradients(run, pass, wanted, dx);
     close_pass(run, pass);
@@ -107,7 +107,7 @@ static weft_tensor *record_run(weft_tape *tape, device_run *run, weft_tensor *x,
 {
     weft_tensors parameters = weft_module_parameters(run->child);
     weft_tensor **inputs = wfi_calloc(parameters.count + 1, sizeof(weft_tensor *)), *out = NULL;
-    if (inputs == NULL) {
+    if (!inputs) {
         end_run(run);
         wfi_tape_fail_memory(tape, NAME);
         return NULL;
@@ -125,13 +125,13 @@ static weft_tensor *record_run(weft_tape *tape, device_run *run, weft_tensor *x,
 static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device device)
 {
     device_run *run = wfi_calloc(1, sizeof(*run));
-    if (run == NULL)
+    if (!run)
         return NULL;
     run->child = weft_module_ref(child);
     wfi_mutex_init(&run->lock);
     run->tape =
         weft_tape_open(&(weft_tape_options){.record = weft_tape_records(tape), .mode = tape->mode, .device = device});
-    if (run->tape != NULL)
+    if (run->tape)
         run->tape->random = tape->random; /* the numbers that the child would draw on the outer tape */
     return run;
 }
@@ -140,7 +140,7 @@ static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device de
 static bool is_here(weft_tape *tape, const weft_tensor *x)
 {
     char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
-    if (x == NULL)
+    if (!x)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, NAME, "%s: the input is NULL", NAME);
     else if (!same_device(weft_tensor_device(x), tape->device))
         wfi_tape_fail(tape, WEFT_ERR_UNSUPPORTED, NAME, "%s: the input is on %s, and the tape computes on %s", NAME,
@@ -155,19 +155,19 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
     if (!is_here(tape, x))
         return NULL;
     device_run *run = begin_run(tape, self->children[0], self->device);
-    if (run == NULL) {
+    if (!run) {
         wfi_tape_fail_memory(tape, NAME);
         return NULL;
     }
     run->outside = weft_tensor_device(x);
     run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, self->device));
-    weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node != NULL);
+    weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node);
     run->y = weft_module_forward(run->tape, run->child, run->x);
-    if (run->tape != NULL)
+    if (run->tape)
         tape->random = run->tape->random;
     weft_tensor *y = moved(run->y, tape->device), *out = NULL;
-    if (weft_tape_status(run->tape) != WEFT_OK || y == NULL) {
-        if (run->tape != NULL && run->tape->error != NULL)
+    if (weft_tape_status(run->tape) != WEFT_OK || !y) {
+        if (run->tape && run->tape->error)
             wfi_tape_fail(tape, weft_tape_status(run->tape), NAME, "%s", weft_error_message(run->tape->error));
         else
             wfi_tape_fail_memory(tape, NAME);
@@ -184,7 +184,7 @@ static const weft_module_type device_type = {.name = NAME, .forward = device_for
 weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error)
 {
     WFI_LIVE(child);
-    if (child == NULL)
+    if (!child)
         return wfi_module_refuse(error, NAME, "the child is NULL");
     weft_error *why = NULL;
     weft_status status = wfi_module_move(child, device, &why);
@@ -195,7 +195,7 @@ weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_
         return NULL;
     }
     weft_module *module = weft_module_create(&device_type, NULL, error);
-    if (module == NULL) {
+    if (!module) {
         weft_module_unref(child);
         return NULL;
     }

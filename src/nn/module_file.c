@@ -39,13 +39,13 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
 {
     WFI_LIVE(module);
     static const wfi_file_text texts[] = {{"format", "pt"}}; /* libraries on top of PyTorch ask for it */
-    if (module == NULL || path == NULL)
-        return wfi_refuse_null_to(error, "weft_module_save", module == NULL ? "the module" : "path");
+    if (!module || !path)
+        return wfi_refuse_null_to(error, "weft_module_save", !module ? "the module" : "path");
     if (module->status != WEFT_OK)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     wfi_file_tensor *items = wfi_calloc(count, sizeof(*items));
-    if (items == NULL)
+    if (!items)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     for (size_t i = 0; i < count; i++)
         items[i] = (wfi_file_tensor){name_at(module, i), tensor_at(module, i)};
@@ -63,10 +63,10 @@ static size_t place_of(const weft_module *module, const char *name)
     for (size_t i = 0; i < tensor_count(module); i++)
         if (strcmp(name_at(module, i), name) == 0)
             return i;
-    for (size_t i = 0; i < module->aliases.count && alias == NULL; i++)
+    for (size_t i = 0; i < module->aliases.count && !alias; i++)
         if (strcmp(module->aliases.names[i], name) == 0)
             alias = module->aliases.tensors[i];
-    for (size_t i = 0; i < tensor_count(module) && alias != NULL; i++)
+    for (size_t i = 0; i < tensor_count(module) && alias; i++)
         if (tensor_at(module, i) == alias)
             return i;
     return NOWHERE;
@@ -122,10 +122,10 @@ static weft_status hand_over(const wfi_safetensors *file, const size_t *places, 
                              weft_error **error)
 {
     char name[WFI_SHOWN];
-    for (size_t i = 0; places != NULL && i < file->count; i++) {
+    for (size_t i = 0; places && i < file->count; i++) {
         const wfi_safetensors_entry *e = &file->entries[i];
         weft_tensor **into = &loaded[places[i]];
-        if (*into == NULL)
+        if (!*into)
             *into = weft_tensor_ref(e->tensor);
         else if (e->size > 0 && memcmp(weft_tensor_data(*into), weft_tensor_data(e->tensor), e->size) != 0)
             return wfi_refuse_to(error, WEFT_ERR_SHAPE, "\"%s\": %s differs from what the module has it in common with",
@@ -140,7 +140,7 @@ static weft_status read_matching(const weft_module *module, wfi_safetensors *fil
     size_t count = tensor_count(module);
     size_t *places = wfi_calloc(file->count, sizeof(*places));
     bool *found = wfi_calloc(count, sizeof(*found));
-    weft_status status = places != NULL && found != NULL
+    weft_status status = places && found
                              ? match(module, file, places, found, error)
                              : wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)
@@ -172,13 +172,13 @@ static weft_status read_tensors(const weft_module *module, const char *path, wef
 weft_status weft_module_load(weft_module *module, const char *path, weft_error **error)
 {
     WFI_LIVE(module);
-    if (module == NULL || path == NULL)
-        return wfi_refuse_null_to(error, "weft_module_load", module == NULL ? "the module" : "path");
+    if (!module || !path)
+        return wfi_refuse_null_to(error, "weft_module_load", !module ? "the module" : "path");
     if (module->status != WEFT_OK)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     weft_tensor **loaded = wfi_calloc(count, sizeof(weft_tensor *));
-    if (loaded == NULL)
+    if (!loaded)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     weft_status status = read_tensors(module, path, loaded, error);
     for (size_t i = 0; i < count && status == WEFT_OK;

@@ -9,13 +9,13 @@
 bool weft_module_trains_on(const weft_module *module, const weft_tape *tape)
 {
     WFI_LIVE(module, tape);
-    weft_mode mode = tape == NULL ? WEFT_MODE_MODULE : tape->mode;
+    weft_mode mode = !tape ? WEFT_MODE_MODULE : tape->mode;
     return mode == WEFT_MODE_MODULE ? weft_module_is_training(module) : mode == WEFT_MODE_TRAIN;
 }
 
 weft_tensor *weft_args_tensor(weft_args values, size_t index)
 {
-    bool there = values.items != NULL && index < values.count && values.items[index].type == WEFT_TYPE_TENSOR;
+    bool there = values.items && index < values.count && values.items[index].type == WEFT_TYPE_TENSOR;
     return there ? values.items[index].as.tensor : NULL;
 }
 
@@ -24,7 +24,7 @@ static bool may_run(weft_tape *tape, const weft_module *module, const char *what
 {
     if (!wfi_tape_ready(tape))
         return false;
-    if (module == NULL)
+    if (!module)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: the module is NULL", what);
     else if (module->status != WEFT_OK)
         wfi_tape_fail(tape, module->status, what, "%s: %s was not built: %s", what, module->type->name, module->why);
@@ -51,18 +51,18 @@ static weft_args call_forward(weft_tape *tape, weft_module *module, weft_args in
 {
     weft_tensor *x = weft_args_tensor(inputs, 0);
     weft_values *results = NULL;
-    if (inputs.count != 1 || x == NULL) {
+    if (inputs.count != 1 || !x) {
         const char *first = inputs.count == 0 ? "nothing" : weft_type_name(inputs.items[0].type);
         wfi_tape_fail(tape, WEFT_ERR_INVALID, module->type->name, "%s: takes one tensor, not %zu values (first: %s)",
                       module->type->name, inputs.count, first);
         return WEFT_NO_VALUES;
     }
     weft_tensor *y = module->type->forward(tape, module, x);
-    weft_status status = y == NULL ? WEFT_ERR_INVALID : weft_values_create(WEFT_VALUES(weft_of_tensor(y)), &results);
+    weft_status status = !y ? WEFT_ERR_INVALID : weft_values_create(WEFT_VALUES(weft_of_tensor(y)), &results);
     if (status == WEFT_OK)
         return wfi_tape_take_values(tape, results);
     wfi_tape_fail(tape, status, module->type->name, "%s: %s", module->type->name,
-                  y == NULL ? "its forward function returned NULL" : weft_status_text(status));
+                  !y ? "its forward function returned NULL" : weft_status_text(status));
     return WEFT_NO_VALUES;
 }
 
@@ -71,22 +71,22 @@ weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args input
     WFI_LIVE(tape, module);
     if (!may_run(tape, module, "module_call"))
         return WEFT_NO_VALUES;
-    const char *wrong = inputs.count > WEFT_MAX_VALUES         ? "are more than a list may have (WEFT_MAX_VALUES)"
-                        : inputs.count && inputs.items == NULL ? "at NULL"
-                                                               : NULL;
-    if (wrong != NULL) {
-        wfi_tape_fail(tape, inputs.items == NULL ? WEFT_ERR_INVALID : WEFT_ERR_TOO_LARGE, "module_call",
+    const char *wrong = inputs.count > WEFT_MAX_VALUES  ? "are more than a list may have (WEFT_MAX_VALUES)"
+                        : inputs.count && !inputs.items ? "at NULL"
+                                                        : NULL;
+    if (wrong) {
+        wfi_tape_fail(tape, !inputs.items ? WEFT_ERR_INVALID : WEFT_ERR_TOO_LARGE, "module_call",
                       "module_call: %s: %zu inputs %s", module->type->name, inputs.count, wrong);
         return WEFT_NO_VALUES;
     }
     for (size_t i = 0; i < inputs.count; i++) {
-        if (inputs.items[i].type != WEFT_TYPE_TENSOR || inputs.items[i].as.tensor != NULL)
+        if (inputs.items[i].type != WEFT_TYPE_TENSOR || inputs.items[i].as.tensor)
             continue;
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "module_call", "module_call: %s: input %zu is a NULL tensor",
                       module->type->name, i);
         return WEFT_NO_VALUES;
     }
-    return module->type->call != NULL ? call(tape, module, inputs) : call_forward(tape, module, inputs);
+    return module->type->call ? call(tape, module, inputs) : call_forward(tape, module, inputs);
 }
 
 weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x)
@@ -94,16 +94,16 @@ weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tens
     WFI_LIVE(tape, module, x);
     if (!may_run(tape, module, "module_forward"))
         return NULL;
-    if (x == NULL) {
+    if (!x) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "module_forward", "module_forward: %s: the input is NULL",
                       module->type->name);
         return NULL;
     }
-    if (module->type->forward != NULL)
+    if (module->type->forward)
         return module->type->forward(tape, module, x);
     weft_args results = call(tape, module, WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *y = weft_args_tensor(results, 0);
-    if (y == NULL)
+    if (!y)
         wfi_tape_fail(tape, WEFT_ERR_TYPE, module->type->name,
                       "%s: its first result is no tensor: run it by weft_module_call", module->type->name);
     return y;

@@ -24,7 +24,7 @@ static weft_error *dense_mismatch(const weft_tensor *p, const weft_tensor *g, si
 
 static bool is_on_device(const weft_tensor *tensor)
 {
-    return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
+    return tensor && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
 
 weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found)
@@ -40,11 +40,11 @@ static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t 
     if (is_on_device(rows))
         return NULL;
     weft_tensor *packed = weft_tensor_contiguous(rows);
-    if (packed == NULL)
+    if (!packed)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for the rows of gradient %zu", i);
     const int64_t *at = wfi_tensor_address(packed);
     weft_error *error = NULL;
-    for (int64_t k = 0; k < packed->numel && error == NULL; k++)
+    for (int64_t k = 0; k < packed->numel && !error; k++)
         if (at[k] < 0 || at[k] >= p->shape.dims[0])
             error = wfi_row_outside((int64_t)i, p->shape.dims[0], &(const wfi_report_slot){1, k, at[k], 0});
     weft_tensor_unref(packed);
@@ -81,7 +81,7 @@ static weft_error *device_mismatch(const weft_tensor *p, weft_gradient gradient,
     if (got.kind != wanted.kind || got.index != wanted.index)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on %s, its parameter on %s", i,
                                  wfi_device_text(got, there), wfi_device_text(wanted, here));
-    weft_device rows = gradient.rows == NULL ? got : weft_tensor_device(gradient.rows);
+    weft_device rows = !gradient.rows ? got : weft_tensor_device(gradient.rows);
     if (rows.kind != got.kind || rows.index != got.index)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu: its rows are on %s, its values on %s", i,
                                  wfi_device_text(rows, here), wfi_device_text(got, there));
@@ -92,35 +92,34 @@ static weft_error *mismatch(const weft_optimizer *optimizer, size_t i, weft_grad
 {
     const weft_tensor *p = optimizer->parameters[i];
     const weft_optimizer_spec *spec = &optimizer->groups[optimizer->kept[i].group].spec;
-    if (gradient.values == NULL)
-        return gradient.rows == NULL ? NULL
-                                     : weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
+    if (!gradient.values)
+        return !gradient.rows ? NULL : weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
     weft_error *elsewhere = device_mismatch(p, gradient, i);
-    if (elsewhere != NULL)
+    if (elsewhere)
         return elsewhere;
-    if (gradient.rows == NULL)
+    if (!gradient.rows)
         return dense_mismatch(p, gradient.values, i);
     if (!optimizer->type->sparse)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse, and %s takes dense ones only", i,
                                  optimizer->type->name);
     const char *option = wfi_spec_dense_only(spec);
-    if (option != NULL)
+    if (option)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,
                                  optimizer->type->name, option);
     weft_error *error = sparse_mismatch(p, gradient, i);
-    return error != NULL ? error : rows_outside(p, gradient.rows, i);
+    return error ? error : rows_outside(p, gradient.rows, i);
 }
 
 weft_error *wfi_optimizer_mismatch(const weft_optimizer *optimizer, weft_gradients gradients)
 {
     weft_error *error = NULL;
-    if (optimizer->error != NULL)
+    if (optimizer->error)
         return weft_error_ref(optimizer->error);
     if (gradients.count != optimizer->count)
         return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
-    if (gradients.items == NULL)
+    if (!gradients.items)
         return weft_error_create(WEFT_ERR_INVALID, "the list of %zu gradients is NULL", gradients.count);
-    for (size_t i = 0; i < gradients.count && error == NULL; i++)
+    for (size_t i = 0; i < gradients.count && !error; i++)
         error = mismatch(optimizer, i, gradients.items[i]);
     return error;
 }
@@ -129,10 +128,10 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
                                            weft_error **error)
 {
     WFI_LIVE(optimizer);
-    weft_error *found = optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
-                                          : wfi_optimizer_mismatch(optimizer, gradients);
+    weft_error *found = !optimizer ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
+                                   : wfi_optimizer_mismatch(optimizer, gradients);
     weft_status status = weft_error_code(found);
-    if (found != NULL)
+    if (found)
         wfi_refuse_with(error, found);
     return status;
 }
@@ -140,10 +139,10 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
 weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (gradients.items == NULL)
+    if (!gradients.items)
         return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
     weft_gradient *items = wfi_calloc(gradients.count, sizeof(weft_gradient));
-    if (items == NULL)
+    if (!items)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);
     for (size_t i = 0; i < gradients.count; i++)
         items[i].values = gradients.items[i];
@@ -155,9 +154,9 @@ weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors g
 static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
 {
     int64_t bad;
-    if (gradient.rows != NULL)
+    if (gradient.rows)
         return wfi_sparse_rows_init(&out->rows, gradient.values, gradient.rows, INT64_MAX, &bad);
-    if (gradient.values != NULL && (out->dense = weft_tensor_contiguous(gradient.values)) == NULL)
+    if (gradient.values && !(out->dense = weft_tensor_contiguous(gradient.values)))
         return WEFT_ERR_MEMORY;
     return WEFT_OK;
 }
@@ -165,7 +164,7 @@ static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out)
 {
     wfi_ready *ready = wfi_calloc(gradients.count, sizeof(*ready));
-    weft_status status = ready == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    weft_status status = !ready ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
         status = make_ready(gradients.items[i], &ready[i]);
     if (status == WEFT_OK)
@@ -177,7 +176,7 @@ weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out)
 
 void wfi_ready_drop(wfi_ready *ready, size_t count)
 {
-    for (size_t i = 0; ready != NULL && i < count; i++) {
+    for (size_t i = 0; ready && i < count; i++) {
         weft_tensor_unref(ready[i].dense);
         wfi_sparse_rows_fini(&ready[i].rows);
     }
@@ -186,12 +185,12 @@ void wfi_ready_drop(wfi_ready *ready, size_t count)
 
 static const weft_tensor *tensor_of(const wfi_ready *ready)
 {
-    return ready->dense != NULL ? ready->dense : ready->rows.values;
+    return ready->dense ? ready->dense : ready->rows.values;
 }
 
 static int64_t parts_of(const wfi_ready *ready)
 {
-    return tensor_of(ready) == NULL ? 0 : wfi_squares_count(ready->dense, &ready->rows);
+    return !tensor_of(ready) ? 0 : wfi_squares_count(ready->dense, &ready->rows);
 }
 
 /* The number of gradients from the first one on that are on its GPU, with those in between that are not there; *parts:
@@ -202,8 +201,7 @@ static size_t count_together(const wfi_ready *ready, size_t count, int64_t *part
     *parts = 0;
     for (; i < count; i++) {
         const weft_tensor *first = tensor_of(&ready[0]), *tensor = tensor_of(&ready[i]);
-        if (tensor != NULL &&
-            (!is_on_device(tensor) || weft_tensor_device(tensor).index != weft_tensor_device(first).index))
+        if (tensor && (!is_on_device(tensor) || weft_tensor_device(tensor).index != weft_tensor_device(first).index))
             break;
         *parts += parts_of(&ready[i]);
     }
@@ -214,10 +212,10 @@ static size_t count_together(const wfi_ready *ready, size_t count, int64_t *part
 static weft_status squares_on_gpu(const wfi_ready *ready, size_t count, weft_tensor *partial)
 {
     wfi_steps *steps = wfi_steps_create();
-    weft_status status = steps == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    weft_status status = !steps ? WEFT_ERR_MEMORY : WEFT_OK;
     int64_t part = 0;
     for (size_t i = 0; i < count && status == WEFT_OK; i++) {
-        if (tensor_of(&ready[i]) != NULL)
+        if (tensor_of(&ready[i]))
             status = wfi_squares_parts(steps, ready[i].dense, &ready[i].rows, partial, part);
         part += parts_of(&ready[i]);
     }
@@ -232,7 +230,7 @@ static weft_status add_squares(const wfi_ready *ready, size_t count, int64_t par
 {
     weft_tensor *partial = wfi_tensor_empty_like(tensor_of(&ready[0]), WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
     weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
-    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
+    weft_status status = !partial || !here ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
     if (status == WEFT_OK)
         status = wfi_copy(partial, here);
     const double *at = status == WEFT_OK ? wfi_tensor_address(here) : NULL;
@@ -261,7 +259,7 @@ weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
             i += together - 1;
             continue;
         }
-        status = ready[i].dense != NULL ? wfi_squares(ready[i].dense, &sum) : wfi_squares_of_rows(&ready[i].rows, &sum);
+        status = ready[i].dense ? wfi_squares(ready[i].dense, &sum) : wfi_squares_of_rows(&ready[i].rows, &sum);
         total += status == WEFT_OK ? sum : 0;
     }
     if (status == WEFT_OK)
@@ -274,7 +272,7 @@ weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, 
     size_t first = 0;
     int64_t parts = 0;
     *out = NULL;
-    while (first < count && tensor_of(&ready[first]) == NULL)
+    while (first < count && !tensor_of(&ready[first]))
         first++;
     if (first == count || !is_on_device(tensor_of(&ready[first])) ||
         count_together(&ready[first], count - first, &parts) < count - first)
@@ -282,7 +280,7 @@ weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, 
     const weft_tensor *like = tensor_of(&ready[first]);
     weft_tensor *partial = wfi_tensor_empty_like(like, WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
     weft_tensor *made = wfi_tensor_empty_like(like, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64);
-    weft_status status = partial == NULL || made == NULL ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
+    weft_status status = !partial || !made ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
     if (status == WEFT_OK)
         status = wfi_clip_on_gpu(partial, factor, max_norm, WFI_NORM_ROOM, made);
     weft_tensor_unref(partial);
@@ -300,7 +298,7 @@ static weft_status find_negative_row(const wfi_ready *ready, size_t count)
     for (size_t i = 0; i < count && status == WEFT_OK; i++) {
         const weft_tensor *order = ready[i].rows.order;
         int64_t least = 0;
-        if (order != NULL && order->numel > 0)
+        if (order && order->numel > 0)
             status = wfi_memory_read(order->storage, 0, &least, sizeof(least));
         if (status == WEFT_OK && least < 0)
             status = WEFT_ERR_INVALID;
@@ -311,12 +309,12 @@ static weft_status find_negative_row(const wfi_ready *ready, size_t count)
 weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
 {
     wfi_ready *ready = NULL;
-    if (norm == NULL)
+    if (!norm)
         return wfi_refuse_null("weft_gradients_norm", "norm");
-    if (gradients.items == NULL && gradients.count > 0)
+    if (!gradients.items && gradients.count > 0)
         return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: the list of %zu gradients is NULL", gradients.count);
     for (size_t i = 0; i < gradients.count; i++) {
-        if (gradients.items[i].values == NULL && gradients.items[i].rows != NULL)
+        if (!gradients.items[i].values && gradients.items[i].rows)
             return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: gradient %zu has rows and no values", i);
     }
     weft_status status = wfi_ready_gradients(gradients, &ready);

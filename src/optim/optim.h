@@ -77,7 +77,7 @@ weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, 
 
 static inline bool wfi_ready_is_none(const wfi_ready *ready)
 {
-    return ready->dense == NULL && ready->rows.values == NULL;
+    return !ready->dense && !ready->rows.values;
 }
 
 /* Makes the slots of parameter i, if they are not made yet, as they are before the first step. WEFT_ERR_MEMORY. */

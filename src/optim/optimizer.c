@@ -10,14 +10,14 @@
 
 static weft_error *parameter_problem(const weft_tensor *p, weft_update update, size_t i)
 {
-    if (p == NULL)
+    if (!p)
         return weft_error_create(WEFT_ERR_INVALID, "parameter %zu is NULL", i);
     if (!wfi_dtype_is_float(p->dtype))
         return weft_error_create(WEFT_ERR_TYPE, "parameter %zu is %s; optimizers step float32 and float64", i,
                                  weft_dtype_name(p->dtype));
     if (!weft_tensor_is_contiguous(p))
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is not contiguous", i);
-    if (update == WEFT_UPDATE_BESIDE && p->cell == NULL)
+    if (update == WEFT_UPDATE_BESIDE && !p->cell)
         return weft_error_create(WEFT_ERR_UNSUPPORTED,
                                  "parameter %zu is a plain tensor; WEFT_UPDATE_BESIDE is for parameters of modules "
                                  "(weft_module_add_parameter)",
@@ -55,13 +55,13 @@ static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors m
 {
     size_t count = optimizer->count + more.count;
     weft_tensor **sorted = wfi_calloc(count, sizeof(weft_tensor *));
-    if (sorted == NULL)
+    if (!sorted)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++)
         sorted[i] = i < optimizer->count ? optimizer->parameters[i] : more.items[i - optimizer->count];
     qsort(sorted, count, sizeof(weft_tensor *), by_address);
     weft_error *error = NULL;
-    for (size_t i = 1; i < count && error == NULL; i++)
+    for (size_t i = 1; i < count && !error; i++)
         if (sorted[i - 1] == sorted[i])
             error = twice_error(optimizer, more, sorted[i]);
     free(sorted);
@@ -73,11 +73,11 @@ static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tens
     weft_error *error = NULL;
     if (parameters.count == 0)
         return weft_error_create(WEFT_ERR_INVALID, "there are no parameters");
-    if (parameters.items == NULL)
+    if (!parameters.items)
         return weft_error_create(WEFT_ERR_INVALID, "the list of %zu parameters is NULL", parameters.count);
-    for (size_t i = 0; i < parameters.count && error == NULL; i++)
+    for (size_t i = 0; i < parameters.count && !error; i++)
         error = parameter_problem(parameters.items[i], update, i);
-    return error != NULL ? error : twice_problem(optimizer, parameters);
+    return error ? error : twice_problem(optimizer, parameters);
 }
 
 /* Makes room in all arrays for one more group of `more` parameters; changes nothing else. */
@@ -85,24 +85,24 @@ static bool reserve_slab(weft_optimizer *optimizer, size_t more)
 {
     size_t count = optimizer->count + more;
     weft_tensor **parameters = realloc(optimizer->parameters, count * sizeof(*parameters));
-    if (parameters != NULL)
+    if (parameters)
         optimizer->parameters = parameters;
     wfi_kept *kept = realloc(optimizer->kept, count * sizeof(*kept));
-    if (kept != NULL)
+    if (kept)
         optimizer->kept = kept;
     wfi_group *groups = realloc(optimizer->groups, (optimizer->group_count + 1) * sizeof(*groups));
-    if (groups != NULL)
+    if (groups)
         optimizer->groups = groups;
-    return parameters != NULL && kept != NULL && groups != NULL;
+    return parameters && kept && groups;
 }
 
 /* A spec that is complete and fits. */
 static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, const weft_optimizer_spec *spec)
 {
     weft_error *error = parameters_problem(optimizer, parameters, spec->update);
-    if (error == NULL && !reserve_slab(optimizer, parameters.count))
+    if (!error && !reserve_slab(optimizer, parameters.count))
         error = weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", parameters.count);
-    if (error != NULL)
+    if (error)
         return error;
     optimizer->groups[optimizer->group_count] = (wfi_group){*spec, optimizer->count, parameters.count};
     for (size_t i = 0; i < parameters.count; i++) {
@@ -115,20 +115,20 @@ static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, co
 
 static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *given, weft_optimizer **out)
 {
-    if (given == NULL)
+    if (!given)
         return weft_error_create(WEFT_ERR_INVALID, "spec is NULL: pass one with a type, such as &weft_sgd_type");
     weft_optimizer_spec spec = *given;
     weft_error *error = wfi_spec_complete(&spec);
-    if (error != NULL)
+    if (error)
         return error;
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
-    if (optimizer == NULL)
+    if (!optimizer)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for an optimizer");
     WFI_BEGIN(optimizer);
     atomic_init(&optimizer->refs, 1);
     optimizer->type = spec.type;
     error = append(optimizer, parameters, &spec);
-    if (error == NULL)
+    if (!error)
         *out = optimizer;
     else
         weft_optimizer_unref(optimizer);
@@ -139,7 +139,7 @@ weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimi
 {
     weft_optimizer *optimizer = NULL;
     weft_error *found = create(parameters, spec, &optimizer);
-    if (found != NULL)
+    if (found)
         wfi_refuse_with(error, found);
     return optimizer;
 }
@@ -162,19 +162,19 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
                                      const weft_optimizer_spec *spec, weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL || spec == NULL)
-        return wfi_refuse_null_to(error, "weft_optimizer_add_group", optimizer == NULL ? "the optimizer" : "spec");
+    if (!optimizer || !spec)
+        return wfi_refuse_null_to(error, "weft_optimizer_add_group", !optimizer ? "the optimizer" : "spec");
     if (optimizer->accumulated > 0)
         return wfi_refuse_to(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
                              optimizer->accumulated);
     weft_optimizer_spec complete = *spec;
     weft_error *found = wfi_spec_complete(&complete);
-    if (found == NULL)
+    if (!found)
         found = group_problem(optimizer, &complete);
-    if (found == NULL)
+    if (!found)
         found = append(optimizer, parameters, &complete);
     weft_status status = weft_error_code(found);
-    if (found != NULL)
+    if (found)
         wfi_refuse_with(error, found);
     return status;
 }
@@ -182,7 +182,7 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
 weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    if (optimizer != NULL)
+    if (optimizer)
         atomic_fetch_add_explicit(&optimizer->refs, 1, memory_order_relaxed);
     return optimizer;
 }
@@ -190,7 +190,7 @@ weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 void weft_optimizer_unref(weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&optimizer->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(optimizer, before))
@@ -219,9 +219,9 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
     int count = wfi_spec_slots(&optimizer->groups[kept->group].spec, slots);
     for (int k = 0; k < count; k++) {
         weft_tensor **slot = &kept->slots[slots[k].place];
-        if (*slot == NULL)
+        if (!*slot)
             *slot = wfi_tensor_full_like(p, p->shape, p->dtype, slots[k].initial);
-        if (*slot == NULL)
+        if (!*slot)
             return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
@@ -230,12 +230,12 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
 size_t weft_optimizer_group_count(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    return optimizer == NULL ? 0 : optimizer->group_count;
+    return !optimizer ? 0 : optimizer->group_count;
 }
 
 static bool has_group(const weft_optimizer *optimizer, size_t group)
 {
-    return optimizer != NULL && group < optimizer->group_count;
+    return optimizer && group < optimizer->group_count;
 }
 
 static weft_status no_group(const char *function, const weft_optimizer *optimizer, size_t group)
@@ -261,10 +261,9 @@ weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, si
 weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec)
 {
     WFI_LIVE(optimizer);
-    if (!has_group(optimizer, group) || spec == NULL)
-        return optimizer != NULL && spec != NULL
-                   ? no_group("weft_optimizer_get_spec", optimizer, group)
-                   : wfi_refuse_null("weft_optimizer_get_spec", optimizer == NULL ? "the optimizer" : "spec");
+    if (!has_group(optimizer, group) || !spec)
+        return optimizer && spec ? no_group("weft_optimizer_get_spec", optimizer, group)
+                                 : wfi_refuse_null("weft_optimizer_get_spec", !optimizer ? "the optimizer" : "spec");
     *spec = optimizer->groups[group].spec;
     return WEFT_OK;
 }
@@ -272,7 +271,7 @@ weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t grou
 weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null("weft_optimizer_set_group_lr", "the optimizer");
     if (!has_group(optimizer, group))
         return no_group("weft_optimizer_set_group_lr", optimizer, group);
@@ -285,7 +284,7 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
 weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null("weft_optimizer_set_lr", "the optimizer");
     if (!wfi_is_not_negative(lr))
         return bad_lr("weft_optimizer_set_lr", lr);
@@ -309,5 +308,5 @@ double weft_optimizer_lr(const weft_optimizer *optimizer)
 weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    return optimizer == NULL ? (weft_tensors){NULL, 0} : (weft_tensors){optimizer->parameters, optimizer->count};
+    return !optimizer ? (weft_tensors){NULL, 0} : (weft_tensors){optimizer->parameters, optimizer->count};
 }

@@ -22,11 +22,11 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
     state_name *names = wfi_calloc(count, sizeof(*names));
     wfi_file_tensor *tensors = wfi_calloc(count, sizeof(*tensors));
     weft_status status;
-    for (size_t i = 0; names != NULL && tensors != NULL && i < count; i++) {
+    for (size_t i = 0; names && tensors && i < count; i++) {
         snprintf(names[i], sizeof(names[i]), PREFIX "%zu.%s", items[i].parameter, items[i].name);
         tensors[i] = (wfi_file_tensor){names[i], items[i].tensor};
     }
-    if (names == NULL || tensors == NULL)
+    if (!names || !tensors)
         status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
     else
         status = wfi_safetensors_save(path, &(wfi_file_tensors){tensors, count, texts, 2}, error);
@@ -38,18 +38,18 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
 weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path, weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL || path == NULL)
-        return wfi_refuse_null_to(error, "weft_optimizer_save", optimizer == NULL ? "the optimizer" : "path");
+    if (!optimizer || !path)
+        return wfi_refuse_null_to(error, "weft_optimizer_save", !optimizer ? "the optimizer" : "path");
     size_t count = weft_optimizer_state_count(optimizer);
     weft_optimizer_state *items = wfi_calloc(count, sizeof(*items));
-    weft_status status = items != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = items ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WEFT_OK; i++)
         status = weft_optimizer_ref_state(optimizer, i, &items[i]);
     if (status != WEFT_OK)
         wfi_refuse_to(error, status, "out of memory while writing \"%s\"", path);
     else
         status = wfi_state_save(path, optimizer->type->name, items, count, error);
-    for (size_t i = 0; items != NULL && i < count; i++)
+    for (size_t i = 0; items && i < count; i++)
         weft_tensor_unref(items[i].tensor);
     free(items);
     return status;
@@ -80,7 +80,7 @@ static bool parse_name(const char *name, weft_optimizer_state *state)
 static weft_status fail_with(const char *path, weft_error *found, weft_error **error)
 {
     weft_status status = weft_error_code(found);
-    if (found != NULL)
+    if (found)
         wfi_refuse_to(error, status, "\"%s\": %s", path, weft_error_message(found));
     weft_error_unref(found);
     return status;
@@ -95,19 +95,18 @@ static weft_status check_entry(const wfi_state_taker *taker, const wfi_safetenso
         return wfi_refuse_to(error, WEFT_ERR_NOT_FOUND,
                              "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"", file->path,
                              wfi_shown(e->name, name));
-    return taker->check == NULL ? WEFT_OK
-                                : fail_with(file->path, taker->check(taker->arg, state, e->dtype, &e->shape), error);
+    return !taker->check ? WEFT_OK : fail_with(file->path, taker->check(taker->arg, state, e->dtype, &e->shape), error);
 }
 
 static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *file, weft_error **error)
 {
     char type[WFI_SHOWN];
     const char *text = wfi_safetensors_text(file, KIND_KEY);
-    if (text != NULL && strcmp(text, taker->type) != 0)
+    if (text && strcmp(text, taker->type) != 0)
         return wfi_refuse_to(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
                              wfi_shown(text, type), taker->type);
     weft_optimizer_state *states = wfi_calloc(file->count, sizeof(*states));
-    if (states == NULL)
+    if (!states)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
@@ -161,8 +160,8 @@ static weft_status set_own(void *arg, const weft_optimizer_state *items, size_t 
 weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL || path == NULL)
-        return wfi_refuse_null_to(error, "weft_optimizer_load", optimizer == NULL ? "the optimizer" : "path");
+    if (!optimizer || !path)
+        return wfi_refuse_null_to(error, "weft_optimizer_load", !optimizer ? "the optimizer" : "path");
     own_file own = {optimizer, path};
     const wfi_state_taker taker = {optimizer->type->name, check_own, set_own, &own};
     return wfi_state_load(path, &taker, error);

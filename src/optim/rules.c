@@ -57,7 +57,7 @@ static void *place_of(const weft_optimizer_spec *spec, const section *where, siz
 
 static bool is_flag(const section *where, size_t option)
 {
-    return where->types[0] != NULL && where->types[0]->options[option].flag;
+    return where->types[0] && where->types[0]->options[option].flag;
 }
 
 static double number_at(const weft_optimizer_spec *spec, const section *where, size_t option)
@@ -89,7 +89,7 @@ const weft_optimizer_type *wfi_type_find(const char *name)
 {
     for (size_t s = 0; s < SECTIONS; s++)
         for (int k = 0; k < 2; k++)
-            if (sections[s].types[k] != NULL && strcmp(sections[s].types[k]->name, name) == 0)
+            if (sections[s].types[k] && strcmp(sections[s].types[k]->name, name) == 0)
                 return sections[s].types[k];
     return NULL;
 }
@@ -97,7 +97,7 @@ const weft_optimizer_type *wfi_type_find(const char *name)
 int wfi_type_option_count(const weft_optimizer_type *type)
 {
     int count = 0;
-    while (count < WEFT_OPTIMIZER_OPTIONS && type->options[count].name != NULL)
+    while (count < WEFT_OPTIMIZER_OPTIONS && type->options[count].name)
         count++;
     return count;
 }
@@ -113,7 +113,7 @@ int wfi_type_option_index(const weft_optimizer_type *type, const char *name)
 static int slot_count(const weft_optimizer_type *type)
 {
     int count = 0;
-    while (count < WEFT_OPTIMIZER_SLOTS && type->slots[count].name != NULL)
+    while (count < WEFT_OPTIMIZER_SLOTS && type->slots[count].name)
         count++;
     return count;
 }
@@ -229,12 +229,11 @@ static weft_error *slot_problem(const weft_optimizer_type *type, int k)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: slot %s begins with NaN", type->name,
                                  slot->name);
     const char *unknown = NULL;
-    if (slot->needs != NULL && wfi_type_option_index(type, slot->needs) < 0)
+    if (slot->needs && wfi_type_option_index(type, slot->needs) < 0)
         unknown = slot->needs;
-    if (slot->initial_of != NULL && strcmp(slot->initial_of, "lr") != 0 &&
-        wfi_type_option_index(type, slot->initial_of) < 0)
+    if (slot->initial_of && strcmp(slot->initial_of, "lr") != 0 && wfi_type_option_index(type, slot->initial_of) < 0)
         unknown = slot->initial_of;
-    if (unknown != NULL)
+    if (unknown)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: slot %s depends on %.40s, which is no option",
                                  type->name, slot->name, unknown);
     return NULL;
@@ -242,19 +241,19 @@ static weft_error *slot_problem(const weft_optimizer_type *type, int k)
 
 weft_error *wfi_type_check(const weft_optimizer_type *type)
 {
-    if (type == NULL || type->name == NULL)
-        return weft_error_create(WEFT_ERR_INVALID, "an optimizer type %s", type == NULL ? "is NULL" : "has no name");
+    if (!type || !type->name)
+        return weft_error_create(WEFT_ERR_INVALID, "an optimizer type %s", !type ? "is NULL" : "has no name");
     if (!is_name(type->name))
         return bad_name(type, "the type", type->name);
-    if (type->step == NULL)
+    if (!type->step)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s has no step function", type->name);
     if (!wfi_is_not_negative(type->lr))
         return wfi_bad_option(type->name, "the default lr", type->lr, "finite and not negative");
     weft_error *error = NULL;
     int options = wfi_type_option_count(type), slots = slot_count(type);
-    for (int i = 0; i < options && error == NULL; i++)
+    for (int i = 0; i < options && !error; i++)
         error = option_problem(type, i);
-    for (int k = 0; k < slots && error == NULL; k++)
+    for (int k = 0; k < slots && !error; k++)
         error = slot_problem(type, k);
     return error;
 }
@@ -271,7 +270,7 @@ static weft_error *foreign_option(const weft_optimizer_spec *spec)
             double value = number_at(spec, s, i);
             if (value == 0)
                 continue;
-            if (s->types[0] == NULL)
+            if (!s->types[0])
                 return weft_error_create(WEFT_ERR_INVALID, "%s: own[%zu] is %g, but the type has %d options of its own",
                                          spec->type->name, i, value, s == mine ? wfi_type_option_count(spec->type) : 0);
             return weft_error_create(WEFT_ERR_INVALID, "%s: %s.%s is %g, an option of another type", spec->type->name,
@@ -290,7 +289,7 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
     for (int i = 0; i < count; i++) {
         values[i] = wfi_or_else(values[i], type->options[i].otherwise);
         weft_error *error = wfi_option_check(type->name, &type->options[i], values[i]);
-        if (error != NULL)
+        if (error)
             return error;
     }
     wfi_spec_set_options(spec, values);
@@ -301,21 +300,21 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
     if (!wfi_is_not_negative(spec->lr))
         return wfi_bad_option(type->name, "lr", spec->lr, "finite and not negative");
     spec->has_lr = true;
-    return type->check == NULL ? NULL : type->check(spec->lr, values);
+    return !type->check ? NULL : type->check(spec->lr, values);
 }
 
 weft_error *wfi_spec_complete(weft_optimizer_spec *spec)
 {
-    if (spec->type == NULL)
+    if (!spec->type)
         return weft_error_create(WEFT_ERR_INVALID, "the type of the optimizer is NULL: set it, to &weft_sgd_type for "
                                                    "example");
     const char *name = spec->type->name;
     weft_error *error = wfi_type_check(spec->type);
-    if (error == NULL)
+    if (!error)
         error = foreign_option(spec);
-    if (error == NULL)
+    if (!error)
         error = complete_options(spec);
-    if (error != NULL)
+    if (error)
         return error;
     if (!wfi_is_not_negative(spec->max_norm))
         return wfi_bad_option(name, "max_norm", spec->max_norm, "finite and not negative");
@@ -340,8 +339,8 @@ int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZE
     int kept = 0, count = slot_count(spec->type);
     for (int k = 0; k < count; k++) {
         const weft_optimizer_slot *slot = &spec->type->slots[k];
-        double initial = slot->initial_of == NULL ? slot->initial : option_named(spec, slot->initial_of);
-        if (slot->needs == NULL || option_named(spec, slot->needs) != 0)
+        double initial = !slot->initial_of ? slot->initial : option_named(spec, slot->initial_of);
+        if (!slot->needs || option_named(spec, slot->needs) != 0)
             slots[kept++] = (wfi_slot){slot->name, initial, k};
     }
     return kept;
@@ -366,7 +365,7 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *r
                     .factor = update->factor,
                     .step = update->step};
     memcpy(u.slots, update->slots, sizeof(u.slots));
-    if (update->gradient == NULL && update->rows != NULL) {
+    if (!update->gradient && update->rows) {
         *rows = (wfi_sparse_rows){.count = update->row_count,
                                   .width = update->row_size,
                                   .dtype = update->from->dtype,
@@ -374,10 +373,10 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *r
                                   .at = (const void **)update->row_values};
         u.rows = rows;
     }
-    if (update->gpu != NULL) {
+    if (update->gpu) {
         u.scale = update->gpu->scale;
         u.steps = update->gpu->steps;
-        u.rows = update->gpu->rows != NULL ? update->gpu->rows : u.rows;
+        u.rows = update->gpu->rows ? update->gpu->rows : u.rows;
     }
     return u;
 }
@@ -385,11 +384,11 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *r
 weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_optimizer_span_fn run, const void *arg)
 {
     wfi_sparse_rows rows;
-    if (update == NULL || run == NULL || update->from == NULL || update->to == NULL)
-        return wfi_refuse_null("weft_optimizer_update_run", update == NULL         ? "update"
-                                                            : run == NULL          ? "run"
-                                                            : update->from == NULL ? "update->from"
-                                                                                   : "update->to");
+    if (!update || !run || !update->from || !update->to)
+        return wfi_refuse_null("weft_optimizer_update_run", !update         ? "update"
+                                                            : !run          ? "run"
+                                                            : !update->from ? "update->from"
+                                                                            : "update->to");
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_update_run(&u, &(const wfi_rule){0, run, run, WFI_GPU_KINDS}, arg, 0);
 }

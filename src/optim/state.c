@@ -32,7 +32,7 @@ size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
     size_t count = 0;
-    for (size_t i = 0; optimizer != NULL && i < optimizer->count; i++)
+    for (size_t i = 0; optimizer && i < optimizer->count; i++)
         count += tensors_of(optimizer, i);
     return count;
 }
@@ -42,8 +42,8 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
     WFI_LIVE(optimizer);
     size_t i = 0, here;
     const size_t asked = index;
-    if (optimizer == NULL || out == NULL)
-        return wfi_refuse_null("weft_optimizer_ref_state", optimizer == NULL ? "the optimizer" : "out");
+    if (!optimizer || !out)
+        return wfi_refuse_null("weft_optimizer_ref_state", !optimizer ? "the optimizer" : "out");
     for (; i < optimizer->count && index >= (here = tensors_of(optimizer, i)); i++)
         index -= here;
     if (i == optimizer->count)
@@ -61,7 +61,7 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
         state.name = slot->name;
         state.tensor = weft_tensor_ref(kept->slots[slot->place]);
     }
-    if (state.tensor == NULL)
+    if (!state.tensor)
         return WEFT_ERR_MEMORY;
     *out = state;
     return WEFT_OK;
@@ -81,7 +81,7 @@ wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer)
 
 void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *incoming)
 {
-    for (size_t i = 0; incoming != NULL && i < optimizer->count; i++)
+    for (size_t i = 0; incoming && i < optimizer->count; i++)
         for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
             weft_tensor_unref(incoming[i].slots[k]);
     free(incoming);
@@ -144,10 +144,10 @@ static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *it
 
 weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item)
 {
-    if (item->name == NULL || item->tensor == NULL)
+    if (!item->name || !item->tensor)
         return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
     weft_error *fault = wfi_state_mismatch(optimizer, item, item->tensor->dtype, &item->tensor->shape);
-    if (fault != NULL)
+    if (fault)
         return fault;
     wfi_new_state *into = &incoming[item->parameter];
     bool step = is_step(optimizer, item->name);
@@ -159,9 +159,8 @@ weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incom
     weft_device to = weft_tensor_device(optimizer->parameters[item->parameter]), now = weft_tensor_device(item->tensor);
     bool is_there = to.kind == now.kind && to.index == now.index;
     *slot = is_there ? weft_tensor_clone(item->tensor) : weft_tensor_to_device(item->tensor, to);
-    return *slot != NULL
-               ? NULL
-               : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
+    return *slot ? NULL
+                 : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
 }
 
 /* An error if parameter i has some of its state, and lacks some. */
@@ -173,10 +172,10 @@ static weft_error *missing_state(const weft_optimizer *optimizer, const wfi_new_
     for (int k = 0; k < count; k++) {
         const weft_tensor *slot = of->slots[slots[k].place];
         given += slot != NULL;
-        if (slot == NULL && missing == NULL)
+        if (!slot && !missing)
             missing = slots[k].name;
     }
-    if (missing == NULL || (given == 0 && !of->has_step))
+    if (!missing || (given == 0 && !of->has_step))
         return NULL;
     return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: its %s is missing", i, missing);
 }
@@ -184,7 +183,7 @@ static weft_error *missing_state(const weft_optimizer *optimizer, const wfi_new_
 weft_error *wfi_state_missing(const weft_optimizer *optimizer, const wfi_new_state *incoming)
 {
     weft_error *found = NULL;
-    for (size_t i = 0; i < optimizer->count && found == NULL; i++)
+    for (size_t i = 0; i < optimizer->count && !found; i++)
         found = missing_state(optimizer, &incoming[i], i);
     return found;
 }
@@ -198,7 +197,7 @@ void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *incoming)
             weft_tensor *old = kept->slots[k];
             kept->slots[k] = incoming[i].slots[k];
             incoming[i].slots[k] = old;
-            has_slot = has_slot || kept->slots[k] != NULL;
+            has_slot = has_slot || kept->slots[k];
         }
         kept->steps = optimizer->type->uncounted ? has_slot : incoming[i].steps;
     }
@@ -208,21 +207,21 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
                                      weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL || (items == NULL && count > 0))
-        return wfi_refuse_null_to(error, "weft_optimizer_set_state", optimizer == NULL ? "the optimizer" : "items");
+    if (!optimizer || (!items && count > 0))
+        return wfi_refuse_null_to(error, "weft_optimizer_set_state", !optimizer ? "the optimizer" : "items");
     wfi_new_state *incoming = wfi_state_begin(optimizer);
-    if (incoming == NULL)
+    if (!incoming)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
     weft_error *found = NULL;
-    for (size_t i = 0; i < count && found == NULL; i++)
+    for (size_t i = 0; i < count && !found; i++)
         found = wfi_state_take(optimizer, incoming, &items[i]);
-    if (found == NULL)
+    if (!found)
         found = wfi_state_missing(optimizer, incoming);
-    if (found == NULL)
+    if (!found)
         wfi_state_put(optimizer, incoming);
     wfi_state_drop(optimizer, incoming);
     weft_status status = weft_error_code(found);
-    if (found != NULL)
+    if (found)
         wfi_refuse_with(error, found);
     return status;
 }

@@ -25,9 +25,9 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
     for (size_t i = 0; i < optimizer->count; i++) {
         const weft_tensor *p = optimizer->parameters[i];
         wfi_kept *kept = &optimizer->kept[i];
-        if (gradients.items[i] != NULL && kept->sum == NULL)
+        if (gradients.items[i] && !kept->sum)
             kept->sum = wfi_tensor_empty_like(p, p->shape, p->dtype);
-        if (gradients.items[i] != NULL && kept->sum == NULL)
+        if (gradients.items[i] && !kept->sum)
             return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
@@ -36,7 +36,7 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null("weft_optimizer_accumulate", "the optimizer");
     weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
     if (status == WEFT_OK)
@@ -44,7 +44,7 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
     for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++) {
         wfi_kept *kept = &optimizer->kept[i];
         const weft_tensor *gradient = gradients.items[i];
-        if (gradient == NULL)
+        if (!gradient)
             continue;
         status = kept->is_summed ? wfi_add_into(gradient, kept->sum) : wfi_copy(gradient, kept->sum);
         kept->is_summed = kept->is_summed || status == WEFT_OK;
@@ -57,13 +57,13 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
 size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    return optimizer == NULL ? 0 : optimizer->accumulated;
+    return !optimizer ? 0 : optimizer->accumulated;
 }
 
 void weft_optimizer_zero(weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return;
     optimizer->accumulated = 0;
     for (size_t i = 0; i < optimizer->count; i++)
@@ -79,7 +79,7 @@ static bool is_on_gpu(const weft_tensor *parameter)
 static bool is_replaced(const weft_optimizer *optimizer, size_t i)
 {
     weft_update update = wfi_optimizer_common(optimizer)->update;
-    return update == WEFT_UPDATE_BESIDE || (update == WEFT_UPDATE_DEFAULT && optimizer->parameters[i]->cell != NULL);
+    return update == WEFT_UPDATE_BESIDE || (update == WEFT_UPDATE_DEFAULT && optimizer->parameters[i]->cell);
 }
 
 /*
@@ -90,7 +90,7 @@ static bool is_replaced(const weft_optimizer *optimizer, size_t i)
 static weft_status reserve_slab(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
 {
     weft_tensor *parameter = optimizer->parameters[i];
-    bool always = wfi_optimizer_common(optimizer)->update == WEFT_UPDATE_BESIDE && ready->dense != NULL;
+    bool always = wfi_optimizer_common(optimizer)->update == WEFT_UPDATE_BESIDE && ready->dense;
     if (is_replaced(optimizer, i))
         return always || wfi_cell_is_seen(parameter) ? wfi_cell_reserve(parameter, &ready->slab) : WEFT_OK;
     weft_tensor *now = wfi_tensor_read(parameter);
@@ -110,10 +110,10 @@ static weft_status prepare_step(weft_optimizer *optimizer, wfi_ready *ready)
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
             status = reserve_slab(optimizer, i, &ready[i], deadline);
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK && optimizer->steps == NULL; i++)
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK && !optimizer->steps; i++)
         if (is_on_gpu(optimizer->parameters[i])) {
             optimizer->steps = wfi_steps_create();
-            status = optimizer->steps == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+            status = !optimizer->steps ? WEFT_ERR_MEMORY : WEFT_OK;
         }
     return status;
 }
@@ -134,8 +134,8 @@ typedef struct step_factor {
 static wfi_write_how how_to_write(const weft_optimizer *optimizer, size_t i, const wfi_ready *gradient)
 {
     return !is_replaced(optimizer, i) ? WFI_WRITE_IN_PLACE
-           : gradient->dense == NULL  ? WFI_WRITE_PART
-           : gradient->slab != NULL   ? WFI_WRITE_BESIDE
+           : !gradient->dense         ? WFI_WRITE_PART
+           : gradient->slab           ? WFI_WRITE_BESIDE
                                       : WFI_WRITE_WHOLE;
 }
 
@@ -145,7 +145,7 @@ static weft_status run_step(const weft_optimizer *optimizer, size_t i, const wfi
     const wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
     const wfi_write *write = &gradient->write;
-    bool sparse = gradient->dense == NULL;
+    bool sparse = !gradient->dense;
     double options[WEFT_OPTIMIZER_OPTIONS];
     wfi_spec_get_options(spec, options);
     weft_optimizer_update update = {.from = sparse ? write->to : write->from,
@@ -255,12 +255,12 @@ static weft_status step_parameters(weft_optimizer *optimizer, wfi_ready *ready, 
             status = collect_step(optimizer, i, ready, factor);
             continue;
         }
-        if (optimizer->steps != NULL) /* a step on the CPU may wait for a parameter */
+        if (optimizer->steps) /* a step on the CPU may wait for a parameter */
             status = queue_steps(optimizer, ready, i);
         if (status == WEFT_OK)
             status = step_one(optimizer, i, &ready[i], factor);
     }
-    if (optimizer->steps != NULL)
+    if (optimizer->steps)
         queued = queue_steps(optimizer, ready, optimizer->count);
     return status == WEFT_OK ? queued : status;
 }
@@ -272,13 +272,13 @@ static weft_status check_rows(weft_optimizer *optimizer, const wfi_ready *ready)
     optimizer->round++;
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
         const wfi_sparse_rows *rows = &ready[i].rows;
-        if (rows->order == NULL || rows->count == 0)
+        if (!rows->order || rows->count == 0)
             continue;
         int64_t size = optimizer->parameters[i]->shape.dims[0], number = 0;
         weft_stream *stream = wfi_stream_now(weft_tensor_device(rows->ids).index);
         const wfi_check check = {.size = size, .error = wfi_row_outside, .gradient = (int64_t)i};
         wfi_checks *checks = wfi_checks_repeat(&optimizer->checks, stream, &check, optimizer->round, &number);
-        if (checks == NULL)
+        if (!checks)
             return WEFT_ERR_MEMORY;
         status = wfi_sparse_rows_check(rows, size, checks->report, number);
         checks->mark = wfi_stream_mark_now(stream);
@@ -298,7 +298,7 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_
         return WEFT_OK;
     weft_tensor *on_gpu = NULL;
     weft_status status = wfi_ready_clip(ready, optimizer->count, factor->by, how->max_norm, &on_gpu);
-    if (status == WEFT_OK && on_gpu == NULL)
+    if (status == WEFT_OK && !on_gpu)
         status = wfi_ready_norm(ready, optimizer->count, &norm);
     if (status != WEFT_OK)
         return status;
@@ -310,7 +310,7 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_
                 weft_optimizer_norm(optimizer));
         return WEFT_ERR_INVALID;
     }
-    if (how->max_norm > 0 && on_gpu != NULL)
+    if (how->max_norm > 0 && on_gpu)
         factor->scale = (const double *)wfi_tensor_address(on_gpu) + 1;
     else if (how->max_norm > 0)
         factor->by *= wfi_clip_factor(optimizer->norm, how->max_norm);
@@ -337,8 +337,8 @@ typedef struct step_stream {
 
 static step_stream set_stream(const weft_tensor *gradient)
 {
-    weft_tensor *read = gradient == NULL ? NULL : wfi_tensor_read(gradient);
-    weft_stream *now = read == NULL ? NULL : wfi_storage_writer(read->storage);
+    weft_tensor *read = !gradient ? NULL : wfi_tensor_read(gradient);
+    weft_stream *now = !read ? NULL : wfi_storage_writer(read->storage);
     weft_tensor_unref(read);
     return (step_stream){now, wfi_stream_set(now)};
 }
@@ -358,7 +358,7 @@ static void collect_faults(weft_optimizer *optimizer)
 static weft_status earlier_error(weft_optimizer *optimizer, const char *function)
 {
     collect_faults(optimizer);
-    if (optimizer->error != NULL)
+    if (optimizer->error)
         wfi_log(WEFT_LOG_WARN, "%s: no step: an earlier step failed: %s; weft_optimizer_wait clears the error",
                 function, weft_error_message(optimizer->error));
     return weft_error_code(optimizer->error);
@@ -367,7 +367,7 @@ static weft_status earlier_error(weft_optimizer *optimizer, const char *function
 weft_status weft_optimizer_step(weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null("weft_optimizer_step", "the optimizer");
     if (optimizer->accumulated == 0)
         return wfi_refuse(WEFT_ERR_STATE, "weft_optimizer_step: no gradients: call weft_optimizer_accumulate first");
@@ -375,12 +375,12 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
     if (status != WEFT_OK)
         return status;
     wfi_ready *ready = wfi_calloc(optimizer->count, sizeof(*ready)); /* the sums, borrowed */
-    if (ready == NULL)
+    if (!ready)
         return WEFT_ERR_MEMORY;
     const weft_tensor *first = NULL;
     for (size_t i = optimizer->count; i-- > 0;) {
         ready[i].dense = optimizer->kept[i].is_summed ? optimizer->kept[i].sum : NULL;
-        first = ready[i].dense != NULL ? ready[i].dense : first;
+        first = ready[i].dense ? ready[i].dense : first;
     }
     step_stream stream = set_stream(first);
     status =
@@ -397,7 +397,7 @@ static weft_status apply(weft_optimizer *optimizer, weft_gradients gradients)
 {
     wfi_ready *ready = NULL;
     size_t first = 0;
-    while (first + 1 < gradients.count && gradients.items[first].values == NULL)
+    while (first + 1 < gradients.count && !gradients.items[first].values)
         first++;
     step_stream stream = set_stream(gradients.items[first].values);
     weft_status status = wfi_ready_gradients(gradients, &ready);
@@ -413,7 +413,7 @@ static weft_status apply(weft_optimizer *optimizer, weft_gradients gradients)
 weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null("weft_optimizer_apply", "the optimizer");
     weft_status status = earlier_error(optimizer, "weft_optimizer_apply");
     if (status == WEFT_OK)
@@ -426,7 +426,7 @@ static weft_status wait_for(const weft_tensor *parameter, wfi_stream_mark *befor
 {
     weft_tensor *now = wfi_tensor_read(parameter);
     weft_stream *writer = wfi_storage_writer(now->storage);
-    weft_stream *stream = writer != NULL ? writer : wfi_stream_common(wfi_storage_device(now->storage));
+    weft_stream *stream = writer ? writer : wfi_stream_common(wfi_storage_device(now->storage));
     weft_status status = stream->id == before->id ? WEFT_OK : wfi_stream_wait(stream);
     *before = wfi_stream_mark_now(stream);
     weft_stream_unref(writer);
@@ -437,7 +437,7 @@ static weft_status wait_for(const weft_tensor *parameter, wfi_stream_mark *befor
 weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL)
+    if (!optimizer)
         return wfi_refuse_null_to(error, "weft_optimizer_wait", "the optimizer");
     wfi_stream_mark before = {.id = 0};
     for (size_t i = 0; i < optimizer->count; i++) {
@@ -451,7 +451,7 @@ weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
     weft_error *found = optimizer->error;
     weft_status status = weft_error_code(found);
     optimizer->error = NULL;
-    if (found != NULL)
+    if (found)
         wfi_refuse_with(error, found);
     return status;
 }
@@ -459,10 +459,10 @@ weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error)
 double weft_optimizer_norm(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    if (optimizer == NULL || optimizer->norm_on_gpu == NULL)
-        return optimizer == NULL ? 0 : optimizer->norm;
+    if (!optimizer || !optimizer->norm_on_gpu)
+        return !optimizer ? 0 : optimizer->norm;
     weft_tensor *here = weft_tensor_to_device(optimizer->norm_on_gpu, (weft_device){WEFT_DEVICE_CPU, 0});
-    double norm = here == NULL ? NAN : weft_tensor_get_f64(here, 0);
+    double norm = !here ? NAN : weft_tensor_get_f64(here, 0);
     weft_tensor_unref(here);
     return norm;
 }

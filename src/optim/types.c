@@ -176,7 +176,7 @@ static weft_status rmsprop_step(const weft_optimizer_update *update)
     wfi_rmsprop how = {update->lr, o[0], o[1], o[2], o[3], o[4] != 0};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
-    if (u.slots[1] == NULL) { /* the kernel has no gap where there is no velocity */
+    if (!u.slots[1]) { /* the kernel has no gap where there is no velocity */
         u.slots[1] = u.slots[2];
         u.slots[2] = NULL;
     }

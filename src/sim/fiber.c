@@ -134,7 +134,7 @@ static weft_status heap_reserve(wfi_fibers *fibers, size_t count)
     if (count <= fibers->heap_capacity)
         return WEFT_OK;
     heap = realloc(fibers->heap, capacity * sizeof(*heap));
-    if (heap == NULL)
+    if (!heap)
         return WEFT_ERR_MEMORY;
     fibers->heap = heap;
     fibers->heap_capacity = capacity;
@@ -151,10 +151,10 @@ static group *find_group(const wfi_fibers *fibers, int id)
 static group *make_group(wfi_fibers *fibers, int id)
 {
     group *made = find_group(fibers, id);
-    if (made != NULL)
+    if (made)
         return made;
     made = wfi_calloc(1, sizeof(*made));
-    if (made == NULL)
+    if (!made)
         return NULL;
     wfi_list_init(&made->held);
     if (wfi_map_put(&fibers->groups, (uint32_t)id, made) != WEFT_OK) {
@@ -181,12 +181,12 @@ static sim_fiber *make_fiber(wfi_fibers *fibers)
 {
     wfi_list *spare = wfi_list_pop_front(&fibers->spare);
     sim_fiber *fiber;
-    if (spare != NULL)
+    if (spare)
         return wfi_container_of(spare, sim_fiber, link);
     if (heap_reserve(fibers, fibers->made + 1) != WEFT_OK)
         return NULL;
     fiber = wfi_calloc(1, sizeof(*fiber));
-    if (fiber == NULL)
+    if (!fiber)
         return NULL;
     if (!wfi_stack_map(&fiber->stack, fibers->stack_bytes)) {
         free(fiber);
@@ -203,8 +203,8 @@ static sim_fiber *make_fiber(wfi_fibers *fibers)
 weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *arg), void *arg)
 {
     group *home = make_group(fibers, group_id);
-    sim_fiber *fiber = home != NULL ? make_fiber(fibers) : NULL;
-    if (fiber == NULL)
+    sim_fiber *fiber = home ? make_fiber(fibers) : NULL;
+    if (!fiber)
         return WEFT_ERR_MEMORY;
     fiber->home = home;
     fiber->abandoned = false;
@@ -229,7 +229,7 @@ static void leave(sim_fiber *fiber)
 
 static void give_turn(wfi_fibers *fibers, sim_fiber *fiber)
 {
-    assert(current() == NULL && "no loop inside a fiber");
+    assert(!current() && "no loop inside a fiber");
     fiber->state = RUNNING;
     running = fiber;
     wfi_context_switch(&fibers->loop, &fiber->context, false);
@@ -246,7 +246,7 @@ size_t wfi_fibers_run(wfi_fibers *fibers)
 {
     size_t turns = 0;
     wfi_list *link;
-    while ((link = wfi_list_pop_front(&fibers->ready)) != NULL) {
+    while ((link = wfi_list_pop_front(&fibers->ready))) {
         sim_fiber *fiber = wfi_container_of(link, sim_fiber, link);
         if (fiber->home->frozen) {
             wfi_list_push_back(&fiber->home->held, &fiber->link);
@@ -306,13 +306,13 @@ size_t wfi_fibers_live(const wfi_fibers *fibers, int group_id)
     if (group_id == -1)
         return fibers->live;
     one = find_group(fibers, group_id);
-    return one != NULL ? one->live : 0;
+    return one ? one->live : 0;
 }
 
 weft_status wfi_fibers_freeze(wfi_fibers *fibers, int group_id)
 {
     group *one = make_group(fibers, group_id);
-    if (one == NULL)
+    if (!one)
         return WEFT_ERR_MEMORY;
     one->frozen = true;
     return WEFT_OK;
@@ -321,7 +321,7 @@ weft_status wfi_fibers_freeze(wfi_fibers *fibers, int group_id)
 void wfi_fibers_thaw(wfi_fibers *fibers, int group_id)
 {
     group *one = find_group(fibers, group_id);
-    if (one == NULL)
+    if (!one)
         return;
     one->frozen = false;
     wfi_list_splice(&fibers->ready, &one->held);
@@ -331,7 +331,7 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
 {
     const group *one = find_group(fibers, group_id);
     wfi_list *link;
-    if (one == NULL)
+    if (!one)
         return;
     for (link = fibers->all.next; link != &fibers->all; link = link->next) {
         sim_fiber *fiber = wfi_container_of(link, sim_fiber, all);
@@ -348,7 +348,7 @@ void wfi_fibers_abandon(wfi_fibers *fibers, int group_id)
 wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
 {
     wfi_fibers *fibers = wfi_calloc(1, sizeof(*fibers));
-    if (fibers == NULL)
+    if (!fibers)
         return NULL;
     fibers->clock = clock;
     fibers->stack_bytes = stack_bytes < STACK_MIN ? STACK_MIN : stack_bytes;
@@ -365,10 +365,10 @@ void wfi_fibers_destroy(wfi_fibers *fibers)
     size_t cursor = 0;
     wfi_list *link;
     group *one;
-    if (fibers == NULL)
+    if (!fibers)
         return;
-    assert((current() == NULL || current()->fibers != fibers) && "not from a fiber of its own");
-    while ((link = wfi_list_pop_front(&fibers->all)) != NULL) {
+    assert((!current() || current()->fibers != fibers) && "not from a fiber of its own");
+    while ((link = wfi_list_pop_front(&fibers->all))) {
         sim_fiber *fiber = wfi_container_of(link, sim_fiber, all);
         if (fiber->state == ENDED) {
             wfi_stack_unmap(&fiber->stack);
@@ -378,7 +378,7 @@ void wfi_fibers_destroy(wfi_fibers *fibers)
         }
         free(fiber);
     }
-    while ((one = wfi_map_next(&fibers->groups, &cursor, NULL)) != NULL)
+    while ((one = wfi_map_next(&fibers->groups, &cursor, NULL)))
         free(one);
     wfi_map_fini(&fibers->groups);
     free(fibers->heap);

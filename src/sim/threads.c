@@ -21,7 +21,7 @@ static void fiber_work(void *arg)
     if (wfi_executor_may_take(executor))
         wfi_executor_run_tasks(executor, wfi_executor_take(executor));
     executor->total--;
-    if (executor->total == 0 && executor->closer != NULL)
+    if (executor->total == 0 && executor->closer)
         wfi_unpark(executor->closer);
     wfi_mutex_unlock(&executor->lock);
     wfi_executor_unref(executor);
@@ -49,7 +49,7 @@ void wfi_sim_workers_join(wfi_executor *executor)
     wfi_executor_wake_worker(executor);
     while (executor->total > 0 && moved) {
         wfi_mutex_unlock(&executor->lock);
-        if (parker.fiber != NULL)
+        if (parker.fiber)
             wfi_park(&parker, WFI_NEVER);
         else /* not in a fiber: runs the fibers here; those that cannot continue now never will, and keep references */
             moved = wfi_fibers_run(executor->options.fibers) > 0;

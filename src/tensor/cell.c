@@ -36,10 +36,10 @@ static void unlock(wfi_cell *cell)
 
 weft_status wfi_tensor_make_cell(weft_tensor *tensor)
 {
-    if (tensor->cell != NULL || tensor->grad_node != NULL || !weft_tensor_is_contiguous(tensor))
+    if (tensor->cell || tensor->grad_node || !weft_tensor_is_contiguous(tensor))
         return WEFT_OK;
     wfi_cell *cell = wfi_calloc(1, sizeof(*cell));
-    if (cell == NULL)
+    if (!cell)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_tensor_over(tensor->storage, tensor->offset, tensor->shape, tensor->dtype, &cell->now);
     if (status != WEFT_OK) {
@@ -60,7 +60,7 @@ weft_status wfi_tensor_make_cell(weft_tensor *tensor)
 
 weft_tensor *wfi_tensor_hold(const weft_tensor *tensor)
 {
-    if (tensor->cell == NULL)
+    if (!tensor->cell)
         return (weft_tensor *)tensor;
     lock_shared(tensor->cell);
     return tensor->cell->now;
@@ -68,7 +68,7 @@ weft_tensor *wfi_tensor_hold(const weft_tensor *tensor)
 
 void wfi_tensor_release(const weft_tensor *tensor)
 {
-    if (tensor->cell != NULL)
+    if (tensor->cell)
         unlock(tensor->cell);
 }
 
@@ -89,7 +89,7 @@ weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab)
     cell->spare = NULL;
     wfi_mutex_unlock(&cell->writing);
     *slab = spare;
-    if (spare != NULL && wfi_tensor_is_alone(spare))
+    if (spare && wfi_tensor_is_alone(spare))
         return WEFT_OK;
     weft_tensor_unref(spare);
     *slab = NULL;
@@ -110,7 +110,7 @@ static weft_status write_beside(wfi_write *w)
     weft_tensor *slab = w->slab;
     w->slab = NULL;
     weft_status status =
-        slab != NULL ? WEFT_OK : wfi_tensor_create(w->target->shape, w->target->dtype, cell->kind, cell->device, &slab);
+        slab ? WEFT_OK : wfi_tensor_create(w->target->shape, w->target->dtype, cell->kind, cell->device, &slab);
     if (status == WEFT_OK && w->how == WFI_WRITE_PART)
         status = wfi_copy(w->from, slab);
     w->to = slab;
@@ -125,7 +125,7 @@ weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how
 {
     wfi_cell *cell = target->cell;
     *w = (wfi_write){.target = target, .how = how, .from = target, .to = target, .slab = slab};
-    if (cell == NULL)
+    if (!cell)
         return WEFT_OK;
     wfi_mutex_lock(&cell->writing);
     w->from = w->to = cell->now;
@@ -142,15 +142,15 @@ weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how
 weft_status wfi_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab)
 {
     wfi_cell *cell = target->cell;
-    if (cell != NULL && !wfi_mutex_trylock(&cell->writing))
+    if (cell && !wfi_mutex_trylock(&cell->writing))
         return WEFT_ERR_TIMEOUT;
-    if (cell != NULL && pthread_rwlock_trywrlock(&cell->lock) != 0) {
+    if (cell && pthread_rwlock_trywrlock(&cell->lock) != 0) {
         wfi_mutex_unlock(&cell->writing);
         return WEFT_ERR_TIMEOUT;
     }
     *w = (wfi_write){.target = target, .how = how, .from = target, .to = target, .slab = *slab, .locked = cell != NULL};
     *slab = NULL;
-    if (cell == NULL)
+    if (!cell)
         return WEFT_OK;
     w->from = w->to = cell->now;
     if (how == WFI_WRITE_IN_PLACE || (how != WFI_WRITE_BESIDE && wfi_tensor_is_alone(cell->now)))
@@ -184,9 +184,9 @@ void wfi_write_end(wfi_write *w, bool done)
     weft_tensor *drop = NULL;
     if (done && w->to == w->from)
         wfi_storage_wrote(w->to->storage); /* tapes that need the old value detect the change */
-    if (cell != NULL && w->to != w->from)
+    if (cell && w->to != w->from)
         drop = done ? replace(w) : w->to;
-    if (cell != NULL)
+    if (cell)
         unlock_all(w);
     weft_tensor_unref(drop);
     weft_tensor_unref(w->slab);

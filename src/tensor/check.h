@@ -10,7 +10,7 @@
 /* Contiguous, and not device memory. NULL passes. */
 static inline weft_status wfi_check_plain(const weft_tensor *tensor)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return WEFT_OK;
     bool plain = wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA && weft_tensor_is_contiguous(tensor);
     return plain ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
@@ -19,7 +19,7 @@ static inline weft_status wfi_check_plain(const weft_tensor *tensor)
 /* Plain, of float32 or float64, and of the same dtype as `like`. NULL passes. */
 static inline weft_status wfi_check_float(const weft_tensor *tensor, const weft_tensor *like)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return WEFT_OK;
     if (!wfi_dtype_is_float(tensor->dtype) || tensor->dtype != like->dtype)
         return WEFT_ERR_TYPE;
@@ -51,7 +51,7 @@ static inline bool wfi_on_gpu(const weft_tensor *tensor)
  * if the tensor is not new and that work writes it, the caller also needs wfi_tensor_use. */
 static inline weft_status wfi_check_beside(const weft_tensor *tensor, const weft_tensor *like)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return WEFT_OK;
     weft_device device = weft_tensor_device(tensor), other = weft_tensor_device(like);
     bool together = device.kind == other.kind && device.index == other.index;
@@ -62,7 +62,7 @@ static inline weft_status wfi_check_beside(const weft_tensor *tensor, const weft
 
 static inline weft_status wfi_check_float_beside(const weft_tensor *tensor, const weft_tensor *like)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return WEFT_OK;
     if (!wfi_dtype_is_float(tensor->dtype) || tensor->dtype != like->dtype)
         return WEFT_ERR_TYPE;
@@ -85,7 +85,7 @@ static inline weft_status wfi_check_floats_together(int count, const weft_tensor
 /* A vector of `length`; NULL passes. */
 static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
 {
-    return tensor == NULL || (tensor->shape.ndim == 1 && tensor->numel == length);
+    return !tensor || (tensor->shape.ndim == 1 && tensor->numel == length);
 }
 
 /* True for float32, false for float64. The caller has checked that `dtype` is one of the two (wfi_check_float). */

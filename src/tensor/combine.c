@@ -196,7 +196,7 @@ static const combine_kernels kernels[WFI_DTYPES] = {
 
 bool wfi_can_combine(weft_dtype dtype, weft_op how)
 {
-    return wfi_dtype_is_valid(dtype) && (unsigned)how < REDUCES && kernels[dtype].by[how] != NULL;
+    return wfi_dtype_is_valid(dtype) && (unsigned)how < REDUCES && kernels[dtype].by[how];
 }
 
 void wfi_combine(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count)

@@ -133,7 +133,7 @@ static const vectors *vectors_here(void)
     void wfi_f16_##how(void *out, const void *left, const void *right, size_t count)                                   \
     {                                                                                                                  \
         const vectors *here = vectors_here();                                                                          \
-        how##_rest(out, left, right, here != NULL ? here->how(out, left, right, count) : 0, count);                    \
+        how##_rest(out, left, right, here ? here->how(out, left, right, count) : 0, count);                            \
     }
 COMBINE_F16(sum)
 COMBINE_F16(min)
@@ -150,5 +150,5 @@ void wfi_f16_divide(void *data, size_t count, size_t divisor)
 {
     const vectors *here = vectors_here();
     float by = (float)divisor;
-    divide_rest(data, by, here != NULL ? here->divide(data, by, count) : 0, count);
+    divide_rest(data, by, here ? here->divide(data, by, count) : 0, count);
 }

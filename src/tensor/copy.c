@@ -13,7 +13,7 @@ bool wfi_convert_one(weft_dtype from, const void *x, weft_dtype to, void *y)
 {
     wfi_strided walk = {.operands = 2, .ndim = 1, .dims = {1}, .data = {(char *)x, y}};
     wfi_walk_kernel run = from == to ? wfi_copy_cpu[from].same : wfi_copy_cpu[from].to[to];
-    return run != NULL && run(&walk) == WEFT_OK;
+    return run && run(&walk) == WEFT_OK;
 }
 
 typedef struct copy_args {
@@ -39,7 +39,7 @@ static weft_status copy_across(const weft_tensor *x, weft_tensor *y)
     weft_tensor *packed = wfi_tensor_empty_like(x, x->shape, y->dtype);
     weft_tensor *arrived =
         weft_tensor_is_contiguous(y) ? weft_tensor_ref(y) : wfi_tensor_empty_like(y, y->shape, y->dtype);
-    status = packed == NULL || arrived == NULL ? WEFT_ERR_MEMORY : wfi_expand(x, packed);
+    status = !packed || !arrived ? WEFT_ERR_MEMORY : wfi_expand(x, packed);
     if (status == WEFT_OK)
         status = wfi_memory_copy(arrived->storage, (size_t)arrived->offset * weft_dtype_size(y->dtype), packed->storage,
                                  0, weft_tensor_nbytes(packed));
@@ -52,7 +52,7 @@ static weft_status copy_across(const weft_tensor *x, weft_tensor *y)
 
 weft_status wfi_copy(const weft_tensor *x, weft_tensor *y)
 {
-    assert(x->cell == NULL && y->cell == NULL);
+    assert(!x->cell && !y->cell);
     if (!weft_tensor_same_shape(x, y))
         return WEFT_ERR_SHAPE;
     bool plain = x->dtype == y->dtype && weft_tensor_is_contiguous(x) && weft_tensor_is_contiguous(y);
@@ -77,7 +77,7 @@ weft_status wfi_expand(const weft_tensor *x, weft_tensor *y)
     const wfi_copy_kernels *kernels = wfi_copy_kernels_of(x);
     wfi_walk_kernel run = x->dtype == y->dtype ? kernels->same : kernels->to[y->dtype];
     if (status == WEFT_OK)
-        status = run != NULL ? run(&walk) : wfi_no_kernel(x);
+        status = run ? run(&walk) : wfi_no_kernel(x);
     return status;
 }
 
@@ -91,6 +91,6 @@ weft_status wfi_fill(weft_tensor *y, double value)
     weft_status status = wfi_strided_init(&walk, &y->shape, 1, (const weft_tensor *[]){y});
     const wfi_copy_kernels *kernels = wfi_copy_kernels_of(y);
     if (status == WEFT_OK)
-        status = kernels->fill != NULL ? kernels->fill(&walk, element) : wfi_no_kernel(y);
+        status = kernels->fill ? kernels->fill(&walk, element) : wfi_no_kernel(y);
     return status;
 }

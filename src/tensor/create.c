@@ -14,7 +14,7 @@ weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)
 /* Fills `tensor` and returns it. Takes over the caller's reference. NULL: `tensor` is NULL, or cannot be filled. */
 static weft_tensor *filled(weft_tensor *tensor, double value)
 {
-    if (tensor == NULL || wfi_fill(tensor, value) == WEFT_OK)
+    if (!tensor || wfi_fill(tensor, value) == WEFT_OK)
         return tensor;
     weft_tensor_unref(tensor);
     return NULL;
@@ -33,7 +33,7 @@ weft_tensor *wfi_tensor_full_like(const weft_tensor *tensor, weft_shape shape, w
 weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)
 {
     weft_tensor *counted = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
-    if (counted == NULL)
+    if (!counted)
         return NULL;
     int64_t *data = wfi_tensor_address(counted);
     for (int64_t i = 0; i < count; i++)
@@ -48,9 +48,9 @@ weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)
 weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data)
 {
     weft_tensor *tensor = weft_tensor_empty(shape, dtype);
-    if (tensor == NULL || tensor->numel == 0)
+    if (!tensor || tensor->numel == 0)
         return tensor;
-    if (data == NULL) {
+    if (!data) {
         weft_tensor_unref(tensor);
         wfi_log(WEFT_LOG_DEBUG, "no copy of a NULL pointer");
         return NULL;

@@ -10,7 +10,7 @@
 weft_device weft_tensor_device(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    if (tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
+    if (tensor && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
         return (weft_device){WEFT_DEVICE_CUDA, wfi_storage_device(wfi_tensor_storage(tensor))};
     return (weft_device){WEFT_DEVICE_CPU, 0};
 }
@@ -48,7 +48,7 @@ static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape s
         status = wfi_tensor_create(shape, dtype, kind, device.index, &tensor);
     if (status != WEFT_OK)
         wfi_log(WEFT_LOG_DEBUG, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
-                error != NULL ? weft_error_message(error) : weft_status_text(status));
+                error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
     return tensor;
 }

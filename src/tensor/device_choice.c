@@ -39,9 +39,9 @@ static int index_of(const char *digits)
 
 weft_status weft_device_choose(const char *text, int local_rank, weft_device *out, weft_error **error)
 {
-    if (text == NULL || out == NULL)
+    if (!text || !out)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_device_choose: %s",
-                              text == NULL ? "the text is NULL: pass cpu, cuda, cuda:N or auto" : "out is NULL");
+                              !text ? "the text is NULL: pass cpu, cuda, cuda:N or auto" : "out is NULL");
     if (local_rank < -1)
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "weft_device_choose: the local rank is %d: pass a rank from 0 on, or -1 if it is unknown",

@@ -79,8 +79,8 @@ static weft_dlpack_tensor describe(lent *l, const weft_tensor *tensor)
 static weft_status check_lending(const char *function, const weft_tensor *tensor, uint64_t flags, const void *out,
                                  weft_error **error)
 {
-    if (tensor == NULL || out == NULL)
-        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, tensor == NULL ? "tensor" : "out");
+    if (!tensor || !out)
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, !tensor ? "tensor" : "out");
     if (flags & ~WEFT_DLPACK_READ_ONLY)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: the flags are %#llx: only 0 and %#llx are possible",
                              function, (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
@@ -92,7 +92,7 @@ static weft_status lend(const char *function, weft_tensor *tensor, lent **out, w
                         weft_error **error)
 {
     lent *l = wfi_calloc(1, sizeof(*l));
-    if (l == NULL)
+    if (!l)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "%s: no memory for a struct of %zu bytes", function, sizeof(*l));
     weft_tensor *now = wfi_tensor_read(tensor);
     *described = describe(l, now);
@@ -122,7 +122,7 @@ weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpa
     l->managed = (weft_dlpack){.version = {WEFT_DLPACK_MAJOR, WEFT_DLPACK_MINOR},
                                .manager = l,
                                .deleter = end_managed,
-                               .flags = flags | (tensor->cell != NULL ? WEFT_DLPACK_READ_ONLY : 0),
+                               .flags = flags | (tensor->cell ? WEFT_DLPACK_READ_ONLY : 0),
                                .tensor = described};
     *out = &l->managed;
     return WEFT_OK;
@@ -136,7 +136,7 @@ weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flag
     lent *l = NULL;
     weft_dlpack_tensor described;
     weft_status status = check_lending(name, tensor, flags, out, error);
-    if (status == WEFT_OK && tensor->cell != NULL && flags == 0)
+    if (status == WEFT_OK && tensor->cell && flags == 0)
         status = wfi_refuse_to(error, WEFT_ERR_UNSUPPORTED,
                                "%s: a parameter or buffer of a module must not be written to, and this struct cannot "
                                "say so: lend a copy, or pass WEFT_DLPACK_READ_ONLY if the receiver only reads",
@@ -163,14 +163,14 @@ typedef struct borrowed {
 static void end_borrowed(void *arg)
 {
     weft_dlpack *managed = arg;
-    if (managed->deleter != NULL)
+    if (managed->deleter)
         managed->deleter(managed);
 }
 
 static void end_borrowed_unversioned(void *arg)
 {
     weft_dlpack_unversioned *managed = arg;
-    if (managed->deleter != NULL)
+    if (managed->deleter)
         managed->deleter(managed);
 }
 
@@ -206,7 +206,7 @@ static weft_status check_described(const borrowed *b, weft_dtype *dtype, weft_er
     if (t->ndim < 0 || t->ndim > WEFT_MAX_DIMS)
         return wfi_refuse_to(error, WEFT_ERR_SHAPE, "%s: %d dimensions: 0 to %d are possible", b->function, t->ndim,
                              WEFT_MAX_DIMS);
-    if (t->ndim > 0 && t->shape == NULL)
+    if (t->ndim > 0 && !t->shape)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: the shape is NULL, and the tensor has %d dimensions",
                              b->function, t->ndim);
     return WEFT_OK;
@@ -227,7 +227,7 @@ static weft_status wrap(const borrowed *b, weft_tensor **out, weft_error **error
     for (int d = 0; d < t->ndim; d++)
         how.shape.dims[d] = t->shape[d];
     how.strides = t->ndim > 0 ? t->strides : NULL;
-    how.data = t->data != NULL ? (char *)t->data + t->byte_offset : NULL;
+    how.data = t->data ? (char *)t->data + t->byte_offset : NULL;
     char why[WFI_WHY_TEXT];
     status = wfi_tensor_wrap(&how, out, why);
     return status == WEFT_OK ? WEFT_OK : wfi_refuse_to(error, status, "%s: %s", b->function, why);
@@ -237,7 +237,7 @@ static weft_status wrap(const borrowed *b, weft_tensor **out, weft_error **error
 static weft_status copy_there(weft_tensor **tensor, weft_error **error)
 {
     weft_tensor *copy = wfi_tensor_empty_like(*tensor, (*tensor)->shape, (*tensor)->dtype);
-    weft_status status = copy != NULL ? wfi_copy(*tensor, copy) : WEFT_ERR_MEMORY;
+    weft_status status = copy ? wfi_copy(*tensor, copy) : WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
         status = wfi_storage_wait_idle(copy->storage); /* the deleter may free the memory of the original at once */
     char text[WFI_WANTED_TEXT];
@@ -253,19 +253,18 @@ static weft_status copy_there(weft_tensor **tensor, weft_error **error)
 
 weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_tensor **out, weft_error **error)
 {
-    if (managed == NULL)
+    if (!managed)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: managed is NULL");
     weft_status status = WEFT_OK;
     if (managed->version.major != WEFT_DLPACK_MAJOR)
         status = wfi_refuse_to(error, WEFT_ERR_UNSUPPORTED,
                                "weft_tensor_from_dlpack: the struct is of DLPack %u.%u: %d.x is supported",
                                managed->version.major, managed->version.minor, WEFT_DLPACK_MAJOR);
-    else if (out == NULL || flags & ~WEFT_DLPACK_READ_ONLY)
-        status = out == NULL
-                     ? wfi_refuse_to(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: out is NULL")
-                     : wfi_refuse_to(error, WEFT_ERR_INVALID,
-                                     "weft_tensor_from_dlpack: the flags are %#llx: only 0 and %#llx are possible",
-                                     (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
+    else if (!out || flags & ~WEFT_DLPACK_READ_ONLY)
+        status = !out ? wfi_refuse_to(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: out is NULL")
+                      : wfi_refuse_to(error, WEFT_ERR_INVALID,
+                                      "weft_tensor_from_dlpack: the flags are %#llx: only 0 and %#llx are possible",
+                                      (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
     if (status != WEFT_OK) {
         end_borrowed(managed);
         return status;
@@ -283,10 +282,10 @@ weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_t
 weft_status weft_tensor_from_dlpack_unversioned(weft_dlpack_unversioned *managed, weft_tensor **out, weft_error **error)
 {
     static const char name[] = "weft_tensor_from_dlpack_unversioned";
-    if (managed == NULL || out == NULL) {
-        if (managed != NULL)
+    if (!managed || !out) {
+        if (managed)
             end_borrowed_unversioned(managed);
-        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", name, managed == NULL ? "managed" : "out");
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", name, !managed ? "managed" : "out");
     }
     return wrap(&(borrowed){name, &managed->tensor, end_borrowed_unversioned, managed}, out, error);
 }

@@ -31,7 +31,7 @@ weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor
     weft_status status = wfi_strided_init(&walk, &shape, 3, (const weft_tensor *[]){a, b, y});
     wfi_walk_kernel run = wfi_elementwise_kernels_of(a)->binary[op];
     if (status == WEFT_OK)
-        status = run != NULL ? run(&walk) : wfi_no_kernel(a);
+        status = run ? run(&walk) : wfi_no_kernel(a);
     return status;
 }
 
@@ -50,7 +50,7 @@ static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z
 {
     const weft_tensor *all[] = {x, y, z};
     weft_device device = weft_tensor_device(x);
-    for (int i = 0; i < (z != NULL ? 3 : 2); i++) {
+    for (int i = 0; i < (z ? 3 : 2); i++) {
         weft_device other = weft_tensor_device(all[i]);
         if (all[i]->dtype != x->dtype)
             return WEFT_ERR_TYPE;
@@ -65,11 +65,11 @@ static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z
     wfi_map_args args = {.device = device,
                          .count = x->numel,
                          .x = wfi_tensor_address(x),
-                         .z = z != NULL ? wfi_tensor_address(z) : NULL,
+                         .z = z ? wfi_tensor_address(z) : NULL,
                          .y = wfi_tensor_address(y),
                          .factor = factor};
     const wfi_elementwise_kernels *kernels = wfi_elementwise_kernels_of(x);
-    return kernels->map[op] != NULL ? kernels->map[op](&args) : wfi_no_kernel(x);
+    return kernels->map[op] ? kernels->map[op](&args) : wfi_no_kernel(x);
 }
 
 weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y)

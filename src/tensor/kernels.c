@@ -20,14 +20,14 @@ const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor)
 {
     static const wfi_copy_kernels none;
     const wfi_copy_kernels *by_dtype = copies[weft_tensor_device(tensor).kind];
-    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+    return by_dtype ? &by_dtype[tensor->dtype] : &none;
 }
 
 const wfi_elementwise_kernels *wfi_elementwise_kernels_of(const weft_tensor *tensor)
 {
     static const wfi_elementwise_kernels none;
     const wfi_elementwise_kernels *by_dtype = elementwise[weft_tensor_device(tensor).kind];
-    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+    return by_dtype ? &by_dtype[tensor->dtype] : &none;
 }
 
 weft_status wfi_gpu_run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)

@@ -56,7 +56,7 @@ static int setting_at_start(void)
     weft_status status = wfi_cpu_threads_setting(&threads, &error);
     if (status == WEFT_OK && threads == 0)
         status = wfi_env_i64("OMP_NUM_THREADS", 1, INT32_MAX, &threads, NULL); /* a list is ignored */
-    if (error != NULL)
+    if (error)
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error));
     weft_error_unref(error);
     if (status != WEFT_OK || threads == 0)
@@ -101,7 +101,7 @@ static void *worker(void *arg)
     uint64_t served = 0;
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (pool.job == NULL || pool.number == served || pool.wanted == 0)
+        while (!pool.job || pool.number == served || pool.wanted == 0)
             pthread_cond_wait(&pool.work, &pool.lock);
         parallel_job *job = pool.job;
         served = pool.number;

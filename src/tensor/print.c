@@ -39,7 +39,7 @@ static bool element(const weft_tensor *tensor, int64_t index, void *out)
  * does not change if there is no such element. */
 static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *value)
 {
-    if (tensor == NULL)
+    if (!tensor)
         return;
     const weft_tensor *now = wfi_tensor_hold(tensor);
     _Alignas(ELEMENT_MAX) char data[ELEMENT_MAX];
@@ -155,11 +155,11 @@ void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
     WFI_LIVE(tensor);
     wfi_quiet quiet;
-    if (to == NULL)
+    if (!to)
         return;
-    weft_tensor *now = tensor != NULL ? wfi_tensor_read(tensor) : NULL;
+    weft_tensor *now = tensor ? wfi_tensor_read(tensor) : NULL;
     wfi_quiet_begin(&quiet);
-    if (now != NULL)
+    if (now)
         print(now, to);
     else
         fputs("no tensor\n", to);
@@ -176,7 +176,7 @@ void wfi_tensors_text(weft_tensors tensors, char text[WFI_TENSORS_TEXT])
     for (size_t i = 0; i < named && at < WFI_TENSORS_TEXT; i++) {
         const weft_tensor *x = tensors.items[i];
         const char *comma = i ? ", " : "";
-        if (x == NULL)
+        if (!x)
             at += (size_t)snprintf(text + at, WFI_TENSORS_TEXT - at, "%sNULL", comma);
         else
             at += (size_t)snprintf(text + at, WFI_TENSORS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),

@@ -216,7 +216,7 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
     weft_tensor *plain = weft_tensor_is_contiguous(target)
                              ? weft_tensor_ref(write.to)
                              : wfi_tensor_empty_like(write.to, target->shape, target->dtype);
-    status = plain == NULL ? WEFT_ERR_MEMORY : fill_plain(plain, random, a, b);
+    status = !plain ? WEFT_ERR_MEMORY : fill_plain(plain, random, a, b);
     if (status == WEFT_OK && plain != write.to)
         status = wfi_copy(plain, write.to);
     wfi_write_end(&write, status == WEFT_OK);
@@ -234,9 +234,9 @@ static weft_status not_filled(const char *function, const weft_tensor *target, w
 weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low, double high)
 {
     WFI_LIVE(target);
-    if (target == NULL || !isfinite(low) || !isfinite(high) || low > high) {
+    if (!target || !isfinite(low) || !isfinite(high) || low > high) {
         wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_uniform: %s: low is %g and high %g: finite, and low at most high",
-                target == NULL ? "the target is NULL" : "no such range", low, high);
+                !target ? "the target is NULL" : "no such range", low, high);
         return WEFT_ERR_INVALID;
     }
     weft_status status = fill_any(target, (wfi_random){seed, 0}, low, high, wfi_random_uniform);
@@ -246,9 +246,9 @@ weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double 
 weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean, double deviation)
 {
     WFI_LIVE(target);
-    if (target == NULL || !isfinite(mean) || !isfinite(deviation) || deviation < 0) {
+    if (!target || !isfinite(mean) || !isfinite(deviation) || deviation < 0) {
         wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_normal: %s: mean is %g and deviation %g: finite, and not negative",
-                target == NULL ? "the target is NULL" : "no such distribution", mean, deviation);
+                !target ? "the target is NULL" : "no such distribution", mean, deviation);
         return WEFT_ERR_INVALID;
     }
     weft_status status = fill_any(target, (wfi_random){seed, 0}, mean, deviation, wfi_random_normal);

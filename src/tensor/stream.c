@@ -48,7 +48,7 @@ weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error 
 weft_stream *weft_stream_ref(weft_stream *stream)
 {
     WFI_LIVE(stream);
-    if (stream != NULL)
+    if (stream)
         atomic_fetch_add_explicit(&stream->refs, 1, memory_order_relaxed);
     return stream;
 }
@@ -62,11 +62,11 @@ void weft_stream_unref(weft_stream *stream)
 weft_status weft_stream_wait(weft_stream *stream)
 {
     WFI_LIVE(stream);
-    return stream == NULL ? wfi_refuse_null("weft_stream_wait", "the stream") : wfi_stream_wait(stream);
+    return !stream ? wfi_refuse_null("weft_stream_wait", "the stream") : wfi_stream_wait(stream);
 }
 
 void *weft_stream_cuda(const weft_stream *stream)
 {
     WFI_LIVE(stream);
-    return stream == NULL ? NULL : stream->driver;
+    return !stream ? NULL : stream->driver;
 }

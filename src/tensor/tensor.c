@@ -19,7 +19,7 @@ static weft_status assemble(wfi_storage *storage, weft_shape shape, const int64_
 {
     static _Atomic uint64_t last_id;
     weft_tensor *tensor = wfi_calloc(1, sizeof(*tensor));
-    if (tensor == NULL) {
+    if (!tensor) {
         wfi_storage_unref(storage);
         return WEFT_ERR_MEMORY;
     }
@@ -176,7 +176,7 @@ static weft_status check_wrapping(const wfi_wrapping *how, size_t *bytes, char w
     char shape[WFI_WANTED_TEXT];
     size_t align;
     weft_status status = check_geometry(&how->shape, how->dtype, &numel, bytes);
-    if (status == WEFT_OK && how->strides != NULL)
+    if (status == WEFT_OK && how->strides)
         status = reach_of(&how->shape, how->strides, how->dtype, bytes);
     if (status == WEFT_ERR_INVALID)
         return refuse_stride(how, why);
@@ -189,7 +189,7 @@ static weft_status check_wrapping(const wfi_wrapping *how, size_t *bytes, char w
     if ((uintptr_t)how->data % align != 0)
         snprintf(why, WFI_WHY_TEXT, "the address %p is not aligned for the dtype: %s needs a multiple of %zu",
                  how->data, weft_dtype_name(how->dtype), align);
-    else if (how->data == NULL && *bytes != 0)
+    else if (!how->data && *bytes != 0)
         snprintf(why, WFI_WHY_TEXT, "the address is NULL, and %s has %zu bytes", shape, *bytes);
     else
         return WEFT_OK;
@@ -203,14 +203,14 @@ weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, char why
     wfi_storage *storage;
     weft_status status = check_wrapping(how, &bytes, why);
     if (status != WEFT_OK) {
-        if (how->drop != NULL)
+        if (how->drop)
             how->drop(how->arg);
         return status;
     }
     status = wfi_storage_wrap(how->kind, how->device, how->data, bytes, how->drop, how->arg, &storage);
     if (status == WEFT_OK) {
         wfi_shape_strides(&how->shape, row_major);
-        status = assemble(storage, how->shape, how->strides != NULL ? how->strides : row_major, 0, how->dtype, out);
+        status = assemble(storage, how->shape, how->strides ? how->strides : row_major, 0, how->dtype, out);
     }
     snprintf(why, WFI_WHY_TEXT, "%s", weft_status_text(status));
     return status;
@@ -275,7 +275,7 @@ static void end_cell(wfi_cell *cell)
 weft_tensor *weft_tensor_ref(weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return NULL;
     uint32_t before = atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
     assert(before > 0 && before < UINT32_MAX);
@@ -286,15 +286,15 @@ weft_tensor *weft_tensor_ref(weft_tensor *tensor)
 void weft_tensor_unref(weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return;
     uint32_t before = atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(tensor, before))
         return;
-    if (tensor->grad_node_drop != NULL)
+    if (tensor->grad_node_drop)
         tensor->grad_node_drop(tensor->grad_node);
     wfi_storage_unref(tensor->storage);
-    if (tensor->cell != NULL)
+    if (tensor->cell)
         end_cell(tensor->cell);
     wfi_handle_free(tensor);
 }
@@ -302,50 +302,50 @@ void weft_tensor_unref(weft_tensor *tensor)
 weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL ? tensor->dtype : WEFT_DTYPE_FLOAT32;
+    return tensor ? tensor->dtype : WEFT_DTYPE_FLOAT32;
 }
 
 int weft_tensor_ndim(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL ? tensor->shape.ndim : 0;
+    return tensor ? tensor->shape.ndim : 0;
 }
 
 int64_t weft_tensor_size(const weft_tensor *tensor, int dim)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
+    return tensor && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->shape.dims[dim] : 0;
 }
 
 int64_t weft_tensor_stride(const weft_tensor *tensor, int dim)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
+    return tensor && wfi_dim_wrap(tensor->shape.ndim, &dim) ? tensor->strides[dim] : 0;
 }
 
 weft_shape weft_tensor_shape(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL ? tensor->shape : WEFT_SCALAR;
+    return tensor ? tensor->shape : WEFT_SCALAR;
 }
 
 int64_t weft_tensor_numel(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL ? tensor->numel : 0;
+    return tensor ? tensor->numel : 0;
 }
 
 size_t weft_tensor_nbytes(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL ? (size_t)tensor->numel * weft_dtype_size(tensor->dtype) : 0;
+    return tensor ? (size_t)tensor->numel * weft_dtype_size(tensor->dtype) : 0;
 }
 
 bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
     int64_t step = 1;
-    if (tensor == NULL)
+    if (!tensor)
         return false;
     for (int d = tensor->shape.ndim - 1; d >= 0 && tensor->numel > 0; d--) {
         if (tensor->shape.dims[d] == 1)
@@ -360,19 +360,19 @@ bool weft_tensor_is_contiguous(const weft_tensor *tensor)
 bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
 {
     WFI_LIVE(a, b);
-    return a != NULL && b != NULL && wfi_shape_equal(&a->shape, &b->shape);
+    return a && b && wfi_shape_equal(&a->shape, &b->shape);
 }
 
 void *weft_tensor_data(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor == NULL || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
+    return !tensor || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ? NULL : wfi_tensor_address(tensor);
 }
 
 void weft_tensor_wrote(weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return;
     weft_tensor *now = wfi_tensor_read(tensor);
     wfi_storage_wrote(now->storage);
@@ -382,9 +382,9 @@ void weft_tensor_wrote(weft_tensor *tensor)
 weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL || wait_ms < WEFT_FOREVER)
-        return tensor == NULL ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
-                              : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
+    if (!tensor || wait_ms < WEFT_FOREVER)
+        return !tensor ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
+                       : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
     weft_tensor *now = wfi_tensor_read(tensor);
     bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(wfi_park_clock(), wait_ms));
     weft_tensor_unref(now);
@@ -394,12 +394,12 @@ weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)
 {
     WFI_LIVE(tensor);
-    if (tensor != NULL)
+    if (tensor)
         atomic_store_explicit(&tensor->requires_grad, requires_grad, memory_order_relaxed);
 }
 
 bool weft_tensor_requires_grad(const weft_tensor *tensor)
 {
     WFI_LIVE(tensor);
-    return tensor != NULL && atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
+    return tensor && atomic_load_explicit(&tensor->requires_grad, memory_order_relaxed);
 }

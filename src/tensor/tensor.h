@@ -92,18 +92,18 @@ wfi_memory_kind wfi_cell_kind(const wfi_cell *cell);
  * `tensor` itself. Only a write in place (WFI_WRITE_IN_PLACE) changes a snapshot while others refer to it. */
 static inline weft_tensor *wfi_tensor_read(const weft_tensor *tensor)
 {
-    return tensor->cell == NULL ? weft_tensor_ref((weft_tensor *)tensor) : wfi_cell_read(tensor->cell);
+    return !tensor->cell ? weft_tensor_ref((weft_tensor *)tensor) : wfi_cell_read(tensor->cell);
 }
 
 /* Borrowed; of a cell, only until its next write. To read elements while an optimizer may step, use wfi_tensor_read. */
 static inline wfi_storage *wfi_tensor_storage(const weft_tensor *tensor)
 {
-    return tensor->cell == NULL ? tensor->storage : wfi_cell_storage(tensor->cell);
+    return !tensor->cell ? tensor->storage : wfi_cell_storage(tensor->cell);
 }
 
 static inline wfi_memory_kind wfi_tensor_kind(const weft_tensor *tensor)
 {
-    return tensor->cell == NULL ? wfi_storage_kind(tensor->storage) : wfi_cell_kind(tensor->cell);
+    return !tensor->cell ? wfi_storage_kind(tensor->storage) : wfi_cell_kind(tensor->cell);
 }
 
 /* Before the elements are read or written on a GPU; see wfi_storage_use. */
@@ -117,14 +117,14 @@ static inline weft_status wfi_tensor_use(const weft_tensor *tensor, bool write)
 /* Whether the caller's reference is the only one, and nothing else refers to the storage: then it may be written to. */
 static inline bool wfi_tensor_is_alone(const weft_tensor *tensor)
 {
-    return tensor->cell == NULL && atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
+    return !tensor->cell && atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 &&
            wfi_storage_is_alone(tensor->storage);
 }
 
 /* The address of the first element, in host or device memory. Of a cell it is valid until the next write. */
 static inline void *wfi_tensor_address(const weft_tensor *tensor)
 {
-    if (tensor->cell != NULL)
+    if (tensor->cell)
         return wfi_cell_address(tensor->cell);
     return (char *)wfi_storage_data(tensor->storage) + (size_t)tensor->offset * weft_dtype_size(tensor->dtype);
 }

@@ -42,7 +42,7 @@ weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
     WFI_LIVE(tensor);
     int64_t strides[WEFT_MAX_DIMS];
     char text[WFI_SHAPE_TEXT];
-    if (tensor == NULL)
+    if (!tensor)
         return no_view_of_null();
     if (!weft_tensor_is_contiguous(tensor))
         return no_view(tensor, "it is not contiguous: reshape weft_tensor_contiguous of it");
@@ -56,7 +56,7 @@ weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return no_view_of_null();
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS];
@@ -73,7 +73,7 @@ weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return no_view_of_null();
     weft_shape shape = tensor->shape;
     if (!wfi_dim_wrap(shape.ndim, &dim))
@@ -89,7 +89,7 @@ weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int
 weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 {
     WFI_LIVE(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return no_view_of_null();
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS] = {0};
@@ -111,12 +111,12 @@ weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 
 static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 {
-    if (tensor == NULL) {
+    if (!tensor) {
         wfi_log(WEFT_LOG_DEBUG, "no copy: the tensor is NULL");
         return NULL;
     }
     weft_tensor *copy = wfi_tensor_empty_like(tensor, tensor->shape, dtype), *from = wfi_tensor_read(tensor);
-    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(from, copy);
+    weft_status status = !copy ? WEFT_OK : wfi_copy(from, copy);
     weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
@@ -150,10 +150,10 @@ weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
     weft_device now = weft_tensor_device(tensor);
     if (now.kind == device.kind && now.index == device.index)
         return weft_tensor_ref(tensor);
-    if (tensor == NULL)
+    if (!tensor)
         return NULL;
     weft_tensor *copy = weft_tensor_empty_on(device, tensor->shape, tensor->dtype), *from = wfi_tensor_read(tensor);
-    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(from, copy);
+    weft_status status = !copy ? WEFT_OK : wfi_copy(from, copy);
     weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
@@ -176,8 +176,8 @@ static weft_status not_assigned(const weft_tensor *target, const weft_tensor *so
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
     WFI_LIVE(target, source);
-    if (target == NULL || source == NULL) {
-        wfi_log(WEFT_LOG_DEBUG, "weft_tensor_assign: the %s is NULL", target == NULL ? "target" : "source");
+    if (!target || !source) {
+        wfi_log(WEFT_LOG_DEBUG, "weft_tensor_assign: the %s is NULL", !target ? "target" : "source");
         return WEFT_ERR_INVALID;
     }
     wfi_write write;
@@ -194,7 +194,7 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 void weft_tensor_fill(weft_tensor *target, double value)
 {
     WFI_LIVE(target);
-    if (target == NULL)
+    if (!target)
         return;
     wfi_write write;
     weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);

@@ -27,7 +27,7 @@ typedef struct hierarchy {
 static bool has_word(const char *list, const char *word)
 {
     size_t size = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
+    for (const char *at = list; (at = strstr(at, word)); at++)
         if ((at == list || at[-1] == ',') && (at[size] == ',' || at[size] == '\0' || at[size] == '\n'))
             return true;
     return false;

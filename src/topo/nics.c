@@ -117,10 +117,10 @@ static bool open_view(const wfi_topology *topology, const wfi_place *place, nic_
         place->cores ? (hwloc_const_cpuset_t)place->cores : hwloc_topology_get_allowed_cpuset(here);
     *out = (nic_view){here, hwloc_bitmap_alloc(), hwloc_bitmap_alloc(), find_pci(here, place->gpu), place->rank};
     bool ok = out->nodes && out->packages;
-    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(here, HWLOC_OBJ_NUMANODE, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(here, HWLOC_OBJ_NUMANODE, at));)
         if (hwloc_bitmap_intersects(at->cpuset, cores))
             ok = hwloc_bitmap_set(out->nodes, at->os_index) == 0;
-    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(here, HWLOC_OBJ_PACKAGE, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(here, HWLOC_OBJ_PACKAGE, at));)
         if (hwloc_bitmap_intersects(at->cpuset, cores))
             ok = hwloc_bitmap_or(out->packages, out->packages, at->complete_nodeset) == 0;
     return ok;
@@ -260,7 +260,7 @@ static bool is_named(const char *device_name, const char *name)
 static hwloc_obj_t find_device(hwloc_topology_t topology, const char *name)
 {
     hwloc_obj_t found = NULL;
-    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_osdev(topology, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_osdev(topology, at));)
         if ((is_iface(at) || is_verbs(at)) && is_named(at->name, name) && (!found || strcmp(at->name, name) == 0))
             found = at;
     if (!found && strlen(name) < WFI_PCI_TEXT_MAX)
@@ -273,10 +273,10 @@ static size_t list_pci(hwloc_topology_t topology, hwloc_obj_t pci, device *out, 
 {
     device found = {.pci = pci, .index = at};
     size_t ifaces = 0;
-    for (hwloc_obj_t child = NULL; (child = hwloc_get_next_osdev(topology, child)) != NULL;)
+    for (hwloc_obj_t child = NULL; (child = hwloc_get_next_osdev(topology, child));)
         if (is_verbs(child) && !found.verbs && pci_of(child) == pci)
             found.verbs = child;
-    for (hwloc_obj_t child = NULL; (child = hwloc_get_next_osdev(topology, child)) != NULL;) {
+    for (hwloc_obj_t child = NULL; (child = hwloc_get_next_osdev(topology, child));) {
         if (!is_iface(child) || pci_of(child) != pci)
             continue;
         found.iface = child;
@@ -310,14 +310,14 @@ size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_n
     *out = NULL;
     if (!topology)
         return 0;
-    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_pcidev(here, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_pcidev(here, at));)
         room++;
-    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_osdev(here, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; (at = hwloc_get_next_osdev(here, at));)
         room++;
     device *devices = wfi_calloc(room, sizeof(*devices));
-    for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_pcidev(here, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_pcidev(here, at));)
         count += list_pci(here, at, devices, count);
-    for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_osdev(here, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; devices && (at = hwloc_get_next_osdev(here, at));)
         if (is_iface(at) && !pci_of(at)) {
             devices[count] = (device){.iface = at, .index = count};
             count++;
@@ -336,10 +336,10 @@ size_t wfi_gpus_list(const wfi_topology *topology, wfi_gpu **out)
     hwloc_topology_t here = hwloc_of(topology);
     size_t room = 0, count = 0;
     *out = NULL;
-    for (hwloc_obj_t at = NULL; topology && (at = hwloc_get_next_pcidev(here, at)) != NULL;)
+    for (hwloc_obj_t at = NULL; topology && (at = hwloc_get_next_pcidev(here, at));)
         room += is_pci(at, PCI_DISPLAY);
     wfi_gpu *gpus = room > 0 ? wfi_calloc(room, sizeof(*gpus)) : NULL;
-    for (hwloc_obj_t at = NULL; gpus && (at = hwloc_get_next_pcidev(here, at)) != NULL;) {
+    for (hwloc_obj_t at = NULL; gpus && (at = hwloc_get_next_pcidev(here, at));) {
         if (!is_pci(at, PCI_DISPLAY))
             continue;
         pci_text(at, gpus[count].pci);
@@ -413,7 +413,7 @@ static hwloc_bitmap_t cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t c
 {
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
     bool ok = near != NULL;
-    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, at)) != NULL;) {
+    for (hwloc_obj_t at = NULL; ok && (at = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, at));) {
         if (!hwloc_bitmap_intersects(at->cpuset, cores))
             continue;
         ++*of_all;

@@ -194,13 +194,13 @@ wfi_cores *wfi_cores_parse(const wfi_topology *topology, const char *list)
 
 void wfi_cores_destroy(wfi_cores *cores)
 {
-    if (cores != NULL)
+    if (cores)
         hwloc_bitmap_free((hwloc_bitmap_t)cores);
 }
 
 int wfi_cores_count(const wfi_cores *cores)
 {
-    return cores != NULL ? hwloc_bitmap_weight(bitmap(cores)) : 0;
+    return cores ? hwloc_bitmap_weight(bitmap(cores)) : 0;
 }
 
 void wfi_cores_text(const wfi_cores *cores, char *out, size_t room)
@@ -213,13 +213,13 @@ void wfi_cores_text(const wfi_cores *cores, char *out, size_t room)
 int wfi_cores_numa_node(const wfi_cores *cores)
 {
     hwloc_topology_t topology = topology_get();
-    if (cores == NULL || topology == NULL || hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) < 2)
+    if (!cores || !topology || hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) < 2)
         return -1;
     hwloc_bitmap_t shared = hwloc_bitmap_alloc();
-    if (shared == NULL)
+    if (!shared)
         return -1;
     int best = -1, most = 0;
-    for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, NULL); node != NULL;
+    for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, NULL); node;
          node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) {
         hwloc_bitmap_and(shared, bitmap(cores), node->cpuset);
         if (hwloc_bitmap_weight(shared) > most) {
@@ -235,7 +235,7 @@ size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size
 {
     size_t count = 0;
     hwloc_obj_t node = NULL;
-    while (topology && (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node)) != NULL) {
+    while (topology && (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node))) {
         if (count < room) {
             out[count] = (wfi_numa_node){.node = (int)node->os_index, .memory = node->attr->numanode.local_memory};
             (void)hwloc_bitmap_list_snprintf(out[count].cores, sizeof(out[count].cores), node->cpuset);
@@ -248,7 +248,7 @@ size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size
 bool wfi_topo_bind_thread(const wfi_cores *cores, int threads)
 {
     hwloc_topology_t topology = topology_get();
-    bool sensible = cores != NULL && topology != NULL && !topo.no_binding && wfi_cores_count(cores) >= threads;
+    bool sensible = cores && topology && !topo.no_binding && wfi_cores_count(cores) >= threads;
     if (!sensible || !hwloc_topology_is_thissystem(topology))
         return false;
     return hwloc_set_cpubind(topology, bitmap(cores), HWLOC_CPUBIND_THREAD) == 0;

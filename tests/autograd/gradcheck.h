@@ -19,7 +19,7 @@ typedef weft_tensor *(*gradcheck_fn)(weft_tape *t, weft_tensor *const *in, const
 static weft_tensor *gradcheck_loss(weft_tape *t, gradcheck_fn fn, weft_tensor *const *in, const void *arg)
 {
     weft_tensor *y = fn(t, in, arg);
-    if (y == NULL)
+    if (!y)
         return NULL;
     weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_DTYPE_FLOAT64, 77));
     return weft_sum(t, weft_mul(t, y, weights));
@@ -48,7 +48,7 @@ static void gradcheck_input(gradcheck_fn fn, weft_tensor *const *in, int which, 
         x[i] = kept - h;
         double below = gradcheck_value(fn, in, arg);
         x[i] = kept;
-        double wanted = (above - below) / (2 * h), got = gradient == NULL ? 0 : weft_tensor_get_f64(gradient, i);
+        double wanted = (above - below) / (2 * h), got = !gradient ? 0 : weft_tensor_get_f64(gradient, i);
         if (fabs(wanted - got) > 1e-6 * (1 + fabs(wanted))) {
             print_error("input %d, element %d: %.12g, by differences %.12g\n", which, (int)i, got, wanted);
             fail();

@@ -137,7 +137,7 @@ static void assert_refused(run_fn run, weft_tensor *index, weft_status code, con
     weft_tensor_set_requires_grad(x, true);
     assert_null(run(t, x, index));
     assert_int_equal(weft_tape_status(t), code);
-    if (strstr(weft_error_message(weft_tape_error(t)), part) == NULL)
+    if (!strstr(weft_error_message(weft_tape_error(t)), part))
         fail_msg("\"%s\" is not in \"%s\"", part, weft_error_message(weft_tape_error(t)));
     weft_tape_close(t);
     weft_tensor_unref(index);

@@ -44,17 +44,17 @@ static inputs inputs_of(const cases *c, weft_dtype dtype, bool gaps)
     inputs in = {.weight = formula_tensor(cases_shape(c, "table"), dtype, TABLE_KEY),
                  .index = cases_ints(c, "index", &shape),
                  .offsets = cases_find(c, "offsets") ? cases_ints(c, "offsets", NULL) : NULL,
-                 .scale = scale_grad != NULL ? formula_tensor(shape, dtype, SCALE_KEY) : NULL};
+                 .scale = scale_grad ? formula_tensor(shape, dtype, SCALE_KEY) : NULL};
     if (gaps) {
         in.weight = with_gaps(in.weight);
         in.index = with_gaps(in.index);
-        if (in.offsets != NULL)
+        if (in.offsets)
             in.offsets = with_gaps(in.offsets);
-        if (in.scale != NULL)
+        if (in.scale)
             in.scale = with_gaps(in.scale);
     }
     weft_tensor_set_requires_grad(in.weight, true);
-    if (in.scale != NULL)
+    if (in.scale)
         weft_tensor_set_requires_grad(in.scale, scale_grad->count > 0);
     return in;
 }
@@ -86,16 +86,16 @@ static void run_case(const cases *c, weft_dtype dtype, bool gaps)
     inputs in = inputs_of(c, dtype, gaps);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *y = run(t, c, &in, false);
-    if (y == NULL)
+    if (!y)
         fail_msg("case %d: %s", c->number, weft_error_message(weft_tape_error(t)));
     weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), dtype, WEIGHTS_KEY));
     weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&weights, 1}, NULL);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     cases_assert_near(c, "out", y, tolerance(dtype));
     cases_assert_near(c, "grad", weft_tape_grad(t, in.weight), tolerance(dtype));
-    if (in.scale != NULL && cases_get(c, "scale_grad")->count > 0)
+    if (in.scale && cases_get(c, "scale_grad")->count > 0)
         cases_assert_near(c, "scale_grad", weft_tape_grad(t, in.scale), tolerance(dtype));
-    else if (in.scale != NULL)
+    else if (in.scale)
         assert_null(weft_tape_grad(t, in.scale));
     weft_tape_close(t);
     drop(&in);
@@ -148,7 +148,7 @@ static weft_tensor *dense_of(const weft_gradient *gradient, const weft_tensor *w
 static void run_sparse(const cases *c, weft_dtype dtype)
 {
     inputs in = inputs_of(c, dtype, false);
-    bool scale_wanted = in.scale != NULL && weft_tensor_requires_grad(in.scale);
+    bool scale_wanted = in.scale && weft_tensor_requires_grad(in.scale);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *y = run(t, c, &in, true);
     weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), dtype, WEIGHTS_KEY));
@@ -156,7 +156,7 @@ static void run_sparse(const cases *c, weft_dtype dtype)
     weft_gradients gradients = weft_tape_gradients(t, (weft_tensors){&in.weight, 1});
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     assert_int_equal(gradients.count, 1);
-    assert_true((gradients.items[0].rows == NULL) == scale_wanted);
+    assert_true((!gradients.items[0].rows) == scale_wanted);
     weft_tensor *dense =
         scale_wanted ? weft_tensor_ref(gradients.items[0].values) : dense_of(gradients.items, in.weight);
     weft_tensor_fill(in.index, 0); /* the rows are not the index */
@@ -387,7 +387,7 @@ static void assert_refused(refusal r)
                               : weft_embedding_bag(t, r.weight, r.index, r.offsets, r.scale, &r.how);
     assert_null(y);
     const char *message = weft_error_message(weft_tape_error(t));
-    if (weft_tape_status(t) != r.status || strstr(message, r.says) == NULL)
+    if (weft_tape_status(t) != r.status || !strstr(message, r.says))
         fail_msg("wanted \"%s\", got: %s", r.says, message);
     weft_tape_close(t);
     weft_tensor_unref(r.index);

@@ -234,8 +234,8 @@ static void operators_refuse_and_say_why(void **state)
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *y = all[k].run(t, *state);
         const weft_error *error = weft_tape_error(t);
-        const char *message = error == NULL ? "(none)" : weft_error_message(error);
-        if (y != NULL || weft_tape_status(t) != all[k].code || strstr(message, all[k].part) == NULL) {
+        const char *message = !error ? "(none)" : weft_error_message(error);
+        if (y || weft_tape_status(t) != all[k].code || !strstr(message, all[k].part)) {
             print_error("%s: status %d, message \"%s\"\n", all[k].name, (int)weft_tape_status(t), message);
             wrong++;
         }

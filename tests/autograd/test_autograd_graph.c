@@ -88,11 +88,11 @@ static void *run_passes(void *arg)
         wfi_engine engine = {.retain = s->retain, .give = keep, .arg = &sum};
         wfi_engine_root(&engine, s->loss->grad_node, 0, weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1));
         wfi_engine_run(&engine);
-        if (engine.error != NULL) {
+        if (engine.error) {
             s->spent++;
             wrong += s->retain || weft_error_code(engine.error) != WEFT_ERR_STATE;
         } else {
-            wrong += sum.values == NULL || first(sum.values) != s->wanted;
+            wrong += !sum.values || first(sum.values) != s->wanted;
         }
         wfi_engine_end(&engine);
         wfi_gradient_clear(&sum);
@@ -200,7 +200,7 @@ static weft_tensor *values(float a, float b)
 static void sums_of_dense_shares_and_rows(void **state)
 {
     weft_gradient sum = {0};
-    assert_true(sum.values == NULL);
+    assert_true(!sum.values);
     assert_int_equal(wfi_gradient_add_rows(&sum, rows(2, 0), values(1, 2)), WEFT_OK);
     assert_int_equal(wfi_gradient_add_rows(&sum, rows(2, 2), values(10, 100)), WEFT_OK);
     assert_int_equal(weft_tensor_numel(sum.rows), 4); /* appended, in order */
@@ -213,7 +213,7 @@ static void sums_of_dense_shares_and_rows(void **state)
     assert_int_equal(wfi_gradient_add_rows(&sum, rows(1, 1), values(1, 1)), WEFT_OK);
     assert_true(weft_tensor_get_f64(sum.values, 2) == 1002);
     wfi_gradient_clear(&sum);
-    assert_true(sum.values == NULL);
+    assert_true(!sum.values);
 }
 
 static void share_that_others_hold_does_not_change(void **state)

@@ -94,7 +94,7 @@ static void run_case(const cases *c, weft_dtype dtype)
     weft_tensor *results[3];
     char name[32];
     results[0] = run(t, &made, &results[1], &results[2]);
-    if (results[0] == NULL)
+    if (!results[0])
         fail_msg("case %d: %s", c->number, weft_error_message(weft_tape_error(t)));
     go_back(t, c, dtype, results);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -102,7 +102,7 @@ static void run_case(const cases *c, weft_dtype dtype)
     cases_assert_near(c, "h_n", results[1], tolerance);
     cases_assert_near(c, "c_n", results[2], tolerance);
     cases_assert_near(c, "dx", weft_tape_grad(t, made.x), tolerance);
-    if (made.h0 != NULL) {
+    if (made.h0) {
         cases_assert_near(c, "dh0", weft_tape_grad(t, made.h0), tolerance);
         cases_assert_near(c, "dc0", weft_tape_grad(t, made.c0), tolerance);
     }
@@ -139,7 +139,7 @@ static weft_tensor *one_layer(weft_tape *t, weft_tensor *const *in, const void *
     weft_tensor *h, *c;
     weft_tensor *y = weft_lstm(t, in[0], in[1], in[2], (weft_tensors){in + 3, 2}, arg, &h, &c);
     weft_tensor *all[] = {weft_flatten(t, y, 0), weft_flatten(t, h, 0), weft_flatten(t, c, 0)};
-    return y == NULL ? NULL : weft_concat(t, (weft_tensors){all, 3}, 0);
+    return !y ? NULL : weft_concat(t, (weft_tensors){all, 3}, 0);
 }
 
 /* in: x, and both biases of two layers. */
@@ -375,7 +375,7 @@ static void assert_refused(call c, weft_status status, const char *says)
     assert_null(h);
     assert_null(cell);
     const char *message = weft_error_message(weft_tape_error(t));
-    if (weft_tape_status(t) != status || strstr(message, says) == NULL)
+    if (weft_tape_status(t) != status || !strstr(message, says))
         fail_msg("wanted \"%s\", got: %s", says, message);
     weft_tape_close(t);
 }

@@ -41,7 +41,7 @@ static weft_status mix_backward(void *state, weft_tensors saved, weft_tensors dy
 {
     counts *c = state;
     c->backward++;
-    assert_true(saved.count == 3 && saved.items[2] == NULL);
+    assert_true(saved.count == 3 && !saved.items[2]);
     const float *values[2] = {data(saved.items[0]), data(saved.items[1])};
     for (int r = 0; r < 2; r++)
         c->seen[r] = dy.items[r] != NULL;
@@ -50,9 +50,9 @@ static weft_status mix_backward(void *state, weft_tensors saved, weft_tensors dy
             continue;
         dx[i] = weft_tensor_zeros(weft_tensor_shape(saved.items[i]), WEFT_DTYPE_FLOAT32);
         for (int64_t k = 0; k < weft_tensor_numel(dx[i]); k++) {
-            if (dy.items[0] != NULL)
+            if (dy.items[0])
                 data(dx[i])[k] += (float)(i + 1) * data(dy.items[0])[k];
-            if (dy.items[1] != NULL)
+            if (dy.items[1])
                 data(dx[i])[k] += values[1 - i][k] * data(dy.items[1])[k];
         }
     }
@@ -133,7 +133,7 @@ static void state_ends_on_every_path(void **state)
     counts c = {0};
     weft_tape *t = weft_tape_open(NULL); /* does not record: the results themselves, and drop at once */
     mix(t, a, a, &c, out);
-    assert_true(out[0] != NULL && data(out[0])[0] == 9);
+    assert_true(out[0] && data(out[0])[0] == 9);
     assert_int_equal(c.dropped, 1);
     weft_tape_close(t);
 
@@ -144,7 +144,7 @@ static void state_ends_on_every_path(void **state)
     weft_tape_fail(t, WEFT_ERR_INVALID, "mine"); /* a failed tape */
     mix(t, a, a, &c, out);
     assert_int_equal(c.dropped, 3);
-    assert_true(out[0] == NULL && out[1] == NULL);
+    assert_true(!out[0] && !out[1]);
     weft_tape_close(t);
 
     mix(NULL, a, a, &c, out);
@@ -244,10 +244,10 @@ static void operator_with_a_hundred_inputs(void **state)
     weft_backward(t, weft_sum(t, weft_scale(t, out, 5)));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     for (int i = 0; i < MANY; i++) {
-        if (inputs[i] != NULL)
+        if (inputs[i])
             assert_true(data(weft_tape_grad(t, inputs[i]))[1] == 5);
-        for (int j = 1; j < i && inputs[i] != NULL; j++) /* each its own */
-            assert_true(inputs[j] == NULL || weft_tape_grad(t, inputs[i]) != weft_tape_grad(t, inputs[j]));
+        for (int j = 1; j < i && inputs[i]; j++) /* each its own */
+            assert_true(!inputs[j] || weft_tape_grad(t, inputs[i]) != weft_tape_grad(t, inputs[j]));
     }
     weft_tape_close(t);
     for (int i = 0; i < MANY; i++)

@@ -321,7 +321,7 @@ static void assert_out_shape(const op_case *c, const weft_tensor *y)
 static bool wants_gradients(const op_case *c)
 {
     for (int i = 0; i < c->in_count; i++)
-        if (c->in[i].grad.items != NULL)
+        if (c->in[i].grad.items)
             return true;
     return false;
 }
@@ -341,11 +341,11 @@ static void assert_input(const op_case *c, const how *h, int which, const weft_t
     snprintf(what, sizeof(what), "gradient %d,", which);
     if (in->kind != 'f')
         assert_null(gradient);
-    if (in->grad.items != NULL && gradient == NULL)
+    if (in->grad.items && !gradient)
         fail_msg("%s: input %d got no gradient", c->name, which);
-    if (in->grad.items != NULL)
+    if (in->grad.items)
         assert_values(c, h, what, gradient, &in->grad);
-    if (in->after.items != NULL)
+    if (in->after.items)
         assert_values(c, h, "afterwards", x, &in->after);
 }
 
@@ -357,7 +357,7 @@ static void run_case(const op_case *c, const how *h)
     for (int i = 0; i < c->in_count; i++)
         in[i] = make_input(&c->in[i], h, is_norm && c->in[i].kind == 'c'); /* running statistics */
     weft_tensor *y = find_operator(c->op)(t, in, c);
-    if (y != NULL)
+    if (y)
         go_back(t, c, h, y);
     if (weft_tape_status(t) != WEFT_OK)
         fail_msg("%s: %s", c->name, weft_error_message(weft_tape_error(t)));

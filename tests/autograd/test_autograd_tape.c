@@ -25,7 +25,7 @@ static weft_tensor *leaf(weft_shape shape, double value)
 static void assert_error(const weft_tape *t, weft_status code, const char *part)
 {
     assert_int_equal(weft_tape_status(t), code);
-    if (strstr(weft_error_message(weft_tape_error(t)), part) == NULL)
+    if (!strstr(weft_error_message(weft_tape_error(t)), part))
         fail_msg("\"%s\" lacks \"%s\"", weft_error_message(weft_tape_error(t)), part);
 }
 
@@ -349,7 +349,7 @@ static void tape_random_sums_count_their_paths(void **state)
             paths[i] = paths[a] + paths[b];
         }
         for (int i = DAG_NODES / 2; i < DAG_NODES; i += 3) {
-            loss = loss == NULL ? nodes[i] : weft_add(t, nodes[i], loss);
+            loss = !loss ? nodes[i] : weft_add(t, nodes[i], loss);
             all += paths[i];
         }
         assert_true(all < 1 << 24);

@@ -32,7 +32,7 @@ static weft_tensor *gradient(const shared *s)
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_backward(t, weft_nll_loss(t, weft_module_forward(t, s->net, s->x), s->target));
     weft_tensor *g = weft_tape_grad(t, weft_module_parameters(s->net).items[0]);
-    if (weft_tape_status(t) == WEFT_OK && g != NULL)
+    if (weft_tape_status(t) == WEFT_OK && g)
         weft_tensor_ref(g);
     else
         g = NULL;
@@ -46,8 +46,7 @@ static void *work(void *arg)
     uintptr_t wrong = 0;
     for (int i = 0; i < ROUNDS; i++) {
         weft_tensor *g = gradient(s);
-        wrong +=
-            g == NULL || memcmp(weft_tensor_data(g), weft_tensor_data(s->wanted), weft_tensor_nbytes(s->wanted)) != 0;
+        wrong += !g || memcmp(weft_tensor_data(g), weft_tensor_data(s->wanted), weft_tensor_nbytes(s->wanted)) != 0;
         weft_tensor_unref(g);
     }
     return (void *)wrong;

@@ -90,7 +90,7 @@ static void play(table_tennis *game, int me)
     int round;
     wfi_parker_init(&mine);
     atomic_store(&game->players[me], &mine);
-    while (atomic_load(&game->players[1 - me]) == NULL)
+    while (!atomic_load(&game->players[1 - me]))
         continue;
     for (round = 0; round < ROUNDS; round++) {
         while (atomic_load(&game->ball) != me)
@@ -163,7 +163,7 @@ static void many_sleepers_with_deadlines_all_get_their_permits(void **state)
         wfi_mutex_lock(&shared.lock);
         shared.permits++;
         first = wfi_list_pop_front(&shared.sleepers);
-        if (first != NULL)
+        if (first)
             wfi_unpark(wfi_container_of(first, wfi_parker, link));
         wfi_mutex_unlock(&shared.lock);
     }

@@ -334,7 +334,7 @@ static void a_map_keeps_what_it_was_given(void **state)
         assert_ptr_equal(wfi_map_take(&map, i << 32), &values[i]);
     for (i = 0; i < 5000; i++)
         assert_ptr_equal(wfi_map_get(&map, i << 32), i % 2 ? &values[i] : NULL);
-    while ((value = wfi_map_next(&map, &cursor, &key)) != NULL) {
+    while ((value = wfi_map_next(&map, &cursor, &key))) {
         assert_ptr_equal(value, &values[key >> 32]);
         seen++;
     }

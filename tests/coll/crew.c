@@ -73,7 +73,7 @@ size_t crew_memory(char **start)
     char line[512];
     size_t bytes = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
-    MUST(maps != NULL);
+    MUST(maps);
     while (fgets(line, sizeof(line), maps)) {
         unsigned long begin, end;
         if (!strstr(line, "/memfd:weft-group") || sscanf(line, "%lx-%lx", &begin, &end) != 2)

@@ -16,7 +16,7 @@ typedef struct bridge {
 static weft_tensor *over(void *data, size_t count, weft_dtype dtype)
 {
     weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE((int64_t)count), dtype, data, NULL, NULL, NULL);
-    MUST(x != NULL);
+    MUST(x);
     return x;
 }
 

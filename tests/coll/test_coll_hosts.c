@@ -136,7 +136,7 @@ static int run_many(void)
         weft_future *done[AT_ONCE];
         for (int i = 0; i < AT_ONCE; i++) {
             x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * (i % 6 == 5 ? 2000 : 500)), WEFT_DTYPE_FLOAT32, me + i);
-            MUST(x[i] != NULL);
+            MUST(x[i]);
             if (i % 4 == 3)
                 MUST_OK(weft_group_barrier_async(group, 40000, &done[i]));
             else if (i % 4 == 2)
@@ -283,7 +283,7 @@ static int run_missing(void)
                 usleep(1000);
         } else {
             MUST_BE(weft_group_barrier(group, 2000), WEFT_ERR_TIMEOUT);
-            MUST(strstr(weft_error_message(weft_group_error(group)), words) != NULL);
+            MUST(strstr(weft_error_message(weft_group_error(group)), words));
         }
         weft_group_close(group);
     }

@@ -222,7 +222,7 @@ static void run_apart(weft_agent *agent, void *arg)
     uint64_t state = s->w.seed, pace = s->w.seed * 77 + (uint64_t)me;
     operation *ops = calloc(FLOOD, sizeof(*ops));
     weft_group *group;
-    MUST(ops != NULL);
+    MUST(ops);
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, stop_one, s));
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));

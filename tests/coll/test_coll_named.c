@@ -66,7 +66,7 @@ static void shrinks_alone(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (is_first)
         MUST_BE(weft_group_shrink(all, 200, &less, NULL), WEFT_ERR_TIMEOUT);
-    MUST(less == NULL);
+    MUST(!less);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     MUST_OK(weft_group_shrink(all, 20000, &less, NULL));
     MUST_OK(weft_group_barrier(less, 20000));
@@ -87,7 +87,7 @@ static bool is_printed(const weft_group *group, const char *words)
     char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
-    MUST(to != NULL);
+    MUST(to);
     weft_group_print_algorithms(group, to);
     MUST(fclose(to) == 0);
     bool found = strstr(text, words) != NULL;
@@ -346,7 +346,7 @@ static void one_gives_too_much(weft_agent *agent, void *arg)
     weft_values *got = NULL;
     weft_value *many = calloc(TENSORS, sizeof(*many));
     weft_tensor *x = one();
-    MUST(many != NULL);
+    MUST(many);
     for (int i = 0; i < TENSORS; i++)
         many[i] = weft_of_tensor(x);
     weft_args much = {many, TENSORS};

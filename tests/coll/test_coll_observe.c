@@ -11,7 +11,7 @@ static char *metrics_of(const weft_agent *agent)
     char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
-    MUST(to != NULL);
+    MUST(to);
     MUST_OK(weft_metrics_write(agent, to));
     fclose(to);
     return text;
@@ -114,7 +114,7 @@ static int spans_in(const char *file, const char *what)
     char line[4096];
     int count = 0;
     FILE *from = fopen(file, "r");
-    MUST(from != NULL);
+    MUST(from);
     while (fgets(line, sizeof(line), from))
         count += strstr(line, what) && strstr(line, "\"bytes\":40") && strstr(line, "\"status\":\"OK\"");
     fclose(from);

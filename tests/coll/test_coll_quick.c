@@ -96,7 +96,7 @@ static int run_mixed(void)
         weft_tensor *y = weft_tensor_full(WEFT_SHAPE(1 + round % 3 * 100000), WEFT_DTYPE_FLOAT32, me == round % size);
         weft_tensor *rows = weft_tensor_full(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor *across = weft_tensor_transpose(rows, 0, 1);
-        MUST(y != NULL && across != NULL);
+        MUST(y && across);
         if (round % 4 == 1)
             MUST_OK(weft_group_allreduce_async(group, y, WEFT_OP_SUM, 40000, &done));
         if (round % 10 == 2 && me == round / 10 % size)

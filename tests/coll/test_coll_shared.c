@@ -55,7 +55,7 @@ static void compare_allreduce(weft_group *shared, weft_group *other, weft_dtype 
 {
     uint64_t seed = (uint64_t)count * 131 + (uint64_t)dtype * 7 + (uint64_t)how;
     weft_tensor *x = filled(dtype, count, seed, weft_group_index(shared)), *y = weft_tensor_clone(x);
-    MUST(y != NULL);
+    MUST(y);
     MUST_OK(weft_group_allreduce(shared, x, how, 40000));
     MUST_OK(weft_group_allreduce(other, y, how, 40000));
     MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
@@ -111,7 +111,7 @@ static void compare_rooted(weft_group *shared, weft_group *other, rooted what, i
         wholes[i] = filled(WEFT_DTYPE_INT32, count * size, (uint64_t)count + root, me);
         parts[i] = in_place ? weft_tensor_narrow(wholes[i], 0, me * count, count)
                             : filled(WEFT_DTYPE_INT32, count, (uint64_t)count + root, me + 100);
-        MUST(parts[i] != NULL);
+        MUST(parts[i]);
         MUST_OK(run_rooted(groups[i], what, parts[i], wholes[i], root));
     }
     MUST(memcmp(weft_tensor_data(parts[0]), weft_tensor_data(parts[1]), (size_t)count * sizeof(int32_t)) == 0);
@@ -186,7 +186,7 @@ static void *run_group(void *arg)
         for (int i = 0; i < AT_ONCE; i++) {
             x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * 900 * (i == AT_ONCE - 1 ? 2 : 1)), WEFT_DTYPE_FLOAT32,
                                     weft_group_index(group) + i);
-            MUST(x[i] != NULL);
+            MUST(x[i]);
             if (i % 5 == 4) /* between the others; the last one is too large for shared memory */
                 MUST_OK(weft_group_broadcast_async(group, x[i], (size_t)(round % size), 40000, &done[i]));
             else
@@ -273,7 +273,7 @@ static int run_ahead(void)
     for (int i = 0; i < COUNT; i++) {
         size_t root = (size_t)i / 50 % size;
         x[i] = weft_tensor_full(WEFT_SHAPE(1 + i % 7 * 2000), WEFT_DTYPE_FLOAT32, me == root ? i : -1);
-        MUST(x[i] != NULL);
+        MUST(x[i]);
         if (i % 3)
             MUST_OK(weft_group_broadcast_async(group, x[i], root, 40000, &done[i]));
         else

@@ -66,7 +66,7 @@ static void prints(weft_agent *agent, void *arg)
     size_t size = 0;
     weft_group *group = NULL;
     FILE *to = open_memstream(&text, &size);
-    MUST(to != NULL);
+    MUST(to);
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     weft_group_print_algorithms(group, to);
     MUST(fclose(to) == 0);

@@ -97,7 +97,7 @@ static weft_status serve_async_chain(weft_call *call, void *user)
         start(agent, weft_to_rank(to), "add", WEFT_VALUES(weft_of_i64(weft_call_i64(call, 1)), weft_of_i64(by)));
     for (int64_t i = 1; i < times; i++) {
         chain *link = malloc(sizeof(*link));
-        MUST(link != NULL);
+        MUST(link);
         *link = (chain){agent, to, by};
         weft_future *next = weft_future_then(last, add_again, link, free);
         weft_future_unref(last);

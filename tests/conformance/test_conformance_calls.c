@@ -61,7 +61,7 @@ static const weft_object_type other_type = {.name = "other", .drop = drop_counte
 static weft_status serve_new_counter(weft_call *call, void *user)
 {
     counter *made = malloc(sizeof(*made));
-    MUST(made != NULL);
+    MUST(made);
     made->value = weft_call_i64(call, 0);
     atomic_fetch_add(&counters, 1);
     weft_call_give_object(call, &counter_type, made);
@@ -349,7 +349,7 @@ static void light_calls(weft_agent *agent)
 {
     enum { COUNT = 1000 };
     weft_future **futures = calloc(COUNT, sizeof(weft_future *));
-    MUST(futures != NULL);
+    MUST(futures);
     for (int i = 0; i < COUNT; i++)
         futures[i] = start(agent, weft_to_rank(i % WORKERS), "add", WEFT_VALUES(weft_of_i64(i), weft_of_i64(1)));
     for (int i = 0; i < COUNT; i++)

@@ -70,7 +70,7 @@ static void must_be_raised(const weft_error *error, int worker)
     MUST(strcmp(weft_error_message(error), ESCAPES) == 0); /* to the byte */
     MUST(strcmp(weft_error_function(error), "raise") == 0 && weft_error_worker(error) == worker);
     FILE *text = fmemopen(line, sizeof(line), "w");
-    MUST(text != NULL);
+    MUST(text);
     weft_error_print(error, text);
     fclose(text);
     MUST(strchr(line, '\n') == line + strlen(line) - 1 && strstr(line, "raise")); /* printed, it is one line */

@@ -44,7 +44,7 @@ static const weft_object_type holder_type = {.name = "holder", .drop = drop_hold
 static weft_status serve_new_holder(weft_call *call, void *user)
 {
     holder *made = calloc(1, sizeof(*made));
-    MUST(made != NULL);
+    MUST(made);
     weft_call_give_object(call, &holder_type, made);
     return WEFT_OK;
 }
@@ -239,12 +239,12 @@ static int64_t counted(weft_agent *agent, const char *what)
     char *text = NULL, key[64];
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
-    MUST(to != NULL);
+    MUST(to);
     MUST_OK(weft_debug_dump(agent, to));
     fclose(to);
     snprintf(key, sizeof(key), "\"%s\": ", what);
     const char *at = strstr(text, key);
-    MUST(at != NULL);
+    MUST(at);
     int64_t n = strtoll(at + strlen(key), NULL, 10);
     free(text);
     return n;

@@ -59,7 +59,7 @@ static void backward(weft_tape *t, const model *m, int member, int step, bool us
 static weft_tape *open_tape(void)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = 3});
-    MUST(t != NULL);
+    MUST(t);
     return t;
 }
 
@@ -85,7 +85,7 @@ static void add_reference(const model *m, int member, int step, bool uses_third,
 static void check_gradients(const weft_gradients got, weft_tensor *const *wanted, double room)
 {
     for (size_t i = 0; i < got.count; i++) {
-        MUST(got.items[i].values != NULL);
+        MUST(got.items[i].values);
         const double *is = weft_tensor_data(got.items[i].values), *was = weft_tensor_data(wanted[i]);
         for (int64_t k = 0; k < weft_tensor_numel(wanted[i]); k++)
             if (fabs(is[k] - was[k]) > room * (0.1 + fabs(was[k]))) {
@@ -394,7 +394,7 @@ static void mistakes(weft_agent *agent, void *arg)
     end_model(&m);
     weft_module_unref(odd);
     weft_module_unref(even);
-    MUST(none == NULL);
+    MUST(!none);
     weft_group_close(group);
 }
 

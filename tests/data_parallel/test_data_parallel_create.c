@@ -24,7 +24,7 @@ static void must_refuse(weft_group *group, weft_module *module, const weft_data_
     weft_error *error = NULL;
     MUST_BE(weft_data_parallel_create(group, module, options, &none, &error), status);
     must_say(error, words);
-    MUST(none == NULL);
+    MUST(!none);
     weft_error_unref(error);
     weft_module_unref(module);
 }
@@ -48,7 +48,7 @@ static void no_time_limit(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent);
     must_refuse(group, weft_linear_create(WIDTH, WIDTH, true, 1, NULL), &(weft_data_parallel_options){.timeout_ms = -4},
                 WEFT_ERR_INVALID, "timeout_ms is -4: 0, more, or WEFT_FOREVER");
-    MUST(weft_group_error(group) == NULL);
+    MUST(!weft_group_error(group));
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
@@ -99,7 +99,7 @@ static void options_differ(weft_agent *agent, void *arg)
         weft_data_parallel_unref(parallel);
         weft_module_unref(module);
     }
-    MUST(weft_group_error(group) == NULL);
+    MUST(!weft_group_error(group));
     weft_group_close(group);
 }
 

@@ -93,7 +93,7 @@ static void must_average(weft_tape *t, const vectors *m, size_t count, int size,
     MUST_OK(weft_tape_status(t));
     for (size_t i = 0; i < count; i++) {
         weft_tensor *found = weft_tape_grad(t, m->v[i]);
-        MUST(found != NULL && weft_tensor_numel(found) == weft_tensor_numel(m->v[i]));
+        MUST(found && weft_tensor_numel(found) == weft_tensor_numel(m->v[i]));
         for (int64_t k = 0; k < weft_tensor_numel(found); k++)
             MUST(weft_tensor_get_f64(found, k) == average_of(i, size, step));
     }
@@ -372,7 +372,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     t = run_pass(me.parallel, &me.m, in_order, 3, me.index, 3);
     MUST(weft_tape_status(t) != WEFT_OK);
     weft_tape_close(t);
-    MUST(weft_group_error(me.group) != NULL);
+    MUST(weft_group_error(me.group));
     weft_group_close(beside);
     close_member(&me);
 }
@@ -415,7 +415,7 @@ static void modules_differ(weft_agent *agent, void *arg)
         weft_error *error = NULL;
         MUST_BE(weft_data_parallel_create(group, module, NULL, &none, &error), WEFT_ERR_INVALID);
         must_speak(error, says[i]);
-        MUST(none == NULL);
+        MUST(!none);
         weft_error_unref(error);
         weft_module_unref(module);
     }
@@ -443,7 +443,7 @@ static void accumulate_unused(weft_agent *agent, void *arg)
                 wanted += average_of(i, me.size, 2) + average_of(i, me.size, 3);
             MUST(weft_tensor_get_f64(found.items[i].values, (int64_t)i) == wanted);
         }
-        MUST(found.items[3].values == NULL);
+        MUST(!found.items[3].values);
         weft_tape_close(t);
     }
     close_member(&me);

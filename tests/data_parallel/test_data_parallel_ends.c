@@ -253,7 +253,7 @@ static void forward_fails(weft_agent *agent, void *arg)
         MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
                                           &parallel, NULL));
-        MUST(classify(agent, parallel, module, in_context, 0) == NULL);
+        MUST(!classify(agent, parallel, module, in_context, 0));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* all have it before one fails the next */
         weft_error *error = classify(agent, parallel, module, in_context, is_odd ? 77 : 0);
         MUST_BE(weft_error_code(error), WEFT_ERR_INVALID);

@@ -181,7 +181,7 @@ static void thawed_in_stages(weft_agent *agent, void *arg)
         MUST_BE(weft_data_parallel_create(me.group, me.module, NULL, &me.parallel, &error), WEFT_ERR_INVALID);
         must_say(error, "has weight float32 [3, 3]");
         weft_error_unref(error);
-        MUST(weft_group_error(me.group) == NULL);
+        MUST(!weft_group_error(me.group));
         weft_tensor_set_requires_grad(me.weight, stage % 2 == 0);
         make_parallel(&me, (weft_data_parallel_options){0});
     }

@@ -221,7 +221,7 @@ static void sums_are_left(weft_agent *agent, void *arg)
     weft_tape_close(run_pass(&me, 1));
     weft_data_parallel_set_sync(me.parallel, true);
     MUST_BE(weft_data_parallel_join(me.parallel), WEFT_ERR_STATE);
-    MUST(weft_group_error(me.group) == NULL);
+    MUST(!weft_group_error(me.group));
     weft_tape *t = run_pass(&me, 0); /* no data is left: the sums alone */
     must_be_times(&me, t, average);
     weft_tape_close(t);

@@ -69,7 +69,7 @@ gpu_clock *gpu_clock_next(int timeline)
     }
     mine->ticks[timeline]++;
     gpu_clock *clock = malloc(sizeof(*clock) + (size_t)used * sizeof(clock->ticks[0]));
-    if (clock == NULL)
+    if (!clock)
         abort();
     clock->count = used;
     memcpy(clock->ticks, mine->ticks, (size_t)used * sizeof(clock->ticks[0]));
@@ -78,13 +78,13 @@ gpu_clock *gpu_clock_next(int timeline)
 
 void gpu_clock_follow(int timeline, const gpu_clock *clock)
 {
-    if (clock != NULL)
+    if (clock)
         join(timelines[timeline].ticks, clock->ticks, clock->count);
 }
 
 void gpu_clock_host_waited(const gpu_clock *clock)
 {
-    if (clock != NULL)
+    if (clock)
         join(host, clock->ticks, clock->count);
 }
 

@@ -18,7 +18,7 @@ typedef struct handle {
 EXPORT int cublasCreate_v2(void **out)
 {
     *out = calloc(1, sizeof(handle));
-    return *out == NULL ? ALLOC_FAILED : SUCCESS;
+    return !*out ? ALLOC_FAILED : SUCCESS;
 }
 
 EXPORT int cublasDestroy_v2(void *at)

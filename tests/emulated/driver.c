@@ -51,7 +51,7 @@ void gpu_fault(const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (expects_fault) {
-        if (fault_text == NULL)
+        if (!fault_text)
             fault_text = strdup(text);
         return;
     }
@@ -106,7 +106,7 @@ EXPORT int cuInit(unsigned flags)
     enter();
     if (!is_started) {
         const char *seed = getenv("EMULATED_GPU_SEED");
-        if (seed != NULL)
+        if (seed)
             gpu_launch_seed(strtoull(seed, NULL, 10));
         gpu_memory_catch();
         is_started = true;
@@ -144,11 +144,11 @@ EXPORT int cuDeviceGetName(char *name, int length, int device)
 EXPORT int cuDeviceGetPCIBusId(char *address, int length, int device)
 {
     const char *from = getenv("EMULATED_GPU_PCI");
-    for (int i = 0; i < device && from != NULL; i++) {
+    for (int i = 0; i < device && from; i++) {
         const char *comma = strchr(from, ',');
-        from = comma == NULL ? NULL : comma + 1;
+        from = !comma ? NULL : comma + 1;
     }
-    if (from == NULL)
+    if (!from)
         snprintf(address, (size_t)length, "0000:%02X:00.0", 0x17 + device);
     else
         snprintf(address, (size_t)length, "%.*s", (int)strcspn(from, ","), from);
@@ -175,7 +175,7 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
 {
     const char *busy = getenv("EMULATED_GPU_BUSY");
-    if (busy != NULL && strtol(busy, NULL, 10) == device)
+    if (busy && strtol(busy, NULL, 10) == device)
         return UNAVAILABLE;
     enter();
     retained[device]++;
@@ -191,7 +191,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 
 EXPORT int cuCtxPushCurrent_v2(void *context)
 {
-    if (context == NULL || current.depth == CONTEXTS_MOST)
+    if (!context || current.depth == CONTEXTS_MOST)
         return INVALID_CONTEXT;
     current.contexts[current.depth++] = context;
     return SUCCESS;
@@ -202,7 +202,7 @@ EXPORT int cuCtxPopCurrent_v2(void **context)
     if (current.depth == 0)
         return INVALID_CONTEXT;
     current.depth--;
-    if (context != NULL)
+    if (context)
         *context = current.contexts[current.depth];
     return SUCCESS;
 }
@@ -217,7 +217,7 @@ EXPORT int cuCtxSetCurrent(void *context)
 {
     if (current.depth > 0)
         current.depth--;
-    return context == NULL ? SUCCESS : cuCtxPushCurrent_v2(context);
+    return !context ? SUCCESS : cuCtxPushCurrent_v2(context);
 }
 
 EXPORT int cuCtxSynchronize(void)
@@ -256,7 +256,7 @@ EXPORT int cuMemAlloc_v2(uint64_t *at, size_t size)
         return leave(INVALID_VALUE);
     void *taken = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(device, size);
     *at = (uint64_t)(uintptr_t)taken;
-    return leave(taken == NULL ? OUT_OF_MEMORY : SUCCESS);
+    return leave(!taken ? OUT_OF_MEMORY : SUCCESS);
 }
 
 /* As the driver does, this waits for all work of the device. */
@@ -266,7 +266,7 @@ EXPORT int cuMemFree_v2(uint64_t at)
     if (!enter_device(&device))
         return INVALID_CONTEXT;
     const gpu_piece *piece = gpu_memory_find((void *)(uintptr_t)at, 1);
-    if (at != 0 && (piece == NULL || piece->device < 0)) {
+    if (at != 0 && (!piece || piece->device < 0)) {
         gpu_fault("cuMemFree of %p, which is no allocation", (void *)(uintptr_t)at);
         return leave(INVALID_VALUE);
     }
@@ -294,7 +294,7 @@ EXPORT int cuMemHostAlloc(void **at, size_t size, unsigned flags)
     if (!enter_device(&device))
         return INVALID_CONTEXT;
     *at = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(-1, size);
-    return leave(*at == NULL ? OUT_OF_MEMORY : SUCCESS);
+    return leave(!*at ? OUT_OF_MEMORY : SUCCESS);
 }
 
 /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE only: 1 for page-locked memory, 2 for a device's. Fails for memory that is
@@ -304,9 +304,9 @@ EXPORT int cuPointerGetAttribute(void *value, int attribute, uint64_t at)
     enum { MEMORY_TYPE = 2, HOST = 1, DEVICE = 2 };
     enter();
     const gpu_piece *piece = attribute == MEMORY_TYPE ? gpu_memory_find((void *)(uintptr_t)at, 1) : NULL;
-    if (piece != NULL)
+    if (piece)
         *(unsigned *)value = piece->device < 0 ? HOST : DEVICE;
-    return leave(piece != NULL ? SUCCESS : INVALID_VALUE);
+    return leave(piece ? SUCCESS : INVALID_VALUE);
 }
 
 EXPORT int cuMemFreeHost(void *at)
@@ -331,13 +331,13 @@ typedef struct copy_args {
 static void run_copy(const void *at)
 {
     const copy_args *args = at;
-    memcpy(args->to, args->from != NULL ? args->from : args + 1, args->size);
+    memcpy(args->to, args->from ? args->from : args + 1, args->size);
 }
 
 static bool on_device(const void *at, size_t size)
 {
     const gpu_piece *piece = gpu_memory_find(at, size);
-    if (piece != NULL && piece->device >= 0)
+    if (piece && piece->device >= 0)
         return true;
     gpu_fault("a copy of %zu bytes at %p, which are not within an allocation of a device", size, at);
     return false;
@@ -347,7 +347,7 @@ static bool on_device(const void *at, size_t size)
 static void add_copy(int device, void *stream, const char *name, void *to, const void *from, size_t size, bool staged)
 {
     copy_args *args = malloc(sizeof(*args) + (staged ? size : 0));
-    if (args == NULL)
+    if (!args)
         abort();
     *args = (copy_args){to, staged ? NULL : from, size};
     if (staged)
@@ -366,7 +366,7 @@ static void add_copy(int device, void *stream, const char *name, void *to, const
 static bool is_pinned(const void *at, size_t size)
 {
     const gpu_piece *piece = gpu_memory_find(at, size);
-    return piece != NULL && piece->device < 0;
+    return piece && piece->device < 0;
 }
 
 /* `to_host`, `from_host`: which side is the host's. `waits`: the host's bytes are ready when it returns. */
@@ -420,7 +420,7 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *s
 EXPORT int cuMemcpyPeer(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size)
 {
     const int *to_device = to_context, *from_device = from_context;
-    if (to_device == NULL || from_device == NULL)
+    if (!to_device || !from_device)
         return INVALID_CONTEXT;
     enter();
     if (gpu_fails_now(EMULATED_COPY))
@@ -445,7 +445,7 @@ EXPORT int cuStreamCreate(void **stream, unsigned flags)
     if (!enter_device(&device))
         return INVALID_CONTEXT;
     *stream = gpu_stream_open(device, flags == 0);
-    return leave(*stream == NULL ? OUT_OF_MEMORY : SUCCESS);
+    return leave(!*stream ? OUT_OF_MEMORY : SUCCESS);
 }
 
 EXPORT int cuStreamDestroy_v2(void *stream)
@@ -461,7 +461,7 @@ EXPORT int cuStreamSynchronize(void *stream)
     if (!enter_device(&device))
         return INVALID_CONTEXT;
     gpu_counts.synchronisations++;
-    gpu_stream_wait(stream == NULL ? device : gpu_stream_device(stream), stream);
+    gpu_stream_wait(!stream ? device : gpu_stream_device(stream), stream);
     return leave(SUCCESS);
 }
 
@@ -483,7 +483,7 @@ EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
         forgotten_waits--;
     } else {
         waits_before -= waits_before > 0;
-        gpu_event_block(stream == NULL ? device : gpu_stream_device(stream), stream, event);
+        gpu_event_block(!stream ? device : gpu_stream_device(stream), stream, event);
     }
     return leave(SUCCESS);
 }
@@ -493,7 +493,7 @@ EXPORT int cuEventCreate(void **event, unsigned flags)
     (void)flags;
     enter();
     *event = gpu_event_open();
-    return leave(*event == NULL ? OUT_OF_MEMORY : SUCCESS);
+    return leave(!*event ? OUT_OF_MEMORY : SUCCESS);
 }
 
 EXPORT int cuEventDestroy_v2(void *event)
@@ -508,7 +508,7 @@ EXPORT int cuEventRecord(void *event, void *stream)
     int device;
     if (!enter_device(&device))
         return INVALID_CONTEXT;
-    gpu_event_record(stream == NULL ? device : gpu_stream_device(stream), event, stream);
+    gpu_event_record(!stream ? device : gpu_stream_device(stream), event, stream);
     return leave(SUCCESS);
 }
 
@@ -534,14 +534,14 @@ EXPORT int cuModuleLoadData(void **module, const void *image)
     int device;
     if (!enter_device(&device))
         return INVALID_CONTEXT;
-    *module = image == NULL ? NULL : &devices[device];
-    return leave(image == NULL ? INVALID_VALUE : SUCCESS);
+    *module = !image ? NULL : &devices[device];
+    return leave(!image ? INVALID_VALUE : SUCCESS);
 }
 
 EXPORT int cuModuleGetFunction(void **function, void *module, const char *name)
 {
-    const gpu_kernel *kernel = module == NULL ? NULL : gpu_kernel_find(name);
-    if (kernel == NULL)
+    const gpu_kernel *kernel = !module ? NULL : gpu_kernel_find(name);
+    if (!kernel)
         return NOT_FOUND;
     *function = (void *)kernel;
     return SUCCESS;
@@ -592,7 +592,7 @@ static bool find_operands(const char *name, int device, const void *args, size_t
             continue;
         const gpu_piece *piece = gpu_memory_find(at, 0);
         const char *wrong = NULL;
-        if (piece != NULL) {
+        if (piece) {
             wrong = piece->device >= 0 && piece->device != device ? "memory of another device" : NULL;
             found[work->operand_count++] = (gpu_operand){at, 0, GPU_USES};
         } else if (gpu_memory_is_device(at)) {
@@ -600,7 +600,7 @@ static bool find_operands(const char *name, int device, const void *args, size_t
         } else if (is_mapped(at)) {
             wrong = "memory of the host that is not pinned";
         }
-        if (wrong != NULL) {
+        if (wrong) {
             gpu_fault("kernel %s on device %d gets %p in word %zu of its arguments: %s", name, device, at, i, wrong);
             return false;
         }
@@ -625,7 +625,7 @@ EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsi
     bool fits = grid_x > 0 && grid_x <= INT32_MAX && grid_y > 0 && grid_y <= 65535 && grid_z > 0 && grid_z <= 65535 &&
                 threads > 0 && threads <= THREADS_MOST && shared <= SHARED_MOST;
     /* Of the two ways to pass arguments this one tells their size. */
-    if (!fits || parameters != NULL || extra == NULL || extra[0] != (void *)1 || extra[2] != (void *)2)
+    if (!fits || parameters || !extra || extra[0] != (void *)1 || extra[2] != (void *)2)
         return leave(INVALID_VALUE);
     size_t size = *(const size_t *)extra[3];
     if (size != kernel->args_size || size > sizeof(launch.args)) {

@@ -56,7 +56,7 @@ void emulated_register(gpu_kernel *kernel)
 const gpu_kernel *gpu_kernel_find(const char *name)
 {
     const gpu_kernel *kernel = kernels;
-    while (kernel != NULL && strcmp(kernel->name, name) != 0)
+    while (kernel && strcmp(kernel->name, name) != 0)
         kernel = kernel->next;
     return kernel;
 }
@@ -85,7 +85,7 @@ static void shuffle(unsigned *order, unsigned count)
 const char *gpu_launch_where(void)
 {
     static char text[160];
-    if (launcher.kernel == NULL)
+    if (!launcher.kernel)
         return NULL;
     snprintf(text, sizeof(text), "kernel %s, block %u of %u, thread %u", launcher.kernel->name, emulated_block.x,
              emulated_grid_size.x, emulated_thread.x);
@@ -168,10 +168,10 @@ void emulated_shared(void *at, size_t size, uint64_t *poisoned_in)
 
 static fiber *fiber_at(unsigned i)
 {
-    if (launcher.fibers[i] != NULL)
+    if (launcher.fibers[i])
         return launcher.fibers[i];
     fiber *made = calloc(1, sizeof(*made));
-    if (made == NULL || !wfi_stack_map(&made->stack, STACK_BYTES))
+    if (!made || !wfi_stack_map(&made->stack, STACK_BYTES))
         abort();
     made->state = THREAD_DONE;
     wfi_context_init(&made->context, &made->stack, fiber_main);

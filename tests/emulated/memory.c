@@ -32,11 +32,11 @@ static size_t piece_count, piece_room;
 static struct device_space *space_of(int device)
 {
     struct device_space *space = &spaces[device];
-    if (space->base == NULL) {
+    if (!space->base) {
         void *base = mmap(NULL, SPACE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         space->base = base == MAP_FAILED ? NULL : base;
     }
-    return space->base == NULL ? NULL : space;
+    return !space->base ? NULL : space;
 }
 
 static void protect(const gpu_piece *piece, int how)
@@ -67,7 +67,7 @@ static gpu_piece *new_piece(void)
     if (piece_count == piece_room) {
         size_t room = piece_room == 0 ? 256 : 2 * piece_room;
         gpu_piece *grown = realloc(pieces, room * sizeof(*pieces));
-        if (grown == NULL)
+        if (!grown)
             return NULL;
         pieces = grown;
         piece_room = room;
@@ -83,7 +83,7 @@ static char *map_pages(int device, size_t size)
         return at == MAP_FAILED ? NULL : at;
     }
     struct device_space *space = space_of(device);
-    if (space == NULL || size > DEVICE_BYTES - space->bytes || size + PAGE > SPACE - space->used)
+    if (!space || size > DEVICE_BYTES - space->bytes || size + PAGE > SPACE - space->used)
         return NULL;
     char *at = space->base + space->used;
     space->used += size + PAGE;
@@ -97,8 +97,8 @@ void *gpu_memory_take(int device, size_t size)
         return NULL;
     size_t aligned = (size + ALIGNMENT - 1) & ~(ALIGNMENT - 1), pages_size = (aligned + PAGE - 1) & ~(PAGE - 1);
     gpu_piece *piece = new_piece();
-    char *pages = piece == NULL ? NULL : map_pages(device, pages_size);
-    if (pages == NULL)
+    char *pages = !piece ? NULL : map_pages(device, pages_size);
+    if (!pages)
         return NULL;
     *piece = (gpu_piece){pages + pages_size - aligned, size, pages, pages_size, device};
     protect(piece, PROT_READ | PROT_WRITE);
@@ -182,7 +182,7 @@ const gpu_piece *gpu_memory_find(const void *at, size_t size)
 bool gpu_memory_is_device(const void *at)
 {
     for (int d = 0; d < EMULATED_DEVICES; d++)
-        if (spaces[d].base != NULL && (const char *)at >= spaces[d].base && (const char *)at < spaces[d].base + SPACE)
+        if (spaces[d].base && (const char *)at >= spaces[d].base && (const char *)at < spaces[d].base + SPACE)
             return true;
     return false;
 }
@@ -226,14 +226,14 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
     char text[256];
     const char *where = gpu_launch_where();
-    if (where != NULL || gpu_memory_is_device(info->si_addr)) {
-        int length = snprintf(text, sizeof(text), "emulated GPU: %s uses %p: %s\n", where != NULL ? where : "the host",
+    if (where || gpu_memory_is_device(info->si_addr)) {
+        int length = snprintf(text, sizeof(text), "emulated GPU: %s uses %p: %s\n", where ? where : "the host",
                               info->si_addr, describe(info->si_addr));
         (void)!write(STDERR_FILENO, text, (size_t)length);
     }
-    if (former.sa_flags & SA_SIGINFO && former.sa_sigaction != NULL)
+    if (former.sa_flags & SA_SIGINFO && former.sa_sigaction)
         former.sa_sigaction(signal, info, context); /* of a sanitizer */
-    bool is_ours = where != NULL || gpu_memory_is_device(info->si_addr);
+    bool is_ours = where || gpu_memory_is_device(info->si_addr);
     sigaction(signal, is_ours ? &(struct sigaction){.sa_handler = SIG_DFL} : &former,
               NULL); /* the instruction runs again, and ends the process */
 }

@@ -84,7 +84,7 @@ static bool is_before(const access *earlier, const gpu_clock *clock)
 static void add(const access *new, const gpu_piece *piece, const gpu_clock *clock)
 {
     access **at = chain_of(new->piece);
-    while (*at != NULL) {
+    while (*at) {
         access *old = *at;
         bool same_piece = old->piece == new->piece, covered = new->begin <= old->begin && old->end <= new->end;
         bool overlaps = new->begin < old->end && old->begin < new->end;
@@ -96,7 +96,7 @@ static void add(const access *new, const gpu_piece *piece, const gpu_clock *cloc
             at = &old->next;
     }
     access *kept = malloc(sizeof(*kept));
-    if (kept == NULL)
+    if (!kept)
         abort();
     *kept = *new;
     *at = kept; /* the last, so that writes of an item are found before what it may have read */
@@ -125,7 +125,7 @@ static void add_bytes(const gpu_item *item, const gpu_piece *piece, const char *
 static void keep_before(const gpu_operand *operand)
 {
     const gpu_piece *piece = gpu_memory_find(operand->at, 0);
-    if (piece == NULL)
+    if (!piece)
         return;
     for (size_t i = 0; i < before_count; i++) {
         if (befores[i].piece.at == piece->at) {
@@ -138,7 +138,7 @@ static void keep_before(const gpu_operand *operand)
         befores = realloc(befores, before_room * sizeof(*befores));
     }
     char *bytes = malloc(piece->size);
-    if (befores == NULL || bytes == NULL)
+    if (!befores || !bytes)
         abort();
     memcpy(bytes, piece->at, piece->size);
     befores[before_count++] = (struct before){*piece, operand->at, bytes};
@@ -171,7 +171,7 @@ void gpu_race_after(const gpu_item *item)
     for (size_t i = 0; i < item->operand_count && !gpu_timeline_is_alone(); i++) {
         const gpu_operand *operand = &item->operands[i];
         const gpu_piece *piece = operand->use == GPU_USES ? NULL : gpu_memory_find(operand->at, operand->size);
-        if (piece != NULL)
+        if (piece)
             add_bytes(item, piece, operand->at, operand->at + operand->size, operand->use == GPU_WRITES);
     }
     for (size_t i = 0; i < before_count; i++) {
@@ -185,7 +185,7 @@ void gpu_race_after(const gpu_item *item)
 
 void gpu_race_forget(const char *piece)
 {
-    for (access **at = chain_of(piece); *at != NULL;) {
+    for (access **at = chain_of(piece); *at;) {
         if ((*at)->piece == piece)
             drop(at);
         else
@@ -196,7 +196,7 @@ void gpu_race_forget(const char *piece)
 void gpu_race_settle(void)
 {
     for (int i = 0; i < CHAINS && access_count > 0; i++) {
-        for (access **at = &chains[i]; *at != NULL;) {
+        for (access **at = &chains[i]; *at;) {
             if (gpu_clock_host_knows((*at)->timeline, (*at)->tick))
                 drop(at);
             else

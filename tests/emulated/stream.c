@@ -42,15 +42,15 @@ static int checks_each = -1; /* the patterns are checked after each kernel, not 
 
 static bool is_blocking(const work *w)
 {
-    return w->stream == NULL || w->stream->blocking;
+    return !w->stream || w->stream->blocking;
 }
 
 /* Whether the walk back from `later` need not go beyond `earlier`, which orders everything that came before. */
 static bool orders_all(const work *later, const work *earlier)
 {
-    if (later->stream == NULL || !is_blocking(later))
+    if (!later->stream || !is_blocking(later))
         return earlier->stream == later->stream;
-    return earlier->stream == NULL || earlier->stream == later->stream;
+    return !earlier->stream || earlier->stream == later->stream;
 }
 
 static bool follows(const work *later, const work *earlier)
@@ -59,7 +59,7 @@ static bool follows(const work *later, const work *earlier)
         return false;
     if (later->stream == earlier->stream)
         return true;
-    return is_blocking(later) && is_blocking(earlier) && (later->stream == NULL || earlier->stream == NULL);
+    return is_blocking(later) && is_blocking(earlier) && (!later->stream || !earlier->stream);
 }
 
 static size_t index_of(uint64_t number)
@@ -91,7 +91,7 @@ static void need_dependencies(size_t i)
 
 static void run_one(const work *w)
 {
-    if (w->run == NULL)
+    if (!w->run)
         return;
     gpu_race_before(&w->item);
     w->run(w->args);
@@ -129,7 +129,7 @@ static void run_needed(size_t end)
             gpu_memory_open(opened);
         }
         run_one(&queue[i]);
-        if (queue[i].run != NULL)
+        if (queue[i].run)
             last = queue[i].item.name;
         free(queue[i].item.clock);
         free(queue[i].item.operands);
@@ -152,10 +152,10 @@ static work *add(int device, gpu_stream *stream)
     if (count == room) {
         room = room == 0 ? 256 : 2 * room;
         queue = realloc(queue, room * sizeof(*queue));
-        if (queue == NULL)
+        if (!queue)
             abort();
     }
-    int timeline = stream == NULL ? device : stream->timeline;
+    int timeline = !stream ? device : stream->timeline;
     queue[count] = (work){
         .item = {.number = ++last_number, .device = device, .timeline = timeline, .clock = gpu_clock_next(timeline)},
         .stream = stream};
@@ -166,7 +166,7 @@ static work *add(int device, gpu_stream *stream)
 static void *copy_of(const void *bytes, size_t size)
 {
     void *copy = malloc(size > 0 ? size : 1);
-    if (copy == NULL)
+    if (!copy)
         abort();
     if (size > 0)
         memcpy(copy, bytes, size);
@@ -218,14 +218,14 @@ bool gpu_stream_is_idle(int device, gpu_stream *stream)
 {
     bool idle = last_of(device, stream) == 0;
     if (idle)
-        gpu_clock_host_waited_for(device, stream == NULL ? device : stream->timeline);
+        gpu_clock_host_waited_for(device, !stream ? device : stream->timeline);
     return idle;
 }
 
 gpu_stream *gpu_stream_open(int device, bool blocking)
 {
     gpu_stream *stream = malloc(sizeof(*stream));
-    int timeline = stream == NULL ? -1 : gpu_timeline_open(device, blocking);
+    int timeline = !stream ? -1 : gpu_timeline_open(device, blocking);
     if (timeline < 0) {
         free(stream);
         return NULL;
@@ -270,7 +270,7 @@ void gpu_event_record(int device, gpu_event *event, gpu_stream *stream)
 void gpu_event_block(int device, gpu_stream *stream, gpu_event *event)
 {
     uint64_t after = event->work;
-    gpu_clock_follow(stream == NULL ? device : stream->timeline, event->clock);
+    gpu_clock_follow(!stream ? device : stream->timeline, event->clock);
     if (after != 0 && index_of(after) < count)
         add(device, stream)->after = after;
 }

@@ -25,7 +25,7 @@ static weft_tensor *random_on_gpu(weft_shape shape, uint64_t seed)
     assert_int_equal(weft_tensor_fill_normal(here, seed, 0, 1), WEFT_OK);
     weft_tensor *there = weft_tensor_to_device(here, gpu);
     weft_tensor_unref(here);
-    if (there != NULL)
+    if (there)
         weft_tensor_set_requires_grad(there, true);
     return there;
 }
@@ -48,12 +48,12 @@ static weft_tensor *one_step(void)
     weft_tensor *bias = random_on_gpu(WEFT_SHAPE(CLASSES), 3), *index = numbers_on_gpu(BATCH, WORDS);
     weft_tensor *target = numbers_on_gpu(BATCH, CLASSES), *loss_here = NULL;
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = gpu});
-    if (table != NULL && weight != NULL && bias != NULL && index != NULL && target != NULL) {
+    if (table && weight && bias && index && target) {
         weft_tensor *x = weft_tanh(t, weft_embedding(t, table, index, NULL));
         weft_tensor *scores = weft_linear(t, weft_dropout(t, x, 0.5, true), weight, bias);
         weft_tensor *loss = weft_cross_entropy(t, scores, target);
         weft_backward(t, loss);
-        bool has_gradients = weft_tape_grad(t, table) != NULL && weft_tape_grad(t, bias) != NULL;
+        bool has_gradients = weft_tape_grad(t, table) && weft_tape_grad(t, bias);
         if (weft_tape_status(t) == WEFT_OK && has_gradients)
             loss_here = weft_tensor_to_device(loss, cpu);
         if (weft_tape_status(t) == WEFT_ERR_INVALID)
@@ -98,8 +98,8 @@ static int every_call_fails(emulated_call call, uint64_t times)
     for (uint64_t i = 0; i < of_a_step; i++) {
         fail_next(call, i, times);
         weft_tensor *got = one_step();
-        failed += got == NULL;
-        if (got != NULL)
+        failed += !got;
+        if (got)
             assert_true(weft_tensor_get_f64(got, 0) == weft_tensor_get_f64(want, 0));
         weft_tensor_unref(got);
         settle();
@@ -188,7 +188,7 @@ int main(void)
         return GPU_SKIPPED;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *found[2] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail")};
-    if (found[0] == NULL || found[1] == NULL)
+    if (!found[0] || !found[1])
         return GPU_SKIPPED;
     memcpy(&counts, &found[0], sizeof(found[0]));
     memcpy(&fail_next, &found[1], sizeof(found[1]));

@@ -228,7 +228,7 @@ static void assert_fault_says(const char *one, const char *two, const char *thre
     assert_non_null(at);
     for (int i = 0; i < 3; i++) {
         const char *found = strstr(at, all[i]);
-        if (found == NULL)
+        if (!found)
             fail_msg("the fault is '%s', without '%s'", gpu.fault(), all[i]);
         at = found;
     }
@@ -478,9 +478,9 @@ static bool find_functions(void)
                {&gpu.context_now, "cuCtxGetCurrent"}};
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        void *found = library == NULL ? NULL : dlsym(library, all[i].name);
+        void *found = !library ? NULL : dlsym(library, all[i].name);
         memcpy(all[i].place, &found, sizeof(found));
-        if (found == NULL)
+        if (!found)
             return false;
     }
     return true;
@@ -516,7 +516,7 @@ int main(void)
     printf("device: %s\n", wfi_cuda_name(0, name));
     fflush(stdout);
     driver = wfi_cuda_driver_get();
-    if (driver == NULL || !find_functions() || wfi_cuda_enter(0) != WEFT_OK)
+    if (!driver || !find_functions() || wfi_cuda_enter(0) != WEFT_OK)
         return SKIPPED;
     static const char any[] = "the emulated GPU takes any image";
     if (driver->module_load(&module, any) != 0)

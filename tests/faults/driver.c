@@ -465,7 +465,7 @@ static void check_left_behind(const driver *d)
 {
     DIR *folder = opendir("/dev/shm");
     const struct dirent *file;
-    while (folder && (file = readdir(folder)) != NULL)
+    while (folder && (file = readdir(folder)))
         for (const char *at = file->d_name; *at;) {
             char *end = (char *)at + 1;
             if (*at >= '0' && *at <= '9' && is_ours(d, strtoul(at, &end, 10)))

@@ -189,7 +189,7 @@ static weft_tensor *call_branches(const place *p, uint64_t seed, int depth, unsi
     }
     for (unsigned i = 0; i < count; i++) {
         if (futures[i] && !results[i])
-            well = (results[i] = take_result(p, futures[i])) != NULL && well;
+            well = (results[i] = take_result(p, futures[i])) && well;
         weft_future_unref(futures[i]);
     }
     for (unsigned i = 0; i < count && well; i++) {

@@ -32,7 +32,7 @@ static const char *in_folder(const char *name)
 
 static void must_be_ok(weft_status status, weft_error *error, const char *what)
 {
-    if (status != WEFT_OK && error != NULL)
+    if (status != WEFT_OK && error)
         fprintf(stderr, "%s\n", weft_error_message(error));
     must(status == WEFT_OK, what);
 }

@@ -89,7 +89,7 @@ static void assert_refused(weft_optimizer *o, const char *header, size_t bytes, 
         fputc(0, file);
     fclose(file);
     assert_int_equal(weft_optimizer_load(o, path, &error), wanted);
-    if (strstr(weft_error_message(error), text) == NULL)
+    if (!strstr(weft_error_message(error), text))
         fail_msg("\"%s\", not \"%s\"", weft_error_message(error), text);
     weft_error_unref(error);
 }

@@ -36,7 +36,7 @@ static void refused(const char *header, size_t bytes, weft_status wanted, const 
     wfi_safetensors file;
     weft_error *error = NULL;
     weft_status status = read_text(header, strlen(header), bytes, &file, &error);
-    if (status != wanted || error == NULL || strstr(weft_error_message(error), text) == NULL)
+    if (status != wanted || !error || !strstr(weft_error_message(error), text))
         fail_msg("%s: %s, \"%s\", not \"%s\"", header, weft_status_text(status), error ? weft_error_message(error) : "",
                  text);
     assert_non_null(strstr(weft_error_message(error), "\"it\""));

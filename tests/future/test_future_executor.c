@@ -22,9 +22,9 @@ static void run_job(wfi_task *task)
 {
     job *self = wfi_container_of(task, job, task);
     int place = atomic_fetch_add(self->count, 1);
-    if (self->order != NULL)
+    if (self->order)
         self->order[place] = self->number;
-    if (self->wake != NULL)
+    if (self->wake)
         wfi_unpark(self->wake);
 }
 
@@ -203,17 +203,17 @@ static wfi_task *network_idle(void *arg)
     wfi_parker_init(&mine);
     wfi_mutex_lock(&net->lock);
     net->leader = &mine;
-    while ((link = wfi_list_pop_front(&net->messages)) == NULL && !atomic_exchange(&net->nudged, false)) {
+    while (!(link = wfi_list_pop_front(&net->messages)) && !atomic_exchange(&net->nudged, false)) {
         wfi_mutex_unlock(&net->lock);
         wfi_park(&mine, wfi_deadline(&wfi_clock_real, 1)); /* nudge takes no lock, so it may come between: look again */
         wfi_mutex_lock(&net->lock);
     }
     net->leader = NULL;
-    if (net->gives_all && link != NULL && !wfi_list_empty(&net->messages))
+    if (net->gives_all && link && !wfi_list_empty(&net->messages))
         wfi_executor_submit_led(net->executor, &net->messages);
     wfi_mutex_unlock(&net->lock);
     atomic_fetch_sub(&net->inside, 1);
-    return link != NULL ? wfi_container_of(link, wfi_task, link) : NULL;
+    return link ? wfi_container_of(link, wfi_task, link) : NULL;
 }
 
 static void network_nudge(void *arg)
@@ -226,7 +226,7 @@ static void deliver(network *net, job *message)
 {
     wfi_mutex_lock(&net->lock);
     wfi_list_push_back(&net->messages, &message->task.link);
-    if (net->leader != NULL)
+    if (net->leader)
         wfi_unpark(net->leader);
     wfi_mutex_unlock(&net->lock);
 }
@@ -313,7 +313,7 @@ static void workers_come_after_brief_tasks(bool by_leader)
             else
                 wfi_executor_submit(net.executor, &jobs[i].task);
         }
-        if (net.leader != NULL)
+        if (net.leader)
             wfi_unpark(net.leader);
         wfi_mutex_unlock(&net.lock);
         for (int i = 0; i < WORKERS; i++)

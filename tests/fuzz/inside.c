@@ -32,7 +32,7 @@ static bool run_values(const uint8_t *bytes, size_t size)
     wfi_reader_init(&tail, bytes + at, size - at);
     if (wfi_decode(&decoded, &meta, &tail, &options) != WEFT_OK)
         return false;
-    must(decoded.values != NULL && weft_values_count(decoded.values) <= WEFT_MAX_VALUES);
+    must(decoded.values && weft_values_count(decoded.values) <= WEFT_MAX_VALUES);
     must(decoded.linked_count <= WEFT_MAX_CALL_TENSORS);
     for (size_t i = 1; i < decoded.linked_count; i++)
         must(decoded.linked[i - 1] < decoded.linked[i]);
@@ -97,8 +97,7 @@ static bool run_safetensors(const uint8_t *bytes, size_t size)
     bool taken = wfi_safetensors_open(&file, stream, "fuzz", bytes, NULL) == WEFT_OK && file.size < left;
     uint64_t at = 0;
     for (size_t i = 0; taken && i < file.count; i++) {
-        must(file.entries[i].begin == at && file.entries[i].name != NULL &&
-             file.entries[i].shape.ndim <= WEFT_MAX_DIMS);
+        must(file.entries[i].begin == at && file.entries[i].name && file.entries[i].shape.ndim <= WEFT_MAX_DIMS);
         at += file.entries[i].size;
     }
     must(!taken || at == file.size);

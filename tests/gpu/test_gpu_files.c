@@ -17,7 +17,7 @@ static char folder[] = "/tmp/weft_gpu_files_XXXXXX", here_path[64], there_path[6
 
 static int make_folder(void **state)
 {
-    if (mkdtemp(folder) == NULL)
+    if (!mkdtemp(folder))
         return -1;
     snprintf(here_path, sizeof(here_path), "%s/here", folder);
     snprintf(there_path, sizeof(there_path), "%s/there", folder);

@@ -28,7 +28,7 @@ static void (*fail_next)(emulated_call call, uint64_t after, uint64_t times);
 static emulated_counts now(void)
 {
     emulated_counts out = {.live = 0};
-    if (counts != NULL)
+    if (counts)
         counts(&out);
     return out;
 }
@@ -248,7 +248,7 @@ static void a_step_takes_few_launches(void **state)
 {
     weft_optimizer_spec clipped = specs[ADAM];
     clipped.max_norm = 0.5;
-    if (counts == NULL)
+    if (!counts)
         return; /* a GPU does not tell */
     for (int i = 0; i < SPECS; i++)
         assert_int_equal(launches_of(60, false, specs[i], i % 2 ? WEFT_UPDATE_BESIDE : WEFT_UPDATE_IN_PLACE), 1);
@@ -385,7 +385,7 @@ static void a_launch_that_fails_is_no_step(void **state)
 {
     enum { COUNT = 71 }; /* two launches */
     static set s, same;
-    if (fail_next == NULL)
+    if (!fail_next)
         return; /* a GPU does not fail on demand */
     make_set(&s, COUNT, false, true, gpu);
     make_set(&same, COUNT, false, true, gpu);
@@ -433,7 +433,7 @@ static weft_tensor *step_by_rows(const weft_optimizer_spec *spec, int64_t n, int
     for (int step = 0; step < 2; step++) {
         emulated_counts before = now();
         weft_tape *t = weft_tape_open(&(weft_tape_options){.device = device, .stream = stream});
-        weft_tensor *made = stream == NULL ? values : weft_scale(t, values, 1); /* the stream that the step runs on */
+        weft_tensor *made = !stream ? values : weft_scale(t, values, 1); /* the stream that the step runs on */
         assert_int_equal(weft_optimizer_apply(optimizer, (weft_gradients){&(weft_gradient){made, rows}, 1}), WEFT_OK);
         weft_tape_close(t);
         *launches = now().calls[EMULATED_LAUNCH] - before.calls[EMULATED_LAUNCH];
@@ -459,7 +459,7 @@ static void sparse_steps_sort_their_rows(void **state)
         weft_tensor *want = step_by_rows(spec, cases[i].n, cases[i].below, NULL, cpu, &launches);
         weft_tensor *got = step_by_rows(spec, cases[i].n, cases[i].below, NULL, gpu, &launches);
         assert_same_bits(want, got);
-        assert_true(counts == NULL || launches == cases[i].launches);
+        assert_true(!counts || launches == cases[i].launches);
         weft_tensor_unref(want);
         weft_tensor_unref(got);
     }

@@ -26,7 +26,7 @@ static const char *(*fault)(void);
 static emulated_counts now(void)
 {
     emulated_counts out = {.live = 0};
-    if (counts != NULL)
+    if (counts)
         counts(&out);
     return out;
 }
@@ -202,7 +202,7 @@ static void faults_of_two_streams_are_told(void **state)
     weft_tensor_unref(to(of_child, cpu));
     assert_int_equal(weft_tape_wait(parent), WEFT_ERR_INVALID);
     const char *text = weft_error_message(weft_tape_error(parent));
-    assert_true(strstr(text, "embedding(") != NULL && strstr(text, "categorical(") != NULL);
+    assert_true(strstr(text, "embedding(") && strstr(text, "categorical("));
     assert_non_null(strstr(text, "; the GPU also reported: "));
     weft_tape_close(parent);
     weft_stream_unref(stream);
@@ -247,8 +247,8 @@ static void streams_take_over_from_each_other(void **state)
     double want = play_in_turn(none, 0);
     uint64_t before = now().synchronisations;
     assert_true(play_in_turn(streams, 0) == want);
-    assert_true(play_in_turn(one, 0) == want);                           /* and the common stream */
-    assert_true(counts == NULL || now().synchronisations == before + 4); /* each reads its result: a copy, and a wait */
+    assert_true(play_in_turn(one, 0) == want);                    /* and the common stream */
+    assert_true(!counts || now().synchronisations == before + 4); /* each reads its result: a copy, and a wait */
     weft_stream_unref(streams[0]);
     weft_stream_unref(streams[1]);
 }
@@ -265,7 +265,7 @@ static void wait_for_all(weft_stream *const *streams)
 /* By its numbers, and by name: the emulated GPU reports both uses of the memory. */
 static void a_missing_wait_is_noticed(void **state)
 {
-    if (forget_waits == NULL)
+    if (!forget_waits)
         return; /* a GPU rarely shows it */
     weft_stream *streams[2] = {new_stream(), new_stream()}, *none[2] = {NULL, NULL};
     double want[3];
@@ -291,7 +291,7 @@ static void a_missing_wait_is_noticed(void **state)
 /* The kernels are named too: one writes what the other reads. */
 static void a_race_names_both_kernels(void **state)
 {
-    if (forget_waits == NULL)
+    if (!forget_waits)
         return;
     weft_stream *stream = new_stream();
     weft_tensor *x = to(floats(WEFT_SHAPE(SIZE), 1), gpu);
@@ -304,7 +304,7 @@ static void a_race_names_both_kernels(void **state)
     assert_non_null(weft_scale(u, y, 2));
     forget_waits(0, 0);
     wait_for_all((weft_stream *[]){stream, stream});
-    const char *named = fault(), *first = named == NULL ? NULL : strstr(named, "weft_map_f32 (work ");
+    const char *named = fault(), *first = !named ? NULL : strstr(named, "weft_map_f32 (work ");
     assert_non_null(first);
     assert_non_null(strstr(first, ", the legacy stream of device 0) writes bytes "));
     const char *second = strstr(first + 1, "weft_map_f32 (work ");
@@ -407,9 +407,9 @@ static void a_copy_to_the_cpu_waits_for_one_stream(void **state)
     }
     weft_tensor *here = to(weft_tensor_ref(y[0]), cpu);
     assert_true(weft_tensor_get_f64(here, 7) == 14);
-    assert_true(counts == NULL || now().pending > 0); /* of the other stream */
+    assert_true(!counts || now().pending > 0); /* of the other stream */
     assert_int_equal(weft_stream_wait(streams[1]), WEFT_OK);
-    assert_true(counts == NULL || now().pending == 0);
+    assert_true(!counts || now().pending == 0);
     weft_tensor *all[] = {here, x, y[0], y[1]};
     for (int i = 0; i < 4; i++)
         weft_tensor_unref(all[i]);
@@ -437,7 +437,7 @@ static double train(weft_stream *stream, bool changes)
         assert_int_equal(weft_tape_status(t), WEFT_OK);
         assert_int_equal(weft_optimizer_apply(adam, weft_tape_gradients(t, weft_optimizer_parameters(adam))), WEFT_OK);
         weft_tensor *here = step < 5 ? NULL : to(weft_tensor_ref(y), cpu);
-        loss = here == NULL ? 0 : weft_tensor_get_f64(here, 0);
+        loss = !here ? 0 : weft_tensor_get_f64(here, 0);
         weft_tensor_unref(here);
         weft_tape_close(t);
     }
@@ -477,7 +477,7 @@ static void streams_are_checked(void **state)
     weft_stream_unref(NULL);
     weft_stream *all[60] = {NULL};
     int made = 0;
-    while (made < 60 && (all[made] = weft_stream_create(gpu, &error)) != NULL)
+    while (made < 60 && (all[made] = weft_stream_create(gpu, &error)))
         made++;
     assert_int_equal(made, 55);
     assert_string_equal(weft_error_message(error), "cuda:0 has 55 streams already: drop some first");

@@ -266,9 +266,9 @@ typedef struct outcome {
 
 static void keep(outcome *to, weft_tensor *tensor, weft_device device)
 {
-    if (tensor != NULL && weft_tensor_device(tensor).kind != device.kind)
+    if (tensor && weft_tensor_device(tensor).kind != device.kind)
         to->elsewhere = true;
-    to->results[to->count++] = tensor == NULL ? NULL : weft_tensor_to_device(tensor, cpu);
+    to->results[to->count++] = !tensor ? NULL : weft_tensor_to_device(tensor, cpu);
 }
 
 static void pass_back(weft_tape *t, weft_tensor *y, weft_tensor **in, int inputs, weft_device device, outcome *out)
@@ -301,7 +301,7 @@ static outcome run_row(const row *r, weft_dtype dtype, weft_device device)
         weft_tensor_unref(here);
     }
     weft_tensor *y = r->run(t, in, dtype);
-    out.forward = y != NULL && weft_tape_status(t) == WEFT_OK;
+    out.forward = y && weft_tape_status(t) == WEFT_OK;
     if (out.forward)
         keep(&out, y, device);
     bool is_float = out.forward && weft_tensor_dtype(y) == dtype;
@@ -328,9 +328,9 @@ static double distance(const outcome *a, const outcome *b)
     double worst = a->count == b->count ? 0 : INFINITY;
     for (int i = 0; i < a->count && i < b->count; i++) {
         const weft_tensor *x = a->results[i], *y = b->results[i];
-        if (x == NULL && y == NULL)
+        if (!x && !y)
             continue;
-        if (x == NULL || y == NULL || !weft_tensor_same_shape(x, y))
+        if (!x || !y || !weft_tensor_same_shape(x, y))
             return INFINITY;
         for (int64_t k = 0; k < weft_tensor_numel(x); k++) {
             double u = weft_tensor_get_f64(x, k), v = weft_tensor_get_f64(y, k);
@@ -378,9 +378,9 @@ static void every_operator_has_a_row(void **state)
     int functions = 0, missing = 0;
     FILE *header = fopen(OPS_HEADER, "r");
     assert_non_null(header);
-    while (fgets(line, sizeof(line), header) != NULL) {
-        char *name = strstr(line, before), *end = name == NULL ? NULL : strchr(name, '(');
-        if (end == NULL)
+    while (fgets(line, sizeof(line), header)) {
+        char *name = strstr(line, before), *end = !name ? NULL : strchr(name, '(');
+        if (!end)
             continue;
         name += sizeof(before) - 1;
         *end = '\0';

@@ -277,10 +277,10 @@ static emulated_counts now(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = NULL;
     void (*counts)(emulated_counts *) = NULL;
     emulated_counts out = {.live = 0}; /* of a GPU, which does not tell */
-    if (library != NULL)
+    if (library)
         found = dlsym(library, "emulated_gpu_counts");
     memcpy(&counts, &found, sizeof(found));
-    if (counts != NULL)
+    if (counts)
         counts(&out);
     return out;
 }

@@ -636,7 +636,7 @@ static void an_elastic_job_begins_without_its_children(void **state)
 
 static bool is_not_the_third(const void *arg, int rank)
 {
-    return arg == NULL && rank != 3;
+    return !arg && rank != 3;
 }
 
 static void at_most_four_ends_are_named(void **state)
@@ -655,7 +655,7 @@ static void at_most_four_ends_are_named(void **state)
 
 static bool nobody_is_left(void *arg)
 {
-    return arg == NULL;
+    return !arg;
 }
 
 /* A rank 0 that cannot join refuses the other workers, but does not wait for children that have ended. */

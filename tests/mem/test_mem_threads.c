@@ -32,7 +32,7 @@ typedef struct region {
 static weft_status domain_open(void *arg, const wfi_memory *memory, unsigned access, void **out)
 {
     region *made = calloc(1, sizeof(*made));
-    if (made == NULL)
+    if (!made)
         return WEFT_ERR_MEMORY;
     made->data = memory->data;
     made->size = memory->size;
@@ -84,7 +84,7 @@ static void *register_often(void *arg)
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t random = prng_next(&j->seed);
         wfi_storage *storage = NULL;
-        if (j->shared != NULL)
+        if (j->shared)
             storage = wfi_storage_ref(j->shared[random % STORAGES]);
         else if (wfi_storage_create(WFI_MEMORY_HOST, 0, (size_t)1 << (10 + random % 11), &storage) != WEFT_OK)
             continue;

@@ -16,10 +16,10 @@
 /* The words of the next line that begins with `kind`, in place; 0 at the end. */
 static inline size_t fingerprint_line(FILE *file, const char *kind, char *line, size_t size, char **words, size_t max)
 {
-    while (fgets(line, (int)size, file) != NULL) {
+    while (fgets(line, (int)size, file)) {
         size_t count = 0;
         char *rest = NULL;
-        for (char *w = strtok_r(line, " \n", &rest); w != NULL && count < max; w = strtok_r(NULL, " \n", &rest))
+        for (char *w = strtok_r(line, " \n", &rest); w && count < max; w = strtok_r(NULL, " \n", &rest))
             words[count++] = w;
         if (count > 0 && strcmp(words[0], kind) == 0)
             return count;

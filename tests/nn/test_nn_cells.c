@@ -67,7 +67,7 @@ static weft_tape *recording(void)
 
 static bool same_bits(const weft_tensor *a, const weft_tensor *b)
 {
-    return a != NULL && b != NULL && memcmp(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a)) == 0;
+    return a && b && memcmp(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a)) == 0;
 }
 
 /* ---- A step while another thread's record lives ---- */
@@ -198,13 +198,13 @@ static bool is_steady(school *s, weft_tape *t, weft_tensor *loss, weft_tensor *o
     const weft_backward_options retain = {.retain = true};
     weft_tensor *weight = weft_module_find(s->net, "4.weight");
     weft_backward_with(t, (weft_tensors){&loss, 1}, (weft_tensors){&one, 1}, &retain);
-    weft_tensor *g = weft_tape_grad(t, weight), *single = g == NULL ? NULL : weft_tensor_clone(g);
+    weft_tensor *g = weft_tape_grad(t, weight), *single = !g ? NULL : weft_tensor_clone(g);
     pthread_mutex_lock(&s->stepping);
     weft_status status = weft_optimizer_apply(s->optimizer, weft_tape_gradients(t, weft_module_parameters(s->net)));
     pthread_mutex_unlock(&s->stepping);
     weft_backward_with(t, (weft_tensors){&loss, 1}, (weft_tensors){&one, 1}, NULL); /* is added to the first one */
     g = weft_tape_grad(t, weight);
-    bool steady = status == WEFT_OK && single != NULL && g != NULL;
+    bool steady = status == WEFT_OK && single && g;
     for (int64_t i = 0; steady && i < g->numel; i++)
         steady = weft_tensor_get_f64(g, i) == 2 * weft_tensor_get_f64(single, i);
     weft_tensor_unref(single);
@@ -220,7 +220,7 @@ static void *train(void *arg)
         batch b = make_batch(atomic_fetch_add(&s->next, 1));
         weft_tape *t = recording();
         weft_tensor *loss = loss_of(t, s->net, b);
-        wrong += loss == NULL || !is_steady(s, t, loss, one);
+        wrong += !loss || !is_steady(s, t, loss, one);
         weft_tape_close(t);
         drop_batch(b);
     }
@@ -270,7 +270,7 @@ static void *move_often(void *arg)
     uintptr_t wrong = 0;
     for (int i = 0; i < ROUNDS; i++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = false});
-        wrong += weft_module_forward(t, s->norm, s->x) == NULL;
+        wrong += !weft_module_forward(t, s->norm, s->x);
         weft_tape_close(t);
     }
     return (void *)wrong;
@@ -384,9 +384,9 @@ static void *gather_often(void *arg)
     while (!atomic_load(&r->ended)) {
         weft_tape *t = recording();
         weft_tensor *y = weft_module_forward(t, r->table, r->index);
-        for (int64_t i = 1; y != NULL && i < y->numel; i++)
+        for (int64_t i = 1; y && i < y->numel; i++)
             torn += weft_tensor_get_f64(y, i) != weft_tensor_get_f64(y, 0);
-        torn += y == NULL;
+        torn += !y;
         weft_tape_close(t);
     }
     return (void *)torn;

@@ -12,7 +12,7 @@ static void assert_error(weft_module *made, weft_error *error, weft_status code,
 {
     assert_null(made);
     assert_int_equal(weft_error_code(error), code);
-    if (strstr(weft_error_message(error), text) == NULL)
+    if (!strstr(weft_error_message(error), text))
         fail_msg("\"%s\" is not in \"%s\"", text, weft_error_message(error));
     weft_error_unref(error);
 }

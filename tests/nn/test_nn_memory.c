@@ -59,7 +59,7 @@ static weft_status train(weft_module *net, weft_optimizer *sgd, weft_tensor *x, 
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = t});
     weft_tensor *y = weft_module_forward(child, net, x);
-    if (y == NULL)
+    if (!y)
         weft_tape_fail(t, WEFT_ERR_MEMORY, "forward");
     else
         weft_tensor_ref(y);
@@ -84,11 +84,11 @@ static weft_status build_and_train(void)
     weft_optimizer *sgd = NULL;
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 8, 8), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
-    if (net != NULL)
+    if (net)
         sgd =
             weft_optimizer_create(weft_module_parameters(net),
                                   &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
-    if (sgd != NULL && x != NULL && target != NULL)
+    if (sgd && x && target)
         status = train(net, sgd, x, target);
     weft_tensor_unref(target);
     weft_tensor_unref(x);
@@ -104,13 +104,13 @@ static weft_status learn(weft_module *net, weft_optimizer *adam, weft_tensor *x)
     weft_tensor *steps[5];
     for (int i = 0; i < 5; i++) {
         weft_tensor *p = weft_module_forward(t, net, x), *action = weft_categorical(t, p);
-        if (action != NULL)
+        if (action)
             action = weft_reshape(t, action, WEFT_SHAPE(2, 1));
-        steps[i] = action == NULL ? NULL : weft_log(t, weft_take_along_dim(t, p, 1, action));
+        steps[i] = !action ? NULL : weft_log(t, weft_take_along_dim(t, p, 1, action));
     }
     weft_tensor *all = weft_stack(t, (weft_tensors){steps, 5}, 0);
     weft_tensor *both = weft_concat(t, (weft_tensors){(weft_tensor *[]){all, all, all, all}, 4}, 1);
-    weft_backward(t, both == NULL ? NULL : weft_mean(t, both));
+    weft_backward(t, !both ? NULL : weft_mean(t, both));
     weft_tensors grads = weft_tape_grads(t, weft_module_parameters(net));
     weft_status status = weft_tape_status(t);
     if (status == WEFT_OK)
@@ -129,10 +129,10 @@ static weft_status build_and_learn(void)
     weft_module *net = weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer *adam = NULL;
-    if (net != NULL)
+    if (net)
         adam = weft_optimizer_create(weft_module_parameters(net),
                                      &(weft_optimizer_spec){.type = &weft_adam_type, .adam.amsgrad = true}, NULL);
-    if (adam != NULL && x != NULL)
+    if (adam && x)
         status = learn(net, adam, x);
     weft_optimizer_unref(adam);
     weft_tensor_unref(x);
@@ -149,7 +149,7 @@ typedef struct reader {
 /* False: out of memory. */
 static bool take_parameters(reader *r, weft_module *module)
 {
-    weft_tensors all = module == NULL ? (weft_tensors){NULL, 0} : weft_module_parameters(module);
+    weft_tensors all = !module ? (weft_tensors){NULL, 0} : weft_module_parameters(module);
     for (size_t i = 0; i < all.count; i++)
         r->parameters[r->count++] = all.items[i];
     return all.count > 0;
@@ -187,9 +187,9 @@ static weft_status build_and_read(void)
     if (take_parameters(&r, r.embedding) && take_parameters(&r, r.lstm) && take_parameters(&r, r.bag))
         sgd = weft_optimizer_create((weft_tensors){r.parameters, r.count},
                                     &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
-    if (index != NULL)
+    if (index)
         formula_fill_below(index, 4, 7);
-    if (sgd != NULL && index != NULL)
+    if (sgd && index)
         status = read_numbers(&r, sgd, index);
     weft_optimizer_unref(sgd);
     weft_tensor_unref(index);

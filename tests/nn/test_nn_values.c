@@ -145,7 +145,7 @@ static void assert_call_fails(weft_module *m, weft_args inputs, weft_status code
     weft_tape *t = recording();
     assert_int_equal(weft_module_call(t, m, inputs).count, 0);
     assert_int_equal(weft_tape_status(t), code);
-    if (strstr(weft_error_message(weft_tape_error(t)), part) == NULL)
+    if (!strstr(weft_error_message(weft_tape_error(t)), part))
         fail_msg("\"%s\" is not in \"%s\"", part, weft_error_message(weft_tape_error(t)));
     assert_int_equal(weft_module_call(t, m, inputs).count, 0); /* the first failure stays */
     weft_tape_close(t);
@@ -277,7 +277,7 @@ static void conversion_meets_a_shared_child_once(void **state)
 
 static void assert_same_bits(const weft_tensor *a, const weft_tensor *b)
 {
-    assert_true(a != NULL && b != NULL && weft_tensor_same_shape(a, b));
+    assert_true(a && b && weft_tensor_same_shape(a, b));
     assert_memory_equal(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a));
 }
 
@@ -287,7 +287,7 @@ static void stages_are_the_whole_network_cut_in_two(void **state)
     weft_module *whole = weft_resnet50_create(5, 7, NULL);
     weft_module *stage[] = {weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, 0, 7, NULL),
                             weft_resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, 5, 7, NULL)};
-    assert_true(whole != NULL && stage[0] != NULL && stage[1] != NULL);
+    assert_true(whole && stage[0] && stage[1]);
     assert_int_equal(weft_module_parameters(stage[0]).count + weft_module_parameters(stage[1]).count,
                      weft_module_parameters(whole).count);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 3, 32, 32), WEFT_DTYPE_FLOAT32, 1);
@@ -306,7 +306,7 @@ static void stages_are_the_whole_network_cut_in_two(void **state)
     assert_same_bits(end, y);
     for (size_t i = 0; i < weft_module_parameters(whole).count; i++) {
         const char *name = weft_module_parameter_name(whole, i);
-        int which = weft_module_find(stage[0], name) != NULL ? 0 : 1;
+        int which = weft_module_find(stage[0], name) ? 0 : 1;
         weft_tensor *parameter = weft_module_parameters(whole).items[i], *of = weft_module_find(stage[which], name);
         assert_same_bits(of, parameter);
         assert_same_bits(weft_tape_grad(which == 0 ? a : b, of), weft_tape_grad(t, parameter));

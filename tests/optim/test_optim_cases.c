@@ -108,7 +108,7 @@ static void set_option(optim_case *c, const char *name, double value)
 static bool read_case(FILE *file, optim_case *c)
 {
     char line[LINE_MAX_BYTES], *rest, *value;
-    if (fgets(c->title, sizeof(c->title), file) == NULL)
+    if (!fgets(c->title, sizeof(c->title), file))
         return false;
     memcpy(line, c->title, sizeof(line));
     const char *word = strtok_r(line, " \n", &rest);
@@ -211,7 +211,7 @@ static void run_case(FILE *file, const optim_case *c)
     for (int k = 0; k < PARAMETERS; k++)
         p[k] = formula_tensor(shapes[c->sparse][k], c->dtype, 1 + (uint64_t)k);
     weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &c->spec, &error);
-    if (optimizer == NULL)
+    if (!optimizer)
         fail_msg("%s: %s", weft_error_message(error), c->title);
     double lr = weft_optimizer_lr(optimizer);
     for (int step = 0; step < STEPS; step++) {

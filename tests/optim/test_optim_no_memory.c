@@ -56,9 +56,9 @@ static weft_status make(void)
     weft_error *error = NULL;
     weft_optimizer *made = weft_optimizer_create((weft_tensors){parameters, 1}, &spec, &error);
     weft_status status = weft_error_code(error);
-    assert_true((made == NULL) == (status != WEFT_OK));
+    assert_true((!made) == (status != WEFT_OK));
     weft_error_unref(error);
-    if (made != NULL) {
+    if (made) {
         status = weft_optimizer_add_group(made, (weft_tensors){parameters + 1, 1}, &spec, NULL);
         assert_int_equal(weft_optimizer_group_count(made), status == WEFT_OK ? 2 : 1);
     }
@@ -97,7 +97,7 @@ static weft_status set_state(void)
 {
     static const char *const names[] = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
     weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 1);
-    if (one == NULL)
+    if (!one)
         return WEFT_ERR_MEMORY;
     weft_optimizer_state items[4];
     for (int i = 0; i < 4; i++)

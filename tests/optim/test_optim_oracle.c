@@ -75,7 +75,7 @@ static bool run_case(FILE *file, next_fn next, double late, weft_dtype dtype, do
     }
     weft_optimizer *optimizer = next(file, (weft_tensors){p, PARAMETERS}, what, sizeof(what));
     double lr = weft_optimizer_lr(optimizer);
-    for (int step = 0; step < STEPS && optimizer != NULL; step++) {
+    for (int step = 0; step < STEPS && optimizer; step++) {
         for (int k = 0; k < PARAMETERS; k++)
             formula_fill(g[k], (uint64_t)(100 + 2 * step + k), step > 4 ? late : 1, 0);
         assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){g, PARAMETERS}), WEFT_OK);

@@ -432,7 +432,7 @@ static void wrong_types_and_options_are_named(void **state)
         if (cases[i].text)
             assert_int_equal(weft_error_code(error), WEFT_ERR_INVALID);
         assert_string_equal(error ? weft_error_message(error) : "", cases[i].text ? cases[i].text : "");
-        assert_true((made == NULL) == (cases[i].text != NULL));
+        assert_true((!made) == (cases[i].text != NULL));
         weft_optimizer_unref(made);
         weft_error_unref(error);
     }

@@ -72,7 +72,7 @@ static inline const cases_field *cases_find(const cases *c, const char *name)
 static inline const cases_field *cases_get(const cases *c, const char *name)
 {
     const cases_field *field = cases_find(c, name);
-    if (field == NULL)
+    if (!field)
         fail_msg("case %d has no field %s", c->number, name);
     return field;
 }
@@ -111,7 +111,7 @@ static inline void cases_assert_near(const cases *c, const char *name, const wef
 {
     const cases_field *wanted = cases_get(c, name);
     double squares = 0;
-    if (got == NULL)
+    if (!got)
         fail_msg("case %d (%s): there is no %s", c->number, c->kind, name);
     for (size_t i = 0; i < wanted->count; i++)
         squares += wanted->values[i] * wanted->values[i];

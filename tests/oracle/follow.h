@@ -44,7 +44,7 @@ static inline void follow_losses(const char *name, double losses[FOLLOW_STEPS])
 {
     char line[4096], *words[FOLLOW_STEPS + 2];
     FILE *file = fopen(WEFT_TEST_DATA "/follow.txt", "r");
-    if (file == NULL) /* built on another machine: tools/gpu/run is in the root of the tree */
+    if (!file) /* built on another machine: tools/gpu/run is in the root of the tree */
         file = fopen("tests/data/follow.txt", "r");
     assert_non_null(file);
     size_t count = fingerprint_line(file, name, line, sizeof(line), words, FOLLOW_STEPS + 2);

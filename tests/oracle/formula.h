@@ -47,7 +47,7 @@ static inline void formula_fill_below(weft_tensor *target, uint64_t key, int64_t
 static inline weft_tensor *formula_tensor(weft_shape shape, weft_dtype dtype, uint64_t key)
 {
     weft_tensor *tensor = weft_tensor_empty(shape, dtype);
-    if (tensor != NULL)
+    if (tensor)
         formula_fill(tensor, key, 1, 0);
     return tensor;
 }

@@ -241,7 +241,7 @@ weft_target choose_target(life *l, whom *to);
 int64_t choose_limit(life *l);
 /* Starts it; `how` may have anything but timeout and error. */
 void start(entry *e, weft_target to, weft_args args, weft_rpc_options how);
-/* The rest of start, for calls that are started otherwise: `st` is what that returned. */
+/* The rest of start, for calls that are started otherwise: `status` is what that returned. */
 void watch_entry(entry *e, weft_status status);
 void step_call(life *l);
 void step_tensor(life *l);

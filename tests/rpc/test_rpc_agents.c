@@ -147,7 +147,7 @@ static int entries_of(const char *path)
 {
     int count = 0;
     DIR *folder = opendir(path);
-    MUST(folder != NULL);
+    MUST(folder);
     while (readdir(folder))
         count++;
     closedir(folder);

@@ -29,7 +29,7 @@ static weft_status run_scale(weft_batch *batch, void *user)
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *x = weft_batch_tensor(batch, 0);
     atomic_fetch_add(&shared.batches, 1);
-    MUST(weft_batch_tensor(batch, 1) == NULL && weft_batch_tensor(batch, 2) == NULL);
+    MUST(!weft_batch_tensor(batch, 1) && !weft_batch_tensor(batch, 2));
     MUST(weft_tensor_size(x, 0) == n && weft_tensor_is_contiguous(x));
     weft_tensor *factors = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(n, 1), WEFT_DTYPE_FLOAT32));
     for (int64_t i = 0; i < n; i++)

@@ -94,7 +94,7 @@ static weft_status run_how(weft_batch *batch, void *user)
     weft_tape *t = weft_batch_tape(batch);
     int64_t how = weft_call_i64(weft_batch_call(batch, 0), 0);
     MUST(n == SIZE && t && weft_batch_tape(batch) == t);
-    MUST(weft_batch_call(batch, n) == NULL && weft_batch_tensor(batch, 0) == NULL);
+    MUST(!weft_batch_call(batch, n) && !weft_batch_tensor(batch, 0));
     MUST(weft_agent_rank(weft_batch_agent(batch)) == 0);
     atomic_fetch_add(&shared.batches, 1);
     if (how == GIVE_NULL)

@@ -71,7 +71,7 @@ static void call_on(weft_future *future, void *arg)
 {
     weft_agent *agent = arg;
     weft_future *next = NULL;
-    MUST(weft_future_error(future) == NULL);
+    MUST(!weft_future_error(future));
     int to = (weft_agent_rank(agent) + 1) % weft_agent_world_size(agent);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "hop", WEFT_VALUES(weft_of_i64(3)), NULL, &next));
     weft_future_unref(next);

@@ -134,7 +134,7 @@ static void talk_and_look(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1 - rank), "clone", WEFT_VALUES(weft_of_tensor(large)), NULL, &future));
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     back = weft_future_values(future);
-    MUST(back != NULL);
+    MUST(back);
     weft_future_unref(future);
     weft_tensor_unref(large);
     if (rank == 0) {

@@ -115,7 +115,7 @@ static weft_status run_echo(weft_call *call, void *user)
 
 static void take_item(const weft_values *item, void *arg)
 {
-    MUST(item != NULL);
+    MUST(item);
 }
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -309,8 +309,7 @@ static void test_environment(void **s)
             if (below(3))
                 setenv(names[k], values[below(sizeof(values) / sizeof(*values))], 1);
         const weft_agent_options *out = inside_resolve(NULL, &status, &error);
-        MUST((status == WEFT_OK) == (out != NULL) &&
-             ((status == WEFT_OK) == (error == NULL) || status == WEFT_ERR_MEMORY));
+        MUST((status == WEFT_OK) == (out != NULL) && ((status == WEFT_OK) == (!error) || status == WEFT_ERR_MEMORY));
         weft_error_unref(error);
         for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
             unsetenv(names[k]);

@@ -46,7 +46,7 @@ static weft_status run_held(weft_call *call, void *user)
 
 static void must_say(weft_error *error, weft_status code, const char *words)
 {
-    MUST(error != NULL);
+    MUST(error);
     MUST_BE(weft_error_code(error), code);
     if (!strstr(weft_error_message(error), words))
         fprintf(stderr, "\"%s\" lacks \"%s\"\n", weft_error_message(error), words);
@@ -81,7 +81,7 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST(atomic_exchange(&shared.barrier_named, false));
     MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values),
             WEFT_ERR_DEADLOCK);
-    MUST(values == NULL);
+    MUST(!values);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */
     MUST_OK(weft_rref_to_here(own, 0, &values));
     weft_values_unref(values);
@@ -311,7 +311,7 @@ static void lists_at_null(weft_agent *agent)
     MUST_BE(weft_values_create(WEFT_VALUES(weft_of_tensor(NULL)), &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_ERR_INVALID);
     MUST_BE(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID);
-    MUST(values == NULL);
+    MUST(!values);
     MUST_OK(weft_values_create(WEFT_NO_VALUES, &good));
     MUST_BE(weft_values_add(good, at_null), WEFT_ERR_INVALID);
     MUST_BE(weft_values_add(good, tensors), WEFT_ERR_INVALID);

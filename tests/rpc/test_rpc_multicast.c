@@ -112,7 +112,7 @@ static void what_is_wrong_for_all(weft_agent *agent, void *arg)
     MUST_BE(weft_rpc_multicast(agent, to, 2, "", WEFT_NO_VALUES, NULL, &all), WEFT_ERR_INVALID);
     MUST_BE(weft_rpc_multicast(agent, to, 2, "sum", WEFT_VALUES(weft_of_tensor(NULL)), &explain, &all),
             WEFT_ERR_INVALID);
-    MUST(all == NULL && weft_error_code(error) == WEFT_ERR_INVALID);
+    MUST(!all && weft_error_code(error) == WEFT_ERR_INVALID);
     weft_error_unref(error);
     weft_tensor_unref(x);
 }

@@ -18,7 +18,7 @@ static void count_drop(void *arg)
 
 static void must_say(weft_error *error, weft_status code, const char *words)
 {
-    MUST(error != NULL);
+    MUST(error);
     MUST_BE(weft_error_code(error), code);
     if (!strstr(weft_error_message(error), words))
         fprintf(stderr, "\"%s\" lacks \"%s\"\n", weft_error_message(error), words);
@@ -72,7 +72,7 @@ static void agents_at_null(weft_agent *agent)
     MUST_OK(weft_agent_close(NULL, WEFT_FOREVER));
     weft_agent_stop(NULL);
     MUST(weft_agent_rank(NULL) == -1 && weft_agent_world_size(NULL) == 0);
-    MUST(weft_agent_name(NULL, 0) == NULL && weft_agent_find(NULL, "a") == -1 && weft_agent_find(agent, NULL) == -1);
+    MUST(!weft_agent_name(NULL, 0) && weft_agent_find(NULL, "a") == -1 && weft_agent_find(agent, NULL) == -1);
     MUST(!weft_agent_alive(NULL, 0) && weft_agent_worker(NULL, 1).incarnation == 0);
     MUST(weft_agent_workers(NULL, workers, 2) == 0 && weft_agent_workers(agent, NULL, 2) == 2);
     MUST(weft_agent_progress(NULL, 0) == 0 && weft_agent_now_ns(NULL) == 0);
@@ -91,7 +91,7 @@ static void handles_at_null(weft_agent *agent)
     MUST_BE(weft_rref_create_object(agent, &drops, count_drop, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_rref_create_typed(NULL, &type, &drops, &rref), WEFT_ERR_INVALID);
     MUST_BE(weft_rref_create_typed(agent, &type, &drops, NULL), WEFT_ERR_INVALID);
-    MUST(drops == 4 && rref == NULL);
+    MUST(drops == 4 && !rref);
     MUST_BE(weft_rref_create_typed(agent, NULL, &drops, &rref), WEFT_ERR_INVALID);
     MUST_OK(weft_rref_create_typed(agent, &type, &drops, &mine));
     MUST_BE(weft_rref_local_value(NULL, 0, &value), WEFT_ERR_INVALID);
@@ -102,7 +102,7 @@ static void handles_at_null(weft_agent *agent)
     MUST_BE(weft_rref_local_typed(mine, NULL, 0, &object), WEFT_ERR_INVALID);
     MUST_BE(weft_rref_local_typed(mine, &type, 0, NULL), WEFT_ERR_INVALID);
     MUST(weft_rref_owner(NULL) == -1 && !weft_rref_is_owner(NULL) && !weft_rref_confirmed(NULL));
-    MUST(weft_rref_ref(NULL) == NULL);
+    MUST(!weft_rref_ref(NULL));
     weft_future *created = weft_rref_created(NULL);
     MUST_BE(weft_future_wait(created, 0), WEFT_ERR_INVALID);
     weft_future_unref(created);
@@ -115,9 +115,9 @@ static void served_by_nobody(void)
 {
     static const weft_object_type type = {.name = "counted", .drop = count_drop};
     atomic_int drops = 0;
-    MUST(weft_call_agent(NULL) == NULL && weft_call_from(NULL) == -1 && weft_call_count(NULL) == 0);
-    MUST(weft_call_time_left(NULL) == 0 && weft_call_cancelled(NULL) && weft_call_cancellation(NULL) == NULL);
-    MUST(weft_call_tape(NULL) == NULL && weft_call_defer(NULL) == NULL && weft_call_defer_keeping(NULL) == NULL);
+    MUST(!weft_call_agent(NULL) && weft_call_from(NULL) == -1 && weft_call_count(NULL) == 0);
+    MUST(weft_call_time_left(NULL) == 0 && weft_call_cancelled(NULL) && !weft_call_cancellation(NULL));
+    MUST(!weft_call_tape(NULL) && !weft_call_defer(NULL) && !weft_call_defer_keeping(NULL));
     MUST(weft_call_type(NULL, 0) == WEFT_TYPE_NONE);
     MUST_BE(weft_call_status(NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_call_send_item(NULL, WEFT_NO_VALUES), WEFT_ERR_INVALID);

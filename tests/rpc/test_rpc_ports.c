@@ -63,7 +63,7 @@ static int warnings;
 
 static void count_warnings(weft_log_level level, const char *line, void *arg)
 {
-    warnings += level == WEFT_LOG_WARN && strstr(line, "loopback") != NULL && strstr(line, "MASTER_ADDR") != NULL;
+    warnings += level == WEFT_LOG_WARN && strstr(line, "loopback") && strstr(line, "MASTER_ADDR");
 }
 
 /* How many warnings rank 0 of a job of so many gets while the others do not come. */

@@ -283,8 +283,8 @@ static void test_only_faults_reach_threads_of_weft(void **cmocka)
     weft_agent *agent = open_alone(false);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL));
     DIR *threads = opendir("/proc/self/task");
-    MUST(threads != NULL);
-    for (struct dirent *thread; (thread = readdir(threads)) != NULL;) {
+    MUST(threads);
+    for (struct dirent *thread; (thread = readdir(threads));) {
         if (!read_mask(thread->d_name, &mask))
             continue;
         count++;

@@ -20,7 +20,7 @@ static weft_status run_watch(weft_call *call, void *user)
 {
     MUST(!weft_call_cancelled(call));
     weft_future *unwanted = weft_call_cancellation(call);
-    MUST(unwanted != NULL);
+    MUST(unwanted);
     atomic_fetch_add(&shared.begun, 1);
     weft_status status = weft_future_wait(unwanted, 20000);
     MUST(weft_future_done(unwanted));

@@ -26,7 +26,7 @@ static weft_status run_await_unwanted(weft_call *call, void *user)
 {
     weft_agent *agent = weft_call_agent(call);
     weft_call *one = atomic_load(&held[weft_agent_rank(agent)]);
-    MUST(one != NULL);
+    MUST(one);
     weft_future *unwanted = weft_call_cancellation(one);
     weft_status why = weft_future_wait(unwanted, 20000);
     MUST(weft_call_cancelled(one));
@@ -100,7 +100,7 @@ static weft_status run_relay_later(weft_call *call, void *user)
 /* Does not wait for what it starts: that goes on alone. */
 static void went_on(weft_future *future, void *arg)
 {
-    atomic_fetch_add(&bystander_ok, weft_future_error(future) == NULL);
+    atomic_fetch_add(&bystander_ok, !weft_future_error(future));
 }
 
 static weft_status run_start_and_go(weft_call *call, void *user)

@@ -198,7 +198,7 @@ static const kernel_case cases[] = {
 static weft_tensor *made(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {
     weft_tensor *tensor = weft_tensor_zeros(shape, dtype);
-    if (tensor == NULL) {
+    if (!tensor) {
         fputs("kernels: out of memory\n", stderr);
         exit(1);
     }
@@ -284,7 +284,7 @@ static void measure(const kernel_case *how, int rounds)
     size_t bytes = (size_t)((double)numel * how->sweeps * sizeof(float));
     size_t repeats = ((size_t)64 << 20) / bytes + 1;
     char *room = malloc(bytes);
-    if (room == NULL)
+    if (!room)
         exit(1);
     memset(room, 1, bytes);
     setting_make(&s, how);
@@ -339,7 +339,7 @@ int main(int argc, char **argv)
     wfi_cpu_threads_set(threads);
     printf("%-32s %8s %11s %11s %8s\n", "kernel", "MB", "us", "memcpy us", "of floor");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (strstr(cases[i].name, only) != NULL)
+        if (strstr(cases[i].name, only))
             measure(&cases[i], rounds);
     }
     return 0;

@@ -307,7 +307,7 @@ static void any_byte_of_a_bool_but_0_is_1(void **state)
     weft_tensor *across = weft_tensor_select(x, 0, 2);
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
         weft_tensor *y = weft_tensor_to(x, (weft_dtype)dtype);
-        for (int64_t i = 0; y != NULL && i < 4; i++) {
+        for (int64_t i = 0; y && i < 4; i++) {
             assert_true(weft_tensor_get_f64(y, i) == (i > 0));
             assert_int_equal(weft_tensor_get_i64(y, i), i > 0);
         }

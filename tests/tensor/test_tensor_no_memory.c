@@ -48,7 +48,7 @@ static weft_status make_small(void)
 {
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
-    return tensor != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    return tensor ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static weft_status make_large(void)
@@ -56,17 +56,17 @@ static weft_status make_large(void)
     wfi_slab_trim(0); /* or a recycled one is found */
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
-    return tensor != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    return tensor ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static weft_status make_views(void)
 {
     weft_status status = WEFT_ERR_MEMORY;
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
-    weft_tensor *turned = tensor != NULL ? weft_tensor_transpose(tensor, 0, 1) : NULL;
-    weft_tensor *packed = turned != NULL ? weft_tensor_contiguous(turned) : NULL;
-    weft_tensor *converted = packed != NULL ? weft_tensor_to(packed, WEFT_DTYPE_INT64) : NULL;
-    if (converted != NULL)
+    weft_tensor *turned = tensor ? weft_tensor_transpose(tensor, 0, 1) : NULL;
+    weft_tensor *packed = turned ? weft_tensor_contiguous(turned) : NULL;
+    weft_tensor *converted = packed ? weft_tensor_to(packed, WEFT_DTYPE_INT64) : NULL;
+    if (converted)
         status = WEFT_OK;
     weft_tensor_unref(tensor);
     weft_tensor_unref(turned);

@@ -272,7 +272,7 @@ static void run_file(weft_dtype dtype)
     int cases = 0;
     oracle.dtype = dtype;
     oracle.file = fopen(WEFT_TEST_DATA "/tensor_oracle.txt", "re");
-    if (oracle.file == NULL)
+    if (!oracle.file)
         fail_msg("tensor_oracle.txt: %s", strerror(errno));
     while (read_case()) {
         size_t k = 0;

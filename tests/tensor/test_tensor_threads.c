@@ -24,7 +24,7 @@ static weft_status convolve(const conv_case *c, weft_tensor **out)
     if (status != WEFT_OK)
         return status;
     *out = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
-    return *out != NULL ? wfi_conv2d_forward(c->x, c->weight, NULL, &plain_conv, *out) : WEFT_ERR_MEMORY;
+    return *out ? wfi_conv2d_forward(c->x, c->weight, NULL, &plain_conv, *out) : WEFT_ERR_MEMORY;
 }
 
 static void case_make(conv_case *c, int64_t size)

@@ -32,7 +32,7 @@ static void in_child(const char *name, const char *value, void (*check)(void))
         unsetenv("HWLOC_XMLFILE");
         unsetenv("HWLOC_SYNTHETIC");
         setenv("HWLOC_HIDE_ERRORS", "2", 1);
-        if (name != NULL) {
+        if (name) {
             setenv(name, value, 1);
             setenv("HWLOC_THISSYSTEM", "0", 1);
         }
@@ -48,7 +48,7 @@ static void with_file(const char *text, void (*check)(void))
     int file = mkstemp(path);
     assert_true(file >= 0);
     FILE *to = fdopen(file, "w");
-    if (text != NULL)
+    if (text)
         fputs(text, to);
     else
         topo_node_write(to, 2, 4);
@@ -72,8 +72,8 @@ static void check_gpu_node(void)
     check_node_of(wfi_topo_near_interface("ib1"), 1);
     check_node_of(wfi_topo_near_rdma(0), 0);
     check_node_of(wfi_topo_near_rdma(1), 1); /* equally near: the ranks share them */
-    CHECK(wfi_topo_near_interface("mlx5_2") == NULL && wfi_topo_near_interface("") == NULL);
-    CHECK(wfi_topo_near_interface(NULL) == NULL && wfi_topo_near_interface("cuda0") == NULL);
+    CHECK(!wfi_topo_near_interface("mlx5_2") && !wfi_topo_near_interface(""));
+    CHECK(!wfi_topo_near_interface(NULL) && wfi_topo_near_interface("cuda0") == NULL);
 }
 
 static void devices_lead_to_the_cores_beside_them(void **state)
@@ -89,7 +89,7 @@ static void check_two_nodes(void)
     wfi_cores_destroy(cores);
     CHECK(wfi_topology_nodes(wfi_topology_here(), nodes, 3) == 2);
     CHECK(nodes[1].node == 1 && strcmp(nodes[1].cores, "6-11") == 0);
-    CHECK(wfi_topo_near_interface("eth0") == NULL && wfi_topo_near_rdma(0) == NULL);
+    CHECK(!wfi_topo_near_interface("eth0") && !wfi_topo_near_rdma(0));
 }
 
 static void a_synthetic_machine_has_its_nodes(void **state)

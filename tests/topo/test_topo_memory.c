@@ -25,7 +25,7 @@ static int lines; /* that mbind was refused */
 
 static void count_line(weft_log_level level, const char *line, void *arg)
 {
-    lines += strstr(line, "mbind") != NULL && level == WEFT_LOG_DEBUG;
+    lines += strstr(line, "mbind") && level == WEFT_LOG_DEBUG;
 }
 
 static void in_child(void (*check)(char *data))

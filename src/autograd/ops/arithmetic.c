@@ -52,7 +52,7 @@ static weft_status add_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_status status = WEFT_OK;
     for (int i = 0; i < 2 && status == WEFT_OK; i++)
-        if (node->inputs[i].node != NULL)
+        if (node->inputs[i].node)
             status = fold(weft_tensor_ref(dy), &node->state->shapes[i], &dx[i]);
     return status;
 }
@@ -60,9 +60,9 @@ static weft_status add_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 static weft_status sub_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_status status = WEFT_OK;
-    if (node->inputs[0].node != NULL)
+    if (node->inputs[0].node)
         status = fold(weft_tensor_ref(dy), &node->state->shapes[0], &dx[0]);
-    if (status == WEFT_OK && node->inputs[1].node != NULL)
+    if (status == WEFT_OK && node->inputs[1].node)
         status = negative_of(dy, &node->state->shapes[1], &dx[1]);
     return status;
 }
@@ -72,7 +72,7 @@ static weft_status mul_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_status status = WEFT_OK;
     for (int i = 0; i < 2 && status == WEFT_OK; i++)
-        if (node->inputs[i].node != NULL)
+        if (node->inputs[i].node)
             status = combine(WFI_MUL, dy, node->saved[1 - i], &dy->shape, &node->state->shapes[i], &dx[i]);
     return status;
 }
@@ -85,9 +85,9 @@ static weft_status div_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_tensor *slope = NULL;
     weft_status status = WEFT_OK;
-    if (node->inputs[0].node != NULL)
+    if (node->inputs[0].node)
         status = combine(WFI_DIV, dy, node->saved[1], &dy->shape, &node->state->shapes[0], &dx[0]);
-    if (status != WEFT_OK || node->inputs[1].node == NULL)
+    if (status != WEFT_OK || !node->inputs[1].node)
         return status;
     status = combine(WFI_DIV, node->saved[0], node->saved[1], &dy->shape, &dy->shape, &slope);
     if (status == WEFT_OK)
@@ -105,15 +105,15 @@ static const wfi_node_type div_type = {.name = "div", .backward = div_backward};
 
 static void save_operands(wfi_op *op, wfi_binary_op how)
 {
-    if (op->node == NULL)
+    if (!op->node)
         return;
     op->node->state->shapes[0] = op->in[0]->shape;
     op->node->state->shapes[1] = op->in[1]->shape;
-    if (how == WFI_MUL && op->node->inputs[1].node != NULL)
+    if (how == WFI_MUL && op->node->inputs[1].node)
         wfi_op_save(op, 0, op->in[0]);
-    if (how == WFI_DIV && op->node->inputs[1].node != NULL)
+    if (how == WFI_DIV && op->node->inputs[1].node)
         wfi_op_save(op, 0, op->out[0]);
-    if (how == WFI_DIV || (how == WFI_MUL && op->node->inputs[0].node != NULL))
+    if (how == WFI_DIV || (how == WFI_MUL && op->node->inputs[0].node))
         wfi_op_save(op, 1, op->in[1]);
 }
 
@@ -145,9 +145,9 @@ static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binar
     if (wfi_broadcast_shape(&a->shape, &b->shape, &shape) != WEFT_OK)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the shapes do not broadcast");
     weft_tensor *y = wfi_op_output(&op, shape), *second = op.in[1];
-    if (y != NULL && how == WFI_DIV && tape->device.kind != WEFT_DEVICE_CPU && is_integer(b->dtype))
+    if (y && how == WFI_DIV && tape->device.kind != WEFT_DEVICE_CPU && is_integer(b->dtype))
         second = wfi_op_divisor(&op, second);
-    if (y != NULL && second != NULL)
+    if (y && second)
         check_result(&op, how, wfi_binary(how, op.in[0], second, y));
     save_operands(&op, how);
     return wfi_op_end(&op);

@@ -8,9 +8,9 @@ static weft_status conv2d_backward(const wfi_node *node, weft_tensor *dy, weft_t
     const weft_tensor *x = node->saved[0], *weight = node->saved[1];
     const wfi_conv2d *how = &node->state->conv;
     weft_status status = wfi_grad_like(node->inputs[0].node != NULL, x->shape, dy, &dx[0]);
-    if (status == WEFT_OK && dx[0] != NULL)
+    if (status == WEFT_OK && dx[0])
         status = wfi_conv2d_backward_data(dy, weight, how, dx[0]);
-    if (status != WEFT_OK || (node->inputs[1].node == NULL && node->inputs[2].node == NULL))
+    if (status != WEFT_OK || (!node->inputs[1].node && !node->inputs[2].node))
         return status;
     /* The kernel makes both or the weight's alone. */
     weft_tensor *dweight = NULL;
@@ -19,7 +19,7 @@ static weft_status conv2d_backward(const wfi_node *node, weft_tensor *dy, weft_t
         status = wfi_grad_like(node->inputs[2].node != NULL, WEFT_SHAPE(dy->shape.dims[1]), dy, &dx[2]);
     if (status == WEFT_OK)
         status = wfi_conv2d_backward_weight(dy, x, how, dweight, dx[2]);
-    if (status == WEFT_OK && node->inputs[1].node != NULL)
+    if (status == WEFT_OK && node->inputs[1].node)
         dx[1] = weft_tensor_ref(dweight);
     weft_tensor_unref(dweight);
     return status;
@@ -35,7 +35,7 @@ static int64_t or_default(int64_t value, int64_t otherwise)
 static wfi_conv2d how_from(const weft_conv2d_options *options)
 {
     wfi_conv2d how = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
-    if (options == NULL)
+    if (!options)
         return how;
     for (int i = 0; i < 2; i++) {
         how.stride[i] = or_default(options->stride[i], 1);
@@ -73,7 +73,7 @@ static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
     else if (x->dims[1] / how->groups != weight->dims[1])
         wfi_op_fail(op, WEFT_ERR_SHAPE, "x has %lld channels a group, the weight wants %lld",
                     (long long)(x->dims[1] / how->groups), (long long)weight->dims[1]);
-    else if (bias != NULL && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
+    else if (bias && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a bias of %lld elements", (long long)weight->dims[0]);
 }
 
@@ -91,9 +91,9 @@ weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, w
     if (wfi_op_ok(&op) && wfi_conv2d_shape(&x->shape, &weight->shape, &how, &shape) != WEFT_OK)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the kernel does not fit into the padded input");
     weft_tensor *y = wfi_op_output(&op, shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_conv2d_forward(op.in[0], op.in[1], op.in[2], &how, y));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->conv = how;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);

@@ -25,7 +25,7 @@ weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities)
     else
         rows.ndim--;
     weft_tensor *y = wfi_op_output_as(&op, rows, WEFT_DTYPE_INT64);
-    if (y != NULL)
+    if (y)
         draw(&op, y);
     return wfi_op_end(&op);
 }
@@ -53,7 +53,7 @@ static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape sh
     if (!wfi_tape_ready(tape))
         return NULL;
     weft_tensor *x = weft_tensor_empty_on(tape->device, shape, dtype);
-    if (x == NULL)
+    if (!x)
         wfi_tape_fail(tape, WEFT_ERR_MEMORY, name, "%s: out of memory for %s", name, wfi_shape_text(&shape, text));
     return x;
 }
@@ -61,7 +61,7 @@ static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape sh
 /* Returns the one before. */
 static weft_stream *use_stream(const weft_tape *tape)
 {
-    return wfi_stream_set(tape == NULL ? NULL : tape->stream);
+    return wfi_stream_set(!tape ? NULL : tape->stream);
 }
 
 /* Takes over the reference. */
@@ -78,9 +78,9 @@ weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, d
     bool fit = isfinite(low) && isfinite(high) && low <= high;
     weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "uniform", shape, dtype, fit, low, high);
-    weft_status status = x == NULL ? WEFT_OK : wfi_random_uniform(x, wfi_tape_random(tape), low, high);
+    weft_status status = !x ? WEFT_OK : wfi_random_uniform(x, wfi_tape_random(tape), low, high);
     (void)wfi_stream_set(before);
-    return x == NULL ? NULL : take_drawn(tape, "uniform", x, status);
+    return !x ? NULL : take_drawn(tape, "uniform", x, status);
 }
 
 weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation)
@@ -89,7 +89,7 @@ weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, do
     bool fit = isfinite(mean) && isfinite(deviation) && deviation >= 0;
     weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "normal", shape, dtype, fit, mean, deviation);
-    weft_status status = x == NULL ? WEFT_OK : wfi_random_normal(x, wfi_tape_random(tape), mean, deviation);
+    weft_status status = !x ? WEFT_OK : wfi_random_normal(x, wfi_tape_random(tape), mean, deviation);
     (void)wfi_stream_set(before);
-    return x == NULL ? NULL : take_drawn(tape, "normal", x, status);
+    return !x ? NULL : take_drawn(tape, "normal", x, status);
 }

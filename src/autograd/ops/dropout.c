@@ -16,8 +16,7 @@ static weft_tensor *apply(wfi_op *op, weft_shape mask_shape, double p)
 {
     weft_tensor *x = op->in[0];
     weft_tensor *y = wfi_op_output(op, x->shape), *mask = wfi_op_extra(op, mask_shape, x->dtype);
-    if (y != NULL && mask != NULL &&
-        wfi_op_check(op, wfi_random_mask(mask, wfi_tape_random(op->tape), 1 - p, 1 / (1 - p))))
+    if (y && mask && wfi_op_check(op, wfi_random_mask(mask, wfi_tape_random(op->tape), 1 - p, 1 / (1 - p))))
         wfi_op_check(op, wfi_binary(WFI_MUL, x, mask, y));
     wfi_op_save(op, 0, mask);
     return wfi_op_end(op);

@@ -70,9 +70,9 @@ static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tenso
     if (!wfi_op_begin(&op, tape, type, 0, &x, 1))
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_scale(op.in[0], factor, y));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->factor = factor;
     return wfi_op_end(&op);
 }
@@ -96,7 +96,7 @@ weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value)
     if (!wfi_op_begin(&op, tape, &add_scalar_type, 0, &x, 1))
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_add_scalar(op.in[0], value, y));
     return wfi_op_end(&op);
 }
@@ -109,7 +109,7 @@ static weft_tensor *map(weft_tape *tape, const wfi_node_type *type, weft_tensor 
     if (!wfi_op_begin(&op, tape, type, 0, &x, 1))
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, kernel(op.in[0], y));
     wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
@@ -131,15 +131,14 @@ weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x)
 {
     WFI_LIVE(tape, x);
     wfi_op op;
-    bool in_place =
-        wfi_tape_ready(tape) && x != NULL && wfi_tape_may_overwrite(tape, x); /* the frame refers to x too */
+    bool in_place = wfi_tape_ready(tape) && x && wfi_tape_may_overwrite(tape, x); /* the frame refers to x too */
     if (!in_place)
         return weft_relu(tape, x);
     if (!wfi_op_begin(&op, tape, &relu_type, 0, &x, 1))
         return NULL;
     weft_tensor *y = NULL;
     (void)wfi_tensor_view(x, x->shape, x->strides, x->offset, &y); /* NULL: out of memory */
-    if (wfi_op_give(&op, y) != NULL)
+    if (wfi_op_give(&op, y))
         wfi_op_check(&op, wfi_relu(x, y));
     wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
@@ -164,7 +163,7 @@ weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
     if (!wfi_op_begin(&op, tape, &log_type, 0, &x, 1))
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_ln(op.in[0], y));
     wfi_op_save(&op, 0, op.in[0]);
     return wfi_op_end(&op);

@@ -16,7 +16,7 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
     if (!wfi_op_is_here(op, numbers, name))
         return NULL;
     weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(numbers));
-    if (packed == NULL)
+    if (!packed)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return packed;
 }
@@ -53,7 +53,7 @@ static weft_status new_rows(int64_t n, int64_t width, const weft_tensor *dy, wef
 {
     *rows = wfi_tensor_empty_like(dy, WEFT_SHAPE(n), WEFT_DTYPE_INT64);
     *values = wfi_tensor_empty_like(dy, WEFT_SHAPE(n, width), dy->dtype);
-    return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    return *rows && *values ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 /* For a backward_rows function that has failed: no rows. */
@@ -75,7 +75,7 @@ static weft_status all_rows(weft_tensor *dy, weft_tensor *index, int64_t width, 
     *rows = weft_tensor_reshape(copy, WEFT_SHAPE(index->numel));
     *values = weft_tensor_reshape(dy, WEFT_SHAPE(index->numel, width));
     weft_tensor_unref(copy);
-    return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    return *rows && *values ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static weft_status embedding_backward_rows(const wfi_node *node, weft_tensor *dy, weft_tensor **rows,
@@ -106,22 +106,22 @@ static weft_shape with_width(weft_shape shape, int64_t width)
 static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_options *options)
 {
     weft_tensor *packed = check_table(op) ? take_numbers(op, index, "the index") : NULL;
-    packed = packed == NULL ? NULL : wfi_op_checked(op, WFI_CHECK_INDEX, packed, op->in[0]->shape.dims[0]);
-    if (packed == NULL)
+    packed = !packed ? NULL : wfi_op_checked(op, WFI_CHECK_INDEX, packed, op->in[0]->shape.dims[0]);
+    if (!packed)
         return;
     if (packed->shape.ndim == WEFT_MAX_DIMS) {
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the index has %d dimensions, one too many", packed->shape.ndim);
         return;
     }
-    int64_t padding = options == NULL ? -1 : padding_row(op, options->padding, options->padding_row);
+    int64_t padding = !options ? -1 : padding_row(op, options->padding, options->padding_row);
     weft_tensor *y = wfi_op_output(op, with_width(packed->shape, op->in[0]->shape.dims[1]));
-    if (y != NULL)
+    if (y)
         wfi_op_check(op, wfi_embedding(op->in[0], packed, y));
     wfi_op_save(op, 0, packed);
-    if (op->node != NULL) {
+    if (op->node) {
         op->node->state->shapes[0] = op->in[0]->shape;
         op->node->state->start = padding;
-        op->node->state->sparse = options != NULL && options->sparse;
+        op->node->state->sparse = options && options->sparse;
     }
 }
 
@@ -156,9 +156,9 @@ static weft_status embedding_bag_backward(const wfi_node *node, weft_tensor *dy,
 {
     wfi_bags bags = bags_of(node);
     weft_status status = wfi_grad_like(node->inputs[0].node != NULL, node->state->shapes[0], dy, &dx[0]);
-    if (status == WEFT_OK && dx[0] != NULL)
+    if (status == WEFT_OK && dx[0])
         status = wfi_bag_backward(dy, &bags, node->saved[SCALE_OR_PICKED], dx[0]);
-    if (status == WEFT_OK && bags.scale != NULL && node->inputs[1].node != NULL) {
+    if (status == WEFT_OK && bags.scale && node->inputs[1].node) {
         status = wfi_grad_like(true, bags.scale->shape, dy, &dx[1]);
         if (status == WEFT_OK)
             status = wfi_bag_backward_scale(dy, &bags, node->saved[WEIGHT], dx[1]);
@@ -170,7 +170,7 @@ static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor
                                                weft_tensor **values)
 {
     wfi_bags bags = bags_of(node);
-    if (!node->state->sparse || node->inputs[1].node != NULL)
+    if (!node->state->sparse || node->inputs[1].node)
         return WEFT_OK;
     int64_t n = wfi_index_rows(bags.index, bags.padding);
     weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy, rows, values);
@@ -186,21 +186,21 @@ static const wfi_node_type embedding_bag_type = {
 static void check_bags(wfi_op *op, wfi_bags *bags)
 {
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
-    if (index == NULL)
+    if (!index)
         return; /* the operator has failed */
-    if (offsets == NULL && index->shape.ndim != 2)
+    if (!offsets && index->shape.ndim != 2)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "without offsets the index must be [B, L], not of %d dimensions",
                     index->shape.ndim);
-    else if (offsets != NULL && (index->shape.ndim != 1 || offsets->shape.ndim != 1))
+    else if (offsets && (index->shape.ndim != 1 || offsets->shape.ndim != 1))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "with offsets [B] the index must be [n]; they have %d and %d dimensions",
                     offsets->shape.ndim, index->shape.ndim);
-    else if (bags->scale != NULL && !weft_tensor_same_shape(bags->scale, index))
+    else if (bags->scale && !weft_tensor_same_shape(bags->scale, index))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the sample weights must have the index's shape");
-    else if (bags->scale != NULL && bags->mode != WFI_BAG_SUM)
+    else if (bags->scale && bags->mode != WFI_BAG_SUM)
         wfi_op_fail(op, WEFT_ERR_INVALID, "sample weights are for sums alone");
-    else if (offsets != NULL && offsets->numel == 0 && index->numel > 0)
+    else if (offsets && offsets->numel == 0 && index->numel > 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "there are %lld indices, but no bag", (long long)index->numel);
-    else if (offsets != NULL)
+    else if (offsets)
         bags->offsets = wfi_op_checked(op, WFI_CHECK_OFFSETS, (weft_tensor *)offsets, index->numel);
 }
 
@@ -208,10 +208,10 @@ static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked, boo
 {
     wfi_op_save(op, INDEX, (weft_tensor *)bags->index);
     wfi_op_save(op, OFFSETS, (weft_tensor *)bags->offsets);
-    wfi_op_save(op, SCALE_OR_PICKED, picked != NULL ? picked : op->in[1]);
-    if (op->node == NULL)
+    wfi_op_save(op, SCALE_OR_PICKED, picked ? picked : op->in[1]);
+    if (!op->node)
         return;
-    if (op->node->inputs[1].node != NULL)
+    if (op->node->inputs[1].node)
         wfi_op_save(op, WEIGHT, op->in[0]);
     op->node->state->shapes[0] = op->in[0]->shape;
     op->node->state->dims[0] = (int)bags->mode;
@@ -235,7 +235,7 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
         return;
     }
     wfi_bags bags = {.index = take_numbers(op, index, "the index"),
-                     .offsets = offsets == NULL ? NULL : take_numbers(op, offsets, "the list of offsets"),
+                     .offsets = !offsets ? NULL : take_numbers(op, offsets, "the list of offsets"),
                      .scale = op->in[1],
                      .mode = modes[how->mode],
                      .padding = padding_row(op, how->padding, how->padding_row)};
@@ -247,7 +247,7 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
         return;
     weft_shape shape = WEFT_SHAPE(wfi_bags_count(&bags), op->in[0]->shape.dims[1]);
     weft_tensor *picked = NULL, *y = wfi_op_output(op, shape);
-    if (bags.mode == WFI_BAG_MAX && op->node != NULL)
+    if (bags.mode == WFI_BAG_MAX && op->node)
         picked = wfi_op_extra(op, shape, WEFT_DTYPE_INT64);
     if (wfi_op_ok(op) && wfi_op_check(op, wfi_bag(op->in[0], &bags, y, picked)))
         save_bags(op, &bags, picked, how->sparse);
@@ -259,7 +259,7 @@ weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tenso
     WFI_LIVE(tape, weight, index, offsets, sample_weights);
     wfi_op op;
     weft_embedding_bag_options how = {0};
-    if (options != NULL)
+    if (options)
         how = *options;
     if (!wfi_op_needs(tape, &embedding_bag_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_bag_type, index, "the index") ||

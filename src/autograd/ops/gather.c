@@ -20,9 +20,9 @@ static weft_status index_select_backward(const wfi_node *node, weft_tensor *dy, 
 /* saved: index; dims[0]. x's gradient is y's, the source's what lies where it was added. */
 static weft_status scatter_add_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    if (node->inputs[0].node != NULL)
+    if (node->inputs[0].node)
         dx[0] = weft_tensor_ref(dy);
-    if (node->inputs[1].node == NULL)
+    if (!node->inputs[1].node)
         return WEFT_OK;
     weft_status status = wfi_grad_like(true, node->saved[0]->shape, dy, &dx[1]);
     return status == WEFT_OK ? wfi_gather(dy, node->state->dims[0], node->saved[0], dx[1]) : status;
@@ -50,7 +50,7 @@ static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
     weft_tensor *packed = wfi_op_ok(op) && wfi_op_is_here(op, index, "the index")
                               ? weft_tape_take(op->tape, weft_tensor_contiguous(index))
                               : NULL;
-    if (packed == NULL) {
+    if (!packed) {
         if (wfi_op_ok(op))
             wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return NULL;
@@ -61,7 +61,7 @@ static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
 static void keep(wfi_op *op, int dim, weft_tensor *index)
 {
     wfi_op_save(op, 0, index);
-    if (op->node == NULL)
+    if (!op->node)
         return;
     op->node->state->shapes[0] = op->given[0]->shape;
     op->node->state->dims[0] = dim;
@@ -77,8 +77,8 @@ weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_
     if (wfi_op_dim(&op, &dim))
         check_index(&op, dim, index);
     weft_tensor *packed = take_index(&op, dim, index);
-    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, index->shape);
-    if (y != NULL)
+    weft_tensor *y = !packed ? NULL : wfi_op_output(&op, index->shape);
+    if (y)
         wfi_op_check(&op, wfi_gather(op.in[0], dim, packed, y));
     keep(&op, dim, packed);
     return wfi_op_end(&op);
@@ -101,10 +101,10 @@ weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_te
                     wfi_shape_text(&index->shape, text));
     weft_tensor *packed = take_index(&op, dim, index);
     weft_shape shape = x->shape;
-    if (packed != NULL)
+    if (packed)
         shape.dims[dim] = packed->numel;
-    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, shape);
-    if (y != NULL)
+    weft_tensor *y = !packed ? NULL : wfi_op_output(&op, shape);
+    if (y)
         wfi_op_check(&op, wfi_index_select(op.in[0], dim, packed, y));
     keep(&op, dim, packed);
     return wfi_op_end(&op);
@@ -126,8 +126,8 @@ weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_ten
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the source is %s, and the index %s: they must be of one shape",
                     wfi_shape_text(&source->shape, text), wfi_shape_text(&index->shape, index_text));
     weft_tensor *packed = take_index(&op, dim, index);
-    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, x->shape);
-    if (y != NULL && wfi_op_check(&op, wfi_copy(op.in[0], y)))
+    weft_tensor *y = !packed ? NULL : wfi_op_output(&op, x->shape);
+    if (y && wfi_op_check(&op, wfi_copy(op.in[0], y)))
         wfi_op_check(&op, wfi_scatter_add(op.in[1], dim, packed, y));
     keep(&op, dim, packed);
     return wfi_op_end(&op);

@@ -7,7 +7,7 @@
  * memory. */
 static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts, size_t i)
 {
-    if (starts == NULL)
+    if (!starts)
         return weft_tensor_select(y, dim, (int64_t)i);
     const int64_t *start = wfi_tensor_address(starts);
     return weft_tensor_narrow(y, dim, start[i], start[i + 1] - start[i]);
@@ -17,12 +17,12 @@ static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts,
 static weft_status join_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     for (size_t i = 0; i < node->input_count; i++) {
-        if (node->inputs[i].node == NULL)
+        if (!node->inputs[i].node)
             continue;
         weft_tensor *part = place_of(dy, node->state->dims[0], node->saved[0], i);
-        dx[i] = part == NULL ? NULL : weft_tensor_contiguous(part);
+        dx[i] = !part ? NULL : weft_tensor_contiguous(part);
         weft_tensor_unref(part);
-        if (dx[i] == NULL)
+        if (!dx[i])
             return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
@@ -36,10 +36,10 @@ static weft_tensor *join(wfi_op *op, weft_shape shape, int dim, weft_tensor *sta
     weft_tensor *y = wfi_op_output(op, shape);
     for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
         weft_tensor *place = place_of(y, dim, starts, i);
-        wfi_op_check(op, place == NULL ? WEFT_ERR_MEMORY : wfi_copy(op->list[i], place));
+        wfi_op_check(op, !place ? WEFT_ERR_MEMORY : wfi_copy(op->list[i], place));
         weft_tensor_unref(place);
     }
-    if (op->node != NULL)
+    if (op->node)
         op->node->state->dims[0] = dim;
     wfi_op_save(op, 0, starts);
     return wfi_op_end(op);
@@ -104,11 +104,11 @@ weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
     wfi_op_dim(&op, &dim);
     weft_shape shape = xs.items[0]->shape;
     weft_tensor *starts = weft_tape_take(tape, weft_tensor_empty(WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64));
-    if (starts == NULL && wfi_op_ok(&op))
+    if (!starts && wfi_op_ok(&op))
         wfi_op_fail(&op, WEFT_ERR_MEMORY, "out of memory");
-    if (starts != NULL)
+    if (starts)
         set_starts(&op, dim, wfi_tensor_address(starts));
-    if (starts == NULL || !wfi_op_ok(&op))
+    if (!starts || !wfi_op_ok(&op))
         return wfi_op_end(&op);
     shape.dims[dim] = ((const int64_t *)wfi_tensor_address(starts))[xs.count];
     return join(&op, shape, dim, starts);

@@ -29,12 +29,12 @@ static weft_status mse_loss_backward(const wfi_node *node, weft_tensor *dy, weft
     weft_status status = wfi_grad_like(true, node->saved[0]->shape, dy, &d);
     if (status == WEFT_OK)
         status = wfi_mse_loss_backward(dy, node->saved[0], node->saved[1], node->state->reduction, d);
-    if (status == WEFT_OK && node->inputs[1].node != NULL) {
+    if (status == WEFT_OK && node->inputs[1].node) {
         status = wfi_grad_like(true, d->shape, d, &dx[1]);
         if (status == WEFT_OK)
             status = wfi_scale(d, -1, dx[1]);
     }
-    if (status == WEFT_OK && node->inputs[0].node != NULL)
+    if (status == WEFT_OK && node->inputs[0].node)
         dx[0] = weft_tensor_ref(d);
     weft_tensor_unref(d);
     return status;
@@ -54,9 +54,9 @@ static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_ten
         return NULL;
     wfi_op_dim(&op, &dim);
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, type == &softmax_type ? wfi_softmax(op.in[0], dim, y) : wfi_log_softmax(op.in[0], dim, y));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->dims[0] = dim;
     wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
@@ -120,13 +120,13 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
     if (!wfi_op_is_here(op, target, "the target"))
         return;
     weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(target));
-    if (packed == NULL) {
+    if (!packed) {
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return;
     }
     const weft_shape *x = &op->in[0]->shape;
     packed = wfi_op_checked(op, WFI_CHECK_TARGET, packed, x->dims[x->ndim > 1 ? 1 : 0]);
-    if (packed != NULL)
+    if (packed)
         wfi_op_check(op, wfi_nll_loss(op->in[0], packed, how, y));
     wfi_op_save(op, 0, packed);
 }
@@ -141,9 +141,9 @@ static weft_tensor *nll(weft_tape *tape, const wfi_node_type *type, weft_tensor 
     wfi_reduction how = reduction_from(&op, reduction);
     check_target(&op, target);
     weft_tensor *y = wfi_op_output(&op, how == WFI_REDUCE_NONE ? target->shape : WEFT_SCALAR);
-    if (y != NULL)
+    if (y)
         run_nll(&op, target, how, y);
-    if (op.node != NULL) {
+    if (op.node) {
         op.node->state->shapes[0] = log_probabilities->shape;
         op.node->state->reduction = how;
     }
@@ -168,9 +168,9 @@ weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor 
     if (!wfi_shape_equal(&x->shape, &target->shape))
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "x and target must be of one shape");
     weft_tensor *y = wfi_op_output(&op, how == WFI_REDUCE_NONE ? x->shape : WEFT_SCALAR);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_mse_loss(op.in[0], op.in[1], how, y));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->reduction = how;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);

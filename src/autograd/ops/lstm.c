@@ -86,7 +86,7 @@ static bool pack(wfi_op *op, weft_tensor *packed[OPERANDS])
         if (weft_tensor_is_contiguous(packed[i]))
             continue;
         packed[i] = weft_tape_take(op->tape, weft_tensor_contiguous(packed[i]));
-        if (packed[i] == NULL) {
+        if (!packed[i]) {
             wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
             return false;
         }
@@ -97,27 +97,27 @@ static bool pack(wfi_op *op, weft_tensor *packed[OPERANDS])
 /* The state after the last step: row T - 1 of y or c. */
 static void give_last(wfi_op *op, weft_tensor *all)
 {
-    if (all == NULL || !wfi_op_ok(op))
+    if (!all || !wfi_op_ok(op))
         return;
     weft_tensor *last = weft_tensor_select(all, 0, -1);
     weft_tensor *out = wfi_op_output(op, WEFT_SHAPE(all->shape.dims[1], all->shape.dims[2]));
-    if (out != NULL)
-        wfi_op_check(op, last == NULL ? WEFT_ERR_MEMORY : wfi_copy(last, out));
+    if (out)
+        wfi_op_check(op, !last ? WEFT_ERR_MEMORY : wfi_copy(last, out));
     weft_tensor_unref(last);
 }
 
 static void run_layer(wfi_op *op)
 {
     weft_tensor *in[OPERANDS] = {NULL};
-    if (!check_layer(op) || !pack(op, in) || in[X] == NULL || in[H0] == NULL)
+    if (!check_layer(op) || !pack(op, in) || !in[X] || !in[H0])
         return;
     int64_t steps = in[X]->shape.dims[0], batch = in[X]->shape.dims[1], hidden = in[H0]->shape.dims[1];
     weft_shape states = WEFT_SHAPE(steps, batch, hidden);
     weft_tensor *y = wfi_op_output(op, states), *c = wfi_tensor_empty_like(in[X], states, in[X]->dtype);
     weft_tensor *gates = wfi_tensor_empty_like(in[X], WEFT_SHAPE(steps, batch, 4 * hidden), in[X]->dtype);
     wfi_lstm lstm = {in[X], in[H0], in[C0], in[WEIGHT_IH], in[WEIGHT_HH], in[BIAS_IH], in[BIAS_HH]};
-    if (y != NULL)
-        wfi_op_check(op, c == NULL || gates == NULL ? WEFT_ERR_MEMORY : wfi_lstm_forward(&lstm, y, c, gates));
+    if (y)
+        wfi_op_check(op, !c || !gates ? WEFT_ERR_MEMORY : wfi_lstm_forward(&lstm, y, c, gates));
     if (wfi_op_ok(op)) {
         give_last(op, y);
         give_last(op, c);
@@ -143,10 +143,10 @@ typedef struct lstm_call {
 /* The initial state of a layer: given, or zeros. */
 static weft_tensor *state_of(const lstm_call *call, weft_tensor *all, size_t layer, weft_shape shape)
 {
-    if (all != NULL)
+    if (all)
         return weft_select(call->tape, all, 0, (int64_t)layer);
     weft_tensor *zeros = wfi_tensor_full_like(call->weights.items[0], shape, call->weights.items[0]->dtype, 0);
-    if (zeros == NULL)
+    if (!zeros)
         wfi_tape_fail_memory(call->tape, lstm_type.name);
     return weft_tape_take(call->tape, zeros);
 }
@@ -175,10 +175,10 @@ static weft_tensor *one_layer(const lstm_call *call, size_t layer, weft_tensor *
 static weft_tensor *all_layers(const lstm_call *call, weft_tensor *x)
 {
     weft_tensor *y = call->how.batch_first ? weft_transpose(call->tape, x, 0, 1) : x;
-    for (size_t layer = 0; layer < call->layers && y != NULL; layer++) {
+    for (size_t layer = 0; layer < call->layers && y; layer++) {
         if (layer > 0 && call->how.dropout > 0)
             y = weft_dropout(call->tape, y, call->how.dropout, call->how.train);
-        if (y != NULL)
+        if (y)
             y = one_layer(call, layer, y);
     }
     return call->how.batch_first ? weft_transpose(call->tape, y, 0, 1) : y;
@@ -196,7 +196,7 @@ static bool fail(const lstm_call *call, weft_status code, const char *format, ..
 static bool check_state(const lstm_call *call, const weft_tensor *state, const char *name)
 {
     char text[WFI_SHAPE_TEXT];
-    if (state == NULL || (state->shape.ndim == 3 && state->shape.dims[0] == (int64_t)call->layers))
+    if (!state || (state->shape.ndim == 3 && state->shape.dims[0] == (int64_t)call->layers))
         return true;
     return fail(call, WEFT_ERR_SHAPE, "lstm: %s %s must be [%zu, N, H] with these weights", name,
                 wfi_shape_text(&state->shape, text), call->layers);
@@ -208,10 +208,10 @@ static bool check_call(const lstm_call *call, const weft_tensor *x)
     size_t count = call->weights.count;
     if (count == 0 || count % call->each != 0)
         return fail(call, WEFT_ERR_INVALID, "lstm: %zu weights are not %zu for each of some layers", count, call->each);
-    if (call->weights.items == NULL)
+    if (!call->weights.items)
         return fail(call, WEFT_ERR_INVALID, "lstm: the list of %zu weights is NULL", count);
     for (size_t i = 0; i < count; i++)
-        if (call->weights.items[i] == NULL)
+        if (!call->weights.items[i])
             return fail(call, WEFT_ERR_INVALID, "lstm: weight %zu is NULL", i);
     if (x->shape.ndim != 3 || x->shape.dims[call->how.batch_first ? 1 : 0] == 0)
         return fail(call, WEFT_ERR_SHAPE, "lstm: x %s must be %s with at least one step",
@@ -226,26 +226,26 @@ weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_te
 {
     WFI_LIVE(tape, x, h0, c0);
     lstm_call call = {.tape = tape, .h0 = h0, .c0 = c0, .weights = weights};
-    if (h_n != NULL)
+    if (h_n)
         *h_n = NULL;
-    if (c_n != NULL)
+    if (c_n)
         *c_n = NULL;
-    if (options != NULL)
+    if (options)
         call.how = *options;
     call.each = call.how.no_bias ? 2 : 4;
     call.layers = weights.count / call.each;
     if (!wfi_op_needs(tape, &lstm_type, x, "x") || !check_call(&call, x))
         return NULL;
     call.h_n = wfi_calloc(2 * call.layers, sizeof(*call.h_n));
-    if (call.h_n == NULL) {
+    if (!call.h_n) {
         wfi_tape_fail_memory(tape, lstm_type.name);
         return NULL;
     }
     call.c_n = call.h_n + call.layers;
     weft_tensor *y = all_layers(&call, x);
-    if (y != NULL && h_n != NULL)
+    if (y && h_n)
         *h_n = weft_stack(tape, (weft_tensors){call.h_n, call.layers}, 0);
-    if (y != NULL && c_n != NULL)
+    if (y && c_n)
         *c_n = weft_stack(tape, (weft_tensors){call.c_n, call.layers}, 0);
     free(call.h_n);
     return weft_tape_status(tape) == WEFT_OK ? y : NULL;

@@ -25,7 +25,7 @@ static const wfi_node_type batch_norm2d_type = {.name = "batch_norm2d", .backwar
 static void check_channels(wfi_op *op, const weft_tensor *tensor, const char *name)
 {
     int64_t channels = op->in[0]->shape.dims[1];
-    if (tensor == NULL || !wfi_op_ok(op))
+    if (!tensor || !wfi_op_ok(op))
         return;
     if (tensor->dtype != op->in[0]->dtype)
         wfi_op_fail(op, WEFT_ERR_TYPE, "%s is of another dtype than x", name);
@@ -48,7 +48,7 @@ static void check_batch_norm(wfi_op *op, const weft_tensor *mean, const weft_ten
     check_channels(op, op->in[2], "the bias");
     check_channels(op, mean, "running_mean");
     check_channels(op, var, "running_var");
-    if ((mean == NULL) != (var == NULL) || (!train && mean == NULL))
+    if ((!mean) != (!var) || (!train && !mean))
         wfi_op_fail(op, WEFT_ERR_INVALID, "wants both running statistics, or when training neither");
     if (train && x->dims[0] * x->dims[2] * x->dims[3] < 2)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "training wants more than one value a channel");
@@ -71,14 +71,13 @@ static void run_train(wfi_op *op, weft_tensor *mean, weft_tensor *var, const wef
     int64_t channels = op->in[0]->shape.dims[1];
     weft_tensor *save_mean = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
     weft_tensor *invstd = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
-    weft_tensor *moments =
-        mean == NULL ? NULL : wfi_tensor_empty_like(op->in[0], WEFT_SHAPE(2, channels), WEFT_DTYPE_FLOAT64);
-    if (mean != NULL && moments == NULL)
+    weft_tensor *moments = !mean ? NULL : wfi_tensor_empty_like(op->in[0], WEFT_SHAPE(2, channels), WEFT_DTYPE_FLOAT64);
+    if (mean && !moments)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     if (wfi_op_ok(op))
         wfi_op_check(op,
                      wfi_batch_norm_train(op->in[0], op->in[1], op->in[2], how->eps, y, save_mean, invstd, moments));
-    if (mean != NULL) {
+    if (mean) {
         move(op, mean, moments, 0, how->momentum);
         move(op, var, moments, 1, how->momentum);
     }
@@ -92,14 +91,14 @@ static void normalise(wfi_op *op, const weft_tensor *mean, const weft_tensor *va
                       weft_tensor *y)
 {
     weft_tensor *invstd = wfi_op_extra(op, mean->shape, y->dtype), *save_mean = NULL;
-    if (invstd == NULL)
+    if (!invstd)
         return;
     if (!wfi_op_check(op, wfi_batch_norm_eval(op->in[0], op->in[1], op->in[2], mean, var, how->eps, y, invstd)))
         return;
-    if (op->node == NULL)
+    if (!op->node)
         return;
     save_mean = wfi_op_extra(op, mean->shape, y->dtype);
-    if (save_mean != NULL && wfi_op_check(op, wfi_copy(mean, save_mean))) {
+    if (save_mean && wfi_op_check(op, wfi_copy(mean, save_mean))) {
         wfi_op_save(op, 2, save_mean);
         wfi_op_save(op, 3, invstd);
     }
@@ -117,7 +116,7 @@ static void run_eval(wfi_op *op, const weft_tensor *mean, const weft_tensor *var
 static weft_batch_norm_options how_from(const weft_batch_norm_options *options)
 {
     weft_batch_norm_options how = {0};
-    if (options != NULL)
+    if (options)
         how = *options;
     if (how.momentum == 0)
         how.momentum = DEFAULT_MOMENTUM;
@@ -137,11 +136,11 @@ weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *wei
         return NULL;
     check_batch_norm(&op, running_mean, running_var, how.train);
     weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL && how.train)
+    if (y && how.train)
         run_train(&op, running_mean, running_var, &how, y);
-    else if (y != NULL)
+    else if (y)
         run_eval(&op, running_mean, running_var, &how, y);
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->train = how.train;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);

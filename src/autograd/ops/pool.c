@@ -22,7 +22,7 @@ static const wfi_node_type adaptive_avg_pool2d_type = {.name = "adaptive_avg_poo
 static wfi_pool2d how_from(const weft_max_pool2d_options *options)
 {
     wfi_pool2d how = {{0}, {0}, {0}};
-    for (int i = 0; i < 2 && options != NULL; i++) {
+    for (int i = 0; i < 2 && options; i++) {
         how.kernel[i] = options->kernel[i];
         how.stride[i] = options->stride[i] == 0 ? options->kernel[i] : options->stride[i];
         how.padding[i] = options->padding[i];
@@ -55,9 +55,9 @@ weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_poo
     if (wfi_op_ok(&op) && wfi_pool2d_shape(&x->shape, &how, &shape) != WEFT_OK)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the kernel does not fit into the padded input");
     weft_tensor *y = wfi_op_output(&op, shape), *indices = wfi_op_extra(&op, shape, WEFT_DTYPE_INT32);
-    if (y != NULL && indices != NULL)
+    if (y && indices)
         wfi_op_check(&op, wfi_max_pool2d(op.in[0], &how, y, indices));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->shapes[0] = x->shape;
     wfi_op_save(&op, 0, indices);
     return wfi_op_end(&op);
@@ -79,9 +79,9 @@ weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t h
     else
         shape = WEFT_SHAPE(x->shape.dims[0], x->shape.dims[1], height, width);
     weft_tensor *y = wfi_op_output(&op, shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_adaptive_avg_pool2d(op.in[0], y));
-    if (op.node != NULL)
+    if (op.node)
         op.node->state->shapes[0] = x->shape;
     return wfi_op_end(&op);
 }

@@ -7,11 +7,11 @@ static weft_status matmul_backward(const wfi_node *node, weft_tensor *dy, weft_t
 {
     const weft_shape *shapes = node->state->shapes;
     weft_status status = wfi_grad_like(node->inputs[0].node != NULL, shapes[0], dy, &dx[0]);
-    if (status == WEFT_OK && dx[0] != NULL)
+    if (status == WEFT_OK && dx[0])
         status = wfi_matmul(dy, false, node->saved[1], true, dx[0]);
     if (status == WEFT_OK)
         status = wfi_grad_like(node->inputs[1].node != NULL, shapes[1], dy, &dx[1]);
-    if (status == WEFT_OK && dx[1] != NULL)
+    if (status == WEFT_OK && dx[1])
         status = wfi_matmul(node->saved[0], true, dy, false, dx[1]);
     return status;
 }
@@ -32,9 +32,9 @@ weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "%lld columns of the first do not fit %lld rows of the second",
                     (long long)a->shape.dims[1], (long long)b->shape.dims[0]);
     weft_tensor *y = wfi_op_output(&op, WEFT_SHAPE(a->shape.dims[0], b->shape.dims[1]));
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_matmul(op.in[0], false, op.in[1], false, y));
-    if (op.node != NULL) {
+    if (op.node) {
         op.node->state->shapes[0] = a->shape;
         op.node->state->shapes[1] = b->shape;
         wfi_op_save(&op, 0, op.in[0]);
@@ -57,14 +57,14 @@ static weft_tensor *as_matrix(weft_tensor *x)
 static weft_status linear_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_tensor *x = as_matrix(node->saved[0]), *rows = as_matrix(dy), *into = NULL;
-    weft_status status = x == NULL || rows == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    weft_status status = !x || !rows ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK)
         status = wfi_grad_like(node->inputs[0].node != NULL, node->saved[0]->shape, dy, &dx[0]);
     if (status == WEFT_OK)
         status = wfi_grad_like(node->inputs[1].node != NULL, node->saved[1]->shape, dy, &dx[1]);
     if (status == WEFT_OK)
         status = wfi_grad_like(node->inputs[2].node != NULL, WEFT_SHAPE(rows->shape.dims[1]), dy, &dx[2]);
-    if (status == WEFT_OK && dx[0] != NULL && (into = as_matrix(dx[0])) == NULL)
+    if (status == WEFT_OK && dx[0] && !(into = as_matrix(dx[0])))
         status = WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
         status = wfi_linear_backward(rows, x, node->saved[1], into, dx[1], dx[2]);
@@ -83,7 +83,7 @@ static void check_linear(wfi_op *op, const weft_shape *x, const weft_shape *weig
     else if (x->dims[x->ndim - 1] != weight->dims[1])
         wfi_op_fail(op, WEFT_ERR_SHAPE, "x has %lld features, the weight wants %lld", (long long)x->dims[x->ndim - 1],
                     (long long)weight->dims[1]);
-    else if (bias != NULL && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
+    else if (bias && (bias->shape.ndim != 1 || bias->shape.dims[0] != weight->dims[0]))
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a bias of %lld elements", (long long)weight->dims[0]);
 }
 
@@ -91,7 +91,7 @@ static weft_status run_linear(wfi_op *op, weft_tensor *y)
 {
     weft_tensor *x = as_matrix(op->in[0]), *rows = as_matrix(y);
     weft_status status = WEFT_ERR_MEMORY;
-    if (x != NULL && rows != NULL)
+    if (x && rows)
         status = wfi_linear(x, op->in[1], op->in[2], rows);
     weft_tensor_unref(rows);
     weft_tensor_unref(x);
@@ -110,7 +110,7 @@ weft_tensor *weft_linear(weft_tape *tape, weft_tensor *x, weft_tensor *weight, w
     if (wfi_op_ok(&op))
         shape.dims[shape.ndim - 1] = weight->shape.dims[0];
     weft_tensor *y = wfi_op_output(&op, shape);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, run_linear(&op, y));
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);

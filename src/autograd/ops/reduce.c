@@ -18,9 +18,9 @@ static weft_tensor *reduce(wfi_op *op, uint32_t mask, bool keep, bool mean)
 {
     weft_tensor *x = op->in[0];
     weft_tensor *y = wfi_op_output(op, wfi_reduce_shape(&x->shape, mask, keep));
-    if (y != NULL)
+    if (y)
         wfi_op_check(op, mean ? wfi_mean(x, mask, y) : wfi_sum(x, mask, y));
-    if (op->node != NULL && y != NULL) {
+    if (op->node && y) {
         op->node->state->shapes[0] = x->shape;
         op->node->state->mask = mask;
         op->node->state->factor = mean && x->numel > 0 ? (double)y->numel / (double)x->numel : 1;
@@ -79,7 +79,7 @@ weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim)
     if (x->shape.dims[dim] == 0)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "dimension %d is empty", dim);
     weft_tensor *y = wfi_op_output_as(&op, wfi_reduce_shape(&x->shape, UINT32_C(1) << dim, false), WEFT_DTYPE_INT64);
-    if (y != NULL)
+    if (y)
         wfi_op_check(&op, wfi_argmax(op.in[0], dim, y));
     return wfi_op_end(&op);
 }

@@ -7,15 +7,15 @@
 static weft_status reshape_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     dx[0] = weft_tensor_reshape(dy, node->state->shapes[0]);
-    return dx[0] == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    return !dx[0] ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 static weft_status transpose_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_tensor *view = weft_tensor_transpose(dy, node->state->dims[0], node->state->dims[1]);
-    dx[0] = view == NULL ? NULL : weft_tensor_contiguous(view);
+    dx[0] = !view ? NULL : weft_tensor_contiguous(view);
     weft_tensor_unref(view);
-    return dx[0] == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    return !dx[0] ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 /* dy goes to its place among zeros. dims[1]: whether the dimension was dropped */
@@ -23,12 +23,12 @@ static weft_status narrow_backward(const wfi_node *node, weft_tensor *dy, weft_t
 {
     const wfi_node_state *state = node->state;
     dx[0] = wfi_tensor_full_like(dy, state->shapes[0], dy->dtype, 0);
-    if (dx[0] == NULL)
+    if (!dx[0])
         return WEFT_ERR_MEMORY;
     weft_tensor *place = state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
                                         : weft_tensor_narrow(dx[0], state->dims[0], state->start,
                                                              node->results[0].shape.dims[state->dims[0]]);
-    if (place == NULL)
+    if (!place)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_copy(dy, place);
     weft_tensor_unref(place);
@@ -54,7 +54,7 @@ static bool begin_view(wfi_op *op, weft_tape *tape, const wfi_node_type *type, u
 {
     if (!wfi_op_begin(op, tape, type, flags | WFI_OP_ANY_DTYPE, &x, 1))
         return false;
-    if (op->node != NULL)
+    if (op->node)
         op->node->state->shapes[0] = x->shape;
     return true;
 }
@@ -102,7 +102,7 @@ weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1)
         return NULL;
     if (wfi_op_dim(&op, &dim0) && wfi_op_dim(&op, &dim1))
         wfi_op_give(&op, weft_tensor_transpose(x, dim0, dim1));
-    if (op.node != NULL) {
+    if (op.node) {
         op.node->state->dims[0] = dim0;
         op.node->state->dims[1] = dim1;
     }
@@ -111,7 +111,7 @@ weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1)
 
 static void remember_place(wfi_op *op, int dim, bool dropped, int64_t start)
 {
-    if (op->node == NULL)
+    if (!op->node)
         return;
     op->node->state->dims[0] = dim;
     op->node->state->dims[1] = dropped;

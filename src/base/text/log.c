@@ -94,7 +94,7 @@ static void write_line(const char *line, weft_log_level level, const wfi_clock *
 static void emit(weft_log_level level, const char *line, const wfi_clock *clock)
 {
     pthread_rwlock_rdlock(&sink_lock);
-    if (current_sink != NULL) {
+    if (current_sink) {
         current_sink(level, line, current_arg);
     } else {
         write_line(line, level, clock);

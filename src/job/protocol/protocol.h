@@ -5,7 +5,7 @@
  *     uint8_t frame[WFI_STORE_SMALL_MAX];
  *     wfi_store_message suspect = {.type = WFI_STORE_SUSPECT, .rank = 3, .incarnation = 7};
  *     size_t size = wfi_store_encode(&suspect, frame);
- *     st = wfi_store_decode(frame, size, &message);      at the other side; wfi_store_frame_size finds whole frames
+ *     status = wfi_store_decode(frame, size, &message);      at the other side; wfi_store_frame_size finds whole frames
  *
  * A frame is a head of 8 bytes (2 magic, 1 version, 1 type, 4 length of the body) and a body. Every frame but the table
  * of members (WFI_STORE_WORLD) fits WFI_STORE_SMALL_MAX bytes, and a worker sends no larger one. The head, and the body

@@ -18,7 +18,7 @@ int weft_rref_owner(const weft_rref *rref)
 bool weft_rref_is_owner(const weft_rref *rref)
 {
     WFI_LIVE(rref);
-    return rref && rref->value != NULL;
+    return rref && rref->value;
 }
 
 bool weft_rref_confirmed(const weft_rref *rref)

@@ -13,12 +13,12 @@
 
 int64_t wfi_bags_count(const wfi_bags *bags)
 {
-    return bags->offsets != NULL ? bags->offsets->numel : bags->index->shape.dims[0];
+    return bags->offsets ? bags->offsets->numel : bags->index->shape.dims[0];
 }
 
 bool wfi_bags_offsets_fit(const wfi_bags *bags)
 {
-    if (bags->offsets == NULL || wfi_on_gpu(bags->offsets))
+    if (!bags->offsets || wfi_on_gpu(bags->offsets))
         return true;
     const int64_t *offsets = wfi_tensor_address(bags->offsets);
     int64_t before = 0;
@@ -46,19 +46,19 @@ typedef struct bag_args {
 
 static int64_t bag_begin(const bag_args *args, int64_t bag)
 {
-    if (args->offsets == NULL)
+    if (!args->offsets)
         return bag * args->length;
     return bag < args->bags ? args->offsets[bag] : args->count;
 }
 
 static bag_args args_of(const wfi_bags *bags, int64_t width)
 {
-    return (bag_args){.scale = bags->scale == NULL ? NULL : wfi_tensor_address(bags->scale),
+    return (bag_args){.scale = !bags->scale ? NULL : wfi_tensor_address(bags->scale),
                       .index = wfi_tensor_address(bags->index),
-                      .offsets = bags->offsets == NULL ? NULL : wfi_tensor_address(bags->offsets),
+                      .offsets = !bags->offsets ? NULL : wfi_tensor_address(bags->offsets),
                       .bags = wfi_bags_count(bags),
                       .count = bags->index->numel,
-                      .length = bags->offsets == NULL ? bags->index->shape.dims[1] : 0,
+                      .length = !bags->offsets ? bags->index->shape.dims[1] : 0,
                       .width = width,
                       .padding = bags->padding,
                       .mode = bags->mode};
@@ -93,14 +93,14 @@ static int64_t grain(const bag_args *args)
 static weft_status check_index(const wfi_bags *bags)
 {
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
-    if (index->dtype != WEFT_DTYPE_INT64 || (offsets != NULL && offsets->dtype != WEFT_DTYPE_INT64))
+    if (index->dtype != WEFT_DTYPE_INT64 || (offsets && offsets->dtype != WEFT_DTYPE_INT64))
         return WEFT_ERR_TYPE;
     if (wfi_check_beside(index, index) != WEFT_OK || wfi_check_beside(offsets, index) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;
-    bool fits = offsets == NULL ? index->shape.ndim == 2 : index->shape.ndim == 1 && offsets->shape.ndim == 1;
-    if (!fits || (bags->scale != NULL && !weft_tensor_same_shape(bags->scale, index)))
+    bool fits = !offsets ? index->shape.ndim == 2 : index->shape.ndim == 1 && offsets->shape.ndim == 1;
+    if (!fits || (bags->scale && !weft_tensor_same_shape(bags->scale, index)))
         return WEFT_ERR_SHAPE;
-    if ((unsigned)bags->mode > WFI_BAG_MAX || (bags->scale != NULL && bags->mode != WFI_BAG_SUM))
+    if ((unsigned)bags->mode > WFI_BAG_MAX || (bags->scale && bags->mode != WFI_BAG_SUM))
         return WEFT_ERR_INVALID;
     bool placed = wfi_bags_offsets_fit(bags) && (wfi_bags_count(bags) > 0 || index->numel == 0);
     return placed ? WEFT_OK : WEFT_ERR_INVALID;
@@ -125,7 +125,7 @@ static weft_status check(const weft_tensor *weight, const wfi_bags *bags, const 
 
 static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
 {
-    if (picked == NULL)
+    if (!picked)
         return WEFT_OK;
     if (picked->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
@@ -143,7 +143,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
             int64_t first = bag_begin(args, bag);                                                                      \
             T *y = (T *)args->y + bag * args->width;                                                                   \
             sum.rows = args->index + first;                                                                            \
-            sum.factors = args->scale != NULL ? (const T *)args->scale + first : NULL;                                 \
+            sum.factors = args->scale ? (const T *)args->scale + first : NULL;                                         \
             sum.count = bag_begin(args, bag + 1) - first;                                                              \
             sum.beyond = args->count - first - sum.count;                                                              \
             int64_t used = wfi_row_sum_##tag(&sum, y);                                                                 \
@@ -157,7 +157,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
             if (!first && !(x[d] > y[d]))                                                                              \
                 continue;                                                                                              \
             y[d] = x[d];                                                                                               \
-            if (picked != NULL)                                                                                        \
+            if (picked)                                                                                                \
                 picked[d] = row;                                                                                       \
         }                                                                                                              \
     }                                                                                                                  \
@@ -166,7 +166,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
         const bag_args *args = arg;                                                                                    \
         for (int64_t bag = begin; bag < end; bag++) {                                                                  \
             T *y = (T *)args->y + bag * args->width;                                                                   \
-            int64_t *picked = args->picked != NULL ? args->picked + bag * args->width : NULL;                          \
+            int64_t *picked = args->picked ? args->picked + bag * args->width : NULL;                                  \
             bool first = true;                                                                                         \
             for (int64_t i = bag_begin(args, bag); i < bag_begin(args, bag + 1); i++) {                                \
                 int64_t row = args->index[i];                                                                          \
@@ -177,7 +177,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
             }                                                                                                          \
             for (int64_t d = 0; d < args->width && first; d++) {                                                       \
                 y[d] = 0;                                                                                              \
-                if (picked != NULL)                                                                                    \
+                if (picked)                                                                                            \
                     picked[d] = -1;                                                                                    \
             }                                                                                                          \
         }                                                                                                              \
@@ -195,7 +195,7 @@ weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor
     bag_args args = args_of(bags, weight->shape.dims[1]);
     args.table = wfi_tensor_address(weight);
     args.y = wfi_tensor_address(y);
-    args.picked = picked == NULL ? NULL : wfi_tensor_address(picked);
+    args.picked = !picked ? NULL : wfi_tensor_address(picked);
     if (wfi_on_gpu(weight))
         return run_on_gpu(bags->mode == WFI_BAG_MAX ? WFI_GPU_BAG_MAX : WFI_GPU_BAG, &args, weight, y->numel);
     wfi_parallel(args.bags, grain(&args),
@@ -222,10 +222,10 @@ static int64_t bag_used(const bag_args *args, int64_t bag)
     {                                                                                                                  \
         for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
             int64_t end = bag_begin(args, bag + 1);                                                                    \
-            T factor = factors != NULL ? (T)1 / (T)bag_used(args, bag) : 1;                                            \
+            T factor = factors ? (T)1 / (T)bag_used(args, bag) : 1;                                                    \
             for (int64_t i = bag_begin(args, bag); i < end; i++) {                                                     \
                 from[i] = bag;                                                                                         \
-                if (factors != NULL)                                                                                   \
+                if (factors)                                                                                           \
                     factors[i] = factor;                                                                               \
             }                                                                                                          \
         }                                                                                                              \
@@ -249,7 +249,7 @@ static weft_status spread_on_gpu(bag_args args, const weft_tensor *dy, spread_ba
     bool mean = args.mode == WFI_BAG_MEAN;
     *out = (spread_bags){wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), WEFT_DTYPE_INT64),
                          mean ? wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), dy->dtype) : NULL};
-    weft_status status = out->from == NULL || (mean && out->factors == NULL) ? WEFT_ERR_MEMORY : WEFT_OK;
+    weft_status status = !out->from || (mean && !out->factors) ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK) {
         args.picked = wfi_tensor_address(out->from);
         args.y = mean ? wfi_tensor_address(out->factors) : NULL;
@@ -269,7 +269,7 @@ static wfi_rows_task rows_of_dy(const bag_args *args, const spread_bags *spread,
                            .from = wfi_tensor_address(dy),
                            .index = args->index,
                            .rows = wfi_tensor_address(spread->from),
-                           .factors = spread->factors != NULL ? wfi_tensor_address(spread->factors) : args->scale,
+                           .factors = spread->factors ? wfi_tensor_address(spread->factors) : args->scale,
                            .n = args->count,
                            .inner = args->width,
                            .skip = args->padding};
@@ -299,7 +299,7 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
     weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(args.count), WEFT_DTYPE_INT64);
     weft_tensor *factors = mean ? weft_tensor_empty(WEFT_SHAPE(args.count), dy->dtype) : NULL;
     weft_status status = WEFT_ERR_MEMORY;
-    if (from != NULL && (!mean || factors != NULL)) {
+    if (from && (!mean || factors)) {
         int64_t *source = wfi_tensor_address(from);
         void *factor = mean ? wfi_tensor_address(factors) : NULL;
         if (wfi_is_f32(dy->dtype))
@@ -350,7 +350,7 @@ static bool picked_inside(const weft_tensor *picked, int64_t rows)
 static weft_status backward_max(const weft_tensor *dy, const wfi_bags *bags, const weft_tensor *picked,
                                 weft_tensor *dweight)
 {
-    weft_status status = picked == NULL ? WEFT_ERR_INVALID : check_picked(picked, dy);
+    weft_status status = !picked ? WEFT_ERR_INVALID : check_picked(picked, dy);
     if (status == WEFT_OK && !picked_inside(picked, dweight->shape.dims[0]))
         status = WEFT_ERR_INVALID;
     if (status != WEFT_OK)
@@ -389,7 +389,7 @@ weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const 
             for (int64_t i = bag_begin(args, bag); i < end; i++) {                                                     \
                 if (args->index[i] == args->padding)                                                                   \
                     continue;                                                                                          \
-                T factor = args->scale != NULL ? ((const T *)args->scale)[i] : mean;                                   \
+                T factor = args->scale ? ((const T *)args->scale)[i] : mean;                                           \
                 for (int64_t d = 0; d < args->width; d++)                                                              \
                     to[d] = factor * dy[d];                                                                            \
                 to += args->width;                                                                                     \

@@ -47,7 +47,7 @@ static weft_status norm_init(norm_args *args, const weft_tensor *x, int count, c
 
 static void *address(const weft_tensor *tensor)
 {
-    return tensor != NULL ? wfi_tensor_address(tensor) : NULL;
+    return tensor ? wfi_tensor_address(tensor) : NULL;
 }
 
 /* LANES partial sums let the compiler use vector registers without reordering what C says. */
@@ -126,8 +126,8 @@ static void *address(const weft_tensor *tensor)
     static void tag##_settle(const norm_args *args, int64_t c, double mean, double invstd, double *factor,             \
                              double *offset)                                                                           \
     {                                                                                                                  \
-        *factor = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;                       \
-        *offset = (args->bias != NULL ? (double)((const T *)args->bias)[c] : 0) - mean * *factor;                      \
+        *factor = args->weight ? invstd * (double)((const T *)args->weight)[c] : invstd;                               \
+        *offset = (args->bias ? (double)((const T *)args->bias)[c] : 0) - mean * *factor;                              \
     }                                                                                                                  \
     static void tag##_settle_train(const norm_args *args, int64_t c, double mean, double variance, double *factor,     \
                                    double *offset)                                                                     \
@@ -135,7 +135,7 @@ static void *address(const weft_tensor *tensor)
         double count = (double)(args->batch * args->plane), invstd = 1 / sqrt(variance + args->eps);                   \
         ((T *)args->save_mean)[c] = (T)mean;                                                                           \
         ((T *)args->save_invstd)[c] = (T)invstd;                                                                       \
-        if (args->moments != NULL) {                                                                                   \
+        if (args->moments) {                                                                                           \
             args->moments[c] = mean;                                                                                   \
             args->moments[args->channels + c] = variance * count / (count - 1);                                        \
         }                                                                                                              \
@@ -145,7 +145,7 @@ static void *address(const weft_tensor *tensor)
     {                                                                                                                  \
         double mean = (double)((const T *)args->mean)[c];                                                              \
         double invstd = 1 / sqrt((double)((const T *)args->invstd)[c] + args->eps); /* it holds the variance */        \
-        if (args->save_invstd != NULL)                                                                                 \
+        if (args->save_invstd)                                                                                         \
             ((T *)args->save_invstd)[c] = (T)invstd;                                                                   \
         tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
     }                                                                                                                  \
@@ -153,11 +153,11 @@ static void *address(const weft_tensor *tensor)
     static void tag##_settle_back(const norm_args *args, int64_t c, double sum, double product, T fgh[3])              \
     {                                                                                                                  \
         double count = (double)(args->batch * args->plane), invstd = (double)((const T *)args->invstd)[c];             \
-        if (args->dweight != NULL)                                                                                     \
+        if (args->dweight)                                                                                             \
             ((T *)args->dweight)[c] = (T)(product * invstd);                                                           \
-        if (args->dbias != NULL)                                                                                       \
+        if (args->dbias)                                                                                               \
             ((T *)args->dbias)[c] = (T)sum;                                                                            \
-        double f = args->weight != NULL ? invstd * (double)((const T *)args->weight)[c] : invstd;                      \
+        double f = args->weight ? invstd * (double)((const T *)args->weight)[c] : invstd;                              \
         fgh[0] = (T)f;                                                                                                 \
         fgh[1] = args->train ? (T)(-f * invstd * invstd * product / count) : 0;                                        \
         fgh[2] = args->train ? (T)(-f * sum / count) : 0;                                                              \
@@ -207,7 +207,7 @@ static void *address(const weft_tensor *tensor)
                 product += tag##_sum_product(x + n * step, dy + n * step, args->plane, center);                        \
             }                                                                                                          \
             tag##_settle_back(args, c, sum, product, fgh);                                                             \
-            if (args->y != NULL)                                                                                       \
+            if (args->y)                                                                                               \
                 tag##_spread(args, c, fgh);                                                                            \
         }                                                                                                              \
     }
@@ -333,7 +333,7 @@ static double join_plane(const double *sums, int64_t plane)
             for (int k = 0; k < 3; k++)                                                                                \
                 tag##_spread_value(fgh[k], args, c, one[k]);                                                           \
         }                                                                                                              \
-        if (args->y != NULL)                                                                                           \
+        if (args->y)                                                                                                   \
             tag##_run_spread(args, begin, (end - begin) * args->plane, center, fgh);                                   \
     }
 
@@ -389,7 +389,7 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
         return status;
     if (!weft_tensor_same_shape(x, y) || args.batch * args.plane < 2)
         return WEFT_ERR_SHAPE;
-    if (moments != NULL && (moments->dtype != WEFT_DTYPE_FLOAT64 || moments->numel != 2 * args.channels))
+    if (moments && (moments->dtype != WEFT_DTYPE_FLOAT64 || moments->numel != 2 * args.channels))
         return WEFT_ERR_SHAPE;
     args.weight = address(weight);
     args.bias = address(bias);
@@ -465,7 +465,7 @@ weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x,
         status = WFI_CHECK_FLOATS_TOGETHER(x, dy, dx);
     if (status != WEFT_OK)
         return status;
-    if (!weft_tensor_same_shape(x, dy) || (dx != NULL && !weft_tensor_same_shape(x, dx)))
+    if (!weft_tensor_same_shape(x, dy) || (dx && !weft_tensor_same_shape(x, dx)))
         return WEFT_ERR_SHAPE;
     args.dy = address(dy);
     args.weight = address(weight);

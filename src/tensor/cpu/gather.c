@@ -102,8 +102,8 @@ int64_t wfi_index_at(const weft_tensor *index, int64_t i)
 {
     int64_t value = 0;
     weft_tensor *here = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64);
-    if (here != NULL && wfi_memory_copy(here->storage, 0, index->storage, (size_t)(index->offset + i) * sizeof(value),
-                                        sizeof(value)) == WEFT_OK)
+    if (here && wfi_memory_copy(here->storage, 0, index->storage, (size_t)(index->offset + i) * sizeof(value),
+                                sizeof(value)) == WEFT_OK)
         value = *(int64_t *)wfi_tensor_address(here);
     weft_tensor_unref(here);
     return value;

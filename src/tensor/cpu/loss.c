@@ -203,7 +203,7 @@ static weft_status mse_on_gpu(const weft_tensor *x, const weft_tensor *target, w
         return WFI_GPU_RUN(WFI_GPU_MSE_EACH, task);
     task.head.count = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
     weft_tensor *partial = wfi_tensor_empty_like(y, WEFT_SHAPE(task.head.count), WEFT_DTYPE_FLOAT64);
-    if (partial == NULL)
+    if (!partial)
         return WEFT_ERR_MEMORY;
     task.partial = wfi_tensor_address(partial);
     weft_status status = WFI_GPU_RUN(WFI_GPU_MSE, task);

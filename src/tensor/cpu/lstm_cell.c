@@ -16,7 +16,7 @@
     {                                                                                                                  \
         T *restrict in = gates, *restrict forget = gates + hidden;                                                     \
         T *restrict fresh = gates + 2 * hidden, *restrict out = gates + 3 * hidden;                                    \
-        for (int64_t j = 0; j < 4 * hidden && bias != NULL; j++)                                                       \
+        for (int64_t j = 0; j < 4 * hidden && bias; j++)                                                               \
             gates[j] += bias[j];                                                                                       \
         for (int64_t j = 0; j < hidden; j++) {                                                                         \
             in[j] = wfi_sigmoid_lane_##tag(in[j]);                                                                     \
@@ -42,7 +42,7 @@
     {                                                                                                                  \
         T *restrict din = dgates, *restrict dforget = dgates + hidden;                                                 \
         T *restrict dfresh = dgates + 2 * hidden, *restrict dout = dgates + 3 * hidden;                                \
-        for (int64_t j = 0; j < hidden && dy != NULL; j++)                                                             \
+        for (int64_t j = 0; j < hidden && dy; j++)                                                                     \
             dh[j] += dy[j];                                                                                            \
         for (int64_t j = 0; j < hidden; j++) {                                                                         \
             T i = gates[j], f = gates[hidden + j], g = gates[2 * hidden + j], o = gates[3 * hidden + j];               \
@@ -61,7 +61,7 @@
         for (int64_t n = begin; n < end; n++)                                                                          \
             tag##_backward_row(hidden, (const T *)cell->gates + n * 4 * hidden,                                        \
                                (const T *)cell->c_before + n * hidden, (const T *)cell->c + n * hidden,                \
-                               cell->dy != NULL ? (const T *)cell->dy + n * hidden : NULL, (T *)cell->dh + n * hidden, \
+                               cell->dy ? (const T *)cell->dy + n * hidden : NULL, (T *)cell->dh + n * hidden,         \
                                (T *)cell->dc + n * hidden, (T *)cell->dgates + n * 4 * hidden);                        \
     }
 LSTM_CELL(f32, float)

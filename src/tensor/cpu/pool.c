@@ -231,9 +231,9 @@ static weft_status run_on_gpu(wfi_gpu_kind kind, const plane_args *args, const w
     for (int d = 0; d < 2; d++) {
         task.in_size[d] = args->in_size[d];
         task.out_size[d] = args->out_size[d];
-        task.kernel[d] = args->how != NULL ? args->how->kernel[d] : 0;
-        task.stride[d] = args->how != NULL ? args->how->stride[d] : 0;
-        task.padding[d] = args->how != NULL ? args->how->padding[d] : 0;
+        task.kernel[d] = args->how ? args->how->kernel[d] : 0;
+        task.stride[d] = args->how ? args->how->stride[d] : 0;
+        task.padding[d] = args->how ? args->how->padding[d] : 0;
     }
     return WFI_GPU_RUN(kind, task);
 }

@@ -98,7 +98,7 @@ static weft_status sum_in_chunks(wfi_sum_task *task, const weft_tensor *y)
     int64_t outputs = task->head.count, chunks = task->length / CHUNK_ELEMENTS;
     task->chunks = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
     weft_tensor *partial = wfi_tensor_empty_like(y, WEFT_SHAPE(outputs, task->chunks), WEFT_DTYPE_FLOAT64);
-    if (partial == NULL)
+    if (!partial)
         return WEFT_ERR_MEMORY;
     task->partial = wfi_tensor_address(partial);
     task->head.count = outputs * task->chunks;
@@ -148,7 +148,7 @@ static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
         return sum_on_gpu(x, factor, y);
     bool is_float = wfi_dtype_is_float(x->dtype);
     weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64);
-    if (sums == NULL)
+    if (!sums)
         return WEFT_ERR_MEMORY;
     wfi_strided walk;
     weft_status status = wfi_strided_init(&walk, &x->shape, 2, (const weft_tensor *[]){x, sums});
@@ -172,7 +172,7 @@ static weft_status sum_dims(const weft_tensor *x, uint32_t dims, double factor, 
 {
     weft_tensor *kept;
     weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_DTYPE_INT64;
-    if (sum_rows[x->dtype] == NULL || y->dtype != expected)
+    if (!sum_rows[x->dtype] || y->dtype != expected)
         return WEFT_ERR_TYPE;
     weft_status status = wfi_check_beside(y, x);
     if (status == WEFT_OK)
@@ -240,7 +240,7 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
         [WEFT_DTYPE_FLOAT32] = argmax_f32, [WEFT_DTYPE_FLOAT64] = argmax_f64, [WEFT_DTYPE_INT64] = argmax_i64,
         [WEFT_DTYPE_INT32] = argmax_i32,   [WEFT_DTYPE_UINT8] = argmax_u8,    [WEFT_DTYPE_BOOL] = argmax_bool,
     };
-    if (finders[x->dtype] == NULL || y->dtype != WEFT_DTYPE_INT64)
+    if (!finders[x->dtype] || y->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
     if (dim < 0 || dim >= x->shape.ndim || x->shape.dims[dim] == 0)
         return WEFT_ERR_SHAPE;

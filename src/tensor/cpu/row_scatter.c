@@ -32,8 +32,8 @@ static void sort(const wfi_row_scatter *scatter, size_t size, int64_t rows, int6
     }
     for (int64_t i = 0; i < scatter->count; i++) {
         int64_t place = end[scatter->index[i] + 1]++;
-        from[place] = scatter->from != NULL ? scatter->from[i] : i;
-        if (factors != NULL)
+        from[place] = scatter->from ? scatter->from[i] : i;
+        if (factors)
             memcpy(factors + (size_t)place * size, (const char *)scatter->factors + (size_t)i * size, size);
     }
 }
@@ -47,7 +47,7 @@ static void sort(const wfi_row_scatter *scatter, size_t size, int64_t rows, int6
             int64_t first = sorted->end[r];                                                                            \
             T *to = (T *)sorted->to + r * sum.width;                                                                   \
             sum.rows = sorted->sum.rows + first;                                                                       \
-            sum.factors = sorted->factors != NULL ? (const T *)sorted->factors + first : NULL;                         \
+            sum.factors = sorted->factors ? (const T *)sorted->factors + first : NULL;                                 \
             sum.count = sorted->end[r + 1] - first;                                                                    \
             sum.beyond = sorted->end[end] - first - sum.count;                                                         \
             if (sum.count == 0 || r == sorted->skip)                                                                   \
@@ -68,16 +68,16 @@ weft_status wfi_row_scatter_run(const wfi_row_scatter *scatter, weft_tensor *to)
     /* Tensors, because their memory is recycled. */
     weft_tensor *end = weft_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_DTYPE_INT64);
     weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
-    weft_tensor *factors = scatter->factors == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(count), to->dtype);
-    bool room = end != NULL && from != NULL && (scatter->factors == NULL || factors != NULL);
+    weft_tensor *factors = !scatter->factors ? NULL : weft_tensor_empty(WEFT_SHAPE(count), to->dtype);
+    bool room = end && from && (!scatter->factors || factors);
     if (room) {
         sorted_rows sorted = {.end = wfi_tensor_address(end),
-                              .factors = factors == NULL ? NULL : wfi_tensor_address(factors),
+                              .factors = !factors ? NULL : wfi_tensor_address(factors),
                               .to = wfi_tensor_address(to),
                               .skip = scatter->skip,
                               .sum = {scatter->table, width, wfi_tensor_address(from), .skip = -1}};
         sort(scatter, weft_dtype_size(to->dtype), rows, wfi_tensor_address(end), wfi_tensor_address(from),
-             factors == NULL ? NULL : wfi_tensor_address(factors));
+             !factors ? NULL : wfi_tensor_address(factors));
         int64_t work = 1 + (count + rows) / rows * width; /* of a row, about */
         wfi_parallel(rows, 1 + WFI_GRAIN / work, WFI_BY_FLOAT(to->dtype, f32_piece, f64_piece), &sorted);
     }

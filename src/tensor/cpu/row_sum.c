@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void prefetch(const wfi_row_sum *su
                 continue;                                                                                              \
             const tag##_vector *x = (const tag##_vector *)(table + sum->rows[i] * sum->width);                         \
             used++;                                                                                                    \
-            if (factors != NULL) {                                                                                     \
+            if (factors) {                                                                                             \
                 for (int v = 0; v < vectors; v++)                                                                      \
                     total[v] += factors[i] * x[v];                                                                     \
             } else {                                                                                                   \
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void prefetch(const wfi_row_sum *su
                 if (sum->rows[i] == sum->skip)                                                                         \
                     continue;                                                                                          \
                 T x = table[sum->rows[i] * sum->width + column];                                                       \
-                total += factors != NULL ? factors[i] * x : x;                                                         \
+                total += factors ? factors[i] * x : x;                                                                 \
                 used++;                                                                                                \
             }                                                                                                          \
             to[column] = total;                                                                                        \

@@ -35,9 +35,9 @@ static bool find_in(const wfi_cuda_driver *driver, void *module, device_kernels 
 {
     bool all = true;
     for (int k = WFI_NO_KERNEL + 1; k < WFI_CUDA_KERNELS; k++) {
-        if (into->functions[k] == NULL && driver->module_function(&into->functions[k], module, names[k]) != 0)
+        if (!into->functions[k] && driver->module_function(&into->functions[k], module, names[k]) != 0)
             into->functions[k] = NULL;
-        all = all && into->functions[k] != NULL;
+        all = all && into->functions[k];
     }
     return all;
 }
@@ -47,7 +47,7 @@ static void load(int device, device_kernels *into)
 {
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
     int error = 0;
-    for (size_t i = 0; wfi_cuda_images[i] != NULL && !into->loaded && error == 0; i++) {
+    for (size_t i = 0; wfi_cuda_images[i] && !into->loaded && error == 0; i++) {
         void *module = NULL;
         error = driver->module_load(&module, wfi_cuda_images[i]);
         if (error == 0)
@@ -71,13 +71,13 @@ static void load(int device, device_kernels *into)
 static const device_kernels *kernels_of(int device)
 {
     device_kernels *found = atomic_load_explicit(&kernels.devices[device], memory_order_acquire);
-    if (found != NULL)
+    if (found)
         return found;
     pthread_mutex_lock(&kernels.lock);
     found = atomic_load_explicit(&kernels.devices[device], memory_order_relaxed);
-    if (found == NULL) {
+    if (!found) {
         found = wfi_calloc(1, sizeof(*found));
-        if (found != NULL) {
+        if (found) {
             load(device, found);
             atomic_store_explicit(&kernels.devices[device], found, memory_order_release);
         }
@@ -96,7 +96,7 @@ weft_status wfi_cuda_try(int device, weft_error **error)
         return wfi_error_fail(error, status, "entering cuda:%d failed: %s", device, weft_status_text(status));
     const device_kernels *all = kernels_of(device);
     wfi_cuda_leave();
-    if (all == NULL)
+    if (!all)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the list of the kernels of cuda:%d", device);
     return all->loaded ? WEFT_OK : wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "%s", all->why);
 }
@@ -110,7 +110,7 @@ static weft_status launch(wfi_cuda_kernel kernel, int device, int64_t blocks, co
     const device_kernels *all = kernels_of(device);
     void *extra[] = {(void *)BUFFER, (void *)args, (void *)SIZE, &size, (void *)END};
     unsigned grid = (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST);
-    if (all == NULL)
+    if (!all)
         status = WEFT_ERR_MEMORY;
     else if (!all->loaded)
         status = WEFT_ERR_UNSUPPORTED;

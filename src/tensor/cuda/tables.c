@@ -12,7 +12,7 @@ static weft_status run_walk(wfi_cuda_kernel kernel, const wfi_strided *walk, int
     wfi_walk_args args = {.walk = *walk, .count = 1, .op = op};
     for (int d = 0; d < walk->ndim; d++)
         args.count = walk->dims[d] == 0 || args.count == 0 ? 0 : args.count * walk->dims[d];
-    if (element != NULL)
+    if (element)
         memcpy(args.element, element, element_size);
     return wfi_cuda_run_threads(kernel, walk->device, args.count, &args, sizeof(args));
 }

@@ -127,7 +127,7 @@ weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how)
                       .fresh1 = 1 - how->beta1,
                       .fresh2 = 1 - how->beta2,
                       .rate = how->lr * scale / (1 - pow(how->beta1, steps)),
-                      .eps = update->rows == NULL ? how->eps * scale : how->eps};
+                      .eps = !update->rows ? how->eps * scale : how->eps};
     if (how->amsgrad)
         return WFI_UPDATE_RUN(update, n, 3, amsgrad_f32, amsgrad_f64, WFI_GPU_AMSGRAD);
     return WFI_UPDATE_RUN(update, n, 2, adam_f32, adam_f64, WFI_GPU_ADAM);

@@ -44,7 +44,7 @@ static void piece(void *arg, int64_t begin, int64_t end)
 {
     const squares *s = arg;
     double sum = 0;
-    if (s->rows == NULL)
+    if (!s->rows)
         sum = s->of(s->data + (size_t)begin * s->size, end - begin);
     else
         for (int64_t i = begin; i < end; i++)
@@ -56,7 +56,7 @@ static weft_status run(squares *s, int64_t count, double *sum)
 {
     int64_t pieces = (count + s->grain - 1) / s->grain;
     s->sums = wfi_calloc((size_t)pieces + 1, sizeof(double));
-    if (s->sums == NULL)
+    if (!s->sums)
         return WEFT_ERR_MEMORY;
     wfi_parallel(count, s->grain, piece, s);
     double total = 0;
@@ -70,22 +70,22 @@ static weft_status run(squares *s, int64_t count, double *sum)
 int64_t wfi_squares_count(const weft_tensor *x, const wfi_sparse_rows *rows)
 {
     enum { PART_ELEMENTS = 4096, PARTS_MOST = 1024 };
-    int64_t parts = (x != NULL ? x : rows->values)->numel / PART_ELEMENTS + 1;
+    int64_t parts = (x ? x : rows->values)->numel / PART_ELEMENTS + 1;
     return parts < PARTS_MOST ? parts : PARTS_MOST;
 }
 
 weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_sparse_rows *rows, weft_tensor *partial,
                               int64_t first)
 {
-    const weft_tensor *values = x != NULL ? x : rows->values;
+    const weft_tensor *values = x ? x : rows->values;
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(values);
-    if (status == WEFT_OK && x == NULL)
+    if (status == WEFT_OK && !x)
         status = wfi_check_beside(rows->order, values);
     if (status != WEFT_OK)
         return status;
     wfi_steps_item item = {.kind = WFI_GPU_SQUARES,
                            .gradient = values,
-                           .rows = x == NULL ? rows : NULL,
+                           .rows = !x ? rows : NULL,
                            .row_count = 0, /* the kernel needs no place in a parameter: a row may be any number */
                            .to = (double *)wfi_tensor_address(partial) + first,
                            .pieces = wfi_squares_count(x, rows)};
@@ -121,7 +121,7 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
 
 weft_status wfi_squares_of_rows(const wfi_sparse_rows *x, double *sum)
 {
-    if (x->order != NULL)
+    if (x->order)
         return WEFT_ERR_UNSUPPORTED;
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .rows = x,

@@ -50,17 +50,17 @@ static int64_t *places_by_row(const int64_t *rows, int64_t count)
 {
     int64_t highest = 0, *places = wfi_calloc((size_t)count, sizeof(int64_t)),
             *spare = wfi_calloc((size_t)count, sizeof(int64_t));
-    for (int64_t i = 0; places != NULL && spare != NULL && i < count; i++) {
+    for (int64_t i = 0; places && spare && i < count; i++) {
         places[i] = i;
         highest = rows[i] > highest ? rows[i] : highest;
     }
-    for (int shift = 0; places != NULL && spare != NULL && shift < 63 && highest >> shift != 0; shift += DIGIT_BITS) {
+    for (int shift = 0; places && spare && shift < 63 && highest >> shift != 0; shift += DIGIT_BITS) {
         sort_by_digit(rows, count, shift, places, spare);
         int64_t *other = places;
         places = spare;
         spare = other;
     }
-    if (spare == NULL) {
+    if (!spare) {
         free(places);
         return NULL;
     }
@@ -118,11 +118,11 @@ static weft_status add_up(wfi_sparse_rows *out, const int64_t *rows, int64_t cou
     size_t row_bytes = (size_t)out->width * weft_dtype_size(out->dtype), used = 0;
     const char *values = wfi_tensor_address(out->values);
     int64_t *first = wfi_calloc((size_t)count + 1, sizeof(int64_t)), *places = places_by_row(rows, count);
-    weft_status status = first == NULL || places == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    weft_status status = !first || !places ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK) {
         size_t bytes = (size_t)find_rows(out, rows, count, places, first) * row_bytes;
         out->sums = malloc(bytes > 0 ? bytes : 1);
-        status = out->sums == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+        status = !out->sums ? WEFT_ERR_MEMORY : WEFT_OK;
     }
     for (int64_t i = 0; status == WEFT_OK && i < out->count; i++) {
         bool is_sum = first[i + 1] - first[i] > 1;
@@ -186,7 +186,7 @@ static weft_status order_on_gpu(wfi_sparse_rows *out)
     bool merges = out->count > WFI_SORT_TILE;
     weft_tensor *spare = merges ? wfi_tensor_empty_like(out->ids, both, WEFT_DTYPE_INT64) : NULL;
     out->order = wfi_tensor_empty_like(out->ids, both, WEFT_DTYPE_INT64);
-    if (out->order == NULL || (merges && spare == NULL))
+    if (!out->order || (merges && !spare))
         status = WEFT_ERR_MEMORY;
     else
         status = sort_on_gpu(out->ids, &out->order, &spare);
@@ -221,7 +221,7 @@ static weft_status fill(wfi_sparse_rows *out, int64_t row_count, int64_t *bad)
     }
     out->rows = wfi_calloc((size_t)count + 1, sizeof(int64_t));
     out->at = wfi_calloc((size_t)count + 1, sizeof(void *));
-    if (out->rows == NULL || out->at == NULL)
+    if (!out->rows || !out->at)
         return WEFT_ERR_MEMORY;
     if (!is_ascending(rows, count))
         return add_up(out, rows, count);
@@ -244,7 +244,7 @@ weft_status wfi_sparse_rows_init(wfi_sparse_rows *out, weft_tensor *values, weft
         made.width *= values->shape.dims[d];
     made.values = weft_tensor_contiguous(values);
     made.ids = weft_tensor_contiguous(rows);
-    if (made.values == NULL || made.ids == NULL)
+    if (!made.values || !made.ids)
         status = WEFT_ERR_MEMORY;
     else
         status = wfi_on_gpu(values) ? order_on_gpu(&made) : fill(&made, row_count, bad);

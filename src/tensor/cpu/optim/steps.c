@@ -75,7 +75,7 @@ static bool depends(const wfi_steps *steps, const wfi_steps_item *item)
             const wfi_step_entry *entry = &c->task.places[i].entry;
             const char *begin = c->written[i], *end = c->written_end[i];
             if (meet(item->to, item->written, begin, end) || meet(gradient, size, begin, end) ||
-                (item->from != item->to && item->from != NULL && meet(item->from, item->written, begin, end)))
+                (item->from != item->to && item->from && meet(item->from, item->written, begin, end)))
                 return true;
             size_t read = (size_t)entry->count * weft_dtype_size(c->task.head.dtype);
             if (meet(item->to, item->written, entry->gradient, (const char *)entry->gradient + read))
@@ -100,10 +100,10 @@ static weft_status choose(wfi_steps *steps, const wfi_steps_item *item, collecte
             *out = c;
             return WEFT_OK;
         }
-        unused = unused == NULL && c->task.entries == 0 ? c : unused;
+        unused = !unused && c->task.entries == 0 ? c : unused;
     }
-    *out = unused != NULL ? unused : steps->launches;
-    return unused != NULL ? WEFT_OK : run(steps, *out);
+    *out = unused ? unused : steps->launches;
+    return unused ? WEFT_OK : run(steps, *out);
 }
 
 static wfi_step_place shared_place(const void *bytes, size_t size)
@@ -139,7 +139,7 @@ static int16_t share(collected *c, const wfi_step_place *wanted)
 static bool has_room(const collected *c, const wfi_steps_item *item)
 {
     int64_t needed = 1 + (item->rows != NULL);
-    if (item->numbers != NULL) {
+    if (item->numbers) {
         const wfi_step_place numbers = shared_place(item->numbers, item->size);
         needed += find_shared(c, &numbers) == 0;
     }
@@ -162,11 +162,11 @@ static void put(collected *c, const wfi_steps_item *item)
                             .begin = (int32_t)c->task.head.count};
     for (int k = 0; k < WFI_STEP_SLOTS_USED; k++)
         entry.slots[k] = item->slots[k];
-    if (item->numbers != NULL) {
+    if (item->numbers) {
         const wfi_step_place numbers = shared_place(item->numbers, item->size);
         entry.numbers = share(c, &numbers);
     }
-    if (item->rows != NULL) {
+    if (item->rows) {
         const wfi_rows_order order = order_of(item->rows, item->row_count);
         const wfi_step_place rows = shared_place(&order, sizeof(order));
         entry.rows = share(c, &rows);
@@ -180,7 +180,7 @@ static void put(collected *c, const wfi_steps_item *item)
 weft_status wfi_steps_add(wfi_steps *steps, const wfi_steps_item *item)
 {
     collected *c = NULL;
-    assert(item->pieces > 0 && item->slots[WFI_STEP_SLOTS_USED] == NULL);
+    assert(item->pieces > 0 && !item->slots[WFI_STEP_SLOTS_USED]);
     weft_status status = WEFT_OK;
     for (int i = 0; i < LAUNCHES && depends(steps, item); i++)
         status = run(steps, &steps->launches[i]);

@@ -25,7 +25,7 @@ static wfi_span span_at(const update_run *r, int64_t begin, int64_t count)
                      .count = count,
                      .dtype = u->from->dtype};
     for (int k = 0; k < WFI_STEP_SLOTS; k++)
-        span.slots[k] = u->slots[k] == NULL ? NULL : (char *)wfi_tensor_address(u->slots[k]) + offset;
+        span.slots[k] = !u->slots[k] ? NULL : (char *)wfi_tensor_address(u->slots[k]) + offset;
     return span;
 }
 
@@ -51,7 +51,7 @@ static void fetch_ahead(const wfi_span *span, size_t bytes)
     for (size_t at = 0; at < bytes && at < AHEAD_BYTES; at += LINE_BYTES) {
         __builtin_prefetch((const char *)span->from + at, 1);
         __builtin_prefetch((const char *)span->gradient + at);
-        for (int k = 0; k < WFI_STEP_SLOTS && span->slots[k] != NULL; k++)
+        for (int k = 0; k < WFI_STEP_SLOTS && span->slots[k]; k++)
             __builtin_prefetch((const char *)span->slots[k] + at, 1);
     }
 }
@@ -77,15 +77,15 @@ static weft_status check(const wfi_update *u, int slots)
         WFI_CHECK_FLOATS_TOGETHER(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2], u->slots[3]);
     if (status != WEFT_OK)
         return status;
-    if (u->step < 1 || (u->gradient == NULL) == (u->rows == NULL) || (u->rows != NULL && u->to != u->from))
+    if (u->step < 1 || (!u->gradient) == (!u->rows) || (u->rows && u->to != u->from))
         return WEFT_ERR_INVALID;
-    bool fits = weft_tensor_same_shape(p, u->to) && (u->gradient == NULL || weft_tensor_same_shape(p, u->gradient));
+    bool fits = weft_tensor_same_shape(p, u->to) && (!u->gradient || weft_tensor_same_shape(p, u->gradient));
     for (int k = 0; k < slots; k++) {
-        if (u->slots[k] == NULL)
+        if (!u->slots[k])
             return WEFT_ERR_INVALID;
         fits = fits && weft_tensor_same_shape(p, u->slots[k]);
     }
-    if (!fits || (u->rows != NULL && u->rows->dtype != p->dtype))
+    if (!fits || (u->rows && u->rows->dtype != p->dtype))
         return fits ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE;
     return WEFT_OK;
 }
@@ -107,10 +107,10 @@ static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, co
 {
     const weft_tensor *p = update->from;
     const wfi_sparse_rows *rows = update->rows;
-    if (rule->gpu == WFI_GPU_KINDS || (rows != NULL && rows->order == NULL))
+    if (rule->gpu == WFI_GPU_KINDS || (rows && !rows->order))
         return WEFT_ERR_UNSUPPORTED;
     wfi_steps_item item = {.kind = rule->gpu,
-                           .gradient = rows == NULL ? update->gradient : rows->values,
+                           .gradient = !rows ? update->gradient : rows->values,
                            .rows = rows,
                            .row_count = p->shape.ndim == 0 ? 1 : p->shape.dims[0],
                            .from = wfi_tensor_address(p),
@@ -123,16 +123,16 @@ static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, co
         item.slots[k] = wfi_tensor_address(update->slots[k]);
     item.pieces = (item.gradient->numel + WFI_STEP_PIECE - 1) / WFI_STEP_PIECE;
     weft_status status = take_written(update, rule->slots);
-    if (status == WEFT_OK && rows != NULL)
+    if (status == WEFT_OK && rows)
         status = wfi_check_beside(rows->values, p);
-    if (status == WEFT_OK && rows != NULL)
+    if (status == WEFT_OK && rows)
         status = wfi_check_beside(rows->order, p);
     if (status != WEFT_OK || item.pieces == 0)
         return status;
-    if (update->steps != NULL)
+    if (update->steps)
         return wfi_steps_add(update->steps, &item);
     wfi_steps *alone = wfi_steps_create();
-    if (alone == NULL)
+    if (!alone)
         return WEFT_ERR_MEMORY;
     status = wfi_steps_add(alone, &item);
     if (status == WEFT_OK)
@@ -151,7 +151,7 @@ weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const
     weft_dtype dtype = update->from->dtype;
     update_run r = {update, WFI_BY_FLOAT(dtype, rule->f32, rule->f64), numbers, weft_dtype_size(dtype)};
     const wfi_sparse_rows *rows = update->rows;
-    if (rows == NULL)
+    if (!rows)
         wfi_parallel(update->from->numel, WFI_GRAIN, run_piece, &r);
     else if (rows->width > 0)
         wfi_parallel(rows->count, 1 + WFI_GRAIN / rows->width, run_rows, &r);

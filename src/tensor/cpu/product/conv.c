@@ -73,12 +73,12 @@ static weft_status compute(const weft_tensor *x, wfi_conv_kind kind, const wfi_c
                            const wfi_conv_data *data)
 {
     const wfi_product_kernels *kernels = wfi_product_kernels_of(x);
-    return kernels->conv != NULL ? kernels->conv(weft_tensor_device(x), kind, sizes, data) : wfi_no_kernel(x);
+    return kernels->conv ? kernels->conv(weft_tensor_device(x), kind, sizes, data) : wfi_no_kernel(x);
 }
 
 static void *address(const weft_tensor *tensor)
 {
-    return tensor != NULL ? wfi_tensor_address(tensor) : NULL;
+    return tensor ? wfi_tensor_address(tensor) : NULL;
 }
 
 weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
@@ -90,10 +90,10 @@ weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, 
         return status;
     if (weight->numel == 0) { /* no input channels: nothing but the bias */
         weft_tensor *column = NULL;
-        status = bias == NULL ? wfi_fill(y, 0)
-                              : wfi_tensor_over(bias->storage, bias->offset, WEFT_SHAPE(bias->numel, 1, 1), bias->dtype,
-                                                &column);
-        if (status == WEFT_OK && column != NULL)
+        status =
+            !bias ? wfi_fill(y, 0)
+                  : wfi_tensor_over(bias->storage, bias->offset, WEFT_SHAPE(bias->numel, 1, 1), bias->dtype, &column);
+        if (status == WEFT_OK && column)
             status = wfi_expand(column, y);
         weft_tensor_unref(column);
         return status;
@@ -124,10 +124,10 @@ weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor 
         return status;
     if (dy->numel == 0 || x->numel == 0) {
         status = wfi_fill(dweight, 0);
-        return dbias != NULL && status == WEFT_OK ? wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias) : status;
+        return dbias && status == WEFT_OK ? wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias) : status;
     }
     wfi_conv_data data = {address(x), address(dweight), wfi_on_gpu(x) ? NULL : address(dbias), address(dy)};
-    if (wfi_on_gpu(x) && dbias != NULL)
+    if (wfi_on_gpu(x) && dbias)
         status = wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias);
     return status != WEFT_OK ? status : compute(x, WFI_CONV_BACKWARD_WEIGHT, &sizes, &data);
 }

@@ -100,7 +100,7 @@ static weft_status one_image(weft_dtype dtype, wfi_conv_kind kind, const unfold 
 static void bias_pass(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *s, const wfi_conv_data *data,
                       int64_t plane)
 {
-    if (data->bias == NULL || kind == WFI_CONV_BACKWARD_DATA)
+    if (!data->bias || kind == WFI_CONV_BACKWARD_DATA)
         return;
     bool forward = kind == WFI_CONV_FORWARD;
     if (wfi_is_f32(dtype) && forward)

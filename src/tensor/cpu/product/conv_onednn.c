@@ -73,13 +73,13 @@ static void plan_release(conv_plan *plan)
     if (atomic_fetch_sub(&plan->users, 1) != 1)
         return;
     for (int i = 0; i < ARRAYS; i++) {
-        if (plan->arrays[i].reorder != NULL)
+        if (plan->arrays[i].reorder)
             dnnl_primitive_destroy(plan->arrays[i].reorder);
         wfi_layout_destroy(plan->arrays[i].plain);
         wfi_layout_destroy(plan->arrays[i].inner);
     }
     wfi_layout_destroy(plan->scratch);
-    if (plan->primitive != NULL)
+    if (plan->primitive)
         dnnl_primitive_destroy(plan->primitive);
     free(plan);
 }
@@ -139,7 +139,7 @@ static dnnl_status_t create_pd(const plan_key *key, const wfi_conv_descs *d, dnn
         status = wfi_conv_primitive_desc(cache.engine, WFI_CONV_FORWARD, d, NULL, NULL, &hint);
     if (status == dnnl_success)
         status = wfi_conv_primitive_desc(cache.engine, (wfi_conv_kind)key->kind, d, attr, hint, out);
-    if (hint != NULL)
+    if (hint)
         dnnl_primitive_desc_destroy(hint);
     dnnl_primitive_attr_destroy(attr);
     return status;
@@ -205,7 +205,7 @@ static weft_status plan_create(const plan_key *key, conv_plan **out)
     wfi_conv_descs descs = {0};
     dnnl_primitive_desc_t pd;
     conv_plan *plan = wfi_calloc(1, sizeof(*plan));
-    if (plan == NULL)
+    if (!plan)
         return WEFT_ERR_MEMORY;
     wfi_list_init(&plan->by_age);
     plan->key = *key;
@@ -257,19 +257,19 @@ static void cache_add(conv_plan *plan)
         cache.count--;
     }
     wfi_mutex_unlock(&cache.lock);
-    if (oldest != NULL)
+    if (oldest)
         plan_release(oldest);
 }
 
 static weft_status plan_get(const plan_key *key, conv_plan **out)
 {
     pthread_once(&cache_once, cache_init);
-    if (cache.engine == NULL)
+    if (!cache.engine)
         return WEFT_ERR_UNSUPPORTED;
     wfi_mutex_lock(&cache.lock);
     conv_plan *plan = cache_find(key);
     wfi_mutex_unlock(&cache.lock);
-    if (plan == NULL) {
+    if (!plan) {
         weft_status status = plan_create(key, &plan);
         if (status != WEFT_OK)
             return status;
@@ -307,7 +307,7 @@ static weft_status prepare_array(conv_run *run, int i)
     const plan_array *array = &run->plan->arrays[i];
     if (!array->used)
         return WEFT_OK;
-    if (array->reorder == NULL)
+    if (!array->reorder)
         return make_memory(array->plain, run->data[i], &run->inner[i]);
     weft_status status = wfi_storage_create(WFI_MEMORY_HOST, 0, array->inner_size, &run->rooms[i]);
     if (status == WEFT_OK)
@@ -344,7 +344,7 @@ static weft_status execute(conv_run *run)
     args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, run->scratch};
     weft_status status = status_of(dnnl_primitive_execute(run->plan->primitive, run->stream, count, args));
     for (int i = 0; i < ARRAYS && status == WEFT_OK; i++) {
-        if (run->plan->arrays[i].written && run->plan->arrays[i].reorder != NULL)
+        if (run->plan->arrays[i].written && run->plan->arrays[i].reorder)
             status = run_reorder(run, i);
     }
     return status == WEFT_OK ? status_of(dnnl_stream_wait(run->stream)) : status;
@@ -423,7 +423,7 @@ weft_status wfi_conv_onednn(wfi_conv_kind kind, const wfi_conv_sizes *sizes, con
     memset(&key, 0, sizeof(key));
     key.sizes = *sizes;
     key.kind = kind;
-    key.has_bias = data->bias != NULL && kind != WFI_CONV_BACKWARD_DATA;
+    key.has_bias = data->bias && kind != WFI_CONV_BACKWARD_DATA;
     key.threads = wfi_libraries_enter(&host);
     weft_status status = run_plan(&key, data);
     wfi_libraries_leave(&host);

@@ -49,17 +49,17 @@ const wfi_product_kernels *wfi_product_kernels_of(const weft_tensor *tensor)
 weft_status wfi_gemm_run(weft_dtype dtype, const wfi_gemm_args *args)
 {
     const wfi_product_kernels *kernels = &by_device[args->device.kind][dtype];
-    return kernels->gemm != NULL ? kernels->gemm(args) : WEFT_ERR_UNSUPPORTED;
+    return kernels->gemm ? kernels->gemm(args) : WEFT_ERR_UNSUPPORTED;
 }
 
 /* Contiguous, of one dtype, on one device; NULLs are not there. */
 static weft_status check_alike(int count, const weft_tensor *const *tensors)
 {
-    if (tensors[0] == NULL)
+    if (!tensors[0])
         return WEFT_ERR_INVALID;
     weft_device device = weft_tensor_device(tensors[0]);
     for (int i = 0; i < count; i++) {
-        if (tensors[i] == NULL)
+        if (!tensors[i])
             continue;
         weft_device other = weft_tensor_device(tensors[i]);
         if (tensors[i]->dtype != tensors[0]->dtype)
@@ -67,7 +67,7 @@ static weft_status check_alike(int count, const weft_tensor *const *tensors)
         if (other.kind != device.kind || other.index != device.index || !weft_tensor_is_contiguous(tensors[i]))
             return WEFT_ERR_UNSUPPORTED;
     }
-    return wfi_product_kernels_of(tensors[0])->gemm != NULL ? WEFT_OK : wfi_no_kernel(tensors[0]);
+    return wfi_product_kernels_of(tensors[0])->gemm ? WEFT_OK : wfi_no_kernel(tensors[0]);
 }
 
 /* y = beta y + op(a) op(b) */
@@ -119,20 +119,20 @@ weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const we
     weft_status status = check_linear(x, weight, bias, y);
     if (status != WEFT_OK)
         return status;
-    if (bias != NULL)
+    if (bias)
         status = wfi_expand(bias, y);
-    return status == WEFT_OK ? multiply(x, false, weight, true, bias != NULL ? 1 : 0, y) : status;
+    return status == WEFT_OK ? multiply(x, false, weight, true, bias ? 1 : 0, y) : status;
 }
 
 weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,
                                 weft_tensor *dweight, weft_tensor *dbias)
 {
     weft_status status = check_linear(x, weight, dbias, dy);
-    if (status == WEFT_OK && dx != NULL)
+    if (status == WEFT_OK && dx)
         status = wfi_matmul(dy, false, weight, false, dx);
-    if (status == WEFT_OK && dweight != NULL)
+    if (status == WEFT_OK && dweight)
         status = wfi_matmul(dy, true, x, false, dweight);
-    if (status == WEFT_OK && dbias != NULL)
+    if (status == WEFT_OK && dbias)
         status = wfi_sum(dy, 1u << 0, dbias);
     return status;
 }

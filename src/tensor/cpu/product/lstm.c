@@ -50,7 +50,7 @@ static weft_status product(const sizes *s, bool transpose_a, bool transpose_b, i
 
 static bool has_shape(const weft_tensor *tensor, weft_shape shape)
 {
-    return tensor == NULL || wfi_shape_equal(&tensor->shape, &shape);
+    return !tensor || wfi_shape_equal(&tensor->shape, &shape);
 }
 
 static weft_status check(const wfi_lstm *l, const weft_tensor *y, const weft_tensor *c, const weft_tensor *gates)
@@ -78,13 +78,13 @@ static weft_status check(const wfi_lstm *l, const weft_tensor *y, const weft_ten
 static weft_status sum_of_biases(const wfi_lstm *lstm, weft_tensor **out)
 {
     *out = NULL;
-    if (lstm->bias_ih == NULL && lstm->bias_hh == NULL)
+    if (!lstm->bias_ih && !lstm->bias_hh)
         return WEFT_OK;
     weft_tensor *sum = wfi_tensor_full_like(lstm->x, WEFT_SHAPE(4 * lstm->h0->shape.dims[1]), lstm->x->dtype, 0);
-    weft_status status = sum == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (status == WEFT_OK && lstm->bias_ih != NULL)
+    weft_status status = !sum ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK && lstm->bias_ih)
         status = wfi_add_into(lstm->bias_ih, sum);
-    if (status == WEFT_OK && lstm->bias_hh != NULL)
+    if (status == WEFT_OK && lstm->bias_hh)
         status = wfi_add_into(lstm->bias_hh, sum);
     *out = sum;
     return status;
@@ -106,7 +106,7 @@ weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *
         wfi_lstm_cell cell = {.batch = s.batch,
                               .hidden = s.hidden,
                               .gates = row_of(&s, gates, t * s.batch, 4 * s.hidden),
-                              .bias = bias == NULL ? NULL : wfi_tensor_address(bias),
+                              .bias = !bias ? NULL : wfi_tensor_address(bias),
                               .c_before = c_before,
                               .c = row_of(&s, c, t * s.batch, s.hidden),
                               .h = row_of(&s, y, t * s.batch, s.hidden)};
@@ -134,11 +134,11 @@ static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back
     back->dh = weft_tensor_empty_on(s->device, state, s->dtype);
     back->dc = weft_tensor_empty_on(s->device, state, s->dtype);
     back->dgates = weft_tensor_empty_on(s->device, WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype);
-    if (back->dh == NULL || back->dc == NULL || back->dgates == NULL)
+    if (!back->dh || !back->dc || !back->dgates)
         return WEFT_ERR_MEMORY;
-    weft_status status = dy->h != NULL ? wfi_copy(dy->h, back->dh) : wfi_fill(back->dh, 0);
+    weft_status status = dy->h ? wfi_copy(dy->h, back->dh) : wfi_fill(back->dh, 0);
     if (status == WEFT_OK)
-        status = dy->c != NULL ? wfi_copy(dy->c, back->dc) : wfi_fill(back->dc, 0);
+        status = dy->c ? wfi_copy(dy->c, back->dc) : wfi_fill(back->dc, 0);
     return status;
 }
 
@@ -154,7 +154,7 @@ static weft_status go_back(const wfi_lstm *lstm, const weft_tensor *c, const wef
                               .c_before =
                                   t > 0 ? row_of(&s, c, (t - 1) * s.batch, s.hidden) : wfi_tensor_address(lstm->c0),
                               .c = row_of(&s, c, t * s.batch, s.hidden),
-                              .dy = dy == NULL ? NULL : row_of(&s, dy, t * s.batch, s.hidden),
+                              .dy = !dy ? NULL : row_of(&s, dy, t * s.batch, s.hidden),
                               .dh = wfi_tensor_address(back->dh),
                               .dc = wfi_tensor_address(back->dc),
                               .dgates = row_of(&s, back->dgates, t * s.batch, 4 * s.hidden)};
@@ -174,13 +174,13 @@ static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, con
     const void *dg = wfi_tensor_address(dgates);
     int64_t rows = s.steps * s.batch, wide = 4 * s.hidden;
     weft_status status = WEFT_OK;
-    if (dx->x != NULL)
+    if (dx->x)
         status = product(&s, false, false, rows, s.input, wide, dg, wfi_tensor_address(lstm->weight_ih), 0,
                          wfi_tensor_address(dx->x));
-    if (dx->weight_ih != NULL && status == WEFT_OK)
+    if (dx->weight_ih && status == WEFT_OK)
         status = product(&s, true, false, wide, s.input, rows, dg, wfi_tensor_address(lstm->x), 0,
                          wfi_tensor_address(dx->weight_ih));
-    if (dx->weight_hh != NULL && status == WEFT_OK) {
+    if (dx->weight_hh && status == WEFT_OK) {
         void *to = wfi_tensor_address(dx->weight_hh);
         int64_t later = s.steps > 0 ? rows - s.batch : 0;
         status = product(&s, true, false, wide, s.hidden, later, row_of(&s, dgates, rows - later, wide),
@@ -188,7 +188,7 @@ static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, con
         if (status == WEFT_OK)
             status = product(&s, true, false, wide, s.hidden, rows - later, dg, wfi_tensor_address(lstm->h0), 1, to);
     }
-    if (dx->bias != NULL && status == WEFT_OK)
+    if (dx->bias && status == WEFT_OK)
         status = wfi_sum(dgates, 1u << 0 | 1u << 1, dx->bias);
     return status;
 }
@@ -220,9 +220,9 @@ weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const 
         status = go_back(lstm, c, gates, dy->y, &back);
     if (status == WEFT_OK)
         status = take_products(lstm, y, back.dgates, dx);
-    if (status == WEFT_OK && dx->h0 != NULL)
+    if (status == WEFT_OK && dx->h0)
         status = wfi_copy(back.dh, dx->h0);
-    if (status == WEFT_OK && dx->c0 != NULL)
+    if (status == WEFT_OK && dx->c0)
         status = wfi_copy(back.dc, dx->c0);
     weft_tensor_unref(back.dh);
     weft_tensor_unref(back.dc);

@@ -21,7 +21,7 @@ dnnl_status_t wfi_layout_clone(const wfi_layout *layout, wfi_layout **out)
 
 void wfi_layout_destroy(wfi_layout *layout)
 {
-    if (layout != NULL)
+    if (layout)
         dnnl_memory_desc_destroy(layout);
 }
 
@@ -48,7 +48,7 @@ dnnl_status_t wfi_layout_create(int ndim, const dnnl_dims_t dims, dnnl_format_ta
 {
     wfi_layout *layout = wfi_calloc(1, sizeof(*layout));
     *out = NULL;
-    if (layout == NULL)
+    if (!layout)
         return dnnl_out_of_memory;
     dnnl_status_t status = dnnl_memory_desc_init_by_tag(layout, ndim, dims, dnnl_f32, tag);
     if (status != dnnl_success) {
@@ -64,7 +64,7 @@ dnnl_status_t wfi_layout_create(int ndim, const dnnl_dims_t dims, dnnl_format_ta
 __attribute__((noinline)) dnnl_status_t wfi_layout_clone(const wfi_layout *layout, wfi_layout **out)
 {
     *out = wfi_calloc(1, sizeof(**out));
-    if (*out == NULL)
+    if (!*out)
         return dnnl_out_of_memory;
     **out = *layout;
     return dnnl_success;

@@ -150,7 +150,7 @@ weft_status wfi_cuda_conv(weft_device device, weft_dtype dtype, wfi_conv_kind ki
                                                       : backward_weight(&part, n == 0);
         }
     }
-    if (status == WEFT_OK && kind == WFI_CONV_FORWARD && data->bias != NULL)
+    if (status == WEFT_OK && kind == WFI_CONV_FORWARD && data->bias)
         status = add_bias(&part, data);
     wfi_storage_unref(matrix);
     return status;

@@ -53,17 +53,17 @@ static void *open_library(void)
     static const char *const below[] = {"", "lib64/", "lib/"};
     const char *folder = getenv("WEFT_CUDA_PATH");
     char path[1024];
-    for (int i = 0; folder != NULL && i < LIBRARIES; i++) {
+    for (int i = 0; folder && i < LIBRARIES; i++) {
         for (int k = 0; k < 3; k++) {
             snprintf(path, sizeof(path), "%s/%s%s", folder, below[k], libraries[i]);
             void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-            if (library != NULL)
+            if (library)
                 return library;
         }
     }
     for (int i = 0; i < LIBRARIES; i++) {
         void *library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
-        if (library != NULL)
+        if (library)
             return library;
     }
     return NULL;
@@ -73,7 +73,7 @@ static bool find(void *library, const char *name, void *place)
 {
     void *found = dlsym(library, name);
     memcpy(place, &found, sizeof(found));
-    if (found == NULL)
+    if (!found)
         wfi_log(WEFT_LOG_ERROR, "no matrix products on GPUs: cuBLAS has no %s", name);
     return found != NULL;
 }
@@ -82,7 +82,7 @@ static void load(void)
 {
     cublas.tried = true;
     void *library = open_library();
-    if (library == NULL)
+    if (!library)
         wfi_log(WEFT_LOG_ERROR,
                 "no matrix products on GPUs: neither libcublas.so.13, .12 nor .11 was found: set WEFT_CUDA_PATH to the "
                 "folder of the CUDA toolkit");
@@ -106,7 +106,7 @@ static weft_status handle_of(const weft_stream *stream, void **handle)
 {
     int device = stream->device, n = stream->number;
     weft_status status = WEFT_OK;
-    if (cublas.handles[device][n].handle == NULL)
+    if (!cublas.handles[device][n].handle)
         status = status_of(cublas.functions.create(&cublas.handles[device][n].handle), "opening cuBLAS");
     if (status == WEFT_OK && cublas.handles[device][n].stream != stream->id) {
         status = status_of(cublas.functions.set_stream(cublas.handles[device][n].handle, stream->driver),
