@@ -31,8 +31,7 @@ static weft_status update(weft_batch *batch, void *user)
 static weft_status serve(weft_agent *agent)
 {
     weft_batch_stats stats;
-    weft_status status =
-        weft_agent_serve(agent, WEFT_FOREVER); /* until the trainers close, and the other server serves */
+    weft_status status = weft_agent_serve(agent, WEFT_FOREVER); /* until all others close or serve */
     if (!status)
         status = weft_batch_stats_read(agent, "update", &stats);
     if (!status)
