@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define GRADIENT_OVERHEAD 512 /* bytes: a tensor, its description, its number, its entry in a statement */
+#define GRADIENT_OVERHEAD 512 /* bytes: a tensor, its description, its number, its entry in a pending list */
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 

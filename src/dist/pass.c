@@ -100,12 +100,12 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
         return;
     }
     wfi_pass_peer *origin = &pass->peers[recv->pair.from];
-    recv->state = gradient ? WFI_RECV_READY : origin->has_statement ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
+    recv->state = gradient ? WFI_RECV_READY : origin->has_pending_list ? WFI_RECV_ABSENT : WFI_RECV_ANSWERED;
     recv->gradient = gradient;
     if (recv->state != WFI_RECV_ANSWERED) {
         *(origin->unsent ? &origin->last_unsent->next_unsent : &origin->unsent) = recv;
         origin->last_unsent = recv;
-        ++*(gradient ? &origin->unsent_gradients : &origin->unsent_nones);
+        ++*(gradient ? &origin->unsent_gradients : &origin->unsent_absent);
     }
     if (gradient && (origin->gone || origin->incarnation != recv->pair.incarnation))
         fail_for_gone(pass, recv->pair.from, origin->gone ? origin->gone : WEFT_ERR_PEER_DEAD);
@@ -174,20 +174,20 @@ static void sort_by_peer(wfi_pass *pass)
     }
 }
 
-/* Marks the sends that the message answers by a gradient, or states to be pending. */
+/* Marks the sends that the message answers by a gradient, or lists as pending. */
 static void mark_listed(wfi_pass *pass, const wfi_pass_message *message)
 {
     pass->marks++;
-    for (size_t i = 0; i < message->statement_count + message->number_count; i++) {
-        uint64_t number = i < message->statement_count
-                              ? wfi_pass_number(message->statement, i)
-                              : wfi_pass_number(message->numbers, i - message->statement_count);
+    for (size_t i = 0; i < message->pending_count + message->number_count; i++) {
+        uint64_t number = i < message->pending_count ? wfi_pass_number(message->pending, i)
+                                                     : wfi_pass_number(message->numbers, i - message->pending_count);
         if (number >= 1 && number <= pass->send_count)
             pass->sends[number - 1].mark = pass->marks;
     }
 }
 
-/* Waits for an answer to each send that may get one. `first`: the statement of `rank`, or NULL; it rules out some. */
+/* Waits for an answer to each send that may get one. `first`: the message of `rank` with its pending list, which rules
+ * out some; or NULL. */
 static void await_sends(wfi_pass *pass, int rank, const wfi_pass_message *first)
 {
     if (first)
@@ -224,8 +224,9 @@ static void drop_snapshot(wfi_pass *pass)
     }
 }
 
-/* Begins after snapshot(). `first`: the message of `rank` by which this worker joins; NULL: it is the root. */
-static weft_status begin(wfi_pass *pass, int rank, const wfi_pass_message *first)
+/* After snapshot(): awaits the answers, and starts the engine. `first`: the message of `rank` by which this worker
+ * joins; NULL: it is the root. */
+static weft_status start_engine(wfi_pass *pass, int rank, const wfi_pass_message *first)
 {
     weft_status status = WEFT_OK;
     pass->begun = true;
@@ -248,11 +249,11 @@ static weft_status begin(wfi_pass *pass, int rank, const wfi_pass_message *first
     if (status)
         return status;
     sort_by_peer(pass);
-    await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
+    await_sends(pass, rank, first && first->flags & WFI_PASS_LISTS_PENDING ? first : NULL);
     wfi_engine_begin(&pass->engine);
     for (size_t i = 0; i < pass->recv_count; i++)
         if (!wfi_engine_meets(&pass->engine, pass->recvs[i].pair.node))
-            pass->recvs[i].state = WFI_RECV_ANSWERED; /* no node of this pass uses it: the statement leaves it out */
+            pass->recvs[i].state = WFI_RECV_ANSWERED; /* no node of this pass uses it: it is not in the pending list */
     wfi_pass_trim_work(pass);
     return WEFT_OK;
 }
@@ -299,17 +300,17 @@ static weft_error *fault_of(wfi_pass *pass, int rank, const wfi_pass_message *me
     return NULL;
 }
 
-/* Takes the answers of `rank`. Sends that its statement leaves out get none. */
+/* Takes the answers of `rank`. If the message has a pending list, sends that are not in it get no gradient. */
 static void take_answers(wfi_pass *pass, int rank, const wfi_pass_message *message)
 {
     for (size_t i = 0; i < message->number_count; i++)
         answer_send(pass, pending_send(pass, rank, wfi_pass_number(message->numbers, i)), message->gradients.items[i]);
-    for (size_t i = 0; i < message->none_count; i++) {
-        wfi_pass_send *send = pending_send(pass, rank, wfi_pass_number(message->nones, i));
+    for (size_t i = 0; i < message->absent_count; i++) {
+        wfi_pass_send *send = pending_send(pass, rank, wfi_pass_number(message->absent, i));
         if (send)
             answer_send(pass, send, NULL);
     }
-    if (!(message->flags & WFI_PASS_STATES))
+    if (!(message->flags & WFI_PASS_LISTS_PENDING))
         return;
     mark_listed(pass, message);
     for (wfi_pass_send *send = pass->peers[rank].sends; send; send = send->next)
@@ -548,7 +549,7 @@ static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *messag
     if (!status)
         *fault = fault_of(pass, from, message);
     if (!status && !*fault)
-        return begin(pass, from, message);
+        return start_engine(pass, from, message);
     drop_snapshot(pass);
     wfi_pass_end_work(pass);
     return status;
@@ -588,26 +589,26 @@ static void take_call(wfi_pass *pass, weft_call *call)
     else if (!wfi_pointers_push(&pass->unanswered, call))
         wfi_pass_answer_call(call, false);
     pass->peers[from].received = true;
-    pass->peers[from].wants_statement = pass->peers[from].wants_statement || message.flags & WFI_PASS_ASKS;
+    pass->peers[from].wants_pending_list = pass->peers[from].wants_pending_list || message.flags & WFI_PASS_ASKS;
     if (!status)
         take_answers(pass, from, &message);
     else
         wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
 }
 
-/* This worker's call to event->rank has ended. Returns its failure. */
-static weft_error *take_answer(wfi_pass *pass, const wfi_pass_event *event)
+/* This worker's call to event->rank has ended. Returns its failure, or NULL. */
+static weft_error *take_end_of_call(wfi_pass *pass, const wfi_pass_event *event)
 {
     const wfi_pass_peer *peer = &pass->peers[event->rank];
     char who[WFI_PASS_WHO_MAX];
     pass->calls--;
     pass->peers[event->rank].calls--;
-    if (!event->error) { /* if all is answered there, the sends without an answer get none */
-        for (wfi_pass_send *send = event->all_answered ? peer->sends : NULL; send && peer->awaited; send = send->next)
+    if (!event->error && event->all_answered) /* there: the sends to it without an answer get no gradient */
+        for (wfi_pass_send *send = peer->sends; send && peer->awaited; send = send->next)
             if (!send->answered)
                 answer_send(pass, send, NULL);
+    if (!event->error)
         return NULL;
-    }
     pass->reported = strcmp(weft_error_function(event->error), WFI_PASS_FUNCTION) != 0;
     if (pass->reported)
         return weft_error_ref(event->error);
@@ -629,7 +630,7 @@ static weft_error *take_event(wfi_pass *pass, wfi_pass_event *event)
         take_call(pass, event->call);
         return NULL;
     case WFI_PASS_EVENT_ANSWER:
-        return take_answer(pass, event);
+        return take_end_of_call(pass, event);
     case WFI_PASS_EVENT_GONE: /* the pass fails if it needs that worker */
         peer->gone = weft_error_code(event->error);
         if (!peer->awaited && pass->result.root != event->rank &&
@@ -660,44 +661,57 @@ static bool end_is_queued(wfi_pass *pass)
     return found;
 }
 
+/* Whether nothing has failed, all sends are answered, and all of this worker's calls. */
+static bool is_complete(const wfi_pass *pass)
+{
+    return !pass->engine.error && !pass->awaited && !pass->calls;
+}
+
+/* Sends the gradients that the engine has computed. If that was all, waits for the operations of hooks, and steps the
+ * optimizers. Failures are set in the engine. */
+static void send_gradients(wfi_pass *pass)
+{
+    weft_status status = wfi_pass_write(pass);
+    if (status)
+        wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
+    if (is_complete(pass)) {
+        wfi_engine_end_hooks(&pass->engine);
+        follow_hooks(pass); /* counts them as calls */
+    }
+    if (is_complete(pass))
+        wfi_engine_give_absent(&pass->engine);
+    if (is_complete(pass))
+        step_optimizers(pass);
+}
+
 /*
- * After the events, the first of which reported `failure` (or NULL): lets the engine work, and writes messages. Returns
- * true if the pass has ended: it has failed, or no send and no call is unanswered.
+ * After the queued events, the first failure of which is `failure` (taken over; NULL: none): runs the nodes that are
+ * ready, and sends their gradients. Returns true if the pass has ended: it has failed or is complete.
  */
 static bool advance(wfi_pass *pass, weft_error *failure)
 {
-    weft_status status = WEFT_OK;
-    if (!failure && !pass->begun && pass->future) {
-        status = snapshot(pass);
+    if (!failure && !pass->begun && pass->future) { /* it is the root, which no message makes begin */
+        weft_status status = snapshot(pass);
         if (!status)
-            status = begin(pass, -1, NULL);
+            status = start_engine(pass, -1, NULL);
+        if (status)
+            wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
     }
-    if (!failure && !status && !pass->begun && !pass->engine.error)
+    if (!failure && !pass->begun && !pass->engine.error)
         return false; /* it has only got messages that were refused */
-    if (!failure && !status) {
+    if (!failure)
         wfi_engine_work(&pass->engine);
-        if (!pass->engine.error && end_is_queued(pass))
-            return false; /* it fails with the next event, so no message is needed */
-        if (!pass->engine.error)
-            status = wfi_pass_write(pass);
-        if (!status && !pass->engine.error && !pass->awaited && !pass->calls) {
-            wfi_engine_end_hooks(&pass->engine);
-            follow_hooks(pass);
-        }
-        if (!status && !pass->engine.error && !pass->awaited && !pass->calls)
-            wfi_engine_give_absent(&pass->engine);
-        if (!status && !pass->engine.error && !pass->awaited && !pass->calls)
-            step_optimizers(pass);
-    }
-    if (status)
-        wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
+    if (!failure && !pass->engine.error && end_is_queued(pass))
+        return false; /* it fails with the next event, so no message is needed */
+    if (!failure && !pass->engine.error)
+        send_gradients(pass);
     if (!failure && pass->engine.error)
         failure = wfi_pass_error_of_engine(pass);
     if (failure) {
         fail(pass, failure);
         return true;
     }
-    if (!pass->awaited && !pass->calls) {
+    if (is_complete(pass)) {
         end_well(pass);
         return true;
     }

@@ -8,26 +8,26 @@
  * gradient, and waits forever if it gets none. Here each worker learns which of its sends get none.
  *
  * THE PROTOCOL (docs/decisions/046-passes-are-calls.md). Each send that a pass may concern is answered once: by its
- * gradient, or by a *none*. All answers travel in calls of "weft:pass", from the target of pairs to their origin.
- * Such a call carries gradients and nones. The first call of a worker to another one also carries a *statement*:
- * which of the other's sends are still pending, and will be answered later. Sends that are neither in the statement
- * nor answered in that call are none.
+ * gradient, or as *absent*: it has none. All answers travel in calls of "weft:pass", from the target of pairs to their
+ * origin: gradients, and the numbers of absent ones. The first call of a worker to another one also carries the
+ * *pending list*: which of the other's sends will be answered later. Sends that are neither in that list nor answered
+ * in that call are absent.
  *
  * A worker joins the pass when its first call arrives; the root joins at the start. From then on it waits for an answer
  * to each of its sends that the call does not rule out.
  *
  * A worker calls another one in these cases:
  *   It has gradients for the other.
- *   The other has asked, and has no statement yet.
- *   The other has the statement, and a send that it called pending turned out to be none.
+ *   The other has asked, and has no pending list yet.
+ *   The other has the pending list, and a send of that list turned out to be absent.
  *   It waits for answers of the other, and neither has called the other yet: such a call asks.
  *
  * It answers each call at once, except the call that made it join. It answers that call when all its sends, and all its
- * own calls, are answered. The answer says whether it has answered all sends of the caller: the rest is none then.
+ * own calls, are answered. The answer says whether it has answered all sends of the caller: the rest is absent then.
  *
  * So the unanswered calls form a tree below the root, and when the root's calls are answered, the pass is over at all
  * workers (Dijkstra and Scholten, "Termination detection for diffusing computations", 1980). One call carries at most
- * WFI_PASS_GRADIENTS gradients. The rest follows in further calls, and is pending in the statement of the first one.
+ * WFI_PASS_GRADIENTS gradients. The rest follows in further calls, and is in the pending list of the first one.
  *
  * A failure ends this worker's part. The calls that it has not answered fail, and it sends "weft:abort" once to each
  * worker with which it exchanged messages in the pass.

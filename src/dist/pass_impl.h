@@ -22,18 +22,18 @@
 
 /* Flags in the head of a message. */
 enum {
-    WFI_PASS_ASKS = 1,      /* the sender waits for answers of the receiver */
-    WFI_PASS_STATES = 2,    /* the message has a statement */
-    WFI_PASS_RETAINS = 4,   /* weft_pass_options.retain */
-    WFI_PASS_UNORDERED = 8, /* weft_pass_options.unordered */
-    WFI_PASS_FINAL = 16,    /* wfi_pass_head.final follows */
-    WFI_PASS_FLAGS = 31,    /* all of them */
+    WFI_PASS_ASKS = 1,          /* the sender waits for answers of the receiver */
+    WFI_PASS_LISTS_PENDING = 2, /* the message has a pending list */
+    WFI_PASS_RETAINS = 4,       /* weft_pass_options.retain */
+    WFI_PASS_UNORDERED = 8,     /* weft_pass_options.unordered */
+    WFI_PASS_FINAL = 16,        /* wfi_pass_head.final follows */
+    WFI_PASS_FLAGS = 31,        /* all of them */
 };
 
 typedef enum wfi_recv_state {
     WFI_RECV_PENDING,  /* some consumer of the tensor has not contributed yet */
     WFI_RECV_READY,    /* it has a gradient, which has to be sent */
-    WFI_RECV_NONE,     /* it has no gradient; its origin has the statement, so it waits for a none */
+    WFI_RECV_ABSENT,   /* it has no gradient; its origin has the pending list, so it waits for the answer */
     WFI_RECV_ANSWERED, /* its origin has the answer, or does not wait for one */
 } wfi_recv_state;
 
@@ -62,12 +62,12 @@ typedef struct wfi_pass_peer {
     wfi_pass_send *sends;                /* to it */
     wfi_pass_recv *recvs;                /* from it */
     wfi_pass_recv *unsent, *last_unsent; /* recvs whose answers have to be sent to it, oldest first */
-    size_t unsent_gradients, unsent_nones;
+    size_t unsent_gradients, unsent_absent;
     size_t awaited;      /* number of this worker's sends that it has not answered */
     size_t calls;        /* number of this worker's calls to it in progress */
     weft_status gone;    /* WEFT_ERR_PEER_DEAD or similar once that worker has ended; otherwise WEFT_OK */
     bool received, sent; /* a message from it has arrived; one has been sent to it */
-    bool wants_statement, has_statement; /* it asked and waits for one; this worker sent it one */
+    bool wants_pending_list, has_pending_list; /* it asked and waits for one; this worker sent it one */
 } wfi_pass_peer;
 
 /*
@@ -227,8 +227,8 @@ typedef struct wfi_pass_message {
     uint64_t final;
     const void *step_names;
     size_t step_size;
-    const uint64_t *statement, *nones, *numbers; /* numbers of this worker's sends; wfi_pass_number reads one */
-    size_t statement_count, none_count, number_count;
+    const uint64_t *pending, *absent, *numbers; /* numbers of this worker's sends; wfi_pass_number reads one */
+    size_t pending_count, absent_count, number_count;
     weft_tensors gradients;
 } wfi_pass_message;
 static inline uint64_t wfi_pass_number(const uint64_t *numbers, size_t i)

@@ -2,8 +2,8 @@
 /*
  * pass_messages.c - the messages of a pass, written and read. They are calls of weft's own functions:
  *
- *   weft:pass   answers for the callee's sends (pass.h has the protocol): bytes (a head), bytes (statement), bytes
- *               (nones), bytes (numbers of the gradients), bytes (names of optimizers that step; 64 KiB at most),
+ *   weft:pass   answers for the callee's sends (pass.h has the protocol): bytes (a head), bytes (pending), bytes
+ *               (absent), bytes (numbers of the gradients), bytes (names of optimizers that step; 64 KiB at most),
  *               tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all is answered.
  *
  *   weft:final  the root's passes up to a number have ended well everywhere: bytes (a head, with that number).
@@ -37,21 +37,21 @@ void wfi_pass_write_head(const wfi_pass *pass, uint64_t number, unsigned flags, 
 
 /* The lists of the next message to one peer. */
 typedef struct lists {
-    wfi_writer statement, nones, numbers;
+    wfi_writer pending, absent, numbers;
     wfi_pointers gradients; /* borrowed from the recvs */
 } lists;
 
 /*
- * Collects the unsent answers to `peer`, oldest first, up to WFI_PASS_GRADIENTS gradients. With `states` also the
- * statement: the numbers of all recvs that this message does not answer, and a later one will. Returns the first answer
- * that is left for a further message.
+ * Collects the unsent answers to `peer`, oldest first, up to WFI_PASS_GRADIENTS gradients. With `lists_pending` also
+ * the pending list: the numbers of all recvs that this message does not answer, and a later one will. Returns the first
+ * answer that is left for a further message.
  */
-static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, lists *out)
+static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool lists_pending, lists *out)
 {
     wfi_pass_recv *recv = peer->unsent;
     for (; recv && out->gradients.count < WFI_PASS_GRADIENTS; recv = recv->next_unsent) {
-        if (recv->state == WFI_RECV_NONE) {
-            wfi_write_u64(&out->nones, recv->pair.number);
+        if (recv->state == WFI_RECV_ABSENT) {
+            wfi_write_u64(&out->absent, recv->pair.number);
             continue;
         }
         wfi_write_u64(&out->numbers, recv->pair.number);
@@ -60,11 +60,11 @@ static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, lists *out)
             break;
         }
     }
-    for (const wfi_pass_recv *left = states ? recv : NULL; left; left = left->next_unsent)
-        wfi_write_u64(&out->statement, left->pair.number);
-    for (const wfi_pass_recv *pending = states ? peer->recvs : NULL; pending; pending = pending->next)
+    for (const wfi_pass_recv *left = lists_pending ? recv : NULL; left; left = left->next_unsent)
+        wfi_write_u64(&out->pending, left->pair.number);
+    for (const wfi_pass_recv *pending = lists_pending ? peer->recvs : NULL; pending; pending = pending->next)
         if (pending->state == WFI_RECV_PENDING)
-            wfi_write_u64(&out->statement, pending->pair.number);
+            wfi_write_u64(&out->pending, pending->pair.number);
     return recv;
 }
 
@@ -77,7 +77,7 @@ static void mark_sent(wfi_pass_peer *peer, const wfi_pass_recv *left)
         if (recv->state == WFI_RECV_READY)
             peer->unsent_gradients--;
         else
-            peer->unsent_nones--;
+            peer->unsent_absent--;
         weft_tensor_unref(recv->gradient);
         recv->gradient = NULL;
         recv->state = WFI_RECV_ANSWERED;
@@ -192,8 +192,8 @@ static weft_status call_pass(wfi_pass *pass, int rank, weft_args args)
 static weft_status write_to(wfi_pass *pass, int rank)
 {
     wfi_pass_peer *peer = &pass->peers[rank];
-    bool states = !peer->has_statement;
-    unsigned flags = (peer->awaited ? WFI_PASS_ASKS : 0) | (states ? WFI_PASS_STATES : 0) |
+    bool lists_pending = !peer->has_pending_list;
+    unsigned flags = (peer->awaited ? WFI_PASS_ASKS : 0) | (lists_pending ? WFI_PASS_LISTS_PENDING : 0) |
                      (pass->flags & (WFI_PASS_RETAINS | WFI_PASS_UNORDERED));
     uint8_t room[WFI_PASS_HEAD_BYTES];
     wfi_writer head;
@@ -203,16 +203,16 @@ static weft_status write_to(wfi_pass *pass, int rank)
     uint64_t final = wfi_context_last_final(pass->context, pass->result.root);
     wfi_mutex_unlock(&pass->context->lock);
     wfi_pass_write_head(pass, pass->result.number, flags, final, &head);
-    wfi_writer_init_growing(&out.statement);
-    wfi_writer_init_growing(&out.nones);
+    wfi_writer_init_growing(&out.pending);
+    wfi_writer_init_growing(&out.absent);
     wfi_writer_init_growing(&out.numbers);
-    const wfi_pass_recv *left = gather(peer, states, &out);
-    weft_status status = out.statement.failed || out.nones.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    const wfi_pass_recv *left = gather(peer, lists_pending, &out);
+    weft_status status = out.pending.failed || out.absent.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!status)
         status = call_pass(
             pass, rank,
-            WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(out.statement.data, out.statement.size),
-                        weft_of_bytes(out.nones.data, out.nones.size),
+            WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(out.pending.data, out.pending.size),
+                        weft_of_bytes(out.absent.data, out.absent.size),
                         weft_of_bytes(out.numbers.data, out.numbers.size),
                         weft_of_bytes(pass->step_names, pass->step_size),
                         weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
@@ -221,10 +221,10 @@ static weft_status write_to(wfi_pass *pass, int rank)
                                  (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
         mark_sent(peer, left);
     }
-    peer->has_statement = peer->sent = true;
-    peer->wants_statement = false;
-    wfi_writer_fini(&out.statement);
-    wfi_writer_fini(&out.nones);
+    peer->has_pending_list = peer->sent = true;
+    peer->wants_pending_list = false;
+    wfi_writer_fini(&out.pending);
+    wfi_writer_fini(&out.absent);
     wfi_writer_fini(&out.numbers);
     free(out.gradients.items);
     return status;
@@ -237,8 +237,8 @@ weft_status wfi_pass_write(wfi_pass *pass)
     for (int rank = 0; rank < world && !status; rank++) {
         const wfi_pass_peer *peer = &pass->peers[rank];
         /* the cases of pass.h, in its order */
-        if (peer->unsent_gradients || (peer->wants_statement && !peer->has_statement) ||
-            (peer->has_statement && peer->unsent_nones) || (peer->awaited && !peer->received && !peer->sent))
+        if (peer->unsent_gradients || (peer->wants_pending_list && !peer->has_pending_list) ||
+            (peer->has_pending_list && peer->unsent_absent) || (peer->awaited && !peer->received && !peer->sent))
             status = write_to(pass, rank);
         while (!status && peer->unsent) /* they did not all fit in one message */
             status = write_to(pass, rank);
@@ -314,7 +314,7 @@ bool wfi_pass_read(const weft_call *call, wfi_pass_message *out, weft_context_id
     out->final = head.final;
     out->step_names = weft_call_bytes(call, 4, &out->step_size);
     out->gradients = weft_call_tensors(call, 5);
-    return read_numbers(call, 1, &out->statement, &out->statement_count) &&
-           read_numbers(call, 2, &out->nones, &out->none_count) &&
+    return read_numbers(call, 1, &out->pending, &out->pending_count) &&
+           read_numbers(call, 2, &out->absent, &out->absent_count) &&
            read_numbers(call, 3, &out->numbers, &out->number_count) && out->number_count == out->gradients.count;
 }

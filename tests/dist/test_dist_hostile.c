@@ -267,7 +267,7 @@ static void forge_as_participant(weft_agent *agent)
     for (int i = 0; i < 3; i++)
         MUST(say(agent, 0, own, &beyond[i], 1, one, 0) == WEFT_ERR_INVALID);
     MUST(say(agent, 0, head_of(context_id, 2, 1, 255), &ours, 1, one, 0) == WEFT_ERR_PROTOCOL);
-    /* Statements and nones about others' numbers, and optimizers that nobody has: that pass ends, and does nothing. */
+    /* Pending and absent numbers of others, and optimizers that nobody has: that pass ends, and does nothing. */
     weft_value names = weft_of_bytes("no name of a reference", 22), lists = weft_of_bytes(beyond, sizeof(beyond));
     weft_status status = say_all(agent, 0, head_of(context_id, 2, 2, 2),
                                  WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof(anothers)), weft_of_bytes("", 0),
@@ -557,7 +557,7 @@ static void begin_many_passes(weft_agent *agent, world *w)
     int busy = 0;
     weft_sim_pause(w->sim, 1);
     for (int i = 0; i < PASSES; i++) {
-        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
+        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it lists pending sends, and retains the records */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
                                WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes("", 0), weft_of_bytes("", 0),
                                            weft_of_bytes(&ours, sizeof(ours)), weft_of_bytes("", 0),
@@ -776,7 +776,7 @@ static int flood(weft_agent *agent, world *w, weft_future **calls)
     weft_value none = weft_of_bytes("", 0);
     int running = 0;
     for (int i = 0; i < FLOOD; i++) {
-        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
+        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it lists pending sends, and retains the records */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
                                WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(&pending, sizeof(pending)),
                                            none, none, none, weft_of_tensors((weft_tensors){NULL, 0})),

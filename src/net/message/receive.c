@@ -93,16 +93,6 @@ void wfi_receives_free(wfi_conn *conn)
     free(frames->receives);
 }
 
-/* The received `size` bytes, contiguous. Copies them to `whole` if they are not. */
-static const uint8_t *rx_frame(const wfi_rx *rx, size_t size, uint8_t whole[WFI_FRAME_BYTES])
-{
-    if (size <= WFI_RECEIVE_HEAD || rx->length)
-        return rx->head;
-    memcpy(whole, rx->head, WFI_RECEIVE_HEAD);
-    memcpy(whole + WFI_RECEIVE_HEAD, rx->rest, size - WFI_RECEIVE_HEAD);
-    return whole;
-}
-
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
 /* The client for messages of that type; NULL: none. */
@@ -195,39 +185,40 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
     hand_up(conn, &frame, data, size);
 }
 
-/* Returns credits: at once if the peer may need them, otherwise soon. Any frame to the peer also returns them. */
-static void return_credits(wfi_conn *conn)
-{
-    wfi_peer *peer = conn->peer;
-    wfi_control *control = wfi_peer_control(peer);
-    const wfi_frames *frames = wfi_conn_frames(conn);
-    wfi_transport *transport = conn->transport;
-    wfi_peer_flush(peer);
-    if (conn->closed)
-        return;
-    bool many = frames->consumed - frames->told >= ACK_AFTER_FRAMES;
-    if (many || (control->owes_ack && !control->ack.heap_index &&
-                 wfi_timer_set(transport->progress, &control->ack, transport->progress->now_ns + ACK_DELAY_NS)))
-        wfi_peer_send_ack(peer);
-}
-
 static void receive(wfi_rx *rx, size_t size)
 {
     wfi_conn *conn = rx->flight.conn;
+    wfi_frames *frames = wfi_conn_frames(conn);
     uint8_t whole[WFI_FRAME_BYTES];
     if (conn->channel->rival == conn) /* otherwise the own attempt could replace it, and does not know of this frame */
         wfi_channel_prefer(conn);
-    take_frame(conn, rx_frame(rx, size, whole), size);
+    const uint8_t *frame = rx->head;
+    if (size > WFI_RECEIVE_HEAD && !rx->length) { /* its two parts are apart */
+        memcpy(whole, rx->head, WFI_RECEIVE_HEAD);
+        memcpy(whole + WFI_RECEIVE_HEAD, rx->rest, size - WFI_RECEIVE_HEAD);
+        frame = whole;
+    }
+    take_frame(conn, frame, size);
     if (conn->closed)
         return;
     if (rx_post(rx)) {
         wfi_channel_broken(conn);
         return;
     }
-    wfi_conn_frames(conn)->consumed++; /* only now: a credit means a posted receive */
+    frames->consumed++; /* only now: a credit means a posted receive */
     wfi_long_posted(conn);
-    if (!conn->closed)
-        return_credits(conn);
+    if (conn->closed)
+        return;
+    /* Any frame to the peer returns credits. Without one they go back at once if the peer may need them, else soon. */
+    wfi_peer_flush(conn->peer);
+    if (conn->closed)
+        return;
+    wfi_control *control = wfi_peer_control(conn->peer);
+    wfi_progress *progress = conn->transport->progress;
+    bool many = frames->consumed - frames->told >= ACK_AFTER_FRAMES;
+    if (many || (control->owes_ack && !control->ack.heap_index &&
+                 wfi_timer_set(progress, &control->ack, progress->now_ns + ACK_DELAY_NS)))
+        wfi_peer_send_ack(conn->peer);
 }
 
 static void frame_received(wfi_flight *flight, const wfi_completion *completion)

@@ -54,47 +54,34 @@ void wfi_frame_unref(wfi_tx *frame)
         free(frame);
 }
 
-static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
-{
-    wfi_tx *tx = tx_allocate(room);
-    if (!tx)
-        return NULL;
-    if (fabric->limits->needs_local_regions &&
-        fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(tx->data, room), WFI_LOCAL, &tx->region) &&
-        room > fabric->limits->copied_max) {
-        free(tx);
-        return NULL;
-    }
-    return tx;
-}
-
-/* The frame that contains this long message already. NULL: there is none, or it cannot be posted now. */
-static wfi_tx *own_frame(const wfi_net_fabric *fabric, const wfi_message *message)
-{
-    wfi_tx *tx = message->frame;
-    if (!tx || fabric->limits->needs_local_regions || atomic_load(&tx->refs) > 1)
-        return NULL;
-    atomic_fetch_add(&tx->refs, 1);
-    return tx;
-}
-
 /* An empty frame that is long enough for the message `first` (NULL: for none). If memory is out, returns NULL, and the
  * post is repeated soon. */
 static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
 {
     wfi_net_fabric *fabric = conn->fabric;
+    bool registers = fabric->limits->needs_local_regions;
     bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
-    wfi_tx *tx = is_long ? own_frame(fabric, first) : NULL;
+    size_t room = is_long ? WFI_FRAME_BYTES + wfi_message_size(first) : WFI_FRAME_BYTES;
+    wfi_tx *tx = is_long ? first->frame : NULL; /* it contains the message already, but may be in flight */
     wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&fabric->spares);
-    if (spare)
+    if (tx && !registers && atomic_load(&tx->refs) == 1) {
+        atomic_fetch_add(&tx->refs, 1);
+    } else if (spare) {
+        fabric->spare_count--;
         tx = wfi_container_of(spare, wfi_tx, flight.link);
-    else if (!tx)
-        tx = tx_create(fabric, is_long ? WFI_FRAME_BYTES + wfi_message_size(first) : WFI_FRAME_BYTES);
+    } else {
+        tx = tx_allocate(room);
+        if (tx && registers &&
+            fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(tx->data, room), WFI_LOCAL, &tx->region) &&
+            room > fabric->limits->copied_max) {
+            free(tx);
+            tx = NULL;
+        }
+    }
     if (!tx) {
         wfi_conn_starve(conn);
         return NULL;
     }
-    fabric->spare_count -= spare != NULL;
     tx->count = 0;
     tx->used = WFI_FRAME_HEAD;
     return tx;
@@ -133,29 +120,24 @@ static void put_bytes(wfi_tx *tx, const void *data, size_t size)
     tx->used += size;
 }
 
-static bool put_message(wfi_tx *tx, const wfi_message *message)
+/* Appends the messages from `from` to `end`. False: the frame is full. */
+static bool put_messages(wfi_tx *tx, wfi_list *from, const wfi_list *end)
 {
-    size_t size = wfi_message_size(message);
-    bool is_full = tx->count == (tx->room > WFI_FRAME_BYTES ? 1 : UINT8_MAX);
-    if (is_full || tx->used + WFI_MESSAGE_HEAD + size > tx->room)
-        return false;
-    wfi_frame_message(tx->data + tx->used, message->type, size);
-    tx->used += WFI_MESSAGE_HEAD;
-    if (message->frame == tx)
-        tx->used += size; /* it is there */
-    else
-        put_bytes(tx, message->head, message->head_size);
-    for (int i = 0; i < message->part_count; i++)
-        put_bytes(tx, message->parts[i].data, message->parts[i].size);
-    tx->count++;
-    return true;
-}
-
-static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
-{
+    const unsigned most = tx->room > WFI_FRAME_BYTES ? 1 : UINT8_MAX;
     for (; from != end; from = from->next) {
-        if (!put_message(tx, wfi_container_of(from, wfi_message, link)))
+        const wfi_message *message = wfi_container_of(from, wfi_message, link);
+        size_t size = wfi_message_size(message);
+        if (tx->count == most || tx->used + WFI_MESSAGE_HEAD + size > tx->room)
             return false;
+        wfi_frame_message(tx->data + tx->used, message->type, size);
+        tx->used += WFI_MESSAGE_HEAD;
+        if (message->frame == tx)
+            tx->used += size; /* it is there */
+        else
+            put_bytes(tx, message->head, message->head_size);
+        for (int i = 0; i < message->part_count; i++)
+            put_bytes(tx, message->parts[i].data, message->parts[i].size);
+        tx->count++;
     }
     return true;
 }
@@ -238,7 +220,7 @@ static bool send_again(wfi_conn *conn)
     wfi_tx *tx = tx_take(conn, message);
     if (!tx)
         return false;
-    (void)put_list(tx, control->resend, &control->sent);
+    (void)put_messages(tx, control->resend, &control->sent);
     unsigned count = tx->count;
     if (!post_frame(conn, tx, first))
         return false;
@@ -254,8 +236,8 @@ static bool send_new(wfi_conn *conn, bool requests_too)
     wfi_tx *tx = tx_take(conn, wfi_container_of(first->next, wfi_message, link));
     if (!tx)
         return false;
-    if (put_list(tx, control->urgent.next, &control->urgent) && requests_too)
-        (void)put_list(tx, control->queued.next, &control->queued);
+    if (put_messages(tx, control->urgent.next, &control->urgent) && requests_too)
+        (void)put_messages(tx, control->queued.next, &control->queued);
     unsigned count = tx->count;
     if (!post_frame(conn, tx, control->sequence + 1))
         return false;

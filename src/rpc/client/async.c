@@ -48,17 +48,6 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
     return WEFT_ERR_INVALID;
 }
 
-/* The error of a call that must not start: the value of a reference among its arguments was not made. NULL: none. */
-static weft_error *failure_among(weft_agent *agent, const wfi_call_spec *spec)
-{
-    if (!wfi_rrefs_are_among(spec->arguments))
-        return NULL;
-    wfi_net_lock(agent->net);
-    weft_error *error = wfi_rrefs_failed(spec->arguments, spec->function);
-    wfi_net_unlock(agent->net);
-    return error;
-}
-
 weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error)
 {
     char problem[256] = "the option tape: this program has no distributed contexts";
@@ -73,21 +62,6 @@ weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_er
     return status;
 }
 
-static weft_status start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
-{
-    bool found = !spec->source && spec->options->tape;
-    weft_status status = found ? wfi_spec_find_source(agent, spec, error) : WEFT_OK;
-    if (status)
-        return status;
-    bool again = spec->options->retry.attempts > 1;
-    status = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
-    if (found) {
-        wfi_links_get()->unref(spec->source);
-        spec->source = NULL;
-    }
-    return status;
-}
-
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     weft_status status = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
@@ -95,12 +69,23 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
         *error = wfi_spec_explain(agent, spec, status, -1);
         return status;
     }
-    *error = failure_among(agent, spec);
-    if (*error) {
-        note_failure(spec->options, *error);
-        return weft_error_code(*error);
+    if (wfi_rrefs_are_among(spec->arguments)) { /* the call must not start if the value of one was not made */
+        wfi_net_lock(agent->net);
+        *error = wfi_rrefs_failed(spec->arguments, spec->function);
+        wfi_net_unlock(agent->net);
+        status = weft_error_code(*error);
     }
-    status = start(agent, spec, out, error);
+    bool finds_source = !status && !spec->source && spec->options->tape;
+    if (finds_source)
+        status = wfi_spec_find_source(agent, spec, error);
+    if (!status && spec->options->retry.attempts > 1)
+        status = wfi_retry_start(agent, spec, out, error);
+    else if (!status)
+        status = wfi_call_begin(agent, spec, out, error);
+    if (finds_source && spec->source) {
+        wfi_links_get()->unref(spec->source);
+        spec->source = NULL;
+    }
     if (status)
         note_failure(spec->options, *error);
     return status;

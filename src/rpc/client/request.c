@@ -111,26 +111,20 @@ static weft_status expose_landing(wfi_request *call)
     return WEFT_OK;
 }
 
-static void write_link(wfi_request *call)
-{
-    uint8_t room[WFI_LINK_BYTES];
-    wfi_writer blob;
-    wfi_writer_init(&blob, room, sizeof(room));
-    if (call->link)
-        wfi_links_get()->write(call->link, &blob);
-    wfi_write_blob(&call->header, room, blob.size);
-}
-
 static void write_header(wfi_request *call, uint64_t timeout_ns)
 {
-    wfi_writer *w = &call->header;
+    uint8_t link_room[WFI_LINK_BYTES];
+    wfi_writer *w = &call->header, link;
+    wfi_writer_init(&link, link_room, sizeof(link_room));
+    if (call->link)
+        wfi_links_get()->write(call->link, &link);
     wfi_write_u64(w, call->id);
     wfi_write_u8(w, (uint8_t)((call->remote ? WFI_CALL_REMOTE : 0) | (call->items ? WFI_CALL_ITEMS : 0) |
                               (call->span.trace ? WFI_CALL_TRACED : 0)));
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, call->function_size);
     wfi_write_bytes(w, call->function, call->function_size);
-    write_link(call);
+    wfi_write_blob(w, link_room, link.size);
     if (call->span.trace) {
         wfi_write_u64(w, call->span.trace);
         wfi_write_u64(w, call->span.id);
@@ -140,46 +134,6 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
         wfi_write_rref_name(w, &call->remote->name);
         wfi_write_u64(w, call->remote->fork);
     }
-}
-
-/* Bytes held for the call until the peer has received it, besides those of the message; after that the peer counts what
- * the call holds there. */
-static size_t held_by(const wfi_request *call)
-{
-    const wfi_writer *meta = &call->arguments.body.meta;
-    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof(*call->land_exposures) : 0);
-    size_t in_message = (call->arguments.frame ? 0 : call->header.size) + (meta->in_room ? meta->size : 0);
-    size_t block = sizeof(*call) + HEADER_BYTES + 2 * (size_t)call->function_size + 1;
-    return block + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes - in_message;
-}
-
-static void fill_message(wfi_request *call)
-{
-    wfi_message *message = &call->message;
-    *message = (wfi_message){.type = WFI_RPC_CALL,
-                             .exempt = true, /* launch has checked the queue, unless wfi_call_spec.exempt */
-                             .keeps = held_by(call),
-                             .done = message_done};
-    wfi_outbound_fill(&call->arguments, &call->header, message);
-}
-
-/* The id of this worker's next call. The upper bits are the incarnation, so that no id equals one of a former
- * incarnation. [agent lock] */
-static uint64_t next_id(weft_agent *agent)
-{
-    if (!agent->next_call_id)
-        agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
-    return ++agent->next_call_id;
-}
-
-/*
- * Whether a call may go to a worker that is leaving. weft's own calls may: the worker needs some of them to end. So may
- * the calls of a handler that serves a call of that worker, for which the worker waits. [agent lock]
- */
-static bool may_reach_leaver(const wfi_request *call, const weft_call *parent)
-{
-    bool is_ours = strncmp(call->function, "weft:", 5) == 0;
-    return is_ours || (parent && parent->peer == call->peer);
 }
 
 /* Finds the peer: one incarnation of the rank, which must be alive; none for this worker's own rank. [agent lock] */
@@ -201,9 +155,13 @@ static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *s
                    ? WEFT_ERR_UNREACHABLE
                    : wfi_net_former_status(call->agent->net, rank, incarnation);
     weft_status status = wfi_peer_status(call->peer);
-    if (!status && wfi_peer_is_leaving(call->peer) && !may_reach_leaver(call, *spec->parent))
-        status = WEFT_ERR_PEER_LEFT;
-    return status;
+    if (status || !wfi_peer_is_leaving(call->peer))
+        return status;
+    /* A worker that is leaving needs some of weft's own calls to end. It also waits for the calls that it has made, and
+     * so for those that their handlers make. */
+    const weft_call *parent = *spec->parent;
+    bool is_ours = strncmp(call->function, "weft:", 5) == 0;
+    return is_ours || (parent && parent->peer == call->peer) ? WEFT_OK : WEFT_ERR_PEER_LEFT;
 }
 
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns)
@@ -240,8 +198,19 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
 /* Queues the message. [agent lock] */
 static weft_status post(wfi_request *call)
 {
-    fill_message(call);
-    weft_status status = wfi_peer_send(call->peer, &call->message);
+    /* `keeps`: memory of the call besides the bytes of the message, counted until the peer has received it. */
+    const wfi_writer *meta = &call->arguments.body.meta;
+    size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof(*call->land_exposures) : 0);
+    size_t in_message = (call->arguments.frame ? 0 : call->header.size) + (meta->in_room ? meta->size : 0);
+    size_t block = sizeof(*call) + HEADER_BYTES + 2 * (size_t)call->function_size + 1;
+    wfi_message *message = &call->message;
+    *message = (wfi_message){.type = WFI_RPC_CALL,
+                             .exempt = true, /* launch has checked the queue, unless wfi_call_spec.exempt */
+                             .keeps = block + COMPANY_BYTES + call->land_count * place + call->arguments.small_bytes -
+                                      in_message,
+                             .done = message_done};
+    wfi_outbound_fill(&call->arguments, &call->header, message);
+    weft_status status = wfi_peer_send(call->peer, message);
     if (status)
         return status;
     call->message_out = true;
@@ -290,7 +259,9 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
         call->span.begun_ns = now;
     if (!spec->exempt && call->peer && !wfi_peer_has_room(call->peer))
         return WEFT_ERR_AGAIN;
-    call->id = next_id(agent);
+    if (!agent->next_call_id) /* the upper bits: no id equals one of a former incarnation */
+        agent->next_call_id = (uint64_t)wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation << 40;
+    call->id = ++agent->next_call_id;
     call->child.parent = (weft_call *)*spec->parent; /* watch adds it to the parent's children */
     wfi_observe_started(agent, &call->span, call->child.parent ? &call->child.parent->span : NULL);
     if (call->peer)
@@ -361,15 +332,6 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
     return can_wait ? wait->end : WEFT_ERR_DEADLOCK;
 }
 
-/* Registers again what was released for the wait. [agent lock], released meanwhile */
-static weft_status register_again(const wfi_request *call, wfi_prepared *prepared)
-{
-    wfi_net_unlock(call->agent->net);
-    weft_status status = wfi_prepared_open(prepared);
-    wfi_net_lock(call->agent->net);
-    return status;
-}
-
 /* `prepared`: what was registered for the call, which is released in any case; or NULL. */
 static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec, wfi_prepared *prepared)
 {
@@ -380,8 +342,11 @@ static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_ca
         if (prepared)
             wfi_prepared_put(prepared); /* the wait may take long */
         status = sleep_until_room(call, spec, &wait);
-        if (!status && prepared)
-            status = register_again(call, prepared);
+        if (!status && prepared) {
+            wfi_net_unlock(call->agent->net);
+            status = wfi_prepared_open(prepared);
+            wfi_net_lock(call->agent->net);
+        }
         if (!status)
             status = launch(call, rank, spec);
     }
@@ -398,13 +363,6 @@ static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_ca
 static size_t landing_room(const wfi_request *call)
 {
     return call->arguments.shared ? 0 : sizeof(uint32_t) + call->land_count * WFI_LANDING_BYTES;
-}
-
-static bool needs_registering(const wfi_request *call)
-{
-    const wfi_net *net = call->agent->net;
-    return wfi_outbound_registers(&call->arguments, net, landing_room(call)) ||
-           (call->land_exposures && wfi_net_registers(net));
 }
 
 /* Registers the arguments and landing places without the lock: that takes long. On failure nothing is in use. */
@@ -502,7 +460,8 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
     weft_status status = prepare(call, rank, spec);
     weft_future *future = weft_future_ref(call->future);
     wfi_prepared prepared; /* set if `registers` */
-    bool registers = !status && needs_registering(call);
+    bool registers = !status && (wfi_outbound_registers(&call->arguments, agent->net, landing_room(call)) ||
+                                 (call->land_exposures && wfi_net_registers(agent->net)));
     if (registers)
         status = register_memory(call, rank, &prepared);
     if (!status)

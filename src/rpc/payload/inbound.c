@@ -202,18 +202,24 @@ static weft_status admit_measured(wfi_inbound *inbound, const uint8_t *meta, siz
 }
 
 /* Charges the budget for all values that `meta` describes. If user code chooses the places, the size is not known yet;
- * admit_slab charges it later. */
-static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_t size)
+ * admit_slab charges it later. `is_locked`: the caller has the agent lock. */
+static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_t size, bool is_locked)
 {
     const wfi_decode_options *options = &inbound->options;
+    bool expects = is_locked && options->expect;
     uint64_t bytes;
     wfi_tensor_types types;
     if (!inbound->charge || inbound->user_places)
         return WEFT_OK;
-    weft_status status = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
-    if (!status)
-        status = admit_measured(inbound, meta, size, bytes);
-    if (!status && options->expect)
+    weft_status status = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, expects ? &types : NULL);
+    if (status)
+        return status;
+    if (!is_locked)
+        wfi_net_lock(inbound->agent->net);
+    status = admit_measured(inbound, meta, size, bytes);
+    if (!is_locked)
+        wfi_net_unlock(inbound->agent->net);
+    if (!status && expects)
         options->expect(options->place_arg, &types);
     return status;
 }
@@ -255,28 +261,13 @@ static void after_decoding(wfi_inbound *inbound)
         pull_payload(inbound);
 }
 
-/* Like admit_values, but called without the agent lock. */
-static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t size)
-{
-    uint64_t bytes;
-    if (!inbound->charge || inbound->user_places)
-        return WEFT_OK;
-    weft_status status = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, NULL);
-    if (status)
-        return status;
-    wfi_net_lock(inbound->agent->net);
-    status = admit_measured(inbound, meta, size, bytes);
-    wfi_net_unlock(inbound->agent->net);
-    return status;
-}
-
 static void decode_task(wfi_task *task)
 {
     wfi_inbound *inbound = wfi_container_of(task, wfi_inbound, task);
     weft_agent *agent = inbound->agent;
     bool elsewhere = inbound->elsewhere;
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
-    weft_status status = admit_large(inbound, bytes, inbound->meta_size);
+    weft_status status = admit_values(inbound, bytes, inbound->meta_size, false);
     if (!status)
         decode_values(inbound, bytes, inbound->meta_size, bytes + inbound->meta_size, inbound->tail_size);
     wfi_storage_unref(inbound->meta);
@@ -307,7 +298,7 @@ void wfi_inbound_await(weft_agent *agent)
 }
 
 /* Decodes inbound->meta: at once, or without the lock if user code chooses the places or the metadata are large. */
-static void decode_now(wfi_inbound *inbound)
+static void begin_decoding(wfi_inbound *inbound)
 {
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
     if (inbound->user_places) {
@@ -328,7 +319,7 @@ static void decode_now(wfi_inbound *inbound)
         run_elsewhere(inbound, decode_task);
         return;
     }
-    weft_status status = admit_values(inbound, bytes, inbound->meta_size);
+    weft_status status = admit_values(inbound, bytes, inbound->meta_size, true);
     if (status) {
         fail_inbound(inbound, status, inbound->decoded.problem);
         return;
@@ -343,7 +334,7 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
     if (inbound->cancelled || status)
         fail_pull(inbound, status, "metadata");
     else
-        decode_now(inbound);
+        begin_decoding(inbound);
 }
 
 static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
@@ -401,7 +392,7 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
     }
     size_t meta_size;
     const uint8_t *meta = wfi_read_blob(body, WFI_MESSAGE_MAX, &meta_size);
-    weft_status status = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
+    weft_status status = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size, true);
     if (status) {
         fail_inbound(inbound, status, body->failed ? "truncated body" : inbound->decoded.problem);
     } else if (inbound->user_places) { /* the budget is charged later */
@@ -409,7 +400,7 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
             return;
         if (meta_size)
             memcpy(wfi_storage_data(inbound->meta), meta, meta_size);
-        decode_now(inbound);
+        begin_decoding(inbound);
     } else {
         decode_values(inbound, meta, meta_size, body->data + body->at, wfi_reader_left(body));
         after_decoding(inbound);

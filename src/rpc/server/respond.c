@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that write_reply_header writes. */
+/* Bytes that write_reply_header writes, besides a link. */
 #define REPLY_HEADER_SIZE (sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t))
 #define LINK_HOLDERS_BYTES 256 /* besides WFI_LINK_BYTES */
 
@@ -26,21 +26,13 @@ static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_
     wfi_write_u64(writer, call->id);
     wfi_write_u8(writer, flags);
     wfi_write_u32(writer, wfi_items_out_count(call));
-}
-
-/* Writes the link's part of the reply: it follows the header, and a flag announces it. */
-static void write_link(weft_call *call)
-{
+    if (!(flags & WFI_REPLY_LINKED))
+        return;
     uint8_t room[WFI_LINK_BYTES + LINK_HOLDERS_BYTES];
-    wfi_writer blob;
-    wfi_writer_init(&blob, room, sizeof(room));
-    wfi_links_get()->write(call->link, &blob);
-    wfi_write_blob(&call->header, room, blob.size);
-}
-
-static uint8_t link_flag(const weft_call *call)
-{
-    return call->link ? WFI_REPLY_LINKED : 0;
+    wfi_writer link;
+    wfi_writer_init(&link, room, sizeof(room));
+    wfi_links_get()->write(call->link, &link);
+    wfi_write_blob(writer, room, link.size);
 }
 
 static void reply_gone(wfi_message *message, weft_status status)
@@ -111,9 +103,7 @@ static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may be incomplete */
     wfi_writer_init_room(&call->header, call->arguments->room.header, sizeof(call->arguments->room.header));
-    write_reply_header(&call->header, call, WFI_REPLY_ERROR | link_flag(call));
-    if (call->link)
-        write_link(call);
+    write_reply_header(&call->header, call, WFI_REPLY_ERROR | (call->link ? WFI_REPLY_LINKED : 0));
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -128,9 +118,8 @@ static weft_status write_reply(weft_call *call)
     if (status)
         return status;
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, call->peer, header_size) || body->rref_count > 0;
-    write_reply_header(&call->header, call, (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | link_flag(call));
-    if (call->link)
-        write_link(call);
+    write_reply_header(&call->header, call,
+                       (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | (call->link ? WFI_REPLY_LINKED : 0));
     return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
@@ -187,31 +176,11 @@ static weft_status start_push(weft_call *call)
     return status;
 }
 
-/* ---- rpc_remote -------------------------------------------------------------------------------------------------- */
-
-/* If the call was made by weft_rpc_remote, its result or error becomes the value of the reference. Otherwise a no-op.
- * [agent lock] */
-static void settle_owned(weft_call *call)
-{
-    wfi_owned *owned = call->owned;
-    call->owned = NULL;
-    if (owned)
-        wfi_owned_finish(owned, &(wfi_made){call->error, &call->object, call->results});
-}
-
 /* ---- The whole answer -------------------------------------------------------------------------------------------- */
 
-/* How large results get into the caller's landing places. */
-static void choose_way(const weft_call *call, wfi_encode_options *how)
-{
-    wfi_net_lock(call->agent->net);
-    how->never_pushes = !wfi_peer_can_push(call->peer);
-    how->eager = wfi_payload_eager(call->peer);
-    wfi_net_unlock(call->agent->net);
-}
-
-/* `how` names the buffer for a problem. */
-static weft_status pack_results(weft_call *call, wfi_encode_options how)
+/* Encodes the results (call->outbound), and lists those that are pushed into the caller's landing places (pushes). If a
+ * value cannot be sent, `how.problem` may say which. */
+static weft_status encode_results(weft_call *call, wfi_encode_options how)
 {
     const wfi_inbound *inbound = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
@@ -221,11 +190,13 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
         how.is_linked = wfi_links_get()->is_linked;
         how.context = wfi_links_get()->source(call->link);
     }
-    if (!call->owned) {
+    if (!call->owned && inbound->landing_count) {
         how.landing = inbound->landing;
         how.landing_count = inbound->landing_count;
-        if (inbound->landing_count)
-            choose_way(call, &how);
+        wfi_net_lock(call->agent->net); /* how large results get there */
+        how.never_pushes = !wfi_peer_can_push(call->peer);
+        how.eager = wfi_payload_eager(call->peer);
+        wfi_net_unlock(call->agent->net);
     }
     weft_status status = wfi_encode(&call->outbound.body, results, &how);
     if (!status)
@@ -287,7 +258,10 @@ void wfi_serve_end(weft_call *call)
     wfi_observe_answered(call->agent, wfi_serve_observed(call), &call->span);
     if (!call->deferred || wfi_runner_of(call->function)) /* otherwise its handler may still use them */
         wfi_budget_release_arguments(&call->charge);
-    settle_owned(call);
+    wfi_owned *owned = call->owned; /* of weft_rpc_remote: the result or error becomes the value of the reference */
+    call->owned = NULL;
+    if (owned)
+        wfi_owned_finish(owned, &(wfi_made){call->error, &call->object, call->results});
 }
 
 static void answer_locked(weft_call *call, leftovers *left)
@@ -338,7 +312,7 @@ static void wire_respond(weft_call *call)
     if (!call->error) {
         char problem[320] = "";
         weft_status status =
-            pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
+            encode_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof(problem)});
         if (status && !problem[0])
             wfi_results_fault(call->agent, weft_values_args(call->results), status, problem, sizeof(problem));
         if (status)
