@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - handles the store's events, and creates and ends peers (wfi_peer_create, wfi_peer_fail).
+ * membership.c - handles the store's events, and creates peers. peer_death.c ends them.
  *
  * Events: workers that joined, are leaving, left or died, this worker's own eviction, the end of the job, the closing
  * protocol. An event names a worker by rank and incarnation. If the rank has another incarnation here, the event is
@@ -52,61 +52,13 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
     return WEFT_OK;
 }
 
-void wfi_peer_fail(wfi_peer *peer, weft_status why)
-{
-    wfi_whole_peer *whole = wfi_container_of(peer, wfi_whole_peer, peer);
-    wfi_assert_held(&peer->transport->progress->lock);
-    if (!peer->status)
-        peer->status = why;
-    for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
-        wfi_channel_fini(peer->channels[kind]);
-    wfi_detector_fail(whole);
-    wfi_control_fail(&whole->control, why);
-    wfi_bulk_fail(&whole->bulk, why);
-}
-
-const char *wfi_peer_gone_text(const wfi_peer *peer)
-{
-    return peer->gone_text;
-}
-
-/* Fails what is outstanding with the peer, calls its owners, and only then tells the layer above. */
-static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
-{
-    wfi_transport *transport = peer->transport;
-    if (peer->status)
-        return;
-    const char *how = why == WEFT_ERR_PEER_DEAD ? "is dead" : why == WEFT_ERR_PEER_LEFT ? "has left the job" : NULL;
-    if (!how)
-        peer->gone_text = strdup(text); /* this worker has left the job; the peer has not */
-    else if (asprintf(&peer->gone_text, "rank %d (%s) %s: %s", peer->rank, wfi_peer_name(peer), how, text) < 0)
-        peer->gone_text = NULL;
-    wfi_peer_fail(peer, why);
-    wfi_progress_settle(transport->progress);
-    WFI_FOR_CLIENTS (client, transport, peer_gone)
-        client->upcalls->peer_gone(client->arg, peer, why, text);
-}
-
-static void self_gone(wfi_net *net, weft_status why, const char *text)
-{
-    if (net->gone)
-        return;
-    net->gone = why;
-    for (int rank = 0; rank < net->transport.world_size; rank++) {
-        if (net->transport.peers[rank])
-            peer_gone(net->transport.peers[rank], why, text);
-    }
-    WFI_FOR_CLIENTS (client, &net->transport, self_gone)
-        client->upcalls->self_gone(client->arg, why, text);
-}
-
 static void tell_self(wfi_net *net, weft_status why, const char *text)
 {
     wfi_progress_lock(&net->progress);
     if (!net->open)
         net->verdict = why;
     else if (!net->transport.closing)
-        self_gone(net, why, text);
+        wfi_self_gone(net, why, text);
     wfi_progress_unlock(&net->progress);
 }
 
@@ -119,9 +71,9 @@ static void peer_joined(wfi_net *net, const wfi_member *member)
     if (net->gone || (peer && peer->member.incarnation >= member->incarnation))
         return;
     if (peer)
-        peer_gone(peer, WEFT_ERR_PEER_DEAD, "its rank was taken again");
+        wfi_peer_gone(peer, WEFT_ERR_PEER_DEAD, "its rank was taken again");
     if (wfi_peer_create(net, member))
-        self_gone(net, WEFT_ERR_MEMORY, "out of memory for a worker that joined");
+        wfi_self_gone(net, WEFT_ERR_MEMORY, "out of memory for a worker that joined");
     else
         WFI_FOR_CLIENTS (client, &net->transport, peer_joined)
             client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
@@ -145,7 +97,7 @@ static void take_news(wfi_net *net, const wfi_member *member, weft_status why, c
     else if (why == WEFT_DEFERRED && peer && peer->member.incarnation == member->incarnation)
         peer_leaving(net, peer);
     else if (why != WEFT_DEFERRED && peer && peer->member.incarnation == member->incarnation)
-        peer_gone(peer, why, text);
+        wfi_peer_gone(peer, why, text);
 }
 
 static void tell_of_member(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
@@ -202,7 +154,7 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     tell_of_member(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
-/* If a connection is up, this worker may have been slow to answer. A ping tests it, and detector.c breaks the
+/* If a connection is up, this worker may have been slow to answer. A ping tests it, and failure_detector.c breaks the
  * connection if the ping is not acknowledged. */
 static void dial(wfi_peer *peer)
 {
@@ -330,7 +282,7 @@ void wfi_member_catch_up(wfi_net *net)
         free(kept);
     }
     if (net->verdict)
-        self_gone(net, net->verdict, "it happened while this worker was joining");
+        wfi_self_gone(net, net->verdict, "it happened while this worker was joining");
 }
 
 void wfi_member_forget(wfi_net *net)

@@ -5,7 +5,7 @@
  * PARTS. wfi_net_open joins the job and gives a wfi_net. It contains a progress (progress/progress.h: the lock, timers,
  * threads), a transport (net/channel/channel.h: the open fabrics, peers), and the link to the store. Messages are in
  * net/message/message.h, large payloads in net/bulk/bulk.h. This header has the membership (membership.c) and the
- * detection of unreachable peers (detector.c).
+ * detection of unreachable peers (failure_detector.c).
  *
  * LOCK. One mutex, the agent's lock, guards everything in net and in rpc that several threads use. Functions marked
  * [locked] are called with it held, and so are upcalls. Code that holds it never blocks, runs no user code, and waits
@@ -20,7 +20,7 @@
  *   - If no connection can be opened, a suspicion is sent to the store (wfi_rendezvous_suspect). If the store declares
  *     the peer dead, everything outstanding there fails.
  *   - If the store still hears a peer that is silent here for WFI_REACH_BOUNDS times death_timeout_ms, the peer's
- *     transfers fail and peer_unreachable is called. Attempts to connect continue (detector.c).
+ *     transfers fail and peer_unreachable is called. Attempts to connect continue (failure_detector.c).
  *   - If only the bulk channel cannot be connected, from either side, its transfers fail after death_timeout_ms.
  * In the comments of this folder "the bound" is death_timeout_ms: the time within which a death is detected.
  */
@@ -245,7 +245,7 @@ void wfi_net_serve(wfi_net *net, uint64_t number);
 void wfi_net_follow_ending(wfi_net *net);
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 
-/* ---- Unreachable peers: detector.c ----------------------------------------------------------------------------- */
+/* ---- Unreachable peers: failure_detector.c --------------------------------------------------------------------- */
 
 /* `change` is +1 or -1. While the sum is above 0 this worker has interest in the peer, and learns of its death within
  * the bound. Cheap: the store is told of changes only a few times in a bound. [locked] */
@@ -274,7 +274,7 @@ typedef struct wfi_whole_peer {
     wfi_peer peer;
     wfi_control control;
     wfi_bulk bulk;
-    /* detector.c's */
+    /* failure_detector.c's */
     int interest;           /* sum of the changes of wfi_peer_interest */
     bool interest_told;     /* whether `interest` was above 0 when the store was last told */
     wfi_list interest_link; /* in wfi_net.interest_changed */
@@ -292,13 +292,17 @@ static inline wfi_net *wfi_net_of(const wfi_peer *peer)
 /* membership.c */
 weft_status wfi_peer_create(wfi_net *net,
                             const wfi_member *member); /* replaces the former peer of the rank. [locked] */
-void wfi_peer_fail(wfi_peer *peer, weft_status why);   /* closes its channels, fails outstanding operations. [locked] */
 extern const wfi_rendezvous_events wfi_member_events;  /* complete except `arg`, the wfi_net */
 void wfi_member_catch_up(wfi_net *net);                /* handles the events received while opening. [locked] */
 void wfi_member_sync(wfi_net *net);                    /* sends the wanted sync, if none is in flight. [locked] */
 void wfi_member_forget(wfi_net *net);                  /* drops the events received while opening, if that failed */
 
-/* detector.c; [locked] */
+/* peer_death.c; [locked] */
+void wfi_peer_fail(wfi_peer *peer, weft_status why); /* closes its channels, fails outstanding operations */
+void wfi_peer_gone(wfi_peer *peer, weft_status why, const char *text); /* also calls owners and upcalls; once */
+void wfi_self_gone(wfi_net *net, weft_status why, const char *text);   /* the same for all peers */
+
+/* failure_detector.c; [locked] */
 extern const wfi_upcalls wfi_detector_upcalls; /* for its client, which receives WFI_CONTROL_PING */
 void wfi_detector_init(wfi_whole_peer *whole);
 void wfi_detector_fail(wfi_whole_peer *whole);

@@ -14,11 +14,11 @@
  * that they do not select.
  *
  * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
- * takes long (detector.c), this worker sends the control message DIAL. The peer then tries to connect for WANTED_NS,
- * even if it needs no bulk connection itself. If the peer's attempt succeeds, this worker sends DIAL at the beginning
- * of each later attempt. For a control connection the store passes the request on, because it receives the suspicions
- * of each worker (DIAL in job/protocol/protocol.h). If neither side can connect, detector.c fails the operations that
- * wait.
+ * takes long (failure_detector.c), this worker sends the control message DIAL. The peer then tries to connect for
+ * WANTED_NS, even if it needs no bulk connection itself. If the peer's attempt succeeds, this worker sends DIAL at the
+ * beginning of each later attempt. For a control connection the store passes the request on, because it receives the
+ * suspicions of each worker (DIAL in job/protocol/protocol.h). If neither side can connect, failure_detector.c fails
+ * the operations that wait.
  */
 #include "net/channel/channel.h"
 
@@ -43,7 +43,7 @@ static bool channel_needed(const wfi_channel *channel)
  * The time limit of an attempt. With one fabric it doubles after each failure. With several it doubles when each fabric
  * had WFI_FAILURES_BEFORE failures. Without the doubling, many workers that connect at once on few cores would
  * repeatedly close connections that are about to be answered. With several fabrics, the first limits are short, so that
- * another fabric is tried before the operations that wait are given up (detector.c).
+ * another fabric is tried before the operations that wait are given up (failure_detector.c).
  */
 static uint64_t attempt_limit(const wfi_channel *channel)
 {

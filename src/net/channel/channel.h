@@ -280,7 +280,7 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     uint64_t heard_ns;
     uint64_t needed_ns; /* since when it is needed; or when it was last given up */
     bool unreachable;   /* it was given up, and nothing was heard since */
-    wfi_timer silence;  /* checks a needed peer (detector.c) */
+    wfi_timer silence;  /* checks a needed peer (failure_detector.c) */
 };
 
 /* peer.c. A wfi_peer is one incarnation of a rank; a later incarnation is a new wfi_peer. The last one of each rank

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detector.c - detects peers that cannot be reached: silence, pings, and failing what waits for them.
+ * failure_detector.c - detects peers that cannot be reached: silence, pings, and failing what waits for them.
  *
  * A peer is needed while messages or transfers for it are unfinished, or a call waits for its answer. Then a timer
  * fires twice in a bound (death_timeout_ms):
