@@ -221,6 +221,9 @@ static void the_store_names_those_whom_the_end_waits_for(void **state)
     bench_join_all(at, 3);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
     assert_string_equal(awaited(at), "workers that have not closed (2): rank 1 (worker1), rank 2 (worker2)");
+    bench_say(at, 3, &(wfi_store_message){.type = WFI_STORE_SERVING, .wave = 1});
+    assert_string_equal(awaited(at), "workers that have not closed (2): rank 1 (worker1), rank 2 (worker2, serves)");
+    bench_say(at, 3, &(wfi_store_message){.type = WFI_STORE_SERVING});
     bench_say_type(at, 2, WFI_STORE_CLOSING);
     assert_string_equal(awaited(at), "workers that have not closed (1): rank 2 (worker2)");
     bench_say_type(at, 3, WFI_STORE_CLOSING);

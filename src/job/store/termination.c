@@ -244,8 +244,9 @@ void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room)
     for (int rank = 0; rank < store->options.world_size; rank++) {
         if (!is_awaited(store, rank, all_close))
             continue;
-        char name[WFI_NAME_MAX + 32];
-        int size = snprintf(name, sizeof(name), "%s rank %d (%s)", named ? "," : ":", rank, store->members[rank].name);
+        char name[WFI_NAME_MAX + 48];
+        int size = snprintf(name, sizeof(name), "%s rank %d (%s%s)", named ? "," : ":", rank, store->members[rank].name,
+                            store->slots[rank].serving ? ", serves" : "");
         if (used + (size_t)size + 8 > room) { /* with room for the dots */
             snprintf(out + used, room - used, ", ...");
             return;
