@@ -60,7 +60,7 @@ static int call(wfi_lane *lane, const wfi_host_greeting *hello)
     if (!wfi_host_is_ours(lane->source.fd, &owner))
         return EACCES;
     lane->peer.pid = owner.pid;
-    const int fds[] = {host->door_page_fd, lane->segment_fd};
+    const int fds[] = {host->doorbell_page_fd, lane->segment_fd};
     return wfi_host_greeting_send(lane->source.fd, hello, fds, 2);
 }
 
@@ -87,7 +87,8 @@ static void answer(wfi_lane *lane, const wfi_host_greeting *greeting)
     wfi_host_unwatch(host, &request->source);
     lane->source.fd = request->source.fd;
     request->source.fd = -1;
-    bool works = !request->is_gone && wfi_host_greeting_send(lane->source.fd, greeting, &host->door_page_fd, 1) == 0 &&
+    bool works = !request->is_gone &&
+                 wfi_host_greeting_send(lane->source.fd, greeting, &host->doorbell_page_fd, 1) == 0 &&
                  wfi_host_watch(host, &lane->source);
     wfi_host_request_free(request);
     if (works)
@@ -134,16 +135,16 @@ static void set_up(wfi_lane *lane, int refusal)
     if (!changes)
         return;
     wfi_host_notify(lane->host, &lane->up, WFI_EVENT_CONNECTED);
-    wfi_host_door_signal(&lane->host->door, lane->slot); /* for messages that came before */
+    wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot); /* for messages that came before */
 }
 
 static bool on_answer(wfi_lane *lane, const wfi_host_greeting *greeting, int page_fd)
 {
-    wfi_host_door door;
-    if (wfi_host_door_take(page_fd, greeting->bell, &door) != 0)
+    wfi_host_doorbell doorbell;
+    if (wfi_host_doorbell_take(page_fd, greeting->bell, &doorbell) != 0)
         return false;
     wfi_mutex_lock(&lane->lock);
-    lane->peer.door = door;
+    lane->peer.doorbell = doorbell;
     wfi_host_meet(&lane->peer, greeting);
     wfi_mutex_unlock(&lane->lock);
     int refusal = wfi_host_probe(&lane->peer);

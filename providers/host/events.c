@@ -42,7 +42,7 @@ static void absorb(wfi_host *host)
 {
     struct epoll_event events[BATCH];
     int count;
-    if (host->is_deaf && wfi_now(&wfi_clock_real) >= host->deaf_until_ns)
+    if (host->accepts_none && wfi_now(&wfi_clock_real) >= host->accepts_none_until_ns)
         wfi_host_listen(host, true);
     do {
         count = epoll_wait(host->epoll_fd, events, BATCH, 0);
@@ -114,8 +114,8 @@ bool wfi_host_events_arm(wfi_fabric *base, uint64_t *due_ns)
     bool nothing = wfi_list_empty(&host->notices) && !host->silent;
     if (!wfi_list_empty(&host->half_open))
         make_earlier(due_ns, wfi_container_of(host->half_open.next, wfi_connect_request, link)->due_ns);
-    if (host->is_deaf)
-        make_earlier(due_ns, host->deaf_until_ns);
+    if (host->accepts_none)
+        make_earlier(due_ns, host->accepts_none_until_ns);
     wfi_mutex_unlock(&host->events_lock);
     return nothing;
 }

@@ -2,7 +2,7 @@
 /*
  * greeting.c - the messages of the handshake, with their descriptors, on a unix socket.
  *
- *   dialler: HELLO (segment, its door)   acceptor: ANSWER (its door)   dialler: READY
+ *   dialler: HELLO (segment, its doorbell)   acceptor: ANSWER (its doorbell)   dialler: READY
  *
  * Each is one packet (SOCK_SEQPACKET). ANSWER and READY say whether their sender can read the other's memory. An
  * acceptor that closes the socket instead refuses. Afterwards either side may send PASS, with one descriptor (pass.c).

@@ -35,7 +35,7 @@ static wfi_host *create(const wfi_fabric_options *options)
         return NULL;
     host->base.ops = &wfi_fabric_host;
     host->rank = options->rank;
-    host->door.fd = host->bell_fd = host->door_page_fd = host->listen_fd = host->epoll_fd = host->wake_fd = -1;
+    host->doorbell.fd = host->bell_fd = host->doorbell_page_fd = host->listen_fd = host->epoll_fd = host->wake_fd = -1;
     wfi_mutex_init(&host->slots_lock);
     wfi_mutex_init(&host->events_lock);
     wfi_mutex_init(&host->regions_lock);
@@ -59,9 +59,9 @@ static void take_apart(wfi_host *host)
     close_if_open(host->listen_fd);
     close_if_open(host->epoll_fd);
     close_if_open(host->wake_fd);
-    close_if_open(host->door_page_fd);
+    close_if_open(host->doorbell_page_fd);
     close_if_open(host->bell_fd);
-    wfi_host_door_close(&host->door);
+    wfi_host_doorbell_close(&host->doorbell);
     wfi_host_regions_close(host);
     wfi_map_fini(&host->sources);
     wfi_mutex_fini(&host->slots_lock);
@@ -119,8 +119,8 @@ static weft_status host_open(const wfi_fabric_options *options, wfi_fabric **out
                                       "/proc/sys/kernel/random/boot_id and /proc/self/ns/net must be readable");
     else if ((failed = wfi_host_regions_open(host)))
         status = fail(error, failed, "the table of regions");
-    else if ((failed = wfi_host_door_open(host)))
-        status = fail(error, failed, "its door (memfd_create, a unix socket)");
+    else if ((failed = wfi_host_doorbell_open(host)))
+        status = fail(error, failed, "its doorbell (memfd_create, a unix socket)");
     else if ((failed = open_sockets(host)))
         status = fail(error, failed, "listening on a unix socket");
     if (status == WEFT_OK)

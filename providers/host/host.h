@@ -3,16 +3,16 @@
  * host.h - the structs of the fabric "host" and the functions that its files share. Workers of one machine exchange
  * messages through shared memory, and read each other's memory with process_vm_readv(2).
  *
- * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages
- * for each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with
- * the descriptors, and later the descriptors that the workers pass to each other (pass.c). The socket ends when the
- * peer closes the lane or dies. This folder does not know which of the two happened (connect.c). Nothing has a name in
- * a file system, so a killed process leaves nothing behind.
+ * A LANE is a socket, a segment and two doorbells. The dialler makes the segment: a sealed memfd with a ring of
+ * messages for each direction. The socket is a unix socket with an abstract name. It carries the handshake
+ * (greeting.c) with the descriptors, and later the descriptors that the workers pass to each other (pass.c). The
+ * socket ends when the peer closes the lane or dies. This folder does not know which of the two happened
+ * (connect.c). Nothing has a name in a file system, so a killed process leaves nothing behind.
  *
- * DOORS (doorbells). Each fabric has one: a page of memory, which its peers get, and a bell. The page has a bit for
+ * DOORBELLS. Each fabric has one: a page of memory, which its peers get, and a bell. The page has a bit for
  * each lane (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer
  * also rings the bell: it sends a datagram to a unix socket with an abstract name, which the handshake tells. So an
- * empty poll reads one or a few words, and a message costs no system call while the owner polls (door.c).
+ * empty poll reads one or a few words, and a message costs no system call while the owner polls (doorbell.c).
  *
  * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
@@ -44,7 +44,7 @@
 #define WFI_HOST_RMA_MAX ((size_t)1 << 30)
 #define WFI_HOST_INJECT_MAX 256
 #define WFI_HOST_LANE_OPS 256             /* receives posted on a lane, and sends and reads in flight, at most */
-#define WFI_HOST_LANES_MAX 4096           /* slots of a door */
+#define WFI_HOST_LANES_MAX 4096           /* slots of a doorbell */
 #define WFI_HOST_ROUND_BYTES (256u << 10) /* read from peers' memory in one poll, at most */
 #define WFI_HOST_NAME_BYTES 16
 #define WFI_HOST_ADDRESS_BYTES (8 + WFI_HOST_NAME_BYTES)
@@ -71,13 +71,13 @@ typedef struct wfi_host_segment {
     _Alignas(WFI_HOST_PAGE) uint8_t data[2][WFI_HOST_RING_BYTES];
 } wfi_host_segment;
 
-typedef struct wfi_host_door_page {
+typedef struct wfi_host_doorbell_page {
     _Alignas(64) _Atomic uint32_t armed; /* odd: the owner may sleep, so its bell must be rung */
     _Alignas(64) _Atomic uint64_t ready[WFI_HOST_LANES_MAX / 64];
     uint8_t rest[WFI_HOST_PAGE - 64 - WFI_HOST_LANES_MAX / 8];
-} wfi_host_door_page;
+} wfi_host_doorbell_page;
 
-_Static_assert(sizeof(wfi_host_door_page) == WFI_HOST_PAGE, "a door is one page");
+_Static_assert(sizeof(wfi_host_doorbell_page) == WFI_HOST_PAGE, "a doorbell is one page");
 
 /* The owner's entry for a region, which readers copy together with the data (read.c). */
 typedef struct wfi_host_record {
@@ -100,10 +100,10 @@ typedef struct wfi_host_consumer {
     uint32_t head;
 } wfi_host_consumer;
 
-typedef struct wfi_host_door {
-    wfi_host_door_page *page; /* NULL: none */
-    int fd;                   /* a socket that is connected to the bell */
-} wfi_host_door;
+typedef struct wfi_host_doorbell {
+    wfi_host_doorbell_page *page; /* NULL: none */
+    int fd;                       /* a socket that is connected to the bell */
+} wfi_host_doorbell;
 
 typedef enum wfi_host_op_kind { WFI_HOST_RECEIVE, WFI_HOST_SEND, WFI_HOST_INJECT, WFI_HOST_READ } wfi_host_op_kind;
 
@@ -139,7 +139,7 @@ typedef struct wfi_host_greeting {
     uint8_t kind; /* WFI_HOST_HELLO, ... */
     uint8_t data_size;
     uint16_t refusal; /* why the sender cannot read the receiver's memory: an errno value; 0: it can. Not in HELLO */
-    uint32_t slot;    /* of this lane in the sender's door */
+    uint32_t slot;    /* of this lane in the sender's doorbell */
     uint32_t unused;
     uint8_t bell[WFI_HOST_NAME_BYTES]; /* the name of the sender's bell */
     uint64_t table;                    /* the address of the sender's records; the first one has `token` as key */
@@ -149,12 +149,12 @@ typedef struct wfi_host_greeting {
 
 enum { WFI_HOST_HELLO = 1, WFI_HOST_ANSWER = 2, WFI_HOST_READY = 3, WFI_HOST_PASS = 4 };
 #define WFI_HOST_FDS_MAX 2
-/* The descriptors of a HELLO are door page, segment; of an ANSWER door page. */
+/* The descriptors of a HELLO are doorbell page, segment; of an ANSWER doorbell page. */
 enum { WFI_HOST_FD_PAGE, WFI_HOST_FD_SEGMENT };
 
 /* The other process, as the handshake told of it. */
 typedef struct wfi_host_peer {
-    wfi_host_door door;
+    wfi_host_doorbell doorbell;
     uint32_t slot;
     pid_t pid; /* 0: it is in another pid namespace */
     uint64_t table, token;
@@ -212,7 +212,7 @@ struct wfi_lane {
     wfi_host *host;
     void *user;
     bool is_dialler;
-    uint32_t slot;                     /* in this worker's door */
+    uint32_t slot;                     /* in this worker's doorbell */
     uint8_t name[WFI_HOST_NAME_BYTES]; /* of the worker that it dials */
     wfi_connect_request *request;      /* to be answered; NULL: none, or answered */
     int segment_fd;                    /* until HELLO was sent; then -1 */
@@ -246,16 +246,16 @@ struct wfi_host {
     uint64_t machine;
     uint8_t name[WFI_HOST_NAME_BYTES];
 
-    wfi_host_door door;
+    wfi_host_doorbell doorbell;
     uint8_t bell[WFI_HOST_NAME_BYTES]; /* its name */
     int bell_fd;                       /* receives the rings, also those of this worker itself */
-    int door_page_fd;                  /* passed to peers */
+    int doorbell_page_fd;              /* passed to peers */
     uint32_t generation;               /* of `armed`; [token] */
     uint32_t turn;                     /* the slot at which the next poll begins: reads take turns; [token] */
 
     wfi_mutex slots_lock;
     wfi_lane **slots;       /* WFI_HOST_LANES_MAX */
-    _Atomic uint32_t words; /* of door.page->ready, that have a used slot */
+    _Atomic uint32_t words; /* of doorbell.page->ready, that have a used slot */
 
     _Atomic(wfi_host_op *) ready; /* settled operations, the newest first: any thread adds one, the poll takes all */
     wfi_host_op *taken;           /* those that are to be reported, the oldest first; [token] */
@@ -266,8 +266,8 @@ struct wfi_host {
     uint64_t last_id;
     wfi_list lanes, requests, half_open, notices;
     size_t half_open_count, silent;
-    bool is_deaf; /* no connection can be accepted, because descriptors have run out */
-    uint64_t deaf_until_ns, said_ns;
+    bool accepts_none; /* no connection can be accepted, because descriptors have run out */
+    uint64_t accepts_none_until_ns, said_ns;
 
     wfi_mutex regions_lock;
     wfi_host_record *table; /* 2^WFI_HOST_REGIONS_BITS; memory is used only for the records that were in use */
@@ -280,15 +280,16 @@ static inline wfi_host *wfi_host_of(const wfi_fabric *fabric)
     return (wfi_host *)(uintptr_t)fabric;
 }
 
-/* ---- door.c ---------------------------------------------------------------------------------------------------- */
+/* ---- doorbell.c --------------------------------------------------------------------------------------------- */
 
-int wfi_host_door_open(wfi_host *host); /* this worker's door. Returns 0 or an errno value */
-/* A peer's door. Keeps neither page_fd nor bell. Returns 0 or an errno value. */
-int wfi_host_door_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_door *out);
-void wfi_host_door_close(wfi_host_door *door);                       /* one that was not opened is ignored */
-void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
-void wfi_host_door_wake(const wfi_host_door *door);                  /* only ends the sleep of its owner */
-void wfi_host_door_drain(wfi_host *host);                            /* takes the rings so far off this worker's bell */
+int wfi_host_doorbell_open(wfi_host *host); /* this worker's doorbell. Returns 0 or an errno value */
+/* A peer's doorbell. Keeps neither page_fd nor bell. Returns 0 or an errno value. */
+int wfi_host_doorbell_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_doorbell *out);
+void wfi_host_doorbell_close(wfi_host_doorbell *doorbell); /* one that was not opened is ignored */
+void wfi_host_doorbell_signal(const wfi_host_doorbell *doorbell,
+                              uint32_t slot);                   /* the lane of this slot has something to do */
+void wfi_host_doorbell_wake(const wfi_host_doorbell *doorbell); /* only ends the sleep of its owner */
+void wfi_host_doorbell_drain(wfi_host *host);                   /* takes the rings so far off this worker's bell */
 
 /* ---- ring.c ---------------------------------------------------------------------------------------------------- */
 

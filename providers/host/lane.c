@@ -48,7 +48,7 @@ static wfi_lane *create(wfi_host *host, void *user, bool is_dialler)
     lane->user = user;
     lane->is_dialler = is_dialler;
     lane->source = (wfi_host_source){.kind = WFI_HOST_OF_LANE, .fd = -1};
-    lane->segment_fd = lane->peer.door.fd = -1;
+    lane->segment_fd = lane->peer.doorbell.fd = -1;
     lane->refusal = EAGAIN;
     wfi_list_init(&lane->link);
     wfi_list_init(&lane->up.link);
@@ -104,7 +104,7 @@ weft_status wfi_host_lane_take(wfi_fabric *base, wfi_connect_request *request, v
     lane->segment = request->segment;
     lane->peer = request->peer;
     request->segment = NULL;
-    request->peer.door = (wfi_host_door){.fd = -1};
+    request->peer.doorbell = (wfi_host_doorbell){.fd = -1};
     wfi_host_rings_init(lane);
     *out = lane;
     return WEFT_OK;
@@ -142,7 +142,7 @@ void wfi_host_lane_close(wfi_lane *lane)
     }
     if (lane->segment_fd >= 0)
         close(lane->segment_fd);
-    wfi_host_door_close(&lane->peer.door);
+    wfi_host_doorbell_close(&lane->peer.doorbell);
     if (lane->segment)
         munmap(lane->segment, sizeof(*lane->segment));
     if (lane->request)

@@ -106,7 +106,7 @@ void wfi_host_receive(wfi_lane *lane)
         filled -= fill_message(lane, filled);
     }
     if (lane->state == WFI_HOST_CONNECTED && wfi_host_ring_release(&lane->in))
-        wfi_host_door_signal(&lane->peer.door, lane->peer.slot);
+        wfi_host_doorbell_signal(&lane->peer.doorbell, lane->peer.slot);
 }
 
 weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_receive_buffer *buffers, size_t count)
@@ -127,7 +127,7 @@ weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi
         wfi_list_push_back(&lane->receives, &op->link);
         lane->receive_count++;
         if (lane->has_unread)
-            wfi_host_door_signal(&lane->host->door, lane->slot);
+            wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot);
         lane->has_unread = false;
     }
     wfi_mutex_unlock(&lane->lock);
@@ -201,7 +201,7 @@ void wfi_host_push(wfi_lane *lane)
         (void)push(lane); /* if room was made meanwhile, no signal follows */
     }
     if (lane->state == WFI_HOST_CONNECTED && lane->out.tail != before)
-        wfi_host_door_signal(&lane->peer.door, lane->peer.slot);
+        wfi_host_doorbell_signal(&lane->peer.doorbell, lane->peer.slot);
 }
 
 static void enqueue(wfi_lane *lane, wfi_host_op *op)
@@ -247,7 +247,7 @@ static weft_status put_injected(wfi_lane *lane, const void *data, size_t size)
         bool is_whole = write_message(lane, &op, room);
         assert(is_whole);
         (void)is_whole;
-        wfi_host_door_signal(&lane->peer.door, lane->peer.slot);
+        wfi_host_doorbell_signal(&lane->peer.doorbell, lane->peer.slot);
         return WEFT_OK;
     }
     injected *copy = malloc(sizeof(*copy));

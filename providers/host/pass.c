@@ -39,7 +39,7 @@ void wfi_host_wake(wfi_lane *lane)
 {
     wfi_mutex_lock(&lane->lock);
     if (lane->state == WFI_HOST_CONNECTED)
-        wfi_host_door_wake(&lane->peer.door);
+        wfi_host_doorbell_wake(&lane->peer.doorbell);
     wfi_mutex_unlock(&lane->lock);
 }
 

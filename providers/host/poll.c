@@ -34,7 +34,7 @@ static void visit_ready(wfi_host *host)
     uint32_t words = atomic_load_explicit(&host->words, memory_order_relaxed), turn = host->turn;
     for (uint32_t k = 0; k < words; k++) {
         uint32_t i = (turn / 64 + k) % words, shift = turn % 64;
-        _Atomic uint64_t *word = &host->door.page->ready[i];
+        _Atomic uint64_t *word = &host->doorbell.page->ready[i];
         if (!atomic_load_explicit(word, memory_order_relaxed))
             continue;
         uint64_t bits = atomic_exchange(word, 0);
@@ -82,12 +82,12 @@ int wfi_host_wait_fd(wfi_fabric *base)
 bool wfi_host_may_sleep(wfi_fabric *base)
 {
     wfi_host *host = wfi_host_of(base);
-    wfi_host_door_drain(host); /* what it announced was polled, or is seen below */
+    wfi_host_doorbell_drain(host); /* what it announced was polled, or is seen below */
     host->generation += 2;
-    atomic_store(&host->door.page->armed, host->generation | 1);
+    atomic_store(&host->doorbell.page->armed, host->generation | 1);
     bool nothing = !host->taken && !atomic_load(&host->ready);
     uint32_t words = atomic_load(&host->words);
     for (uint32_t i = 0; i < words && nothing; i++)
-        nothing = atomic_load(&host->door.page->ready[i]) == 0;
+        nothing = atomic_load(&host->doorbell.page->ready[i]) == 0;
     return nothing;
 }

@@ -102,7 +102,7 @@ weft_status wfi_host_read(wfi_lane *lane, wfi_fabric_op *user_op, void *local, s
         *op = (wfi_host_op){.kind = WFI_HOST_READ, .size = size, .read = {local, remote, key}};
         wfi_list_push_back(&lane->reads, &op->link);
         if (lane->read_count++ == 0)
-            wfi_host_door_signal(&lane->host->door, lane->slot);
+            wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot);
     }
     wfi_mutex_unlock(&lane->lock);
     return status;
@@ -154,5 +154,5 @@ void wfi_host_read_some(wfi_lane *lane, size_t *budget)
         wfi_host_settle(lane->host, op, status, op->size);
     }
     if (!wfi_list_empty(&lane->reads))
-        wfi_host_door_signal(&lane->host->door, lane->slot);
+        wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot);
 }

@@ -24,7 +24,7 @@ void wfi_host_request_free(wfi_connect_request *request)
     host->half_open_count -= request->due_ns > 0;
     wfi_list_remove(&request->link);
     wfi_list_remove(&request->asks.link);
-    wfi_host_door_close(&request->peer.door);
+    wfi_host_doorbell_close(&request->peer.doorbell);
     if (request->segment)
         munmap(request->segment, sizeof(*request->segment));
     free(request);
@@ -45,7 +45,7 @@ static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *gree
         wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof(*request->segment), &segment) != 0)
         return false;
     request->segment = segment;
-    if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], greeting->bell, &request->peer.door) != 0)
+    if (wfi_host_doorbell_take(fds[WFI_HOST_FD_PAGE], greeting->bell, &request->peer.doorbell) != 0)
         return false;
     wfi_host_meet(&request->peer, greeting);
     request->data_size = greeting->data_size;
@@ -102,7 +102,7 @@ static wfi_connect_request *receive_caller(wfi_host *host, int fd, pid_t pid)
     request->source = (wfi_host_source){.kind = WFI_HOST_OF_REQUEST, .fd = fd};
     request->due_ns = wfi_now(&wfi_clock_real) + HELLO_NS;
     request->peer.pid = pid;
-    request->peer.door.fd = -1;
+    request->peer.doorbell.fd = -1;
     wfi_list_init(&request->asks.link);
     wfi_list_init(&request->link);
     if (!wfi_host_watch(host, &request->source)) {

@@ -30,7 +30,7 @@ void wfi_host_settle(wfi_host *host, wfi_host_op *op, weft_status status, size_t
     op->next = atomic_load(&host->ready);
     while (!atomic_compare_exchange_weak(&host->ready, &op->next, op))
         continue;
-    wfi_host_door_wake(&host->door);
+    wfi_host_doorbell_wake(&host->doorbell);
 }
 
 static void flush_list(wfi_host *host, wfi_list *ops, weft_status status)

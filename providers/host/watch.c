@@ -10,8 +10,8 @@
 
 #include <sys/epoll.h>
 
-#define DEAF_NS UINT64_C(20000000)   /* between two attempts to accept while descriptors have run out */
-#define SAY_NS UINT64_C(60000000000) /* between two log lines about that */
+#define ACCEPT_PAUSE_NS UINT64_C(20000000) /* between two attempts to accept while descriptors have run out */
+#define SAY_NS UINT64_C(60000000000)       /* between two log lines about that */
 
 bool wfi_host_watch(wfi_host *host, wfi_host_source *source)
 {
@@ -43,8 +43,8 @@ void wfi_host_listen(wfi_host *host, bool does)
 {
     struct epoll_event event = {.events = does ? EPOLLIN : 0, .data.u64 = WFI_HOST_ID_LISTEN};
     (void)epoll_ctl(host->epoll_fd, EPOLL_CTL_MOD, host->listen_fd, &event);
-    host->is_deaf = !does;
-    host->deaf_until_ns = wfi_now(&wfi_clock_real) + DEAF_NS;
+    host->accepts_none = !does;
+    host->accepts_none_until_ns = wfi_now(&wfi_clock_real) + ACCEPT_PAUSE_NS;
 }
 
 void wfi_host_say_exhausted(wfi_host *host)

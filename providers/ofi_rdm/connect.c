@@ -61,7 +61,7 @@ weft_status wfrdm_connect(wfi_lane *lane, const void *data, size_t size)
         return WEFT_ERR_INVALID;
     wfi_mutex_lock(&rdm->lock);
     lane->state = WFRDM_CONNECTING;
-    const char *trouble = lane->peer->is_dead ? CLOSED_THERE : wfrdm_deaf_text(rdm);
+    const char *trouble = lane->peer->is_dead ? CLOSED_THERE : wfrdm_stalled_text(rdm);
     if (trouble)
         wfrdm_lane_break(lane, lane->is_dialler ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC, trouble);
     else if (lane->is_dialler)
@@ -235,7 +235,7 @@ void wfrdm_take(wfrdm *rdm, const uint8_t *bytes, size_t size)
         return;
     }
     wfi_lane *lane = wfi_map_get(&rdm->by_id, head.to);
-    if (head.kind == WFRDM_BYE && !wfrdm_deaf_heard(rdm, &head))
+    if (head.kind == WFRDM_BYE && !wfrdm_stalled_answered(rdm, &head))
         on_bye(rdm, &head, lane);
     else if (head.kind != WFRDM_BYE && lane && (lane->state == WFRDM_CONNECTING || lane->state == WFRDM_CONNECTED))
         take_of_lane(lane, &head, content);

@@ -59,9 +59,9 @@ static void look(wfrdm *rdm, uint64_t now)
         wfrdm_progress(rdm);
     }
     wfrdm_dials_look(rdm, now);
-    wfrdm_deaf_look(rdm, now);
+    wfrdm_stalled_check(rdm, now);
     if (rdm->kind->is_local && wfrdm_local_look(rdm))
-        wfrdm_deaf_ask(rdm);
+        wfrdm_stalled_probe(rdm);
     wfrdm_peers_lost(rdm);
 }
 

@@ -349,10 +349,10 @@ struct wfrdm {
     wfi_list frames; /* free */
     wfrdm_slab *slabs;
     wfi_list local_link;   /* local.c */
-    wfrdm_peer *self;      /* deaf.c: the own endpoint; NULL: not used yet */
+    wfrdm_peer *self;      /* stalled.c: the own endpoint; NULL: not used yet */
     uint64_t probe;        /* `to` of the frame to itself */
     uint64_t probe_due_ns; /* when it must have come; 0: none is under way */
-    bool is_deaf;
+    bool is_stalled;
     wfrdm *kept_before; /* fabric.c: closed, but not freed */
 };
 
@@ -471,12 +471,12 @@ bool wfrdm_local_look(wfrdm *rdm); /* fails the peers whose process has ended. R
 void wfrdm_local_add(wfrdm *rdm);
 void wfrdm_local_remove(wfrdm *rdm);
 
-/* deaf.c. ask: call it when a peer's process has ended; sends the probe. heard: whether a BYE is this endpoint's own
+/* stalled.c. ask: call it when a peer's process has ended; sends the probe. heard: whether a BYE is this endpoint's own
  * probe. text: why no lane can be connected, or NULL. */
-void wfrdm_deaf_ask(wfrdm *rdm);
-bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head);
-const char *wfrdm_deaf_text(const wfrdm *rdm);
-void wfrdm_deaf_look(wfrdm *rdm, uint64_t now);
+void wfrdm_stalled_probe(wfrdm *rdm);
+bool wfrdm_stalled_answered(wfrdm *rdm, const wfrdm_head *head);
+const char *wfrdm_stalled_text(const wfrdm *rdm);
+void wfrdm_stalled_check(wfrdm *rdm, uint64_t now);
 
 /* Logs a line with the rank. */
 #define wfrdm_log(rdm_, level, ...)                                                                                    \

@@ -168,13 +168,13 @@ wfi_task *wfi_executor_withdraw(wfi_executor *executor, void (*run)(wfi_task *ta
     return task;
 }
 
-void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg))
+void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*wake_leader)(void *arg))
 {
     wfi_mutex_lock(&executor->lock);
     assert(executor->total == 0 && "set before any submit");
     executor->hook = hook;
     executor->hook_arg = arg;
-    executor->nudge = nudge;
+    executor->wake_leader = wake_leader;
     wfi_mutex_unlock(&executor->lock);
 }
 
@@ -243,14 +243,14 @@ int wfi_executor_need_worker(wfi_executor *executor)
     return trouble;
 }
 
-bool wfi_executor_nudge_leader(wfi_executor *executor)
+bool wfi_executor_wake_leader(wfi_executor *executor)
 {
     wfi_assert_held(&executor->lock);
-    if (!executor->leader || executor->nudged)
+    if (!executor->leader || executor->leader_woken)
         return false;
-    executor->nudged = true;
+    executor->leader_woken = true;
     executor->active++; /* like a follower that was woken */
-    executor->nudge(executor->hook_arg);
+    executor->wake_leader(executor->hook_arg);
     return true;
 }
 
@@ -265,7 +265,7 @@ void wfi_executor_wake_worker(wfi_executor *executor)
         wfi_list *link = wfi_list_pop_front(&executor->followers);
         executor->active++; /* at once, so that the next submit does not rely on this worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
-    } else if (wfi_executor_nudge_leader(executor)) {
+    } else if (wfi_executor_wake_leader(executor)) {
         return;
     } else if (executor->total < executor->total_limit) {
         start_worker(executor);

@@ -12,7 +12,7 @@
  * WFI_OLDEST_EVERYth task that starts is the oldest of all, so that none waits forever.
  *
  * An idle worker calls the idle hook, in which it polls the network. The hook returns when it has a task for this
- * worker, or when `nudge` of wfi_executor_set_idle was called.
+ * worker, or when `wake_leader` of wfi_executor_set_idle was called.
  *
  * LOCK. Any thread may submit. A task runs without any lock of the executor. executor_impl.h describes the internals.
  * LIFETIME. Futures hold a reference to their executor. wfi_executor_destroy runs the queued tasks and ends the
@@ -92,13 +92,13 @@ void wfi_executor_submit_led(wfi_executor *executor, wfi_list *tasks);
 
 /*
  * The hook polls the network, and returns a task that this worker runs at once, or NULL. It is set before any submit.
- * One worker at a time is inside it. nudge() makes that worker return soon. It is called with the executor's lock held,
- * and perhaps any lock of the submitting thread, so it must take no lock and not wait. It may be called just before the
- * hook begins or just after it has returned. The hook must not miss a nudge that came before its sleep (keep a flag, or
- * call wfi_executor_has_work after announcing the sleep). An unnecessary return is harmless.
+ * One worker at a time, the leader, is inside it. wake_leader() makes it return soon. That is called with the
+ * executor's lock held, and perhaps any lock of the submitting thread, so it must take no lock and not wait. It may be
+ * called just before the hook begins or just after it has returned. The hook must not miss a call that came before its
+ * sleep (keep a flag, or call wfi_executor_has_work after announcing the sleep). An unnecessary return is harmless.
  */
 typedef wfi_task *(*wfi_idle_hook)(void *arg);
-void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*nudge)(void *arg));
+void wfi_executor_set_idle(wfi_executor *executor, wfi_idle_hook hook, void *arg, void (*wake_leader)(void *arg));
 /* Whether a worker inside the hook should return, because tasks are queued or the executor ends. No lock; any
  * thread. */
 bool wfi_executor_has_work(const wfi_executor *executor);

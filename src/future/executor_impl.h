@@ -3,7 +3,7 @@
  * executor_impl.h - the internals of the executor, for executor.c, executor_threads.c and sim/threads.c.
  *
  * LOCK. `lock` guards everything except the atomics and the fields that are set once before the first submit. It is a
- * leaf: code that holds it only unparks workers, creates threads or fibers, and calls nudge. No task, hook or
+ * leaf: code that holds it only unparks workers, creates threads or fibers, and calls wake_leader. No task, hook or
  * thread_started runs under it. `queued` and `ending` are atomic for wfi_executor_has_work, which takes no lock; they
  * are written under it.
  *
@@ -12,7 +12,7 @@
  *   blocked   is inside a wait of its task (wfi_executor_block_begin);
  *   leading   is inside the idle hook; at most one, `leader`;
  *   following parked, in `followers`. The worker that became idle last is first, because its cache is warm.
- * A worker that was woken (a follower unparked, the leader nudged, a new one) counts as active at once, so that two
+ * A worker that was woken (a follower unparked, the leader woken, a new one) counts as active at once, so that two
  * threads do not rely on the same worker.
  * A worker takes a task only while fewer than `worker_limit` others are active. When waits end, more may be active for
  * a short time, because a worker that returns from a wait is not stopped; workers that finish then become followers
@@ -23,13 +23,13 @@
  * QUEUES. One for each urgency. If a leader returns with a task while others are queued, it puts the task at the head
  * of its queue and takes the next one, so that the order by urgency is kept.
  *
- * WAKING. `wake_worker` wakes one more worker for a queued task: a follower if there is one; otherwise the leader, by
- * nudge, once per stay in the hook; otherwise it makes a new one. It is used when a queued task may have no worker: by
- * a submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker that takes its
- * task from the hook while others are queued. A leader that takes a task from the hook wakes nobody if nothing is
- * queued: waking a follower only to lead would cost more than most tasks, and the network's poller polls instead. It
- * also wakes nobody for the other tasks of the same poll (wfi_executor_submit_led) until it has begun the first. A
- * worker that finds nothing queued leads if there is no leader.
+ * WAKING. `wake_worker` wakes one more worker for a queued task: a follower if there is one; otherwise the leader,
+ * by wake_leader, once per stay in the hook; otherwise it makes a new one. It is used when a queued task may have no
+ * worker: by a submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker
+ * that takes its task from the hook while others are queued. A leader that takes a task from the hook wakes nobody
+ * if nothing is queued: waking a follower only to lead would cost more than most tasks, and the network's poller
+ * polls instead. It also wakes nobody for the other tasks of the same poll (wfi_executor_submit_led) until it has
+ * begun the first. A worker that finds nothing queued leads if there is no leader.
  *
  * WATCHING. Waking a worker costs more than running a very short task. So at most one follower watches: instead of
  * sleeping until it is woken, it wakes every WATCH_NS and checks the queue. A worker begins to watch if at least
@@ -71,7 +71,7 @@ struct wfi_executor {
 
     wfi_idle_hook hook;
     void *hook_arg;
-    void (*nudge)(void *arg);
+    void (*wake_leader)(void *arg);
 
     wfi_mutex lock;
     wfi_list queues[WFI_URGENCIES];
@@ -87,7 +87,7 @@ struct wfi_executor {
     atomic_int blocked; /* written under the lock */
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
-    bool leader, nudged;
+    bool leader, leader_woken;
     bool watched;           /* a follower watches */
     atomic_bool has_worker; /* there is a thread; then there always is one until the end */
     int trouble;            /* errno value if the last thread could not be started; logged when it changes */
@@ -99,8 +99,8 @@ bool wfi_executor_may_take(const wfi_executor *executor); /* whether a worker ma
 wfi_task *wfi_executor_take(wfi_executor *executor);      /* takes the next queued task, or NULL; [lock] */
 /* Puts it at the head of its queue. [lock] */
 void wfi_executor_put_back(wfi_executor *executor, wfi_task *task);
-void wfi_executor_wake_worker(wfi_executor *executor);  /* see WAKING; [lock] */
-bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if no leader can be nudged; [lock] */
+void wfi_executor_wake_worker(wfi_executor *executor); /* see WAKING; [lock] */
+bool wfi_executor_wake_leader(wfi_executor *executor); /* false if no leader can be leader_woken; [lock] */
 /* Runs `task` and further queued tasks while this worker may take them. Before and after, the worker is not active.
  * [lock], released while a task runs */
 void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task);

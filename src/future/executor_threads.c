@@ -33,7 +33,7 @@ static void release_idle(wfi_executor *executor)
         executor->active++; /* like wake_worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     }
-    wfi_executor_nudge_leader(executor);
+    wfi_executor_wake_leader(executor);
 }
 
 /* Polls the network in the hook, and runs the task that the hook returns. [lock], released in hook and task */
@@ -45,8 +45,8 @@ static void lead(wfi_executor *executor)
     task = executor->hook(executor->hook_arg);
     wfi_mutex_lock(&executor->lock);
     executor->leader = false;
-    executor->active -= executor->nudged;
-    executor->nudged = false;
+    executor->active -= executor->leader_woken;
+    executor->leader_woken = false;
     if (!task)
         return;
     bool first = !atomic_load(&executor->queued), may_run = executor->active < executor->worker_limit;

@@ -376,7 +376,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     if (net->progress.no_threads && !net->progress.fibers)
         wfi_progress_add(&net->progress, &net->link_source);
     if (!net->progress.fibers && !net->progress.no_threads)
-        wfi_executor_set_idle(net->progress.executor, wfi_idle_lead, &net->progress, wfi_idle_nudge);
+        wfi_executor_set_idle(net->progress.executor, wfi_idle_lead, &net->progress, wfi_idle_wake);
     wfi_progress_lock(&net->progress);
     net->open = true;
     wfi_member_catch_up(net);

@@ -151,16 +151,17 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     _Atomic int wanted;               /* number of waiting threads that ask for it */
     atomic_bool leader_wants;         /* a thread of the executor asks the poller for it */
     atomic_bool leader_in;            /* a thread of the executor is in the idle hook */
-    atomic_bool nudged;               /* the leader should check its queue */
+    atomic_bool leader_woken;         /* the leader should check its queue */
     _Atomic uint32_t departures;      /* how often a thread left the idle hook */
     atomic_bool asleep[WFI_SLEEPERS]; /* it is in poll(2): with the token, after losing it, or as a watcher */
     atomic_bool called[WFI_SLEEPERS]; /* it should wake */
-    atomic_bool robbed[WFI_SLEEPERS]; /* it fell asleep with the token: a waiting thread that took it gives it back */
-    atomic_bool poller_blocked;       /* the poller sleeps until the leader leaves the hook */
-    _Atomic int parked;               /* waiting threads that found the token taken, or gave it up */
-    int sleeper_fds[WFI_SLEEPERS];    /* (constant) an eventfd each, which wakes the sleeper */
-    atomic_bool sleeper_taken;        /* a waiting thread uses WFI_SLEEPER_WAITER, of which there is one */
-    int unpark_fd;                    /* (constant) an eventfd that ends its sleep when it is unparked */
+    atomic_bool
+        slept_with_token[WFI_SLEEPERS]; /* it fell asleep with the token: a waiting thread that took it gives it back */
+    atomic_bool poller_blocked;         /* the poller sleeps until the leader leaves the hook */
+    _Atomic int parked;                 /* waiting threads that found the token taken, or gave it up */
+    int sleeper_fds[WFI_SLEEPERS];      /* (constant) an eventfd each, which wakes the sleeper */
+    atomic_bool sleeper_taken;          /* a waiting thread uses WFI_SLEEPER_WAITER, of which there is one */
+    int unpark_fd;                      /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
     uint64_t usual_round;      /* [token] duration of an empty round, in 1/4096 ns */
     uint64_t round_ns;         /* [token] when the last round had polled the sources */
@@ -307,7 +308,7 @@ bool wfi_may_sleep_aside(const wfi_progress *progress);
 void wfi_aside_begin(wfi_progress *progress);
 void wfi_aside_end(wfi_progress *progress);
 wfi_task *wfi_idle_lead(void *arg); /* the executor's idle hook */
-void wfi_idle_nudge(void *arg);
+void wfi_idle_wake(void *arg);
 
 /* ---- The token: token.c ------------------------------------------------------------------------------------------ */
 

@@ -65,11 +65,11 @@ wfi_task *wfi_idle_lead(void *arg)
     bool try = true;
     unsigned pauses = 0;
     atomic_store(&progress->token.leader_in, true);
-    while (!task && !atomic_load(&progress->token.nudged)) {
+    while (!task && !atomic_load(&progress->token.leader_woken)) {
         bool over = atomic_load(&progress->stop);
         if (try && !over && wfi_token_ask(progress, WFI_LEADER))
             task = wfi_token_hold(progress, WFI_LEADER);
-        if (task || atomic_load(&progress->token.nudged))
+        if (task || atomic_load(&progress->token.leader_woken))
             break;
         uint32_t uses = atomic_load(&progress->token.uses);
         bool called =
@@ -77,7 +77,7 @@ wfi_task *wfi_idle_lead(void *arg)
         try = called || uses == atomic_load(&progress->token.uses);
         pauses = try ? 0 : pauses + 1;
     }
-    atomic_store(&progress->token.nudged, false);
+    atomic_store(&progress->token.leader_woken, false);
     atomic_fetch_add(&progress->token.departures, 1);
     atomic_store(&progress->token.leader_in, false);
     if (atomic_load(&progress->token.poller_blocked))
@@ -85,10 +85,10 @@ wfi_task *wfi_idle_lead(void *arg)
     return task;
 }
 
-void wfi_idle_nudge(void *arg)
+void wfi_idle_wake(void *arg)
 {
     wfi_progress *progress = arg;
-    atomic_store(&progress->token.nudged, true);
+    atomic_store(&progress->token.leader_woken, true);
     wfi_sleeper_wake(progress, WFI_SLEEPER_LEADER);
 }
 

@@ -7,8 +7,8 @@
  *   FREE            No thread polls. The watcher (below) takes it if it was not used for a watch interval.
  *   AWAKE           Its holder polls, handles completions, or runs inline handlers.
  *   ..._ASLEEP      Its holder sleeps in poll(2) and accesses nothing. Another thread may take the token from it with
- *                   one atomic exchange, without waking it (wfi_token.robbed). When the holder wakes it sees that, and
- *                   waits as a watcher. From a waiting thread only another waiting thread takes it.
+ *                   one atomic exchange, without waking it (wfi_token.slept_with_token). When the holder wakes it
+ *                   sees that, and waits as a watcher. From a waiting thread only another waiting thread takes it.
  *
  * TAKING IT.
  *   A waiting thread (one that waits for a future) takes it from a sleeper at once, and from a spinning poller or
@@ -103,7 +103,7 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
 static bool give_back(wfi_progress *progress)
 {
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
-        if (atomic_load(&progress->token.asleep[sleeper]) && atomic_load(&progress->token.robbed[sleeper])) {
+        if (atomic_load(&progress->token.asleep[sleeper]) && atomic_load(&progress->token.slept_with_token[sleeper])) {
             atomic_store(&progress->token.state, asleep_state[sleeper]);
             return true;
         }
@@ -128,7 +128,7 @@ static bool should_stay_up(wfi_progress *progress, int sleeper)
 {
     return atomic_load(&progress->stop) || atomic_load(&progress->token.wanted) ||
            atomic_exchange(&progress->token.called[sleeper], false) ||
-           (sleeper == WFI_SLEEPER_LEADER && atomic_load(&progress->token.nudged)) ||
+           (sleeper == WFI_SLEEPER_LEADER && atomic_load(&progress->token.leader_woken)) ||
            (sleeper == WFI_SLEEPER_POLLER && atomic_load(&progress->token.leader_wants));
 }
 
@@ -167,12 +167,12 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     }
     if (!may_sleep || wfi_looks_poll(progress) || should_stay_up(progress, sleeper))
         return true;
-    atomic_store(&progress->token.robbed[sleeper], true); /* only read by a thread that has taken the token */
+    atomic_store(&progress->token.slept_with_token[sleeper], true); /* only read by a thread that has taken the token */
     atomic_store(&progress->token.state, asleep);
     if (timeout_ns)
         (void)wfi_sleeper_sleep(progress, sleeper, fds, fd_count, timeout_ns);
     bool ours = atomic_compare_exchange_strong(&progress->token.state, &asleep, WFI_TOKEN_AWAKE);
-    atomic_store(&progress->token.robbed[sleeper], false);
+    atomic_store(&progress->token.slept_with_token[sleeper], false);
     return ours;
 }
 
@@ -181,7 +181,7 @@ static bool should_give_way(wfi_progress *progress, wfi_role role)
     if (atomic_load_explicit(&progress->stop, memory_order_relaxed) ||
         atomic_load_explicit(&progress->token.wanted, memory_order_relaxed))
         return true;
-    return role == WFI_LEADER ? atomic_load(&progress->token.nudged) : atomic_load(&progress->token.leader_wants);
+    return role == WFI_LEADER ? atomic_load(&progress->token.leader_woken) : atomic_load(&progress->token.leader_wants);
 }
 
 wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)

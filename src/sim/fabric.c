@@ -79,7 +79,7 @@ void wfi_sim_fabric_free(sim_fabric *fabric)
  */
 static _Atomic(sim_fabric *) graveyard;
 
-void wfi_sim_fabric_bury(sim_fabric *fabric)
+void wfi_sim_fabric_abandon(sim_fabric *fabric)
 {
     if (!fabric->form->registers) {
         wfi_sim_fabric_free(fabric);

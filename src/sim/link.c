@@ -183,7 +183,7 @@ static void sim_close(wfi_rendezvous *base)
 {
     sim_link *link = sim_of(base);
     if (!wfi_fiber_current()) {
-        wfi_store_sim_bury(link->store);
+        wfi_store_sim_abandon(link->store);
         sim_free(link);
         return;
     }

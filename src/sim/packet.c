@@ -32,7 +32,7 @@ void wfi_sim_packet_drop(weft_sim *sim, sim_event *event)
  * No operation waits for the packet. A write that has left and not arrived continues from a copy; without memory for
  * the copy it is lost.
  */
-static void packet_orphan(sim_packet *packet)
+static void packet_detach(sim_packet *packet)
 {
     packet->op = NULL;
     if (packet->kind != SIM_WRITE || !packet->departed || !wfi_sim_end_is_live(packet->to))
@@ -50,7 +50,7 @@ void wfi_sim_end_flush(sim_end *end, weft_status status)
     while ((node = wfi_list_pop_front(&end->sending))) {
         sim_op *op = wfi_container_of(node, sim_op, link);
         if (op->packet)
-            packet_orphan(op->packet);
+            packet_detach(op->packet);
         wfi_sim_complete(end->fabric, op, status, 0);
     }
     while ((node = wfi_list_pop_front(&end->arrived)))

@@ -245,7 +245,7 @@ weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi
 unlisten:
     wfi_sim_unlisten(sim, 0);
 free_store:
-    wfi_store_sim_bury(store);
+    wfi_store_sim_abandon(store);
     return status;
 }
 
@@ -266,10 +266,10 @@ void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
     wake_ticker(store);
     while (store->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
-    wfi_store_sim_bury(store);
+    wfi_store_sim_abandon(store);
 }
 
-void wfi_store_sim_bury(wfi_store_sim *store)
+void wfi_store_sim_abandon(wfi_store_sim *store)
 {
     if (!store)
         return;

@@ -4,7 +4,7 @@
  * with rank 0.
  *
  * One thread, the simulation's, does everything; there is no lock. wfi_store_sim_end frees a store that ran to its end,
- * and wfi_store_sim_bury one whose rank was killed.
+ * and wfi_store_sim_abandon one whose rank was killed.
  */
 #ifndef WFI_STORE_SIM_H
 #define WFI_STORE_SIM_H
@@ -22,6 +22,6 @@ void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out); /* 
 /* Serves on until all members are gone, at most grace_ms; parks for that; frees. NULL is a no-op. */
 void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms);
 /* Of a rank 0 that was killed, or a world that runs no more: frees the memory, touches nothing of the world. */
-void wfi_store_sim_bury(wfi_store_sim *store);
+void wfi_store_sim_abandon(wfi_store_sim *store);
 
 #endif

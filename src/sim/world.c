@@ -80,7 +80,7 @@ void weft_sim_close(weft_sim *sim)
         return;
     }
     while (!wfi_list_empty(&sim->fabrics))
-        wfi_sim_fabric_bury(wfi_container_of(sim->fabrics.next, sim_fabric, link));
+        wfi_sim_fabric_abandon(wfi_container_of(sim->fabrics.next, sim_fabric, link));
     for (size_t i = 0; i < sim->rank_capacity; i++)
         if (sim->ranks[i])
             wfi_sim_channels_kill(sim->ranks[i]);

@@ -350,7 +350,7 @@ void wfi_sim_end_flush(sim_end *end, weft_status status);
 
 void wfi_sim_fabric_kill(sim_fabric *fabric);
 void wfi_sim_fabric_free(sim_fabric *fabric);
-void wfi_sim_fabric_bury(sim_fabric *fabric); /* the world ends, and its worker has not closed it */
+void wfi_sim_fabric_abandon(sim_fabric *fabric); /* the world ends, and its worker has not closed it */
 
 /* cq.c */
 void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */

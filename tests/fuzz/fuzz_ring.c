@@ -34,7 +34,7 @@ static struct {
     wfi_host host;
     wfi_lane lane;
     wfi_host_segment segment;
-    wfi_host_door_page doors[2];
+    wfi_host_doorbell_page doorbells[2];
     job jobs[STEPS_MAX];
     uint8_t data[256 * 16];
     uint32_t written; /* what the hostile process has published */
@@ -51,11 +51,11 @@ static void set_up(void)
 {
     memset(&s, 0, sizeof(s));
     s.host.rank = -1;
-    s.host.door = (wfi_host_door){.page = &s.doors[0], .fd = -1};
+    s.host.doorbell = (wfi_host_doorbell){.page = &s.doorbells[0], .fd = -1};
     s.lane.host = &s.host;
     s.lane.source.fd = -1;
     s.lane.segment = &s.segment;
-    s.lane.peer.door = (wfi_host_door){.page = &s.doors[1], .fd = -1};
+    s.lane.peer.doorbell = (wfi_host_doorbell){.page = &s.doorbells[1], .fd = -1};
     s.lane.state = WFI_HOST_CONNECTED;
     wfi_mutex_init(&s.lane.lock);
     wfi_list_init(&s.lane.receives);

@@ -89,17 +89,17 @@ static void wakes_who_sleeps(void **state)
 {
     pair *p = open_pair();
     wfi_completion none;
-    int door = ofi_ops()->wait_fd(p->b.fabric);
+    int doorbell = ofi_ops()->wait_fd(p->b.fabric);
     while (!ofi_ops()->may_sleep(p->b.fabric)) /* what came with the connection */
         assert_int_equal(ofi_ops()->poll(p->b.fabric, &none, 1), 0);
-    assert_false(is_readable(door));
+    assert_false(is_readable(doorbell));
     ofi_ops()->wake(p->at_a.lane);
-    assert_true(is_readable(door));
+    assert_true(is_readable(doorbell));
     assert_true(ofi_ops()->may_sleep(p->b.fabric)); /* nothing came, and it is armed again */
-    assert_false(is_readable(door));
+    assert_false(is_readable(doorbell));
     ofi_ops()->wake(p->at_a.lane);
     ofi_ops()->wake(p->at_a.lane); /* it is awake */
-    assert_true(is_readable(door));
+    assert_true(is_readable(doorbell));
     close_pair(p);
 }
 

@@ -67,7 +67,7 @@ static wfi_host_segment *segment_of(const ofi_link *link)
 
 static void signal_b(const wire *w)
 {
-    wfi_host_door_signal(&w->bad.lane->peer.door, w->bad.lane->peer.slot);
+    wfi_host_doorbell_signal(&w->bad.lane->peer.doorbell, w->bad.lane->peer.slot);
 }
 
 static void b_loses_the_lane(wire *w)
@@ -150,11 +150,11 @@ static void half_a_message_waits_until_the_lane_is_closed(void **state)
 static void bits_of_lanes_that_do_not_exist_are_ignored(void **state)
 {
     wire *w = wire_up();
-    const wfi_host_door *door = &w->bad.lane->peer.door;
+    const wfi_host_doorbell *doorbell = &w->bad.lane->peer.doorbell;
     for (int round = 0; round < 20; round++) {
         for (uint32_t slot = 0; slot < WFI_HOST_LANES_MAX; slot++)
-            wfi_host_door_signal(door, slot);
-        atomic_store(&door->page->armed, (uint32_t)prng_mix((uint64_t)round));
+            wfi_host_doorbell_signal(doorbell, slot);
+        atomic_store(&doorbell->page->armed, (uint32_t)prng_mix((uint64_t)round));
         ofi_step(&w->a, &w->b);
     }
     assert_int_equal(w->bad.closed + w->bad_at_b->closed, 0);
@@ -172,8 +172,8 @@ static bool is_readable(int fd)
 static void a_peer_that_fills_the_bell_holds_nobody_up(void **state)
 {
     wire *w = wire_up();
-    int ring = w->bad.lane->peer.door.fd, bell = ofi_ops()->wait_fd(w->b.fabric), sent = 0;
-    const int fds[] = {ring, bell, w->good.lane->peer.door.fd, ofi_ops()->wait_fd(w->a.fabric)};
+    int ring = w->bad.lane->peer.doorbell.fd, bell = ofi_ops()->wait_fd(w->b.fabric), sent = 0;
+    const int fds[] = {ring, bell, w->good.lane->peer.doorbell.fd, ofi_ops()->wait_fd(w->a.fabric)};
     alarm((unsigned)(20 * ofi_slow()));
     for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
         assert_int_equal(fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) & ~O_NONBLOCK), 0);
@@ -181,9 +181,9 @@ static void a_peer_that_fills_the_bell_holds_nobody_up(void **state)
     while (send(ring, "", 1, MSG_DONTWAIT) == 1)
         sent++;
     assert_int_equal(errno, EAGAIN);
-    assert_int_equal(atomic_load(&w->bad.lane->peer.door.page->armed) & 1, 1);
-    wfi_host_door_signal(&w->good.lane->peer.door, w->good.lane->peer.slot); /* by a peer that does no wrong */
-    assert_int_equal(atomic_load(&w->good.lane->peer.door.page->armed) & 1, 0);
+    assert_int_equal(atomic_load(&w->bad.lane->peer.doorbell.page->armed) & 1, 1);
+    wfi_host_doorbell_signal(&w->good.lane->peer.doorbell, w->good.lane->peer.slot); /* by a peer that does no wrong */
+    assert_int_equal(atomic_load(&w->good.lane->peer.doorbell.page->armed) & 1, 0);
     assert_true(is_readable(bell)); /* so b does not sleep */
     for (int calls = 0; is_readable(bell); calls++) {
         assert_true(calls <= sent / 64);
@@ -215,7 +215,7 @@ static void random_damage_never_reaches_beyond_the_lane(void **state)
                    at = (size_t)prng_below(&random, step % 2 ? head : head + 8192);
             __atomic_store_n(&words[at], (uint32_t)(step % 3 ? prng_below(&random, 40000) : prng_next(&random)),
                              __ATOMIC_RELAXED);
-            wfi_host_door_signal(&link.lane->peer.door, link.lane->peer.slot);
+            wfi_host_doorbell_signal(&link.lane->peer.doorbell, link.lane->peer.slot);
             (void)!ofi_ops()->inject(link.lane, out, (size_t)prng_below(&random, 200) + 1);
             (void)!ofi_ops()->inject(other->lane, out, (size_t)prng_below(&random, 200) + 1);
             ofi_step(&w->a, &w->b);

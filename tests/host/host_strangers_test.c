@@ -102,22 +102,22 @@ static int faulty_bell(const ofi_node *node, fault kind, wfi_host_greeting *gree
 /* Says HELLO with this fault. The caller closes *bell when the node has read it. Returns 0 or an errno value. */
 static int hello(const ofi_node *node, int fd, fault kind, int *bell)
 {
-    size_t page = sizeof(wfi_host_door_page), size = sizeof(wfi_host_segment);
-    int door = make_memory(kind == SMALL_DOOR ? page / 2 : page, kind == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS);
+    size_t page = sizeof(wfi_host_doorbell_page), size = sizeof(wfi_host_segment);
+    int doorbell = make_memory(kind == SMALL_DOOR ? page / 2 : page, kind == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS);
     int seals = kind == UNSEALED_SEGMENT     ? F_SEAL_SEAL
                 : kind == SHRINKABLE_SEGMENT ? F_SEAL_GROW | F_SEAL_SEAL
                 : kind == UNWRITABLE_SEGMENT ? SEALS | F_SEAL_WRITE
                                              : SEALS;
     size += kind == LARGE_SEGMENT ? page : 0;
     int segment = kind == FILE_AS_SEGMENT ? make_file() : make_memory(kind == SMALL_SEGMENT ? page : size, seals);
-    const int fds[2] = {door, segment};
+    const int fds[2] = {doorbell, segment};
     wfi_host_greeting greeting = {.kind = kind == ANSWER_AS_FIRST ? WFI_HOST_ANSWER : WFI_HOST_HELLO,
                                   .data_size = kind == DATA_TOO_LONG ? WFI_CONNECT_DATA_MAX + 1 : 4,
                                   .slot = kind == SLOT_TOO_LARGE ? WFI_HOST_LANES_MAX : 0};
     size_t count = kind == NO_DESCRIPTORS ? 0 : kind == ONE_DESCRIPTOR ? 1 : 2;
     *bell = faulty_bell(node, kind, &greeting);
     int failed = wfi_host_greeting_send(fd, &greeting, fds, count);
-    close(door);
+    close(doorbell);
     close(segment);
     return failed;
 }
@@ -257,12 +257,12 @@ static void an_answer_with_a_fault_closes_the_lane(void **state)
         wfi_host_greeting greeting = {.kind = kinds[i] == NONE ? WFI_HOST_HELLO : WFI_HOST_ANSWER,
                                       .data_size = kinds[i] == DATA_TOO_LONG ? WFI_CONNECT_DATA_MAX + 1 : 0,
                                       .slot = kinds[i] == SLOT_TOO_LARGE ? WFI_HOST_LANES_MAX : 0};
-        size_t page = sizeof(wfi_host_door_page);
-        int door =
+        size_t page = sizeof(wfi_host_doorbell_page);
+        int doorbell =
             make_memory(kinds[i] == SMALL_DOOR ? page / 2 : page, kinds[i] == UNSEALED_DOOR ? F_SEAL_SEAL : SEALS);
         int bell = faulty_bell(&node, kinds[i], &greeting);
-        assert_int_equal(wfi_host_greeting_send(fd, &greeting, &door, kinds[i] == NO_DESCRIPTORS ? 0 : 1), 0);
-        close(door);
+        assert_int_equal(wfi_host_greeting_send(fd, &greeting, &doorbell, kinds[i] == NO_DESCRIPTORS ? 0 : 1), 0);
+        close(doorbell);
         ofi_until(&node, NULL, link.closed);
         assert_int_equal(link.why, WEFT_ERR_UNREACHABLE);
         assert_int_equal(link.connected, 0);

@@ -375,7 +375,7 @@ void arena_suffer(arena *a, const attack *what, int rounds, int window_ms)
             fail_msg("%s: it delays others by more than %.0f ms", what->name, BOUND_MS);
     arena_check_calls(a);
     strokes = a->strokes - strokes;
-    if (what->refused && !refusals_reach(a, refused + strokes / 2)) /* some may have found the door full */
+    if (what->refused && !refusals_reach(a, refused + strokes / 2)) /* some may have found the doorbell full */
         fail_msg("%s: %u strokes, of which %d were counted", what->name, strokes, (int)(arena_refused(a) - refused));
     for (int rank = 0; rank < VICTIMS; rank++)
         check_footprint(a, rank, &before[rank], what->name);

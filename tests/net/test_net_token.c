@@ -25,19 +25,19 @@ static void releases(wfi_progress *progress)
     atomic_store(&progress->token.parked, 0);
 }
 
-/* A sleeper that was robbed looks again once it has the token back: nobody else needs to. */
+/* A sleeper whose token was taken looks again once it has the token back: nobody else needs to. */
 static void gives_back(wfi_progress *progress)
 {
     atomic_store(&progress->token.state, WFI_TOKEN_POLLER_ASLEEP);
     atomic_store(&progress->token.asleep[WFI_SLEEPER_POLLER], true);
-    atomic_store(&progress->token.robbed[WFI_SLEEPER_POLLER], true);
+    atomic_store(&progress->token.slept_with_token[WFI_SLEEPER_POLLER], true);
     atomic_store(&progress->token.parked, 1);
     MUST(wfi_token_take(progress, WFI_WAITER));
     MUST(wfi_token_release(progress, WFI_WAITER));
     MUST(progress->token.state == WFI_TOKEN_POLLER_ASLEEP);
     MUST(!watcher_was_called(progress));
     atomic_store(&progress->token.parked, 0);
-    atomic_store(&progress->token.robbed[WFI_SLEEPER_POLLER], false);
+    atomic_store(&progress->token.slept_with_token[WFI_SLEEPER_POLLER], false);
     atomic_store(&progress->token.asleep[WFI_SLEEPER_POLLER], false);
     atomic_store(&progress->token.state, WFI_TOKEN_FREE);
 }

@@ -208,7 +208,7 @@ void wfi_processes_describe(const wfi_processes *processes, bool (*counts)(const
 }
 
 /* Waits until the child may have changed, for at most SLICE_NS. */
-static void doze(int pidfd, uint64_t deadline_ns)
+static void sleep_for_child(int pidfd, uint64_t deadline_ns)
 {
     uint64_t now_ns = wfi_now(&wfi_clock_real);
     if (pidfd < 0) {
@@ -227,7 +227,7 @@ static bool await(wfi_process *child, uint64_t deadline_ns)
         return true;
     int pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
     while (!reap(child) && wfi_now(&wfi_clock_real) < deadline_ns)
-        doze(pidfd, deadline_ns);
+        sleep_for_child(pidfd, deadline_ns);
     if (pidfd >= 0)
         close(pidfd);
     return child->ended;

@@ -184,7 +184,7 @@ static void query_registered(wfi_registration *registration)
 static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
 {
     const wfi_query *query = &bulk->query;
-    const wfi_conn *conn = bulk->channel.rival ? bulk->channel.rival : bulk->channel.conn;
+    const wfi_conn *conn = bulk->channel.crossing ? bulk->channel.crossing : bulk->channel.conn;
     wfi_writer writer;
     bulk->answer_due = bulk->revalidated.out || bulk->registration;
     if (bulk->answer_due)

@@ -19,13 +19,13 @@ static bool request_wins(const wfi_channel *channel, uint32_t generation)
 
 /* Whether the request is answered beside this worker's own attempt, which wins by its generation. The attempt is on
  * another fabric, where the peer may never see it. */
-static bool request_rivals(const wfi_channel *channel, const wfi_net_fabric *fabric)
+static bool request_crosses(const wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     const wfi_conn *conn = channel->conn;
     return conn && conn->ours && !conn->up && conn->fabric != fabric;
 }
 
-/* `wins`: the new connection becomes the channel's. Otherwise it becomes the rival. */
+/* `wins`: the new connection becomes the channel's. Otherwise it becomes the crossing. */
 static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wfi_connect_request *request,
                                 const wfi_hello *asked, bool wins)
 {
@@ -42,7 +42,7 @@ static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wf
         channel->conn = conn;
         channel->tried = fabric;
     } else {
-        channel->rival = conn;
+        channel->crossing = conn;
     }
     weft_status status = fabric->ops->lane_take(fabric->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
     return wfi_channel_attach(conn, status, data, size);
@@ -119,14 +119,14 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
     }
     wfi_silent_excuse(transport, hello.generation - asked - 1);
     bool wins = request_wins(channel, hello.generation);
-    if (peer->status || transport->closing || !(wins || request_rivals(channel, fabric)) ||
+    if (peer->status || transport->closing || !(wins || request_crosses(channel, fabric)) ||
         !channel->ops->take_position(channel, hello.position))
         goto reject;
     if (wins) {
         channel->lost = channel->lost || wfi_channel_up(channel);
         wfi_channel_close(channel);
-    } else if (channel->rival) {
-        wfi_conn_close(channel->rival);
+    } else if (channel->crossing) {
+        wfi_conn_close(channel->crossing);
     }
     if (hello.generation > channel->generation)
         channel->generation = hello.generation;
@@ -161,7 +161,7 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
         return;
     }
     conn->outstanding++; /* the next call may close the connection, which must not be freed */
-    if (channel->rival == conn)
+    if (channel->crossing == conn)
         wfi_channel_prefer(conn);
     wfi_channel_is_up(channel);
     wfi_conn_reported(conn);

@@ -8,10 +8,10 @@
  *   - A request that is not newer than the open connection is late, and is refused.
  *   - A request that is newer than the open connection replaces it: the peer has lost that connection.
  *
- * RIVALS. If crossing attempts are on different fabrics, the one that these rules select may be on a fabric that
- * delivers nothing. So the worker that made it also answers the other attempt (`rival`). The first of the two that is
- * up stays, and the other is closed. If both fabrics work, the other worker applies the rules, and closes the attempt
- * that they do not select.
+ * CROSSING ATTEMPTS. If crossing attempts are on different fabrics, the one that these rules select may be on a
+ * fabric that delivers nothing. So the worker that made it also answers the other attempt (`crossing`). The first of
+ * the two that is up stays, and the other is closed. If both fabrics work, the other worker applies the rules, and
+ * closes the attempt that they do not select.
  *
  * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
  * takes long (failure_detector.c), this worker sends the control message DIAL. The peer then tries to connect for
@@ -66,7 +66,7 @@ static weft_status limit_attempt(wfi_channel *channel)
 static void channel_retry(wfi_channel *channel)
 {
     wfi_transport *transport = channel->peer->transport;
-    if (channel->conn) { /* the rival of the attempt that failed */
+    if (channel->conn) { /* the crossing one, of the peer, works */
         if (!channel->conn->up && !channel->timer.heap_index)
             (void)limit_attempt(channel);
         return;
@@ -86,7 +86,7 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
     if (channel->tried) {
-        wfi_channel_blame(channel, channel->tried, why);
+        wfi_channel_count_failure(channel, channel->tried, why);
         wfi_channel_count_lack(channel, channel->tried, ours);
     }
     channel->failures++;
@@ -221,9 +221,9 @@ void wfi_attempt_failed(wfi_conn *conn, const char *why)
 {
     wfi_channel *channel = conn->channel;
     const wfi_net_fabric *fabric = conn->fabric;
-    bool is_rival = channel->rival == conn;
+    bool is_crossing = channel->crossing == conn;
     wfi_conn_close(conn);
-    if (is_rival)
+    if (is_crossing)
         return;
     channel->tried = fabric;
     wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, why);
@@ -242,7 +242,7 @@ void wfi_channel_broken(wfi_conn *conn)
                 channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank);
     channel->lost = true;
     channel->failures = conn->useful ? 0 : channel->failures + 1;
-    wfi_channel_blame(channel, conn->fabric, "its connection broke");
+    wfi_channel_count_failure(channel, conn->fabric, "its connection broke");
     wfi_conn_close(conn);
     channel_retry(channel);
 }
@@ -256,10 +256,10 @@ void wfi_channel_end(wfi_channel *channel)
     wfi_channel_close(channel);
 }
 
-void wfi_channel_prefer(wfi_conn *rival)
+void wfi_channel_prefer(wfi_conn *crossing)
 {
-    wfi_channel *channel = rival->channel;
-    assert(channel->rival == rival);
+    wfi_channel *channel = crossing->channel;
+    assert(channel->crossing == crossing);
     wfi_conn_close(channel->conn);
     (void)limit_attempt(channel);
 }
@@ -319,8 +319,8 @@ void wfi_channel_is_up(wfi_channel *channel)
     wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
     uint64_t now = wfi_now(transport->progress->clock);
-    if (channel->rival)
-        wfi_conn_close(channel->rival);
+    if (channel->crossing)
+        wfi_conn_close(channel->crossing);
     channel->conn->up = true;
     channel->tried = channel->conn->fabric;
     channel->ask = channel->ask && !channel->conn->ours; /* kept if the peer dialled: this worker probably cannot */
@@ -355,7 +355,7 @@ void wfi_channel_moved(wfi_conn *conn)
 {
     uint64_t now = conn->transport->progress->now_ns;
     if (!conn->useful)
-        wfi_channel_absolve(conn->channel, conn->fabric);
+        wfi_channel_clear_failures(conn->channel, conn->fabric);
     conn->useful = true;
     conn->channel->failures = 0;
     conn->channel->used_ns = now;

@@ -116,7 +116,7 @@ struct wfi_channel {
     wfi_conn *conn; /* connecting or up; NULL: none */
     /* A connection that the peer requested on another fabric while `conn` is an unanswered attempt of this worker. The
      * first of the two that is up stays. NULL: none */
-    wfi_conn *rival;
+    wfi_conn *crossing;
     uint32_t generation; /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
     uint32_t asked;      /* highest generation of the peer's requests */
     uint64_t arrived;    /* bit n: a request with generation `asked` - n has arrived; a second one is a replay */
@@ -178,8 +178,8 @@ static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)
 /* channel.c */
 void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops);
 void wfi_channel_fini(wfi_channel *channel);   /* closes it; no attempt follows */
-void wfi_channel_close(wfi_channel *channel);  /* closes its connection or attempt, and the rival */
-void wfi_channel_prefer(wfi_conn *rival);      /* the peer uses it: closes this worker's own attempt */
+void wfi_channel_close(wfi_channel *channel);  /* closes its connections and attempt */
+void wfi_channel_prefer(wfi_conn *crossing);   /* the peer uses it: closes this worker's own attempt */
 void wfi_channel_want(wfi_channel *channel);   /* connects it if it is needed and no attempt is in progress */
 void wfi_channel_broken(wfi_conn *conn);       /* closes the connection, and connects again if the channel is needed */
 void wfi_channel_end(wfi_channel *channel);    /* closes the connection on purpose; the peer learns that */
@@ -210,9 +210,9 @@ void wfi_channel_is_up(wfi_channel *channel);
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
 
 /* choice.c. choose: returns the fabric for the channel's next connection; NULL: the peer and this worker have none in
- * common. blame: counts a failure of an attempt or connection on this fabric. avoid: avoids the fabric for a minute.
- * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
- * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
+ * common. count_failure: counts a failure of an attempt or connection on this fabric. avoid: avoids the fabric for a
+ * minute. clear_failures: resets the record of failures, because the fabric carried data. refused: the fabric failed
+ * to register `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
 bool wfi_peer_has_bulk(const wfi_peer *peer);   /* whether choose returns one for its bulk channel */
 bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one for its control channel */
@@ -222,11 +222,11 @@ bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one fo
 wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel);
 /* Whether each fabric of the peer has failed since that time, or is being tried. True if there is only one. */
 bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns);
-void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
+void wfi_channel_count_failure(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 /* The peer did not answer on the connection for a bound: the next failure of its fabric is enough to avoid it. */
 void wfi_channel_silent(const wfi_conn *conn);
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
-void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
+void wfi_channel_clear_failures(wfi_channel *channel, const wfi_net_fabric *fabric);
 /* count: records whether the last attempt on this fabric failed because this worker lacked descriptors or memory.
  * lacks: whether the last few attempts on every fabric of the peer failed for that. */
 void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack);
@@ -248,7 +248,7 @@ size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
 /* After this the fabric no longer accesses the connection's memory. The connection is freed with its last operation. If
- * it was the channel's connection, the rival takes its place. */
+ * it was the channel's connection, the crossing one takes its place. */
 void wfi_conn_close(wfi_conn *conn);
 void wfi_conn_reported(wfi_conn *conn);
 void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */

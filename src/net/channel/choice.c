@@ -104,7 +104,7 @@ static void log_avoided(const wfi_channel *channel, const wfi_net_fabric *fabric
                 (double)time_ns / 1e9, channel->avoided[wfi_net_fabric_index(fabric)].why);
 }
 
-void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
+void wfi_channel_count_failure(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
 {
     wfi_transport *transport = channel->peer->transport;
     wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
@@ -147,7 +147,7 @@ void wfi_channel_exclude(wfi_channel *channel, wfi_net_fabric *fabric, const cha
     avoided->unreadable = why;
 }
 
-void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric)
+void wfi_channel_clear_failures(wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     channel->avoided[wfi_net_fabric_index(fabric)] = (wfi_avoided){0};
 }

@@ -67,11 +67,11 @@ void wfi_conn_close(wfi_conn *conn)
     wfi_attempt_over(conn);
     wfi_list_remove(&conn->dial);
     (void)wfi_map_take(&transport->conns, conn->id);
-    if (channel->rival == conn) {
-        channel->rival = NULL;
+    if (channel->crossing == conn) {
+        channel->crossing = NULL;
     } else if (channel->conn == conn) {
-        channel->conn = channel->rival;
-        channel->rival = NULL;
+        channel->conn = channel->crossing;
+        channel->crossing = NULL;
         wfi_timer_clear(transport->progress, &channel->timer);
     }
     if (conn->lane)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * door.c - how a worker is told that one of its lanes has something to do.
+ * doorbell.c - how a worker is told that one of its lanes has something to do.
  *
  * NO WAKE IS LOST. A peer sets the lane's bit, then reads `armed`. The owner sets `armed`, then reads the bits, then
  * sleeps. Both are sequentially consistent, so at least one of the two sees the other's value.
  *
- * A peer rings the bell first, and disarms the door afterwards. So a peer that is killed or stopped in between leaves
- * an armed door, and the others ring too. `armed` has a generation, so that a peer that disarms late does not disarm a
- * later sleep. The owner never disarms: another of its threads may sleep on the bell, from which the progress token was
- * taken (progress/token.c).
+ * A peer rings the bell first, and disarms the doorbell afterwards. So a peer that is killed or stopped in between
+ * leaves an armed doorbell, and the others ring too. `armed` has a generation, so that a peer that disarms late does
+ * not disarm a later sleep. The owner never disarms: another of its threads may sleep on the bell, from which the
+ * progress token was taken (progress/token.c).
  *
  * NO RING BLOCKS. The bell is a datagram socket that only its owner has, and each peer rings it through a socket of its
  * own. Each send and receive says that it must not block. A descriptor that both had would not do: O_NONBLOCK belongs
@@ -50,66 +50,66 @@ static int open_bell(wfi_host *host)
     if (host->bell_fd < 0 || bind(host->bell_fd, (struct sockaddr *)&name, size) != 0)
         return errno;
     (void)setsockopt(host->bell_fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
-    host->door.fd = make_socket(host->bell, &name, &size);
-    return host->door.fd < 0 || connect(host->door.fd, (struct sockaddr *)&name, size) != 0 ? errno : 0;
+    host->doorbell.fd = make_socket(host->bell, &name, &size);
+    return host->doorbell.fd < 0 || connect(host->doorbell.fd, (struct sockaddr *)&name, size) != 0 ? errno : 0;
 }
 
-int wfi_host_door_open(wfi_host *host)
+int wfi_host_doorbell_open(wfi_host *host)
 {
     void *page;
-    int failed = wfi_shared_make("weft-door", sizeof(wfi_host_door_page), &host->door_page_fd, &page);
+    int failed = wfi_shared_make("weft-doorbell", sizeof(wfi_host_doorbell_page), &host->doorbell_page_fd, &page);
     if (failed)
         return failed;
-    host->door.page = page;
+    host->doorbell.page = page;
     return open_bell(host);
 }
 
-int wfi_host_door_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_door *out)
+int wfi_host_doorbell_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES], wfi_host_doorbell *out)
 {
     struct sockaddr_un name;
     socklen_t size;
     void *page;
-    int failed = wfi_shared_map(page_fd, sizeof(wfi_host_door_page), &page);
+    int failed = wfi_shared_map(page_fd, sizeof(wfi_host_doorbell_page), &page);
     if (failed)
         return failed;
-    wfi_host_door door = {.page = page, .fd = make_socket(bell, &name, &size)};
-    if (door.fd < 0 || connect(door.fd, (struct sockaddr *)&name, size) != 0) {
+    wfi_host_doorbell doorbell = {.page = page, .fd = make_socket(bell, &name, &size)};
+    if (doorbell.fd < 0 || connect(doorbell.fd, (struct sockaddr *)&name, size) != 0) {
         failed = errno;
-        wfi_host_door_close(&door);
+        wfi_host_doorbell_close(&doorbell);
         return failed;
     }
-    *out = door;
+    *out = doorbell;
     return 0;
 }
 
-void wfi_host_door_close(wfi_host_door *door)
+void wfi_host_doorbell_close(wfi_host_doorbell *doorbell)
 {
-    if (!door->page)
+    if (!doorbell->page)
         return;
-    munmap(door->page, sizeof(*door->page));
-    if (door->fd >= 0)
-        close(door->fd);
-    *door = (wfi_host_door){.fd = -1};
+    munmap(doorbell->page, sizeof(*doorbell->page));
+    if (doorbell->fd >= 0)
+        close(doorbell->fd);
+    *doorbell = (wfi_host_doorbell){.fd = -1};
 }
 
-void wfi_host_door_wake(const wfi_host_door *door)
+void wfi_host_doorbell_wake(const wfi_host_doorbell *doorbell)
 {
-    uint32_t armed = atomic_load(&door->page->armed);
+    uint32_t armed = atomic_load(&doorbell->page->armed);
     if (!(armed & 1))
         return;
-    /* If kernel memory is out, the door stays armed, and the next signal rings again. */
-    if (send(door->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
+    /* If kernel memory is out, the doorbell stays armed, and the next signal rings again. */
+    if (send(doorbell->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN)
         return;
-    (void)atomic_compare_exchange_strong(&door->page->armed, &armed, armed & ~1u);
+    (void)atomic_compare_exchange_strong(&doorbell->page->armed, &armed, armed & ~1u);
 }
 
-void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot)
+void wfi_host_doorbell_signal(const wfi_host_doorbell *doorbell, uint32_t slot)
 {
-    atomic_fetch_or(&door->page->ready[slot / 64], UINT64_C(1) << (slot % 64));
-    wfi_host_door_wake(door);
+    atomic_fetch_or(&doorbell->page->ready[slot / 64], UINT64_C(1) << (slot % 64));
+    wfi_host_doorbell_wake(doorbell);
 }
 
-void wfi_host_door_drain(wfi_host *host)
+void wfi_host_doorbell_drain(wfi_host *host)
 {
     char byte;
     for (int i = 0; i < DRAIN_MAX && recv(host->bell_fd, &byte, 1, MSG_DONTWAIT) >= 0; i++) {}

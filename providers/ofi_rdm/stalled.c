@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deaf.c - detects that this endpoint of libfabric's shm has stopped receiving. The check runs with every version of
+ * stalled.c - detects that this endpoint of libfabric's shm has stopped receiving. The check runs with every version of
  * libfabric, and matters from 1.18 on.
  *
  * In libfabric 1.18 and later, a process that is killed while it writes a message can block the receiver's queue
  * forever. So after the death of a peer the endpoint sends a frame to itself. If the frame does not come within
- * DEAF_NS, all lanes of the endpoint are closed and no new one is connected. weft then uses the other fabrics of the
+ * STALLED_NS, all lanes of the endpoint are closed and no new one is connected. weft then uses the other fabrics of the
  * list.
  */
 #include "ofi_rdm/rdm.h"
@@ -14,22 +14,22 @@
 
 #include <sodium.h>
 
-#define DEAF_NS UINT64_C(2000000000)
-#define DEAF_TEXT "libfabric's shm receives nothing any more, because a worker was killed while it sent"
+#define STALLED_NS UINT64_C(2000000000)
+#define STALLED_TEXT "libfabric's shm receives nothing any more, because a worker was killed while it sent"
 
-void wfrdm_deaf_ask(wfrdm *rdm)
+void wfrdm_stalled_probe(wfrdm *rdm)
 {
     wfi_assert_held(&rdm->lock);
-    if (rdm->is_deaf || rdm->probe_due_ns)
+    if (rdm->is_stalled || rdm->probe_due_ns)
         return;
     if (!rdm->self && wfrdm_peer_use(rdm, rdm->address, rdm->address_size, &rdm->self) != WEFT_OK)
         return; /* memory is out: the next death asks */
     randombytes_buf(&rdm->probe, sizeof(rdm->probe));
-    rdm->probe_due_ns = wfi_now(&wfi_clock_real) + DEAF_NS;
+    rdm->probe_due_ns = wfi_now(&wfi_clock_real) + STALLED_NS;
     wfrdm_bye(rdm, rdm->self, rdm->probe);
 }
 
-bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head)
+bool wfrdm_stalled_answered(wfrdm *rdm, const wfrdm_head *head)
 {
     if (!rdm->probe_due_ns || head->to != rdm->probe)
         return false;
@@ -37,22 +37,22 @@ bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head)
     return true;
 }
 
-const char *wfrdm_deaf_text(const wfrdm *rdm)
+const char *wfrdm_stalled_text(const wfrdm *rdm)
 {
-    return rdm->is_deaf ? DEAF_TEXT : NULL;
+    return rdm->is_stalled ? STALLED_TEXT : NULL;
 }
 
-void wfrdm_deaf_look(wfrdm *rdm, uint64_t now)
+void wfrdm_stalled_check(wfrdm *rdm, uint64_t now)
 {
     wfi_assert_held(&rdm->lock);
     if (!rdm->probe_due_ns || now < rdm->probe_due_ns)
         return;
     rdm->probe_due_ns = 0;
-    rdm->is_deaf = true;
-    wfrdm_log(rdm, WEFT_LOG_WARN, "shm: %s; other fabrics of WEFT_FABRIC are used", DEAF_TEXT);
-    wfrdm_peer_fail(rdm, rdm->self, DEAF_TEXT);
+    rdm->is_stalled = true;
+    wfrdm_log(rdm, WEFT_LOG_WARN, "shm: %s; other fabrics of WEFT_FABRIC are used", STALLED_TEXT);
+    wfrdm_peer_fail(rdm, rdm->self, STALLED_TEXT);
     WFI_FOR_LIST (wfi_lane, lane, &rdm->lanes, link) {
         if (lane->state >= WFRDM_CONNECTING)
-            wfrdm_lane_break(lane, WEFT_ERR_FABRIC, DEAF_TEXT);
+            wfrdm_lane_break(lane, WEFT_ERR_FABRIC, STALLED_TEXT);
     }
 }
