@@ -301,11 +301,11 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; their owners still withdraw the records */
-/* Whether the range of the query is exposed to the peer, for the query's access: WFI_GONE, ... If it is, registers it
- * with the query's fabric, and writes the range's address there to *remote. WFI_NOT_YET: another thread registers it,
- * and then calls `registered`, whose registration has `bulk` as owner. `registered` calls this function again, with
+/* The answer to a peer's query whether memory is still exposed to it (revalidate.c): WFI_GONE, ... If it is, registers
+ * it with the query's fabric, and writes the range's address there to *remote. WFI_NOT_YET: another thread registers
+ * it, and then calls `registered`, whose registration has `bulk` as owner. `registered` calls this function again, with
  * that registration as `ended`; in other calls `ended` is NULL. */
-uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
-                         void (*registered)(wfi_registration *registration), wfi_rma_address *remote);
+uint8_t wfi_exposed_answer(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
+                           void (*registered)(wfi_registration *registration), wfi_rma_address *remote);
 
 #endif

@@ -149,52 +149,42 @@ static bool find_range(const wfi_transport *transport, const wfi_exposed *expose
     return false;
 }
 
-/* Registers the exposed storage with the fabric on another thread. False: memory is out. */
-static bool register_later(wfi_bulk *bulk, wfi_net_fabric *fabric, const wfi_exposed *exposed,
-                           void (*registered)(wfi_registration *registration))
-{
-    wfi_prepared prepared = {.fabrics = {fabric}, .fabric_count = 1};
-    wfi_prepared_want(&prepared, exposed->storage, exposed->access);
-    bulk->registration = wfi_registration_start(fabric->transport, &prepared, registered, bulk);
-    wfi_prepared_fini(&prepared); /* the exposure has a reference too */
-    return bulk->registration;
-}
-
-/* Whether `ended` has tried to register this storage with this fabric, for what the exposure allows. */
-static bool is_of(const wfi_registration *ended, const wfi_net_fabric *fabric, const wfi_exposed *exposed)
-{
-    return ended && ended->prepared.fabrics[0] == fabric &&
-           wfi_prepared_has(&ended->prepared, exposed->storage, exposed->access);
-}
-
-uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
-                         void (*registered)(wfi_registration *registration), wfi_rma_address *remote)
+/* Finds the exposure, checks that its memory can be accessed, and then opens a region on the query's fabric. */
+uint8_t wfi_exposed_answer(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
+                           void (*registered)(wfi_registration *registration), wfi_rma_address *remote)
 {
     wfi_transport *transport = bulk->channel.peer->transport;
-    uint64_t offset;
-    WFI_FOR_LIST (wfi_exposed, exposed, &bulk->exposed, link) {
-        if (!exposed->open || !find_range(transport, exposed, query, &offset))
-            continue;
-        /* A peer asks for one chunk, unless its messages are forged. */
-        size_t size = query->size < WFI_CHUNK_BYTES ? query->size : WFI_CHUNK_BYTES;
-        if (!wfi_memory_is_accessible((const char *)exposed->data + offset, size, query->access == WFI_REMOTE_WRITE))
-            return WFI_NOT_ACCESSIBLE;
-        for (size_t i = 0; i < transport->fabric_count; i++) {
-            wfi_net_fabric *fabric = &transport->fabrics[i];
-            weft_status status =
-                fabric->ops->number == query->fabric ? open_region(fabric, exposed) : WEFT_ERR_UNSUPPORTED;
-            if (status == WEFT_ERR_AGAIN && !is_of(ended, fabric, exposed) &&
-                register_later(bulk, fabric, exposed, registered))
-                return WFI_NOT_YET;
-            if (status)
-                continue;
-            *remote = exposed->on[i].remote;
-            remote->address += offset;
-            return WFI_STILL_EXPOSED;
-        }
-        return WFI_NOT_ON_THIS_FABRIC;
+    wfi_exposed *found = NULL;
+    uint64_t offset = 0;
+    WFI_FOR_LIST (wfi_exposed, exposed, &bulk->exposed, link)
+        if (!found && exposed->open && find_range(transport, exposed, query, &offset))
+            found = exposed;
+    if (!found)
+        return WFI_GONE;
+    /* A peer asks for one chunk, unless its messages are forged. */
+    size_t size = query->size < WFI_CHUNK_BYTES ? query->size : WFI_CHUNK_BYTES;
+    if (!wfi_memory_is_accessible((const char *)found->data + offset, size, query->access == WFI_REMOTE_WRITE))
+        return WFI_NOT_ACCESSIBLE;
+    wfi_net_fabric *fabric = NULL;
+    for (size_t i = 0; i < transport->fabric_count; i++)
+        if (transport->fabrics[i].ops->number == query->fabric)
+            fabric = &transport->fabrics[i];
+    weft_status status = fabric ? open_region(fabric, found) : WEFT_ERR_UNSUPPORTED;
+    bool was_tried = ended && ended->prepared.fabrics[0] == fabric &&
+                     wfi_prepared_has(&ended->prepared, found->storage, found->access);
+    if (status == WEFT_ERR_AGAIN && !was_tried) { /* the cache has no region: another thread registers the memory */
+        wfi_prepared prepared = {.fabrics = {fabric}, .fabric_count = 1};
+        wfi_prepared_want(&prepared, found->storage, found->access);
+        bulk->registration = wfi_registration_start(transport, &prepared, registered, bulk);
+        wfi_prepared_fini(&prepared); /* the exposure has a reference too */
+        if (bulk->registration)
+            return WFI_NOT_YET;
     }
-    return WFI_GONE;
+    if (status)
+        return WFI_NOT_ON_THIS_FABRIC;
+    *remote = found->on[wfi_net_fabric_index(fabric)].remote;
+    remote->address += offset;
+    return WFI_STILL_EXPOSED;
 }
 
 void wfi_exposed_end_all(wfi_bulk *bulk)

@@ -191,7 +191,7 @@ static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
         return;
     bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
     wfi_rma_address on = {.fabric = query->fabric};
-    uint8_t answer = is_one ? wfi_exposed_find(bulk, query, ended, query_registered, &on) : WFI_GONE;
+    uint8_t answer = is_one ? wfi_exposed_answer(bulk, query, ended, query_registered, &on) : WFI_GONE;
     bulk->answer_due = answer == WFI_NOT_YET;
     if (bulk->answer_due)
         return;
