@@ -69,13 +69,14 @@ static weft_module *drawn(weft_module *module, uint64_t seed, draw_fn draw)
     return NULL;
 }
 
-/* On the server: sums of rows of a table [100, 16], drawn from N(0, 1). Arguments: (seed). */
-static weft_module *make_embedding(weft_args args, void *user)
+/* On the server: (seed) -> a remote module, sums of rows of a table [100, 16], drawn from N(0, 1). */
+static weft_status make_embedding(weft_call *call, void *user)
 {
     (void)user;
     const weft_embedding_bag_layer layer = {.rows = ROWS, .width = WIDTH, .how.mode = WEFT_BAG_SUM};
-    return drawn(weft_embedding_bag_create(&layer, NULL), random_key((uint64_t)args.items[0].as.i64, FOR_EMBEDDING),
-                 draw_normal);
+    uint64_t own = random_key((uint64_t)weft_call_i64(call, 0), FOR_EMBEDDING);
+    weft_call_give_object(call, &weft_module_object, drawn(weft_embedding_bag_create(&layer, NULL), own, draw_normal));
+    return WEFT_OK;
 }
 
 /* The linear layer [16] -> [8] of trainer 0, 1 ..., drawn from U(-1/4, 1/4), different for each trainer. */
@@ -120,7 +121,7 @@ typedef struct trainer {
     const settings *set;
     int64_t index; /* among the trainers */
     weft_agent *agent;
-    weft_remote_module *embedding;
+    weft_rref *embedding;
     weft_module *dense;
     weft_group *gradients, *steps; /* the members are the trainers */
     weft_data_parallel *parallel;
@@ -148,27 +149,17 @@ static weft_status replicate(trainer *me)
 /* Creates an optimizer over the embedding on the server and the dense part here. */
 static weft_status make_optimizer(trainer *me)
 {
-    weft_values *remote = NULL;
-    weft_rref *both[2] = {NULL};
-    weft_status status = weft_remote_parameters(me->embedding, &remote);
-    if (!status)
-        status = weft_values_get_rref(remote, 0, &both[0]);
-    if (!status)
-        status = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->dense)), &both[1]);
+    const weft_args both = WEFT_VALUES(weft_of_rref(me->embedding), weft_of_tensors(weft_module_parameters(me->dense)));
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
-    if (!status)
-        status = weft_dist_optimizer_create(me->agent, both, 2, &spec, &me->sgd, &me->error);
-    weft_rref_unref(both[1]);
-    weft_values_unref(remote);
-    return status;
+    return weft_dist_optimizer_create(me->agent, both, &spec, &me->sgd, &me->error);
 }
 
 static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 {
     const settings *s = me->set;
     batch b = draw_batch(t, (uint64_t)s->seed, me->index, number);
-    weft_tensor *x =
-        weft_remote_forward(t, me->embedding, WEFT_VALUES(weft_of_tensor(b.index), weft_of_tensor(b.offsets)), NULL);
+    const weft_args inputs = WEFT_VALUES(weft_of_tensor(b.index), weft_of_tensor(b.offsets));
+    weft_tensor *x = weft_args_tensor(weft_remote_call(t, me->embedding, inputs, NULL), 0);
     me->bags += b.bags;
     weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, me->dense, x), b.target);
     double value = weft_tensor_get_f64(loss, 0);
@@ -192,16 +183,13 @@ static weft_status step_together(trainer *me, weft_context *context)
 
 static weft_status train_step(trainer *me, int64_t number)
 {
-    weft_context *context;
-    weft_status status = weft_context_open(me->agent, &context);
-    if (status)
-        return status;
-    weft_tape *t = weft_context_tape(context, NULL);
+    weft_tape *t = weft_dist_tape_open(me->agent, NULL);
+    weft_context *context = weft_tape_context(t);
     weft_context_set_hooks(context, weft_data_parallel_hooks(me->parallel));
     weft_tensor *loss = loss_of(me, t, number);
     if (!weft_tape_status(t)) /* if the loss failed, give_up ends the groups */
         weft_dist_backward(t, loss, &(weft_pass_options){.step = me->set->synchronous ? NULL : me->sgd});
-    status = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     if (status)
         me->error = weft_error_ref(weft_tape_error(t));
     else if (me->set->synchronous)
@@ -209,7 +197,6 @@ static weft_status train_step(trainer *me, int64_t number)
     if (!status)
         me->losses[number / me->set->batches] += weft_tensor_get_f64(loss, 0) / (double)me->set->batches;
     weft_tape_close(t);
-    weft_context_close(context, NULL);
     return status;
 }
 
@@ -252,11 +239,9 @@ static void give_up(trainer *me, weft_call *call, weft_status status)
 /* (embedding) -> mean losses of the epochs. */
 static weft_status train(weft_call *call, void *set)
 {
-    trainer me = {.set = set, .agent = weft_call_agent(call)};
+    trainer me = {.set = set, .agent = weft_call_agent(call), .embedding = weft_call_rref(call, 0)};
     me.index = weft_agent_rank(me.agent) - FIRST_TRAINER;
-    weft_status status = weft_remote_module_from_rref(weft_call_rref(call, 0), &me.embedding);
-    if (!status)
-        status = train_all(&me);
+    weft_status status = train_all(&me);
     if (status) {
         give_up(&me, call, status);
     } else {
@@ -269,7 +254,6 @@ static weft_status train(weft_call *call, void *set)
     weft_group_close(me.steps);
     weft_group_close(me.gradients);
     weft_module_unref(me.dense);
-    weft_remote_module_unref(me.embedding);
     weft_error_unref(me.error);
     free(me.losses);
     return status;
@@ -280,7 +264,7 @@ static weft_status train(weft_call *call, void *set)
 typedef struct master {
     const settings *set;
     weft_agent *agent;
-    weft_remote_module *embedding;
+    weft_rref *embedding;
     weft_future *trained[MOST_TRAINERS]; /* of the calls to train */
     double *losses;                      /* [trainers, epochs] */
     weft_error *error;
@@ -304,12 +288,12 @@ static weft_status train_everywhere(master *m)
 {
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .error = &m->error};
     size_t count = (size_t)m->set->trainers, first = 0;
-    weft_status status = weft_remote_module_create(m->agent, weft_to_rank(SERVER), "embedding",
-                                                   WEFT_VALUES(weft_of_i64(m->set->seed)), &m->embedding);
+    weft_status status = weft_rpc_remote(m->agent, weft_to_rank(SERVER), "embedding",
+                                         WEFT_VALUES(weft_of_i64(m->set->seed)), NULL, &m->embedding);
     progress_begin(&m->progress);
     for (size_t i = 0; i < count && !status; i++)
         status = weft_rpc_async(m->agent, weft_to_rank(FIRST_TRAINER + (int)i), "train",
-                                WEFT_VALUES(weft_of_rref(weft_remote_module_rref(m->embedding))), &how, &m->trained[i]);
+                                WEFT_VALUES(weft_of_rref(m->embedding)), &how, &m->trained[i]);
     if (!status)
         status = weft_future_wait_all(m->trained, count, WEFT_FOREVER);
     while (status && first < count && m->trained[first] && !weft_future_error(m->trained[first]))
@@ -356,8 +340,6 @@ static int lead(const settings *set)
     if (!status)
         status = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
     if (!status)
-        status = worker_meet(m.agent);
-    if (!status)
         status = train_everywhere(&m);
     for (int64_t i = 0; i < set->trainers && !status; i++)
         memcpy(m.losses + i * set->epochs, weft_tensor_data(weft_future_tensor(m.trained[i], 0)),
@@ -366,7 +348,7 @@ static int lead(const settings *set)
         deliver(&m);
     for (int64_t i = 0; i < set->trainers; i++)
         weft_future_unref(m.trained[i]);
-    weft_remote_module_unref(m.embedding);
+    weft_rref_unref(m.embedding);
     free(m.losses);
     return worker_end(m.agent, status, m.error);
 }
@@ -374,17 +356,14 @@ static int lead(const settings *set)
 /* The server, which makes the embedding, or a trainer. */
 static int serve(settings *set)
 {
-    const weft_function function = {
-        .name = "train", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = train, .user = set};
+    const weft_function functions[] = {
+        {.name = "embedding", .takes = {WEFT_TYPE_I64}, .run = make_embedding},
+        {.name = "train", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = train, .user = set}};
     weft_agent *agent = NULL;
-    weft_agent_options options = {.functions = &function,
-                                  .function_count = 1,
+    weft_agent_options options = {.functions = functions,
+                                  .function_count = 2,
                                   .call_timeout_ms = WEFT_FOREVER}; /* a slow worker is no failure; its death is */
     weft_status status = worker_open(options, &agent);
-    if (!status)
-        status = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
-    if (!status)
-        status = worker_meet(agent); /* now the master may use the module */
     if (!status)
         status = weft_agent_serve(agent, WEFT_FOREVER); /* until the master closes */
     return worker_end(agent, status, NULL);

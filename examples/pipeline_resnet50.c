@@ -36,45 +36,26 @@ typedef struct settings {
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
 
-static void drop_stage(void *module)
-{
-    weft_module_unref(module);
-}
-static const weft_object_type stage_type = {"stage of ResNet-50", drop_stage};
-
-/* (number, seed) -> stage 0 or 1, cut behind layer2 as in the tutorial. */
+/* (number, seed) -> stage 0 or 1, cut behind layer2 as in the tutorial: a remote module. */
 static weft_status make_stage(weft_call *call, void *arg)
 {
     (void)arg;
     bool first = weft_call_i64(call, 0) == 0;
-    weft_module *module = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
-                                                     first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
-                                                     (uint64_t)weft_call_i64(call, 1), NULL);
-    weft_status status = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
-    if (status)
-        weft_module_unref(module);
-    else
-        weft_call_give_object(call, &stage_type, module);
-    return status;
+    weft_module *stage = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
+                                                    first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
+                                                    (uint64_t)weft_call_i64(call, 1), NULL);
+    weft_call_give_object(call, &weft_module_object, stage);
+    return WEFT_OK;
 }
 
 /* The stage that argument 0 refers to; NULL: the call has failed. */
 static weft_module *stage_of(weft_call *call)
 {
     void *module = NULL;
-    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &stage_type, WEFT_FOREVER, &module);
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &weft_module_object, WEFT_FOREVER, &module);
     if (status)
         weft_call_fail(call, status, "the first argument is no stage that is here");
     return module;
-}
-
-static weft_status parameters(weft_call *call, void *arg)
-{
-    (void)arg;
-    weft_module *stage = stage_of(call);
-    if (stage)
-        weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(stage))));
-    return WEFT_OK;
 }
 
 /* Continues forward when the input has arrived. */
@@ -114,9 +95,7 @@ static weft_status forward(weft_call *call, void *arg)
 static int serve(void)
 {
     const weft_function functions[] = {
-        /* The first argument of the others is the result of make_stage, a reference to the stage. */
         {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
-        {.name = "parameters", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = parameters},
         {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
     };
     weft_agent *agent = NULL;
@@ -296,20 +275,13 @@ static weft_status train_batch(master *m, int64_t number)
 static weft_status make_model(master *m)
 {
     weft_status status = WEFT_OK;
-    weft_rref *lists[STAGES] = {NULL};
     const weft_rpc_options how = {.error = &m->error};
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = m->set->lr};
-    for (int s = 0; s < STAGES && !status; s++) {
+    for (int s = 0; s < STAGES && !status; s++)
         status = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
                                  WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);
-        if (!status)
-            status = weft_rref_rpc_remote(m->stages[s], "parameters", WEFT_NO_VALUES, &how, &lists[s]);
-    }
-    if (!status)
-        status = weft_dist_optimizer_create(m->agent, lists, STAGES, &spec, &m->sgd, &m->error);
-    for (int s = 0; s < STAGES; s++)
-        weft_rref_unref(lists[s]);
-    return status;
+    const weft_args all = WEFT_VALUES(weft_of_rref(m->stages[0]), weft_of_rref(m->stages[1]));
+    return status ? status : weft_dist_optimizer_create(m->agent, all, &spec, &m->sgd, &m->error);
 }
 
 static void deliver(const master *m)

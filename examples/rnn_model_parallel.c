@@ -43,40 +43,39 @@ static weft_module *spread(weft_module *module, uint64_t seed)
     return module;
 }
 
-/* Arguments: (words, width, dropout, seed). */
-static weft_module *make_embedding(weft_args args, void *user)
+/* (words, width, dropout, seed) -> the embedding, a remote module. */
+static weft_status make_embedding(weft_call *call, void *user)
 {
     (void)user;
-    const weft_value *v = args.items;
-    uint64_t seed = (uint64_t)v[3].as.i64;
-    const weft_embedding_layer layer = {.rows = v[0].as.i64, .width = v[1].as.i64};
-    weft_module *table = spread(weft_embedding_create(&layer, NULL), seed);
-    return table ? weft_sequential_create((weft_module *[]){table, weft_dropout_create(v[2].as.f64, NULL)}, 2, NULL)
-                 : NULL;
+    const weft_embedding_layer layer = {.rows = weft_call_i64(call, 0), .width = weft_call_i64(call, 1)};
+    weft_module *layers[] = {spread(weft_embedding_create(&layer, NULL), (uint64_t)weft_call_i64(call, 3)),
+                             weft_dropout_create(weft_call_f64(call, 2), NULL)};
+    weft_call_give_object(call, &weft_module_object, weft_sequential_create(layers, 2, NULL));
+    return WEFT_OK;
 }
 
-/* Arguments: (hidden, words, seed). */
-static weft_module *make_decoder(weft_args args, void *user)
+/* (hidden, words, seed) -> the decoder, a remote module. */
+static weft_status make_decoder(weft_call *call, void *user)
 {
     (void)user;
-    const weft_value *v = args.items;
-    uint64_t seed = (uint64_t)v[2].as.i64;
-    weft_module *decoder = spread(weft_linear_create(v[0].as.i64, v[1].as.i64, false, seed, NULL), seed);
+    uint64_t seed = (uint64_t)weft_call_i64(call, 2);
+    weft_module *decoder =
+        spread(weft_linear_create(weft_call_i64(call, 0), weft_call_i64(call, 1), false, seed, NULL), seed);
     if (decoder)
         weft_tensor_fill(weft_module_find(decoder, "bias"), 0);
-    return decoder;
+    weft_call_give_object(call, &weft_module_object, decoder);
+    return WEFT_OK;
 }
 
 static int serve(void)
 {
+    const weft_function functions[] = {
+        {.name = "embedding",
+         .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64},
+         .run = make_embedding},
+        {.name = "decoder", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_decoder}};
     weft_agent *agent = NULL;
-    weft_status status = worker_open((weft_agent_options){0}, &agent);
-    if (!status)
-        status = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
-    if (!status)
-        status = weft_agent_register_module(agent, "decoder", make_decoder, NULL);
-    if (!status)
-        status = worker_meet(agent);
+    weft_status status = worker_open((weft_agent_options){.functions = functions, .function_count = 2}, &agent);
     if (!status)
         status = weft_agent_serve(agent, WEFT_FOREVER); /* until the trainer closes */
     return worker_end(agent, status, NULL);
@@ -87,7 +86,7 @@ static int serve(void)
 typedef struct trainer {
     const settings *set;
     weft_agent *agent;
-    weft_remote_module *embedding, *decoder;
+    weft_rref *embedding, *decoder;
     weft_module *lstm;
     weft_dist_optimizer *sgd;
     weft_tensor *h, *c;    /* state of the LSTM, carried from batch to batch; NULL before the first */
@@ -95,42 +94,6 @@ typedef struct trainer {
     progress progress;
     weft_error *error;
 } trainer;
-
-/* Appends the handles of a list to `all`, of which *count are in use. */
-static weft_status add_handles(weft_values *list, weft_rref **all, size_t *count)
-{
-    weft_status status = WEFT_OK;
-    for (size_t i = 0; i < weft_values_count(list) && !status; i++)
-        status = weft_values_get_rref(list, i, &all[(*count)++]);
-    return status;
-}
-
-/* Creates an optimizer over embedding, LSTM and decoder, in the order of the tutorial. */
-static weft_status make_optimizer(trainer *me)
-{
-    weft_values *embedding = NULL, *decoder = NULL;
-    weft_rref *own = NULL;
-    size_t count = 0;
-    weft_rref *all[8];
-    weft_status status = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->lstm)), &own);
-    if (!status)
-        status = weft_remote_parameters(me->embedding, &embedding);
-    if (!status)
-        status = weft_remote_parameters(me->decoder, &decoder);
-    if (!status)
-        status = add_handles(embedding, all, &count);
-    if (!status) {
-        all[count++] = own;
-        status = add_handles(decoder, all, &count);
-    }
-    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
-    if (!status)
-        status = weft_dist_optimizer_create(me->agent, all, count, &spec, &me->sgd, &me->error);
-    weft_values_unref(decoder);
-    weft_values_unref(embedding);
-    weft_rref_unref(own);
-    return status;
-}
 
 static weft_status make_model(trainer *me)
 {
@@ -143,22 +106,22 @@ static weft_status make_model(trainer *me)
                                    .seed = random_key(seed, 2)};
     me->lstm = weft_lstm_create(&layer, NULL);
     weft_tensors own = weft_module_parameters(me->lstm);
-    for (size_t i = 0; i < own.count; i++)
-        me->parameters[0] += weft_tensor_numel(own.items[i]);
+    me->parameters[0] = weft_module_numel(me->lstm);
     me->parameters[1] = s->words * s->embedding + (s->hidden + 1) * s->words;
     weft_status status = me->lstm ? weft_module_status(me->lstm) : WEFT_ERR_MEMORY;
     if (!status)
-        status = weft_remote_module_create(me->agent, weft_to_rank(1), "embedding",
-                                           WEFT_VALUES(weft_of_i64(s->words), weft_of_i64(s->embedding),
-                                                       weft_of_f64(s->dropout),
-                                                       weft_of_i64((int64_t)(random_key(seed, 1) >> 1))),
-                                           &me->embedding);
+        status = weft_rpc_remote(me->agent, weft_to_rank(1), "embedding",
+                                 WEFT_VALUES(weft_of_i64(s->words), weft_of_i64(s->embedding), weft_of_f64(s->dropout),
+                                             weft_of_i64((int64_t)(random_key(seed, 1) >> 1))),
+                                 NULL, &me->embedding);
     if (!status)
-        status = weft_remote_module_create(me->agent, weft_to_rank(1), "decoder",
-                                           WEFT_VALUES(weft_of_i64(s->hidden), weft_of_i64(s->words),
-                                                       weft_of_i64((int64_t)(random_key(seed, 3) >> 1))),
-                                           &me->decoder);
-    return status ? status : make_optimizer(me);
+        status = weft_rpc_remote(me->agent, weft_to_rank(1), "decoder",
+                                 WEFT_VALUES(weft_of_i64(s->hidden), weft_of_i64(s->words),
+                                             weft_of_i64((int64_t)(random_key(seed, 3) >> 1))),
+                                 NULL, &me->decoder);
+    const weft_args all = WEFT_VALUES(weft_of_rref(me->embedding), weft_of_tensors(own), weft_of_rref(me->decoder));
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = s->lr};
+    return status ? status : weft_dist_optimizer_create(me->agent, all, &spec, &me->sgd, &me->error);
 }
 
 /* Draws [rows, columns] integers below `end`, owned by the tape. */
@@ -182,14 +145,14 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
     weft_tensor *words = draw(t, random_key(seed, 0), BATCH, LENGTH, s->words);
     weft_tensor *target = draw(t, random_key(seed, 1), BATCH, s->words, LENGTH);
     weft_forward_options how = {.has_seed = true, .seed = random_key((uint64_t)s->seed, (uint64_t)number + 5)};
-    weft_tensor *x = weft_remote_forward(t, me->embedding, WEFT_VALUES(weft_of_tensor(words)), &how);
+    weft_tensor *x = weft_remote_forward(t, me->embedding, words, &how);
     weft_tape_set_seed(t, how.seed + 1);
     weft_args out =
         weft_module_call(t, me->lstm,
                          me->h ? WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(me->h), weft_of_tensor(me->c))
                                : WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *y = weft_dropout(t, weft_args_tensor(out, 0), s->dropout, true);
-    weft_tensor *scores = weft_remote_forward(t, me->decoder, WEFT_VALUES(weft_of_tensor(y)), &how);
+    weft_tensor *scores = weft_remote_forward(t, me->decoder, y, &how);
     weft_tensor_unref(me->h);
     weft_tensor_unref(me->c);
     me->h = weft_tensor_ref(weft_detach(t, weft_args_tensor(out, 1)));
@@ -199,14 +162,10 @@ static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 
 static weft_status train_step(trainer *me, int64_t number)
 {
-    weft_context *context;
-    weft_status status = weft_context_open(me->agent, &context);
-    if (status)
-        return status;
-    weft_tape *t = weft_context_tape(context, NULL);
+    weft_tape *t = weft_dist_tape_open(me->agent, NULL);
     weft_tensor *loss = loss_of(me, t, number);
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
-    status = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     if (status) {
         me->error = weft_error_ref(weft_tape_error(t));
     } else {
@@ -214,7 +173,6 @@ static weft_status train_step(trainer *me, int64_t number)
         progress_update(&me->progress, 1);
     }
     weft_tape_close(t);
-    weft_context_close(context, NULL);
     return status;
 }
 
@@ -240,8 +198,6 @@ static int train(const settings *s)
     trainer me = {.set = s, .progress = {.total = s->epochs * BATCHES, .unit = "sequences", .quiet = s->quiet}};
     weft_status status = worker_open((weft_agent_options){0}, &me.agent);
     if (!status)
-        status = worker_meet(me.agent); /* now the server has registered its modules */
-    if (!status)
         status = make_model(&me);
     progress_begin(&me.progress);
     for (int64_t i = 0; i < s->epochs * BATCHES && !status; i++)
@@ -251,8 +207,8 @@ static int train(const settings *s)
     weft_tensor_unref(me.h);
     weft_tensor_unref(me.c);
     weft_dist_optimizer_unref(me.sgd);
-    weft_remote_module_unref(me.decoder);
-    weft_remote_module_unref(me.embedding);
+    weft_rref_unref(me.decoder);
+    weft_rref_unref(me.embedding);
     weft_module_unref(me.lstm);
     return worker_end(me.agent, status, me.error);
 }

@@ -55,12 +55,7 @@ static void on_trainer_event(weft_agent *agent, weft_member_event event, int ran
 static weft_status give_model(weft_call *call, void *arg)
 {
     server *s = arg;
-    weft_rref *handle;
-    weft_status status = weft_module_to_rref(weft_call_agent(call), s->model, &handle);
-    if (status)
-        return status;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(handle)));
-    weft_rref_unref(handle);
+    weft_call_give_object(call, &weft_module_object, weft_module_ref(s->model));
     pthread_mutex_lock(&s->lock);
     progress_begin(&s->progress);
     pthread_mutex_unlock(&s->lock);
@@ -88,7 +83,7 @@ static int serve(workload *work)
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .progress = {.total = work->iterations * work->trainers, .unit = "images", .quiet = work->quiet}};
     const weft_function functions[] = {
-        {.name = "model", .gives = {WEFT_TYPE_RREF}, .run = give_model, .user = &s},
+        {.name = "model", .run = give_model, .user = &s},
         {.name = "report_steps", .takes = {WEFT_TYPE_I64, WEFT_TYPE_F64}, .run = report_steps, .user = &s},
     };
     weft_agent *agent = NULL;
@@ -123,7 +118,7 @@ static int serve(workload *work)
 typedef struct trainer {
     workload *work;
     weft_agent *agent;
-    weft_remote_module *remote;
+    weft_rref *remote;
     weft_module *model; /* a local module whose forward calls the remote one */
     weft_dist_optimizer *sgd;
     uint64_t seed; /* of dropout, in this iteration */
@@ -139,7 +134,7 @@ static weft_tensor *forward_there(weft_tape *t, weft_module *self, weft_tensor *
 {
     trainer *me = weft_module_state(self);
     const weft_forward_options how = {.mode = WEFT_MODE_TRAIN, .has_seed = true, .seed = me->seed};
-    return weft_remote_forward(t, me->remote, WEFT_VALUES(weft_of_tensor(x)), &how);
+    return weft_remote_forward(t, me->remote, x, &how);
 }
 
 static const weft_module_type remote_type = {.name = "Remote", .forward = forward_there};
@@ -147,28 +142,12 @@ static const weft_module_type remote_type = {.name = "Remote", .forward = forwar
 /* Gets a handle to the server's model, and creates this trainer's optimizer over its parameters. */
 static weft_status find_model(trainer *me)
 {
-    weft_values *results = NULL, *list = NULL;
-    weft_rref *handle;
-    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), "model", WEFT_NO_VALUES,
-                                       &(weft_rpc_options){.error = &me->error}, &results);
-    if (!status)
-        status = weft_values_get_rref(results, 0, &handle);
-    if (!status)
-        status = weft_remote_module_from_rref(handle, &me->remote);
-    if (!status)
-        status = weft_remote_parameters(me->remote, &list);
-    size_t count = status ? 0 : weft_values_count(list);
-    weft_rref **parameters = calloc(count + 1, sizeof(weft_rref *));
-    if (!parameters)
-        status = WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < count && !status; i++)
-        status = weft_values_get_rref(list, i, &parameters[i]);
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->work->lr};
+    weft_status status = weft_rpc_remote(me->agent, weft_to_rank(0), "model", WEFT_NO_VALUES,
+                                         &(weft_rpc_options){.error = &me->error}, &me->remote);
     if (!status)
-        status = weft_dist_optimizer_create(me->agent, parameters, count, &spec, &me->sgd, &me->error);
-    free(parameters);
-    weft_values_unref(list);
-    weft_values_unref(results);
+        status =
+            weft_dist_optimizer_create(me->agent, WEFT_VALUES(weft_of_rref(me->remote)), &spec, &me->sgd, &me->error);
     me->model = weft_module_create(&remote_type, me, NULL);
     return status || me->model ? status : WEFT_ERR_MEMORY;
 }
@@ -188,15 +167,11 @@ static weft_status report_news(trainer *me)
 
 static weft_status train_step(trainer *me, int64_t iteration)
 {
-    weft_context *context;
-    weft_status status = weft_context_open(me->agent, &context);
-    if (status)
-        return status;
     me->seed = workload_seed(me->work, iteration);
-    weft_tape *t = weft_context_tape(context, NULL);
+    weft_tape *t = weft_dist_tape_open(me->agent, NULL);
     weft_tensor *loss = workload_loss(me->work, t, me->model, iteration, (weft_device){0});
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
-    status = weft_tape_status(t);
+    weft_status status = weft_tape_status(t);
     if (status) {
         me->error = weft_error_ref(weft_tape_error(t));
     } else {
@@ -204,7 +179,6 @@ static weft_status train_step(trainer *me, int64_t iteration)
         me->losses += weft_tensor_get_f64(loss, 0);
     }
     weft_tape_close(t);
-    weft_context_close(context, NULL);
     return status;
 }
 
@@ -222,7 +196,7 @@ static int train(workload *work)
     }
     weft_dist_optimizer_unref(me.sgd);
     weft_module_unref(me.model);
-    weft_remote_module_unref(me.remote);
+    weft_rref_unref(me.remote);
     return worker_end(me.agent, status, me.error);
 }
 

@@ -2,7 +2,6 @@
 /* worker.c - this process as one worker of a job. */
 #include "worker.h"
 
-#include <weft/group.h>
 #include <weft/job.h>
 
 #include <signal.h>
@@ -81,17 +80,6 @@ weft_status worker_open(weft_agent_options options, weft_agent **out)
         status = weft_agent_open(&options, out, NULL);
     for (int rank = 1; !status && weft_agent_rank(*out) == 0 && rank < weft_agent_world_size(*out); rank++)
         (void)!weft_agent_watch(*out, rank); /* if it fails, the worker is gone, and on_membership learns that */
-    return status;
-}
-
-weft_status worker_meet(weft_agent *agent)
-{
-    weft_group *all;
-    weft_status status = weft_group_open(agent, "all", NULL, 0, &all, NULL);
-    if (status)
-        return status;
-    status = weft_group_barrier(all, WEFT_FOREVER);
-    weft_group_close(all);
     return status;
 }
 

@@ -27,8 +27,6 @@ int worker_begin(const cli *program, const char *first, const char *other, int l
  * the detail of a failure.
  */
 WEFT_NODISCARD weft_status worker_open(weft_agent_options options, weft_agent **out);
-/* Waits for all workers of the job, each of which calls it. */
-WEFT_NODISCARD weft_status worker_meet(weft_agent *agent);
 /*
  * Waits for the other workers and closes the agent, or, if `status` is a failure, prints the failure and stops the
  * agent; the other workers then exit too. Takes `error`, its detail; NULL: none. `agent` NULL: it was not opened.

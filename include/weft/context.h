@@ -2,22 +2,20 @@
 /*
  * weft/context.h - distributed autograd: training a model that is split over several workers.
  *
- * A context holds the records of one training step on all workers that take part. A call takes part if it names a tape
- * of the context (weft_rpc_options.tape): recorded tensors among its arguments and results are then linked across the
- * workers. One backward pass goes through all records, and gives each worker the gradients of its own parameters.
+ * A context holds the records of one training step on all workers that take part. A tape of the context records this
+ * worker's operators (weft_dist_tape_open). A call takes part if it names such a tape (weft_rpc_options.tape): recorded
+ * tensors among its arguments and results are then linked across the workers. One backward pass goes through all
+ * records, and gives each worker the gradients of its own parameters.
  *
  *     #include <weft/ops.h>
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
  *     {
- *         weft_context *c;
- *         weft_status status = weft_context_open(agent, &c);
- *         if (status)
- *             return status;
- *         weft_tape *t = weft_context_tape(c, NULL);
+ *         weft_tape *t = weft_dist_tape_open(agent, NULL);
  *         weft_values *out = NULL; // the result of "front", on worker 1, for x
  *         weft_tensor *h = NULL;
- *         status = weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x)),
- *                            &(weft_rpc_options){.tape = t}, &out);
+ *         weft_gradient own[2] = {{NULL, NULL}, {NULL, NULL}};
+ *         weft_status status = weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x)),
+ *                                            &(weft_rpc_options){.tape = t}, &out);
  *         if (!status)
  *             status = weft_values_get_tensor(out, 0, &h);
  *         if (!status) {
@@ -25,16 +23,13 @@
  *             weft_dist_backward(t, loss, NULL); // on worker 1 as well
  *             status = weft_tape_status(t);
  *         }
- *         weft_gradient own[2];
  *         if (!status)
- *             status = weft_context_ref_gradients(c, mine, own);
- *         if (!status) {
+ *             status = weft_context_ref_gradients(weft_tape_context(t), mine, own);
+ *         if (!status)
  *             status = weft_optimizer_apply(sgd, (weft_gradients){own, 2});
- *             weft_context_drop_gradients(own, 2);
- *         }
+ *         weft_context_drop_gradients(own, 2);
  *         weft_values_unref(out);
- *         weft_tape_close(t);
- *         weft_context_close(c, NULL); // on worker 1 as well
+ *         weft_tape_close(t); // ends the context, on worker 1 as well
  *         return status;
  *     }
  *
@@ -61,15 +56,31 @@ typedef struct weft_context_id {
 } weft_context_id;
 
 /*
- * Opens a context on this worker; no message is sent. It must be closed, even after failures. WEFT_ERR_INVALID (NULL),
- * WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
+ * Opens a context with one tape, which records into it. weft_tape_close ends the context on all workers, as
+ * weft_context_close does. `options` may be NULL; `record` is taken as true, and `parent` must be NULL. weft_backward
+ * on the tape fails with WEFT_ERR_STATE: use weft_dist_backward.
+ *
+ * NULL only if memory is out. If the context cannot be opened, the tape has failed from the start, so a program checks
+ * weft_tape_status once, at the end: WEFT_ERR_INVALID (the agent is NULL), WEFT_ERR_CLOSED and other codes of an agent
+ * that has ended, WEFT_ERR_MEMORY. For a context with several tapes use weft_context_open.
+ */
+WEFT_API weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options);
+
+/* The context into which a tape records: of weft_dist_tape_open, of weft_context_tape, their children, or of a served
+ * call that takes part in a context (weft_call_tape). Borrowed as long as the tape is open, and in a handler until the
+ * call is finished: do not close it. NULL: none. */
+WEFT_API weft_context *weft_tape_context(const weft_tape *tape);
+
+/*
+ * Opens a context without a tape on this worker; no message is sent. It must be closed, even after failures.
+ * WEFT_ERR_INVALID (NULL), WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out);
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* the context's name; all 0 for NULL */
 
 /*
  * Ends the context on all workers that take part, and drops your reference. Returns at once. Call it only on the worker
- * that opened the context: elsewhere contexts are borrowed (weft_call_context). NULL does nothing.
+ * that opened the context: elsewhere contexts are borrowed (weft_tape_context). NULL does nothing.
  *   Passes of the context are cancelled. Later calls that name it fail with WEFT_ERR_STATE.
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
@@ -84,9 +95,9 @@ WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* th
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
 /*
- * Opens a tape that records into the context. A context may have any number of tapes. `options` may be NULL; `record`
- * is taken as true, and `parent` must be NULL. NULL if memory is out, or the context is NULL. Close the tape with
- * weft_tape_close, before or after the context. weft_backward on it fails with WEFT_ERR_STATE: use weft_dist_backward.
+ * Opens a further tape that records into the context. A context may have any number of tapes: those of micro-batches,
+ * or of several threads. NULL if memory is out, or the context is NULL. Close the tape with weft_tape_close, before or
+ * after the context. `options` and weft_backward: as for weft_dist_tape_open.
  *
  * The order in which a worker opens its tapes determines the order of sums, and thereby the last bits of gradients.
  * Open the tapes of several threads in a fixed order (docs/distributed-autograd.md, "The order of sums").
@@ -96,15 +107,11 @@ WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_opt
 /*
  * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from now
  * on, on any worker. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The hooks
- * replace the former ones; NULL: none. The context takes a reference. A handler calls
- * weft_context_set_hooks(weft_call_context(call), hooks). A pass waits for the operation that a hook begins (*wait),
- * unless the pass fails. Any thread. A NULL context does nothing.
+ * replace the former ones; NULL: none. The context takes a reference. A handler passes
+ * weft_tape_context(weft_call_tape(call)). A pass waits for the operation that a hook begins (*wait), unless the pass
+ * fails. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
-
-/* Returns the context of a call that is being served, into which weft_call_tape records; NULL: none. Borrowed until the
- * call is finished: do not close it. */
-WEFT_API weft_context *weft_call_context(weft_call *call);
 
 /* ---- The backward pass -------------------------------------------------------------------------- */
 

@@ -2,20 +2,19 @@
 /*
  * weft/dist_optim.h - one optimizer for parameters that live on several workers.
  *
- *     weft_status step(weft_dist_optimizer *sgd, weft_context *c, weft_tape *t, weft_tensor *loss)
- *     {
- *         weft_dist_backward(t, loss, NULL);
- *         weft_status status = weft_tape_status(t);
- *         return status ? status : weft_dist_optimizer_step(sgd, &c, 1, NULL); // on all owners
+ *     weft_status make(weft_agent *agent, weft_rref *net, weft_module *head, weft_dist_optimizer **out)
+ *     { // net: a module on another worker (weft/remote_module.h); head: one of this worker
+ *         weft_tensors own = weft_module_parameters(head);
+ *         return weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(net), weft_of_tensors(own)),
+ *                                           &(weft_optimizer_spec){.type = &weft_adam_type}, out, NULL);
  *     }
- *     weft_status make(weft_agent *agent, weft_rref *const *parameters, size_t count, weft_dist_optimizer **out)
- *     { // parameters: handles to tensors, or to lists of them, on any workers
- *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
- *         return weft_dist_optimizer_create(agent, parameters, count, &spec, out, NULL);
+ *     void step(weft_dist_optimizer *adam, weft_tape *t, weft_tensor *loss) // t: of a context (weft/context.h)
+ *     {
+ *         weft_dist_backward(t, loss, &(weft_pass_options){.step = adam}); // all owners step
  *     }
  *
- * A pass can include the step, which saves one message in each direction:
- * weft_dist_backward(t, loss, &(weft_pass_options){.step = sgd}).
+ * A step within the pass saves one message in each direction to each owner. weft_dist_optimizer_step steps with the
+ * gradients of several passes or contexts, or clips them by their norm over all owners.
  *
  * Each owner has an optimizer for its parameters. It is freed with the last reference to the distributed optimizer.
  * Several trainers may each have an optimizer for the same parameters; each then has its own rate and state (momenta),
@@ -41,6 +40,7 @@
 #include <weft/context.h>
 #include <weft/optim.h>
 #include <weft/rref.h>
+#include <weft/value.h>
 
 WEFT_BEGIN_C
 
@@ -56,20 +56,26 @@ typedef struct weft_dist_optimizer weft_dist_optimizer;
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimizer_type *type);
 
 /*
- * Makes the optimizer, and waits until all owners have made their parts. Each of `parameters` refers to a float32 or
- * float64 tensor, or to a list of them; the parameters of one owner keep the order of this list. Steps at one owner run
- * one at a time. A reader may see some parameters of an owner before a step and others after it, but never a mixture
- * within one parameter of a module. *error, if `error` is not NULL, receives the detail; you release it.
+ * Makes the optimizer, and waits until all owners have made their parts. `parameters` has values of these types, in
+ * any order. All tensors are float32 or float64.
+ *   WEFT_TYPE_RREF: a handle to a tensor, to a list of tensors, or to a module (weft/remote_module.h), on any worker.
+ *   WEFT_TYPE_TENSOR, WEFT_TYPE_TENSORS: tensors of this worker, such as weft_module_parameters of a module.
+ *   WEFT_TYPE_LIST: a list of these. For the list of weft_remote_parameters pass weft_values_args(list).
+ * The parameters of one owner keep the order of this list. Steps at one owner run one at a time. A reader may see some
+ * parameters of an owner before a step and others after it, but never a mixture within one parameter of a module. The
+ * function keeps no reference to handles; the owners reference their tensors. *error, if `error` is not NULL, receives
+ * the detail; you release it.
  *
  * `max_norm` and `error_if_nonfinite` of the spec apply to the gradients of each owner alone, and one owner may fail
  * after others have stepped. For the norm over all owners use weft_dist_step_options. Errors:
- *   WEFT_ERR_INVALID: NULL, no parameters, or an option that is wrong.
- *   WEFT_ERR_TOO_LARGE: more than 1,023,000 parameters at one owner.
+ *   WEFT_ERR_INVALID: NULL, also in the list; no parameters; or an option that is wrong.
+ *   WEFT_ERR_TYPE: the list has a value of another type.
+ *   WEFT_ERR_TOO_LARGE: more than 1,023,000 parameters at one owner; lists nested more than WEFT_MAX_LIST_DEPTH deep.
  *   WEFT_ERR_REMOTE: an owner failed; the error has its name and the reason.
  *   The errors of calls.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters,
-                                                               size_t count, const weft_optimizer_spec *spec,
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args_in parameters,
+                                                               const weft_optimizer_spec *spec,
                                                                weft_dist_optimizer **out, weft_error **error);
 WEFT_API weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer);
 WEFT_API void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer);          /* NULL does nothing */

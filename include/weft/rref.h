@@ -61,7 +61,8 @@ struct weft_object_type {
     const char *name;  /* for messages */
     weft_drop_fn drop; /* runs on the owner when the last handle is released */
 };
-/* Makes a handle as weft_rref_create_object does, with the object's type, which weft_rref_local_typed checks. */
+/* Makes a handle as weft_rref_create_object does, with the object's type, which weft_rref_local_typed checks. A NULL
+ * object is WEFT_ERR_INVALID. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
                                                            void *object, weft_rref **out);
 

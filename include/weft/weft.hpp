@@ -259,6 +259,9 @@ WEFT_CPP_NODISCARD inline result<void> check(weft_status status, weft_error *tak
 using tensor = counted<weft_tensor, weft_tensor_ref, weft_tensor_unref>;
 using stream = counted<weft_stream, weft_stream_ref, weft_stream_unref>;
 using sim = owned<weft_sim, weft_sim_close>; // link libweft_sim
+#ifdef WEFT_CPP_ALL
+using module = counted<weft_module, weft_module_ref, weft_module_unref>;
+#endif
 
 namespace detail {
 template <int N> struct choice : choice<N + 1> {};
@@ -672,6 +675,13 @@ class call : public borrowed<weft_call, deferred_call, weft_call_defer_keeping> 
     {
         weft_call_give_object(get(), detail::object_type<T>(), object.release());
     }
+#ifdef WEFT_CPP_ALL
+    // The same: a remote module (weft/remote_module.h). A template, so that a list in braces is never a module.
+    template <typename M, typename std::enable_if<std::is_same<M, module>::value, int>::type = 0> void give(M made)
+    {
+        weft_call_give_object(get(), &weft_module_object, made.release());
+    }
+#endif
 };
 
 namespace detail {
@@ -902,12 +912,10 @@ inline void end_context(weft_context *context)
     weft_context_close(context, nullptr);
 }
 } // namespace detail
-using module = counted<weft_module, weft_module_ref, weft_module_unref>;
 using optimizer = counted<weft_optimizer, weft_optimizer_ref, weft_optimizer_unref>;
 using hooks = counted<weft_hooks, weft_hooks_ref, weft_hooks_unref>;
 using data_parallel = counted<weft_data_parallel, weft_data_parallel_ref, weft_data_parallel_unref>;
 using dist_optimizer = counted<weft_dist_optimizer, weft_dist_optimizer_ref, weft_dist_optimizer_unref>;
-using remote_module = counted<weft_remote_module, weft_remote_module_ref, weft_remote_module_unref>;
 using context = owned<weft_context, detail::end_context>;
 
 // make<weft::tape>(weft_tape_open, &options) opens one.

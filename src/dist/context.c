@@ -136,6 +136,12 @@ weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *opt
     return tape;
 }
 
+weft_context *weft_tape_context(const weft_tape *tape)
+{
+    WFI_LIVE(tape);
+    return tape ? wfi_tape_owner(tape) : NULL;
+}
+
 void weft_context_set_hooks(weft_context *context, weft_hooks *hooks)
 {
     WFI_LIVE(context, hooks);

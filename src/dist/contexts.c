@@ -3,6 +3,7 @@
 
 #include "dist/contexts.h"
 
+#include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/text/json_writer.h"
 #include "dist/pass_impl.h"
@@ -86,6 +87,31 @@ void weft_context_close(weft_context *context, weft_future **out)
         *out = weft_future_when_all(NULL, 0);
     }
     wfi_context_unref(context);
+}
+
+/* Of a tape that has its context to itself, and closes. */
+static void close_with_tape(void *context)
+{
+    wfi_context_unref(context);
+    weft_context_close(context, NULL);
+}
+
+weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options)
+{
+    WFI_LIVE(agent);
+    weft_context *context = NULL;
+    weft_status status = agent ? weft_context_open(agent, &context) : WEFT_ERR_INVALID;
+    if (status) {
+        weft_tape *failed = weft_tape_open(NULL);
+        weft_tape_fail(failed, status, "dist_tape_open: %s", agent ? weft_status_text(status) : "the agent is NULL");
+        return failed;
+    }
+    weft_tape *tape = weft_context_tape(context, options);
+    if (tape)
+        tape->owner_drop = close_with_tape;
+    else
+        weft_context_close(context, NULL);
+    return tape;
 }
 
 size_t weft_agent_contexts(weft_agent *agent, size_t *passes)

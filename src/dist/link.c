@@ -372,9 +372,3 @@ weft_tape *weft_batch_tape(weft_batch *batch)
     WFI_LIVE(batch);
     return batch ? open_in(&batch->slot, batch->seed, NULL) : NULL;
 }
-
-weft_context *weft_call_context(weft_call *call)
-{
-    WFI_LIVE(call);
-    return call && call->link ? call->link->context : NULL;
-}

@@ -16,17 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX "weft:module:"
-
 /* A program that links this links the component as well. */
 __attribute__((used)) static const wfi_component *const linked = &wfi_remote_component;
-
-struct weft_remote_module {
-    wfi_handle handle;
-    atomic_int refs;
-    weft_rref *rref;
-    atomic_bool eval;
-};
 
 /* ---- On the owner ------------------------------------------------------------------------------------------------ */
 
@@ -35,79 +26,12 @@ static void drop_module(void *module)
     weft_module_unref(module);
 }
 
-static const weft_object_type module_type = {.name = "module", .drop = drop_module};
-
-/* Whether a type of modules may have that name. The log has the reason if not. */
-static bool names_type(const char *type)
-{
-    size_t length = strlen(type), most = WFI_FUNCTION_NAME_MAX - strlen(PREFIX);
-    if (length >= 1 && length <= most)
-        return true;
-    wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "a type of modules has a name of %zu bytes: 1 to %zu", length, most);
-    return false;
-}
-
-/* The function that makes modules of one type, in the agent's list. */
-typedef struct maker {
-    struct maker *next;
-    weft_make_module_fn make;
-    void *user;
-} maker;
-
-static weft_status run_make(weft_call *call, void *user)
-{
-    const maker *how = user;
-    weft_args args = weft_values_args(call->args);
-    weft_module *module = how->make(args, how->user);
-    if (!module || weft_module_status(module)) {
-        weft_call_fail(call, module ? weft_module_status(module) : WEFT_ERR_INVALID, "the module could not be made");
-        weft_module_unref(module);
-        return WEFT_ERR_INVALID;
-    }
-    weft_call_give_object(call, &module_type, module);
-    return WEFT_OK;
-}
-
-weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft_make_module_fn make, void *user)
-{
-    WFI_LIVE(agent);
-    char name[WFI_FUNCTION_NAME_MAX + 1];
-    if (!agent || !type || !make)
-        return wfi_refuse_null("weft_agent_register_module", !agent ? "the agent" : make ? "the type" : "make");
-    if (!names_type(type))
-        return WEFT_ERR_INVALID;
-    maker *how = wfi_calloc(1, sizeof(*how));
-    if (!how)
-        return WEFT_ERR_MEMORY;
-    *how = (maker){.make = make, .user = user};
-    snprintf(name, sizeof(name), PREFIX "%s", type);
-    weft_function function = {
-        .name = name, .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_make, .user = how};
-    weft_status status = wfi_function_register(agent, &function, NULL);
-    if (status) {
-        free(how);
-        return status;
-    }
-    wfi_net_lock(agent->net);
-    how->next = agent->state[WFI_STATE_MODULES];
-    agent->state[WFI_STATE_MODULES] = how;
-    wfi_net_unlock(agent->net);
-    return WEFT_OK;
-}
-
-static void close_modules(weft_agent *agent)
-{
-    for (maker *how = agent->state[WFI_STATE_MODULES], *next; how; how = next) {
-        next = how->next;
-        free(how);
-    }
-    agent->state[WFI_STATE_MODULES] = NULL;
-}
+const weft_object_type weft_module_object = {.name = "module", .drop = drop_module};
 
 static weft_status module_of(weft_call *call, weft_module **out)
 {
     void *object;
-    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &module_type, WEFT_FOREVER, &object);
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &weft_module_object, WEFT_FOREVER, &object);
     *out = status ? NULL : object;
     return status;
 }
@@ -177,104 +101,23 @@ static weft_status register_functions(weft_agent *agent)
     return status ? status : wfi_function_register(agent, &parameters, NULL);
 }
 
-/* ---- Handles ----------------------------------------------------------------------------------------------------- */
-
-weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out)
-{
-    WFI_LIVE(rref);
-    if (!rref || !out)
-        return wfi_refuse_null("weft_remote_module_from_rref", rref ? "out" : "the handle");
-    weft_remote_module *module = wfi_calloc(1, sizeof(*module));
-    if (!module)
-        return WEFT_ERR_MEMORY;
-    WFI_BEGIN(module);
-    atomic_init(&module->refs, 1);
-    module->rref = weft_rref_ref(rref);
-    *out = module;
-    return WEFT_OK;
-}
-
-weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type, weft_args args,
-                                      weft_remote_module **out)
-{
-    WFI_LIVE(agent);
-    char name[WFI_FUNCTION_NAME_MAX + 1];
-    weft_rref *rref;
-    if (!agent || !type || !out)
-        return wfi_refuse_null("weft_remote_module_create", !agent ? "the agent" : out ? "the type" : "out");
-    if (!names_type(type))
-        return WEFT_ERR_INVALID;
-    snprintf(name, sizeof(name), PREFIX "%s", type);
-    weft_status status = weft_rpc_remote(agent, to, name, args, NULL, &rref);
-    if (status)
-        return status;
-    status = weft_remote_module_from_rref(rref, out);
-    weft_rref_unref(rref);
-    return status;
-}
-
-weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out)
-{
-    WFI_LIVE(agent, module);
-    if (!agent || !module || !out)
-        return wfi_refuse_null("weft_module_to_rref", !agent ? "the agent" : module ? "out" : "the module");
-    return weft_rref_create_typed(agent, &module_type, weft_module_ref(module), out);
-}
-
-weft_remote_module *weft_remote_module_ref(weft_remote_module *module)
-{
-    WFI_LIVE(module);
-    if (module)
-        atomic_fetch_add(&module->refs, 1);
-    return module;
-}
-
-void weft_remote_module_unref(weft_remote_module *module)
-{
-    WFI_LIVE(module);
-    if (!module)
-        return;
-    int before = atomic_fetch_sub(&module->refs, 1);
-    if (!WFI_LAST(module, before))
-        return;
-    weft_rref_unref(module->rref);
-    wfi_handle_free(module);
-}
-
-weft_rref *weft_remote_module_rref(weft_remote_module *module)
-{
-    WFI_LIVE(module);
-    return module ? module->rref : NULL;
-}
-
-void weft_remote_module_train(weft_remote_module *module, bool train)
-{
-    WFI_LIVE(module);
-    if (module)
-        atomic_store(&module->eval, !train);
-}
-
 /* ---- Forward ----------------------------------------------------------------------------------------------------- */
 
-/* The mode of a forward: that of the options, else of the tape, else of the handle. */
-static weft_mode mode_of(const weft_tape *tape, const weft_remote_module *module, const weft_forward_options *options)
+/* The mode of a forward: that of the options, else of the tape, else train mode. */
+static weft_mode mode_of(const weft_tape *tape, const weft_forward_options *options)
 {
     if (options && options->mode != WEFT_MODE_MODULE)
         return options->mode;
-    if (tape && tape->mode != WEFT_MODE_MODULE)
-        return tape->mode;
-    return atomic_load(&module->eval) ? WEFT_MODE_EVAL : WEFT_MODE_TRAIN;
+    return tape && tape->mode != WEFT_MODE_MODULE ? tape->mode : WEFT_MODE_TRAIN;
 }
 
-weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module, weft_args inputs,
-                                      const weft_forward_options *options, weft_future **out)
+weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args inputs,
+                                   const weft_forward_options *options, weft_future **out)
 {
     WFI_LIVE(tape, module);
     enum { FIRST_INPUT = 3 };
     if (!module || !out || (inputs.count && !inputs.items))
-        return wfi_refuse_null("weft_remote_forward_async", !module ? "the module"
-                                                            : !out  ? "out"
-                                                                    : "the list of inputs");
+        return wfi_refuse_null("weft_remote_call_async", !module ? "the module" : !out ? "out" : "the list of inputs");
     if (options && (options->mode < WEFT_MODE_MODULE || options->mode > WEFT_MODE_EVAL)) {
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: there is no mode %d", (int)options->mode);
         return WEFT_ERR_INVALID;
@@ -287,7 +130,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
     weft_value *items = wfi_calloc(inputs.count + FIRST_INPUT, sizeof(*items));
     if (!items)
         return WEFT_ERR_MEMORY;
-    items[0] = weft_of_i64(mode_of(tape, module, options));
+    items[0] = weft_of_i64(mode_of(tape, options));
     items[1] = weft_of_bool(options && options->has_seed);
     items[2] = weft_of_i64(options ? (int64_t)options->seed : 0);
     if (inputs.count)
@@ -297,7 +140,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
                                   .timeout_ms = options ? options->timeout_ms : 0,
                                   .error = &error};
     weft_status status =
-        weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + FIRST_INPUT}, &how, out);
+        weft_rref_rpc_async(module, "weft:forward", (weft_args){items, inputs.count + FIRST_INPUT}, &how, out);
     if (error && tape && !tape->error)
         tape->error = weft_error_ref(error); /* with the status where the module could not be made */
     weft_error_unref(error);
@@ -305,8 +148,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
     return status;
 }
 
-weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
-                                  const weft_forward_options *options)
+weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args inputs, const weft_forward_options *options)
 {
     WFI_LIVE(tape, module);
     weft_future *future = NULL;
@@ -316,7 +158,7 @@ weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, w
         return WEFT_NO_VALUES;
     if (!module)
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: the module is NULL");
-    weft_status status = weft_remote_forward_async(tape, module, inputs, options, &future);
+    weft_status status = weft_remote_call_async(tape, module, inputs, options, &future);
     if (!status)
         status = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);
     if (error && !tape->error)
@@ -327,15 +169,18 @@ weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, w
     return status ? WEFT_NO_VALUES : wfi_tape_take_values(tape, values);
 }
 
-weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+weft_tensor *weft_remote_forward(weft_tape *tape, weft_rref *module, weft_tensor *x,
                                  const weft_forward_options *options)
 {
-    WFI_LIVE(tape, module);
-    weft_tensor *first = weft_args_tensor(weft_remote_forward_all(tape, module, inputs, options), 0);
+    WFI_LIVE(tape, module, x);
+    weft_args results = weft_remote_call(tape, module, WEFT_VALUES(weft_of_tensor(x)), options);
+    weft_tensor *first = weft_args_tensor(results, 0);
     if (!first && wfi_tape_ready(tape))
         weft_tape_fail(tape, WEFT_ERR_TYPE, "remote_forward: the module's first result is no tensor");
     return first;
 }
+
+/* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
 /* The handles that a module's owner has given so far. */
 typedef struct handles {
@@ -383,7 +228,7 @@ static weft_status take_page(handles *all, const weft_values *page, bool is_firs
     return status;
 }
 
-weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
+weft_status weft_remote_parameters(weft_rref *module, weft_values **out)
 {
     WFI_LIVE(module);
     handles all = {0};
@@ -393,8 +238,8 @@ weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out
         return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
     do {
         weft_values *page;
-        status = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
-                                    &page);
+        status =
+            weft_rref_rpc_sync(module, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL, &page);
         if (status)
             break;
         status = take_page(&all, page, is_first);
@@ -423,13 +268,7 @@ static weft_status open_remote(weft_agent *agent, weft_error **error)
     return status ? status : wfi_remote_optimizers_register(agent);
 }
 
-static void close_remote(weft_agent *agent)
-{
-    close_modules(agent);
-    wfi_remote_optimizers_close(agent);
-}
-
-const wfi_component wfi_remote_component = {.open = open_remote, .close = close_remote};
+const wfi_component wfi_remote_component = {.open = open_remote, .close = wfi_remote_optimizers_close};
 
 __attribute__((constructor(WFI_JOIN_REMOTE))) static void join_agents(void)
 {

@@ -142,52 +142,113 @@ static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const
     return status;
 }
 
-weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters, size_t count,
-                                       const weft_optimizer_spec *spec, weft_dist_optimizer **out, weft_error **error)
+/* The parameters of a new optimizer: handles to all that the program has named, each referenced. */
+typedef struct parameters {
+    weft_rref **items;
+    size_t count, capacity;
+} parameters;
+
+static void drop_parameters(parameters *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        weft_rref_unref(all->items[i]);
+    free(all->items);
+}
+
+/* Adds a handle to what the value names: the handle itself, or a new one to tensors of this worker. */
+static weft_status add_parameter(weft_agent *agent, parameters *all, const weft_value *value, weft_error **error)
+{
+    const char *wrong = NULL;
+    if (value->type == WEFT_TYPE_RREF)
+        wrong = value->as.rref ? NULL : "NULL";
+    else if (value->type == WEFT_TYPE_TENSOR)
+        wrong = value->as.tensor ? NULL : "NULL";
+    else if (value->type == WEFT_TYPE_TENSORS)
+        wrong = value->as.tensors.count ? NULL : "a list without tensors";
+    else
+        return wfi_refuse_to(error, WEFT_ERR_TYPE,
+                             "a distributed optimizer: parameter %zu is of type %s: expected a handle, tensors, or a "
+                             "list of these",
+                             all->count, weft_type_name(value->type));
+    if (wrong)
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is %s", all->count,
+                             wrong);
+    weft_rref **items = wfi_grow(all->items, all->count, &all->capacity, sizeof(*items));
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    all->items = items;
+    weft_status status = WEFT_OK;
+    if (value->type == WEFT_TYPE_RREF)
+        items[all->count] = weft_rref_ref(value->as.rref);
+    else
+        status = weft_rref_create(agent, *value, &items[all->count]);
+    all->count += !status;
+    return status;
+}
+
+static weft_status add_parameters(weft_agent *agent, parameters *all, weft_args list, int depth, weft_error **error)
+{
+    weft_status status = depth <= WEFT_MAX_LIST_DEPTH ? WEFT_OK : WEFT_ERR_TOO_LARGE;
+    for (size_t i = 0; i < list.count && !status; i++)
+        status = list.items[i].type == WEFT_TYPE_LIST
+                     ? add_parameters(agent, all, list.items[i].as.list, depth + 1, error)
+                     : add_parameter(agent, all, &list.items[i], error);
+    return status;
+}
+
+/* Makes the optimizer over `all`, which is not empty; waits until all owners have made their parts. */
+static weft_status create(weft_agent *agent, const parameters *all, const weft_optimizer_spec *spec,
+                          weft_dist_optimizer **out, weft_error **error)
+{
+    weft_dist_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
+    weft_rref **parts = optimizer ? wfi_calloc(all->count, sizeof(*parts)) : NULL;
+    if (!parts) {
+        free(optimizer);
+        return WEFT_ERR_MEMORY;
+    }
+    WFI_BEGIN(optimizer);
+    atomic_init(&optimizer->refs, 1);
+    optimizer->agent = wfi_agent_ref(agent);
+    optimizer->parts = parts;
+    optimizer->type = spec->type;
+    atomic_init(&optimizer->lr, spec->lr);
+    atomic_init(&optimizer->sets, 0);
+    weft_status status = create_parts(optimizer, all->items, all->count, spec, error);
+    if (status)
+        weft_dist_optimizer_unref(optimizer);
+    else
+        *out = optimizer;
+    return status;
+}
+
+weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args list, const weft_optimizer_spec *spec,
+                                       weft_dist_optimizer **out, weft_error **error)
 {
     WFI_LIVE(agent);
     weft_error *why = NULL;
-    const char *missing = !agent        ? "the agent"
-                          : !parameters ? "the list of parameters"
-                          : !spec       ? "the spec"
-                          : !out        ? "out"
-                                        : NULL;
-    if (missing && !error)
-        return wfi_refuse_null("weft_dist_optimizer_create", missing);
-    if (missing || !count)
-        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: %s%s",
-                             missing ? missing : "no parameters are given", missing ? " is NULL" : "");
-    if (count > PTRDIFF_MAX / sizeof(weft_value) - 1)
-        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", count,
+    parameters all = {NULL, 0, 0};
+    const char *missing = !agent                      ? "the agent"
+                          : list.count && !list.items ? "the list of parameters"
+                          : !spec                     ? "the spec"
+                          : !out                      ? "out"
+                                                      : NULL;
+    if (missing)
+        return wfi_refuse_null_to(error, "weft_dist_optimizer_create", missing);
+    if (list.count > PTRDIFF_MAX / sizeof(weft_value) - 1)
+        return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", list.count,
                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
-    for (size_t i = 0; i < count; i++)
-        if (!parameters[i])
-            return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
     weft_optimizer_spec complete = *spec;
     why = wfi_spec_complete(&complete); /* before any owner is called */
     weft_status status =
         why ? weft_error_code(why)
             : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
-    weft_dist_optimizer *optimizer = status ? NULL : wfi_calloc(1, sizeof(*optimizer));
-    weft_rref **parts = optimizer ? wfi_calloc(count, sizeof(*parts)) : NULL;
-    if (!status && !parts)
-        status = WEFT_ERR_MEMORY;
-    if (status) {
-        free(optimizer);
-    } else {
-        WFI_BEGIN(optimizer);
-        atomic_init(&optimizer->refs, 1);
-        optimizer->agent = wfi_agent_ref(agent);
-        optimizer->parts = parts;
-        optimizer->type = complete.type;
-        atomic_init(&optimizer->lr, complete.lr);
-        atomic_init(&optimizer->sets, 0);
-        status = create_parts(optimizer, parameters, count, &complete, &why);
-    }
     if (!status)
-        *out = optimizer;
-    else if (parts)
-        weft_dist_optimizer_unref(optimizer);
+        status = add_parameters(agent, &all, list, 1, &why);
+    if (!status && !all.count)
+        status = wfi_refuse_to(&why, WEFT_ERR_INVALID, "a distributed optimizer: no parameters are given");
+    if (!status)
+        status = create(agent, &all, &complete, out, &why);
+    drop_parameters(&all);
     if (status && !why)
         why = weft_error_create(status, "a distributed optimizer: %s", weft_status_text(status));
     wfi_refuse_with(error, why);

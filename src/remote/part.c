@@ -17,26 +17,34 @@
 
 #include <weft/ops.h>
 #include <weft/optim.h>
+#include <weft/remote_module.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors that the handles name which are the arguments from `first` on. *items: to be freed; borrows the tensors. */
+/* The tensors, and the parameters of modules, that the arguments from `first` on name: handles. *items: to be freed;
+ * borrows the tensors. */
 static weft_status find_parameters(weft_call *call, size_t first, weft_tensor ***items, size_t *count)
 {
     size_t capacity = 0;
     *items = NULL;
     *count = 0;
     for (size_t i = first; i < weft_call_count(call); i++) {
-        weft_value value;
         if (weft_call_type(call, i) != WEFT_TYPE_RREF)
             return WEFT_ERR_TYPE;
-        weft_status status = weft_rref_local_value(weft_call_rref(call, i), WEFT_FOREVER, &value);
+        weft_rref *rref = weft_call_rref(call, i);
+        weft_value value = weft_of_null();
+        weft_status status = rref->value ? weft_future_wait(rref->value, WEFT_FOREVER) : WEFT_OK;
+        const wfi_object *object = rref->value && !status ? wfi_object_of(rref->value) : NULL;
+        if (!status && !object)
+            status = weft_rref_local_value(rref, WEFT_FOREVER, &value);
         if (status)
             return status;
-        weft_tensors here = wfi_tensors_in(&value);
-        if (!here.count) {
-            weft_call_fail(call, WEFT_ERR_TYPE, "parameter %zu is neither a tensor nor a list of tensors", i - first);
+        bool is_module = object && object->type == &weft_module_object;
+        weft_tensors here = is_module ? weft_module_parameters(object->object) : wfi_tensors_in(&value);
+        if (!here.count && !is_module) {
+            weft_call_fail(call, WEFT_ERR_TYPE, "parameter %zu is neither a tensor nor a list of tensors nor a module",
+                           i - first);
             return WEFT_ERR_TYPE;
         }
         for (size_t k = 0; k < here.count; k++) {

@@ -599,22 +599,6 @@ static void rref_use(void)
     play(use_rref, NULL, 0);
 }
 
-static void unref_remote_module_twice(weft_agent *agent, void *arg)
-{
-    weft_rref *rref;
-    weft_remote_module *remote;
-    (void)arg;
-    MUST_OK(weft_module_to_rref(agent, weft_linear_create(2, 3, false, 1, NULL), &rref));
-    MUST_OK(weft_remote_module_from_rref(rref, &remote));
-    weft_remote_module_unref(remote);
-    weft_remote_module_unref(remote);
-}
-
-static void remote_module_twice(void)
-{
-    play(unref_remote_module_twice, NULL, 0);
-}
-
 static void unref_dist_optimizer_twice(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
@@ -623,8 +607,8 @@ static void unref_dist_optimizer_twice(weft_agent *agent, void *arg)
     (void)arg;
     weft_tensor_set_requires_grad(x, true);
     MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &rref));
-    MUST_OK(weft_dist_optimizer_create(agent, &rref, 1, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1},
-                                       &optimizer, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(rref)),
+                                       &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, &optimizer, NULL));
     weft_dist_optimizer_unref(optimizer);
     weft_dist_optimizer_unref(optimizer);
 }
@@ -699,7 +683,6 @@ static const misuse misuses[] = {
     {"tape_parent_closed", tape_parent_closed, "the parent of a tape", ENDED},
     {"rref_twice", rref_twice, "weft_rref_unref", ENDED},
     {"rref_use", rref_use, "weft_rref_local_value", ENDED},
-    {"remote_module_twice", remote_module_twice, "weft_remote_module_unref", ENDED},
     {"dist_optimizer_twice", dist_optimizer_twice, "weft_dist_optimizer_unref", ENDED},
 };
 
@@ -798,7 +781,7 @@ static void test_releasing_null_does_nothing(void **cmocka)
     weft_optimizer_unref(NULL);
     weft_hooks_unref(NULL);
     weft_data_parallel_unref(NULL);
-    weft_remote_module_unref(NULL);
+    weft_rref_unref(NULL);
     weft_dist_optimizer_unref(NULL);
     weft_context_close(NULL, NULL);
     weft_group_close(NULL);

@@ -103,7 +103,7 @@ weft_status serve_relay(weft_call *call, void *user)
 
 weft_status serve_gradient(weft_call *call, void *user)
 {
-    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter_here(call));
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), parameter_here(call));
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -159,8 +159,8 @@ weft_status serve_held(weft_call *call, void *user)
 weft_status serve_graph(weft_call *call, void *user)
 {
     char text[1024] = "";
-    if (weft_call_context(call))
-        graph_text(weft_call_context(call), text, sizeof(text));
+    if (weft_tape_context(weft_call_tape(call)))
+        graph_text(weft_tape_context(weft_call_tape(call)), text, sizeof(text));
     weft_call_give(call, WEFT_VALUES(weft_of_string(text)));
     return WEFT_OK;
 }

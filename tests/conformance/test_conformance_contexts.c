@@ -44,7 +44,7 @@ CONTEXT_ITEM(item_59_two_hundred_contexts, .program = two_hundred_contexts, ITEM
 /* () -> rank and number of the context that the call is under; rank -1: none */
 static weft_status serve_whose(weft_call *call, void *user)
 {
-    weft_context *context = weft_call_context(call);
+    weft_context *context = weft_tape_context(weft_call_tape(call));
     weft_context_id id = weft_context_get_id(context);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(context ? (int64_t)id.rank : -1), weft_of_i64((int64_t)id.number)));
     return WEFT_OK;

@@ -59,9 +59,8 @@ static const weft_function served[] = {
      .run = scale_on},
     {.name = "front", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = front}};
 
-static weft_module *make_net(weft_args_in args, void *user)
+static weft_module *make_net(int64_t argument)
 {
-    (void)args, (void)user;
     return weft_linear_create(IN, CLASSES, false, 5, NULL);
 }
 
@@ -108,16 +107,16 @@ static void gradient_of_pairs(weft_agent *agent)
 /* Three steps of the net on worker 2, and of the same net here. */
 static void optimizer_of_pairs(weft_agent *agent)
 {
-    weft_remote_module *net;
+    weft_rref *net;
     weft_dist_optimizer *sgd;
     weft_values *list, *values;
     weft_rref *first;
     weft_tensor *x = numbers(ROWS, IN, 3), *target = classes_of(ROWS), *weight;
-    weft_module *same = make_net(WEFT_NO_VALUES, NULL);
+    weft_module *same = make_net(0);
     weft_tensors parameters = weft_module_parameters(same);
     weft_optimizer *local =
         weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "net", WEFT_NO_VALUES, &net));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "net", WEFT_NO_VALUES, NULL, &net));
     MUST_OK(make_optimizer(agent, net, &sgd));
     for (int step = 0; step < 3; step++) {
         MUST_OK(train_step(agent, net, sgd, x, target));
@@ -134,7 +133,7 @@ static void optimizer_of_pairs(weft_agent *agent)
     weft_values_unref(values);
     weft_values_unref(list);
     weft_dist_optimizer_unref(sgd);
-    weft_remote_module_unref(net);
+    weft_rref_unref(net);
     weft_optimizer_unref(local);
     weft_module_unref(same);
     weft_tensor_unref(x);
@@ -167,7 +166,7 @@ static void pairs(weft_agent *agent, void *arg)
 {
     (void)arg;
     weft_group *all;
-    MUST_OK(weft_agent_register_module(agent, "net", make_net, NULL));
+    world_serve_module(agent, "net", make_net);
     MUST_OK(weft_group_open(agent, "ready", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, 0));
     if (weft_agent_rank(agent) == 0) {

@@ -114,7 +114,8 @@ static void trained_as_locally(weft_agent *agent, const weft_optimizer_spec *spe
     weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here, 2}, spec, NULL);
     weft_dist_optimizer *there = NULL;
     MUST(here);
-    MUST_OK(weft_dist_optimizer_create(agent, p.there, 2, spec, &there, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])), spec,
+                                       &there, NULL));
     MUST(weft_dist_optimizer_owners(there) == 2);
     for (int i = 0; i < 4; i++) {
         step_here(&p, here, x);
@@ -147,7 +148,8 @@ static void without_a_gradient(weft_agent *agent)
     pair p = make_pair(agent);
     weft_dist_optimizer *there = NULL;
     weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here, 1}, &configurations[1], NULL);
-    MUST_OK(weft_dist_optimizer_create(agent, p.there, 2, &configurations[1], &there, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])),
+                                       &configurations[1], &there, NULL));
     for (int i = 0; i < 2; i++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_backward(t, weft_sum(t, weft_exp(t, p.here[0])));
@@ -172,18 +174,22 @@ static void errors_in_the_constructor(weft_agent *agent)
 {
     pair p = make_pair(agent);
     const weft_optimizer_spec negative = {.type = &weft_sgd_type, .lr = -0.5};
-    weft_rref *mixed[] = {p.there[0], NULL};
+    weft_rref *number;
     weft_dist_optimizer *none = NULL;
     weft_error *error = NULL;
-    MUST_BE(weft_dist_optimizer_create(agent, p.there, 2, &negative, &none, &error), WEFT_ERR_INVALID);
+    MUST_BE(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])),
+                                       &negative, &none, &error),
+            WEFT_ERR_INVALID);
     MUST(says(error, "-0.5") && weft_error_worker(error) == -1); /* no owner was asked */
     weft_error_unref(error);
     error = NULL;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &mixed[1])); /* a number, of this worker */
-    MUST_BE(weft_dist_optimizer_create(agent, mixed, 2, &configurations[0], &none, &error), WEFT_ERR_REMOTE);
+    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number)); /* a number, of this worker */
+    MUST_BE(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(number)),
+                                       &configurations[0], &none, &error),
+            WEFT_ERR_REMOTE);
     MUST(says(error, "neither a tensor") && weft_error_worker(error) == weft_agent_rank(agent));
     weft_error_unref(error);
-    weft_rref_unref(mixed[1]);
+    weft_rref_unref(number);
     MUST(!none);
     drop_pair(&p);
 }
@@ -196,7 +202,8 @@ static void errors_in_a_step(weft_agent *agent)
     weft_dist_optimizer *there = NULL;
     weft_error *error = NULL;
     weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here + 1, 1}, &configurations[1], NULL);
-    MUST_OK(weft_dist_optimizer_create(agent, p.there, 2, &configurations[1], &there, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])),
+                                       &configurations[1], &there, NULL));
     step s;
     step_open(&s, agent);
     weft_tensor *rows = step_call(&s, weft_rref_owner(p.there[0]), "rows",
@@ -237,43 +244,37 @@ CONTEXT_ITEM(item_80_distributed_optimizers, .program = optimizers, ITEM_FUNCTIO
 
 /* ---- 83 ---------------------------------------------------------------------------------------------------------- */
 
-static weft_module *make_layers(weft_args args, void *user)
+static weft_module *make_layers(int64_t argument)
 {
-    weft_module *layers[] = {weft_linear_create(4, 6, false, (uint64_t)args.items[0].as.i64, NULL),
-                             weft_dropout_create(0.5, NULL)};
+    weft_module *layers[] = {weft_linear_create(4, 6, false, (uint64_t)argument, NULL), weft_dropout_create(0.5, NULL)};
     return weft_sequential_create(layers, 2, NULL);
 }
 
-static weft_module *make_bag(weft_args args, void *user)
+static weft_module *make_bag(int64_t argument)
 {
     return weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .seed = 5}, NULL);
 }
 
-static weft_module *make_lstm(weft_args args, void *user)
+static weft_module *make_lstm(int64_t argument)
 {
     return weft_lstm_create(&(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .seed = 6}, NULL);
 }
 
-static weft_module *make_nothing(weft_args args, void *user)
+static weft_module *make_nothing(int64_t argument)
 {
     return NULL;
 }
 
 static weft_status serve_run_module(weft_call *call, void *user)
 {
-    weft_remote_module *module = NULL;
-    weft_status status = weft_remote_module_from_rref(weft_call_rref(call, 0), &module);
-    if (status)
-        return status;
-    weft_remote_module_train(module, false);
+    const weft_forward_options eval = {.mode = WEFT_MODE_EVAL};
     weft_tensor *y =
-        weft_remote_forward(weft_call_tape(call), module, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))), NULL);
+        weft_remote_forward(weft_call_tape(call), weft_call_rref(call, 0), weft_call_tensor(call, 1), &eval);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-    weft_remote_module_unref(module);
     return WEFT_OK;
 }
 
-static const weft_value layers_seed = {.type = WEFT_TYPE_I64, .as.i64 = 7};
+enum { SEED = 7 }; /* of the layers */
 
 /* What the same module gives here, with this mode and seed of the tape; the tape's. */
 static weft_tensor *layers_here(weft_tape *t, weft_module *layers, weft_tensor *x, weft_mode mode, uint64_t seed)
@@ -284,25 +285,24 @@ static weft_tensor *layers_here(weft_tape *t, weft_module *layers, weft_tensor *
 }
 
 /* Waiting and not; in both modes; with a seed, which is what stands for keywords. */
-static void forward_in_all_ways(weft_agent *agent, weft_remote_module *there, weft_tensor *x)
+static void forward_in_all_ways(weft_agent *agent, weft_rref *there, weft_tensor *x)
 {
-    weft_module *here = make_layers((weft_args){&layers_seed, 1}, NULL);
+    weft_module *here = make_layers(SEED);
     weft_tape *t = weft_tape_open(NULL), *local = weft_tape_open(NULL);
     const weft_forward_options seeded = {.has_seed = true, .seed = 11}, eval = {.mode = WEFT_MODE_EVAL};
     weft_args inputs = WEFT_VALUES(weft_of_tensor(x));
     weft_future *future = NULL;
     weft_tensor *y = NULL;
-    must_be_equal(weft_remote_forward(t, there, inputs, &eval), layers_here(local, here, x, WEFT_MODE_EVAL, 0));
+    must_be_equal(weft_remote_forward(t, there, x, &eval), layers_here(local, here, x, WEFT_MODE_EVAL, 0));
     weft_tensor *dropped = layers_here(local, here, x, WEFT_MODE_TRAIN, 11);
-    must_be_equal(weft_remote_forward(t, there, inputs, &seeded), dropped);
-    MUST_OK(weft_remote_forward_async(t, there, inputs, &seeded, &future));
+    must_be_equal(weft_remote_forward(t, there, x, &seeded), dropped);
+    MUST_OK(weft_remote_call_async(t, there, inputs, &seeded, &future));
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     MUST_OK(weft_values_get_tensor(weft_future_values(future), 0, &y));
     must_be_equal(y, dropped);
     weft_future_unref(future);
-    weft_remote_module_train(there, false); /* the handle's flag */
-    must_be_equal(weft_remote_forward(t, there, inputs, NULL), layers_here(local, here, x, WEFT_MODE_EVAL, 0));
-    weft_remote_module_train(there, true);
+    weft_tape_set_mode(t, WEFT_MODE_EVAL); /* the tape's mode */
+    must_be_equal(weft_remote_forward(t, there, x, NULL), layers_here(local, here, x, WEFT_MODE_EVAL, 0));
     MUST_OK(weft_tape_status(t));
     MUST_OK(weft_tape_status(local));
     weft_tape_close(t);
@@ -311,9 +311,9 @@ static void forward_in_all_ways(weft_agent *agent, weft_remote_module *there, we
 }
 
 /* Handles to the parameters, in the module's order, with its values. */
-static void parameters_of(weft_remote_module *there)
+static void parameters_of(weft_rref *there)
 {
-    weft_module *here = make_layers((weft_args){&layers_seed, 1}, NULL);
+    weft_module *here = make_layers(SEED);
     weft_tensors all = weft_module_parameters(here);
     weft_values *handles = NULL;
     MUST_OK(weft_remote_parameters(there, &handles));
@@ -323,7 +323,7 @@ static void parameters_of(weft_remote_module *there)
         weft_values *values = NULL;
         weft_tensor *tensor = NULL;
         MUST_OK(weft_values_get_rref(handles, i, &rref));
-        MUST(weft_rref_owner(rref) == weft_rref_owner(weft_remote_module_rref(there)));
+        MUST(weft_rref_owner(rref) == weft_rref_owner(there));
         MUST_OK(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values));
         MUST_OK(weft_values_get_tensor(values, 0, &tensor));
         must_be_equal(tensor, all.items[i]);
@@ -334,18 +334,18 @@ static void parameters_of(weft_remote_module *there)
 }
 
 /* A third worker runs it, from a handle that it was sent; so does the owner of one that was made here. */
-static void over_the_wire(weft_agent *agent, weft_remote_module *there, weft_tensor *x)
+static void over_the_wire(weft_agent *agent, weft_rref *there, weft_tensor *x)
 {
     int third = (weft_agent_rank(agent) + 2) % WORKERS;
-    weft_module *here = make_layers((weft_args){&layers_seed, 1}, NULL);
+    weft_module *here = make_layers(SEED);
     weft_rref *ours = NULL;
     weft_tape *local = weft_tape_open(NULL);
     weft_tensor *wanted = layers_here(local, here, x, WEFT_MODE_EVAL, 0);
-    MUST_OK(weft_module_to_rref(agent, here, &ours));
+    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, weft_module_ref(here), &ours));
     for (int i = 0; i < 2; i++) {
         weft_values *results = NULL;
         weft_tensor *y = NULL;
-        weft_rref *handle = i ? ours : weft_remote_module_rref(there);
+        weft_rref *handle = i ? ours : there;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(third), "run module",
                               WEFT_VALUES(weft_of_rref(handle), weft_of_tensor(x)), NULL, &results));
         MUST_OK(weft_values_get_tensor(results, 0, &y));
@@ -360,20 +360,20 @@ static void over_the_wire(weft_agent *agent, weft_remote_module *there, weft_ten
 /* Several inputs, of other dtypes; several results. */
 static void several_inputs_and_results(weft_agent *agent, weft_tensor *x)
 {
-    weft_remote_module *bag = NULL, *lstm = NULL;
+    weft_rref *bag = NULL, *lstm = NULL;
     weft_target to = weft_to_rank(next_rank(agent));
-    weft_module *bag_here = make_bag(WEFT_NO_VALUES, NULL), *lstm_here = make_lstm(WEFT_NO_VALUES, NULL);
+    weft_module *bag_here = make_bag(0), *lstm_here = make_lstm(0);
     weft_tensor *index = weft_tensor_arange(5, WEFT_DTYPE_INT64);
     weft_tensor *offsets = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 2});
     weft_tensor *sequence = weft_tensor_reshape(x, WEFT_SHAPE(2, 1, 4));
     weft_tape *t = weft_tape_open(NULL);
-    MUST_OK(weft_remote_module_create(agent, to, "bag", WEFT_NO_VALUES, &bag));
-    MUST_OK(weft_remote_module_create(agent, to, "lstm", WEFT_NO_VALUES, &lstm));
+    MUST_OK(weft_rpc_remote(agent, to, "bag", WEFT_NO_VALUES, NULL, &bag));
+    MUST_OK(weft_rpc_remote(agent, to, "lstm", WEFT_NO_VALUES, NULL, &lstm));
     weft_args inputs = WEFT_VALUES(weft_of_tensor(index), weft_of_tensor(offsets));
-    must_be_equal(weft_remote_forward(t, bag, inputs, NULL),
+    must_be_equal(weft_args_tensor(weft_remote_call(t, bag, inputs, NULL), 0),
                   weft_args_tensor(weft_module_call(t, bag_here, inputs), 0));
     weft_args one = WEFT_VALUES(weft_of_tensor(sequence));
-    weft_args there = weft_remote_forward_all(t, lstm, one, NULL), here = weft_module_call(t, lstm_here, one);
+    weft_args there = weft_remote_call(t, lstm, one, NULL), here = weft_module_call(t, lstm_here, one);
     MUST(there.count == 3 && here.count == 3);
     for (size_t i = 0; i < 3; i++)
         must_be_equal(weft_args_tensor(there, i), weft_args_tensor(here, i));
@@ -382,17 +382,17 @@ static void several_inputs_and_results(weft_agent *agent, weft_tensor *x)
     weft_tensor_unref(sequence);
     weft_tensor_unref(index);
     weft_tensor_unref(offsets);
-    weft_remote_module_unref(bag);
-    weft_remote_module_unref(lstm);
+    weft_rref_unref(bag);
+    weft_rref_unref(lstm);
     weft_module_unref(bag_here);
     weft_module_unref(lstm_here);
 }
 
 /* Running `module` fails with this. */
-static void must_not_run(weft_remote_module *module, weft_tensor *x, weft_status remote, const char *text)
+static void must_not_run(weft_rref *module, weft_tensor *x, weft_status remote, const char *text)
 {
     weft_tape *t = weft_tape_open(NULL);
-    MUST(!weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)), NULL));
+    MUST(!weft_remote_forward(t, module, x, NULL));
     const weft_error *error = weft_tape_error(t);
     weft_status status = weft_error_handler_code(error) ? weft_error_handler_code(error) : weft_error_code(error);
     if (status != remote)
@@ -400,42 +400,39 @@ static void must_not_run(weft_remote_module *module, weft_tensor *x, weft_status
     MUST_BE(status, remote);
     MUST(says(error, text));
     weft_tape_close(t);
-    weft_remote_module_unref(module);
+    weft_rref_unref(module);
 }
 
 static void what_is_no_module(weft_agent *agent, weft_tensor *x)
 {
     weft_target to = weft_to_rank(next_rank(agent));
-    weft_remote_module *none = NULL;
+    weft_rref *none = NULL;
     weft_rref *number = NULL;
-    MUST_BE(weft_agent_register_module(agent, "layers", make_layers, NULL), WEFT_ERR_EXISTS);
-    MUST_OK(weft_remote_module_create(agent, to, "nothing", WEFT_NO_VALUES, &none));
+    MUST_OK(weft_rpc_remote(agent, to, "nothing", WEFT_NO_VALUES, NULL, &none));
     must_not_run(none, x, WEFT_ERR_INVALID, "could not be made");
-    MUST_OK(weft_remote_module_create(agent, to, "unknown", WEFT_NO_VALUES, &none));
+    MUST_OK(weft_rpc_remote(agent, to, "unknown", WEFT_NO_VALUES, NULL, &none));
     must_not_run(none, x, WEFT_ERR_NOT_FOUND, "unknown");
     MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number));
-    MUST_OK(weft_remote_module_from_rref(number, &none));
-    must_not_run(none, x, WEFT_ERR_TYPE, "");
-    weft_rref_unref(number);
-    MUST_BE(weft_remote_module_from_rref(NULL, &none), WEFT_ERR_INVALID);
+    must_not_run(number, x, WEFT_ERR_TYPE, "");
+    MUST_BE(weft_rref_create_typed(agent, &weft_module_object, NULL, &none), WEFT_ERR_INVALID);
 }
 
 static void modules(weft_agent *agent, void *arg)
 {
-    weft_remote_module *there = NULL;
+    weft_rref *there = NULL;
     weft_tensor *x = leaf_drawn(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 9);
-    MUST_OK(weft_agent_register_module(agent, "layers", make_layers, NULL));
-    MUST_OK(weft_agent_register_module(agent, "bag", make_bag, NULL));
-    MUST_OK(weft_agent_register_module(agent, "lstm", make_lstm, NULL));
-    MUST_OK(weft_agent_register_module(agent, "nothing", make_nothing, NULL));
+    world_serve_module(agent, "layers", make_layers);
+    world_serve_module(agent, "bag", make_bag);
+    world_serve_module(agent, "lstm", make_lstm);
+    world_serve_module(agent, "nothing", make_nothing);
     nothing_is_left(agent);          /* and all have registered */
     for (int to = 0; to < 2; to++) { /* this worker too */
         int rank = (weft_agent_rank(agent) + to) % WORKERS;
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(rank), "layers", (weft_args){&layers_seed, 1}, &there));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "layers", WEFT_VALUES(weft_of_i64(SEED)), NULL, &there));
         forward_in_all_ways(agent, there, x);
         parameters_of(there);
         over_the_wire(agent, there, x);
-        weft_remote_module_unref(there);
+        weft_rref_unref(there);
     }
     several_inputs_and_results(agent, x);
     what_is_no_module(agent, x);

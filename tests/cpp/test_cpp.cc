@@ -96,6 +96,9 @@ static std::vector<weft::function> served()
             {"count", {WEFT_TYPE_RREF, WEFT_TYPE_I64}, {WEFT_TYPE_I64}, [](weft::call &call) {
                  call.give({call.at<weft::rref>(0).local<counter>()->count += call.at<int64_t>(1)});
              }},
+            any("layer", [](weft::call &call) { call.give(weft::make<weft::module>(weft_linear_create, 3, 1, true, 4)); }),
+            any("no_layer", [](weft::call &call) { call.give(weft::module()); }),
+            any("nothing", [](weft::call &call) { call.give({}); }),
             any("alive", [](weft::call &call) { call.give({counter::alive.load()}); }),
             {"halves", {WEFT_TYPE_TENSOR}, {WEFT_TYPE_TENSOR}, batches, halves},
             {"bad_batch", {WEFT_TYPE_TENSOR}, {WEFT_TYPE_TENSOR}, batches, [](weft::batch &) {
@@ -239,6 +242,37 @@ static void check_references(weft_agent *agent)
     check(weft::make<weft::values>(weft_rref_to_here, number.get(), 0).at<int64_t>(0) == 5, "a value is fetched");
     mine.reset();
     check(counter::alive == 0, "it is deleted");
+}
+
+// A remote module and a tensor of this worker are stepped together.
+static void check_remote_modules(weft_agent *agent)
+{
+    check(weft_values_count(weft::rpc_sync(agent, weft_to_rank(1), "nothing").get()) == 0, "an empty list is given");
+    auto layer = weft::rpc_remote(agent, weft_to_rank(1), "layer");
+    auto own = weft::make<weft::tensor>(weft_tensor_full, WEFT_SHAPE(1, 3), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor_set_requires_grad(own.get(), true);
+    weft_optimizer_spec spec{};
+    spec.type = &weft_sgd_type;
+    spec.lr = 1;
+    auto sgd = weft::make<weft::dist_optimizer>(weft_dist_optimizer_create, agent, weft::arguments{layer, own}, &spec);
+    weft_pass_options step{};
+    step.step = sgd.get();
+    double before = 0, after = 0;
+    for (double *loss : {&before, &after}) {
+        auto t = weft::make<weft::tape>(weft_dist_tape_open, agent, nullptr);
+        weft_tensor *y = weft_remote_forward(t.get(), layer.get(), weft_scale(t.get(), own.get(), 1), nullptr);
+        *loss = weft_tensor_get_f64(y, 0);
+        weft_dist_backward(t.get(), weft_sum(t.get(), y), &step);
+        t.check();
+    }
+    check(weft_dist_optimizer_owners(sgd.get()) == 2 && after < before, "both are stepped");
+    layer = weft::rpc_remote(agent, weft_to_rank(1), "no_layer");
+    auto t = weft::make<weft::tape>(weft_dist_tape_open, agent, nullptr);
+    weft_remote_forward(t.get(), layer.get(), own.get(), nullptr);
+    check(fails([&] { t.check(); }, WEFT_ERR_REMOTE, "is NULL"), "an empty owner is no module");
+    check(fails([&] { weft::make<weft::tape>(weft_dist_tape_open, nullptr, nullptr).check(); }, WEFT_ERR_INVALID,
+                "the agent is NULL"),
+          "a tape says why it could not be opened");
 }
 
 // Copies and moves leave one reference for each owner: AddressSanitizer finds the others.
@@ -392,6 +426,7 @@ static void run()
         check_failures(agent.get());
         check_futures(agent.get());
         check_references(agent.get());
+        check_remote_modules(agent.get());
         check_owners(agent.get());
     }
     weft::check(weft_agent_serve(agent.get(), WEFT_FOREVER));

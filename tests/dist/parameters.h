@@ -73,7 +73,7 @@ static inline weft_status serve_pass_on(weft_call *call, void *user)
 static inline weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
-    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter_here(call));
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), parameter_here(call));
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;

@@ -362,10 +362,9 @@ static weft_tensor *patient_forward(weft_tape *t, weft_module *self, weft_tensor
     return x;
 }
 
-static weft_module *make_patient(weft_args args, void *user)
+static weft_module *make_patient(int64_t argument)
 {
     static const weft_module_type type = {.name = "Patient", .forward = patient_forward};
-    (void)args, (void)user;
     return weft_module_create(&type, NULL, NULL);
 }
 
@@ -373,28 +372,27 @@ static weft_module *make_patient(weft_args args, void *user)
 static void late_forward(weft_agent *agent, void *arg)
 {
     weft_context *c;
-    weft_remote_module *module;
+    weft_rref *module;
     (void)arg;
     if (weft_agent_rank(agent) == 1) {
-        MUST_OK(weft_agent_register_module(agent, "patient", make_patient, NULL));
+        world_serve_module(agent, "patient", make_patient);
         atomic_store(&entered, true);
     }
     if (weft_agent_rank(agent) != 0)
         return;
     await(&entered);
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "patient", WEFT_NO_VALUES, &module));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "patient", WEFT_NO_VALUES, NULL, &module));
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *y = weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)),
-                                         &(weft_forward_options){.timeout_ms = limit_ms()});
+    weft_tensor *y = weft_remote_forward(t, module, x, &(weft_forward_options){.timeout_ms = limit_ms()});
     atomic_store(&released, true);
     MUST(!y);
     must_say(weft_tape_error(t), WEFT_ERR_TIMEOUT, 1,
              SAYS("no answer from rank 1 (worker1) within the call's time limit"));
     weft_tape_close(t);
     weft_context_close(c, NULL);
-    weft_remote_module_unref(module);
+    weft_rref_unref(module);
     weft_tensor_unref(x);
 }
 WORLD_TEST(late_forward, 5, 2, SCENE)

@@ -177,8 +177,8 @@ static void all_of_an_iteration(weft_agent *agent, void *arg)
     weft_dist_optimizer *sgd;
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "handle", WEFT_NO_VALUES, NULL, &handle));
     MUST_OK(weft_values_get_rref(handle, 0, &parameter));
-    MUST_OK(weft_dist_optimizer_create(agent, &parameter, 1, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1},
-                                       &sgd, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(parameter)),
+                                       &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, &sgd, NULL));
     recorded r = record(agent), remote = record(agent);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "loss", WEFT_VALUES(weft_of_tensor(remote.x)),
                             &(weft_rpc_options){.tape = remote.t}, &root));

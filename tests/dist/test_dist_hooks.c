@@ -41,7 +41,7 @@ static weft_status serve_hooked(weft_call *call, void *user)
     (void)user;
     hooked = weft_call_agent(call);
     weft_hooks *hooks = hooks_of(parameter_here(call), &kinds[weft_call_i64(call, 1)]);
-    weft_context_set_hooks(weft_call_context(call), hooks);
+    weft_context_set_hooks(weft_tape_context(weft_call_tape(call)), hooks);
     weft_hooks_unref(hooks);
     weft_tensor *y = weft_mul(weft_call_tape(call), parameter_here(call), weft_call_tensor(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));

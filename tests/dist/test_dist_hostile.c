@@ -303,7 +303,7 @@ static void must_have(weft_context *c, const weft_tensor *leaf, float value)
 static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
-    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter);
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), parameter);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(gradient)));
     weft_tensor_unref(gradient);
     return WEFT_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_no_memory.c - memory is out for a moment during a pass. The pass ends well or with WEFT_ERR_MEMORY, soon
+ * test_dist_no_memory.c - memory is out for a moment during a pass, or while a tape or an optimizer is made. The pass ends well or with WEFT_ERR_MEMORY, soon
  * and on all workers, and never waits for its time limit. The linker replaces the library's wfi_calloc by the one
  * below.
  */
@@ -47,6 +47,12 @@ static const weft_function functions[] = {
     {.name = "pass_on", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_pass_on},
     {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
 };
+
+static weft_module *make_layer(int64_t argument)
+{
+    (void)argument;
+    return weft_linear_create(2, 2, false, 1, NULL);
+}
 
 static weft_status status_of(const weft_error *error)
 {
@@ -151,4 +157,60 @@ static void a_peer_that_is_stopped(weft_agent *agent, void *arg)
 WORLD_TEST(a_peer_that_is_stopped, 2, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
            .end = drop_parameters, .adjust = nobody_is_dead)
 
-UNIT_MAIN(test_each_allocation, test_a_peer_that_is_stopped)
+/* A tape that cannot be opened for want of memory has failed, or is NULL; no context is left. */
+static void opening(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    failed = true;
+    for (int step = 0; failed; step++) {
+        failed = false;
+        failures = 1;
+        until_failure = step;
+        weft_tape *t = weft_dist_tape_open(agent, NULL);
+        until_failure = -1;
+        MUST_BE(weft_tape_status(t), failed ? WEFT_ERR_MEMORY : WEFT_OK);
+        weft_tape_close(t);
+        MUST(step < 100 && weft_agent_contexts(agent, NULL) == 0);
+    }
+}
+WORLD_TEST(opening, 1, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin, .end = drop_parameters,
+           .adjust = nobody_is_dead)
+
+/* An optimizer over a tensor of this worker and a module of another one is made, or not for want of memory. */
+static void creating_an_optimizer(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    weft_rref *layer;
+    world_serve_module(agent, "layer", make_layer);
+    if (weft_agent_rank(agent) != 0)
+        return;
+    world_sleep_ms(w, 100);
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "layer", WEFT_NO_VALUES, NULL, &layer));
+    const weft_value own = weft_of_tensors((weft_tensors){parameters, 1});
+    ended_soon = 0;
+    failed = true;
+    for (int step = -1; failed; step++) { /* first without a failure: the executors have their fibers then */
+        weft_dist_optimizer *sgd = NULL;
+        weft_error *error = NULL;
+        failed = step < 0;
+        failures = 1;
+        until_failure = step;
+        weft_status status =
+            weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_list(WEFT_VALUES(own)), weft_of_rref(layer)),
+                                       &(weft_optimizer_spec){.type = &weft_adam_type}, &sgd, &error);
+        until_failure = -1;
+        MUST(!status || status_of(error) == WEFT_ERR_MEMORY);
+        ended_soon += !!status;
+        weft_error_unref(error);
+        weft_dist_optimizer_unref(sgd);
+        MUST(step < 1000);
+    }
+    MUST(ended_soon > 3);
+    weft_rref_unref(layer);
+}
+WORLD_TEST(creating_an_optimizer, 2, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
+           .end = drop_parameters, .adjust = nobody_is_dead)
+
+UNIT_MAIN(test_each_allocation, test_a_peer_that_is_stopped, test_opening, test_creating_an_optimizer)

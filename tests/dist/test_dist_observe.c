@@ -54,15 +54,14 @@ static const weft_function functions[] = {
 /* Over the parameters of ranks 1 and 2. */
 static weft_dist_optimizer *make_optimizer(weft_agent *agent)
 {
-    weft_rref *handles[2];
     weft_values *answers[2];
     weft_dist_optimizer *sgd = NULL;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         answers[i] = call_on(NULL, agent, i + 1, "parameter", WEFT_NO_VALUES);
-        MUST_OK(weft_values_get_rref(answers[i], 0, &handles[i]));
-    }
+    const weft_args all =
+        WEFT_VALUES(weft_of_list(weft_values_args(answers[0])), weft_of_list(weft_values_args(answers[1])));
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.5};
-    MUST_OK(weft_dist_optimizer_create(agent, handles, 2, &spec, &sgd, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, all, &spec, &sgd, NULL));
     weft_values_unref(answers[0]);
     weft_values_unref(answers[1]);
     return sgd;

@@ -194,8 +194,8 @@ static weft_status serve_deep(weft_call *call, void *user)
 static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
-    weft_tensor *gradient =
-        weft_context_ref_grad(weft_call_context(call), parameters[weft_agent_rank(weft_call_agent(call))]);
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)),
+                                                  parameters[weft_agent_rank(weft_call_agent(call))]);
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;

@@ -214,7 +214,7 @@ static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
     int me = weft_agent_rank(weft_call_agent(call));
-    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameters[me]);
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), parameters[me]);
     weft_call_give(call, WEFT_VALUES(weft_of_f64(gradient ? (double)*(float *)weft_tensor_data(gradient) : 0)));
     weft_tensor_unref(gradient);
     return WEFT_OK;

@@ -82,7 +82,8 @@ static weft_status serve_lead(weft_call *call, void *user)
 {
     (void)user;
     for (int64_t i = 0; i < weft_call_i64(call, 0); i++)
-        end_pass(begin_pass(weft_call_context(call), weft_call_agent(call), 1, NULL, 100 + i, 0, call), WEFT_OK);
+        end_pass(begin_pass(weft_tape_context(weft_call_tape(call)), weft_call_agent(call), 1, NULL, 100 + i, 0, call),
+                 WEFT_OK);
     return WEFT_OK;
 }
 

@@ -607,7 +607,7 @@ static void compare_parameters(const session *s, const owned *o, size_t count)
 static void play_steps(session *s)
 {
     owned o[OWNERS_MOST] = {{0}};
-    weft_rref *handles[OWNERS_MOST];
+    weft_value handles[OWNERS_MOST];
     size_t count = 1 + s->seed % OWNERS_MOST;
     double lr = s->seed >> 8 & 1 ? 0.5 : 1;
     weft_error *error = NULL;
@@ -625,12 +625,12 @@ static void play_steps(session *s)
         weft_error_unref(error);
         error = NULL;
         o[i].copy = graph_parameter((int)(seed % 97), 0, false);
-        handles[i] = o[i].handle;
+        handles[i] = weft_of_rref(o[i].handle);
     }
     weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = lr};
     if (!status) {
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_optimizer_create", s->where);
-        status = weft_dist_optimizer_create(self.agent, handles, count, &spec, &optimizer, &error);
+        status = weft_dist_optimizer_create(self.agent, (weft_args){handles, count}, &spec, &optimizer, &error);
         wait_ends(wait);
         if (status)
             judge(s, error, "weft_dist_optimizer_create");

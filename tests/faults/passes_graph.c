@@ -308,7 +308,7 @@ void graph_loss_arguments(const graph *g, weft_tensor *input, weft_value out[6])
 static weft_status serve_gradient(weft_call *call, void *user)
 {
     weft_tensor *leaf = own[weft_call_bool(call, 1)][weft_call_i64(call, 0) % PARAMETERS];
-    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), leaf);
+    weft_tensor *gradient = weft_context_ref_grad(weft_tape_context(weft_call_tape(call)), leaf);
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;

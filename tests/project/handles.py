@@ -8,7 +8,7 @@ import sys
 
 API = re.compile(r"WEFT_API\b[^;]*?\b(weft_\w+)\s*\(")
 DEFINITION = re.compile(r"^(?!static|typedef|#|/)[A-Za-z_][\w\s\*]*?\b(weft_\w+)\(([^;{}]*?)\)\s*\n\{\n", re.M)
-KINDS = set("""agent batch call context data_parallel dist_optimizer error future group hooks job module optimizer remote_module rref sim
+KINDS = set("""agent batch call context data_parallel dist_optimizer error future group hooks job module optimizer rref sim
 stream tape tensor values""".split())
 PARAMETER = re.compile(r"\s*(?:const\s+)?(?:struct\s+)?weft_(\w+)\s*\*\s*(\w+)\s*")
 

@@ -32,7 +32,7 @@ static const weft_function functions[] = {
     {.name = "busy once", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_busy_once},
 };
 
-static weft_module *make_linear(weft_args args, void *user)
+static weft_module *make_linear(int64_t argument)
 {
     return weft_linear_create(3, 1, false, 1, NULL);
 }
@@ -75,44 +75,37 @@ static void retry_with_limits(weft_agent *agent, weft_tensor *x)
 
 static void learn_with_limits(weft_agent *agent, weft_tensor *x)
 {
-    weft_remote_module *module;
-    weft_values *parameters;
-    weft_rref *weight;
+    weft_rref *module;
     weft_dist_optimizer *sgd;
     weft_context *context;
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1, .pin_timeout_ms = limit};
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "linear", WEFT_NO_VALUES, &module));
-    MUST_OK(weft_remote_parameters(module, &parameters));
-    MUST_OK(weft_values_get_rref(parameters, 0, &weight));
-    MUST_OK(weft_dist_optimizer_create(agent, &weight, 1, &spec, &sgd, NULL));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "linear", WEFT_NO_VALUES, NULL, &module));
+    MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(module)), &spec, &sgd, NULL));
     for (size_t count = SIZE_MAX; count > SIZE_MAX - 3; count--) {
         weft_error *error = NULL;
-        weft_rref *list[] = {weight, NULL};
-        MUST_BE(weft_dist_optimizer_create(agent, list, count, &spec, &sgd, &error), WEFT_ERR_INVALID);
+        const weft_value list[] = {weft_of_rref(module), weft_of_rref(NULL)};
+        MUST_BE(weft_dist_optimizer_create(agent, (weft_args){list, count}, &spec, &sgd, &error), WEFT_ERR_INVALID);
         MUST(strstr(weft_error_message(error), "count is 1844674407370955161"));
         weft_error_unref(error);
     }
     MUST_OK(weft_context_open(agent, &context));
     weft_tape *tape = weft_context_tape(context, NULL);
-    weft_tensor *y =
-        weft_remote_forward(tape, module, WEFT_VALUES(weft_of_tensor(x)), &(weft_forward_options){.timeout_ms = limit});
+    weft_tensor *y = weft_remote_forward(tape, module, x, &(weft_forward_options){.timeout_ms = limit});
     weft_dist_backward(tape, weft_sum(tape, y), &(weft_pass_options){.timeout_ms = limit});
     MUST_OK(weft_tape_status(tape));
     MUST_OK(weft_dist_optimizer_step(sgd, &context, 1, &(weft_dist_step_options){.max_norm = 1, .timeout_ms = limit}));
     weft_tape_close(tape);
     weft_context_close(context, NULL);
-    /* A second reference holds both. */
+    /* A second reference holds it. */
     weft_dist_optimizer_unref(weft_dist_optimizer_ref(sgd));
-    weft_remote_module_unref(weft_remote_module_ref(module));
-    MUST(weft_dist_optimizer_owners(sgd) == 1 && weft_remote_module_rref(module));
+    MUST(weft_dist_optimizer_owners(sgd) == 1);
     weft_dist_optimizer_unref(sgd);
-    weft_values_unref(parameters);
-    weft_remote_module_unref(module);
+    weft_rref_unref(module);
 }
 
 static void average_with_limits(weft_agent *agent, weft_group *all)
 {
-    weft_module *module = make_linear(WEFT_NO_VALUES, NULL);
+    weft_module *module = make_linear(0);
     const weft_data_parallel_options options = {.timeout_ms = limit};
     weft_data_parallel *parallel;
     weft_group *old, *made;
@@ -130,7 +123,7 @@ static void long_run(weft_agent *agent, void *arg)
 {
     weft_group *all;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
-    MUST_OK(weft_agent_register_module(agent, "linear", make_linear, NULL));
+    world_serve_module(agent, "linear", make_linear);
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, limit));
     if (weft_agent_rank(agent) == 0) {

@@ -20,12 +20,10 @@ static weft_tensor *add_all(weft_tape *t, weft_module *m, weft_tensor *x)
 
 static const weft_module_type adder = {.name = "adder", .forward = add_all};
 
-static weft_module *make_adder(weft_args args, void *user)
+static weft_module *make_adder(int64_t argument)
 {
-    (void)user;
-    int64_t count = args.items[0].as.i64;
     weft_module *m = weft_module_create(&adder, NULL, NULL);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < argument; i++) {
         char name[24];
         snprintf(name, sizeof(name), "p%lld", (long long)i);
         weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
@@ -35,16 +33,15 @@ static weft_module *make_adder(weft_args args, void *user)
 
 static const int counts[WORKERS] = {0, MANY, FEWER};
 
-static weft_remote_module *make_on(weft_agent *agent, int rank)
+static weft_rref *make_on(weft_agent *agent, int rank)
 {
-    weft_remote_module *module;
-    MUST_OK(
-        weft_remote_module_create(agent, weft_to_rank(rank), "adder", WEFT_VALUES(weft_of_i64(counts[rank])), &module));
+    weft_rref *module;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "adder", WEFT_VALUES(weft_of_i64(counts[rank])), NULL, &module));
     return module;
 }
 
 /* Handles to the parameters of both modules, taken in turns. */
-static weft_status take_handles(weft_remote_module *modules[WORKERS], weft_values *lists[WORKERS], weft_rref **all,
+static weft_status take_handles(weft_rref *modules[WORKERS], weft_values *lists[WORKERS], weft_value *all,
                                 size_t *count)
 {
     weft_status status = WEFT_OK;
@@ -56,21 +53,21 @@ static weft_status take_handles(weft_remote_module *modules[WORKERS], weft_value
     for (size_t i = 0; i < MANY && !status; i++)
         for (int rank = 1; rank < WORKERS; rank++)
             if (i < (size_t)counts[rank])
-                MUST_OK(weft_values_get_rref(lists[rank], i, &all[(*count)++]));
+                all[(*count)++] = weft_values_args(lists[rank]).items[i];
     return status;
 }
 
-static double forward_all(weft_tape *t, weft_remote_module *modules[WORKERS], weft_tensor *x, weft_tensor **y)
+static double forward_all(weft_tape *t, weft_rref *modules[WORKERS], weft_tensor *x, weft_tensor **y)
 {
     *y = x;
     for (int rank = 1; rank < WORKERS; rank++)
-        *y = weft_remote_forward(t, modules[rank], WEFT_VALUES(weft_of_tensor(*y)), NULL);
+        *y = weft_remote_forward(t, modules[rank], *y, NULL);
     MUST_OK(weft_tape_status(t));
     return weft_tensor_get_f64(*y, 0);
 }
 
 /* One step moves each parameter by -1. */
-static void learn(weft_agent *agent, weft_remote_module *modules[WORKERS], weft_dist_optimizer *sgd)
+static void learn(weft_agent *agent, weft_rref *modules[WORKERS], weft_dist_optimizer *sgd)
 {
     weft_context *c;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32), *y;
@@ -85,17 +82,17 @@ static void learn(weft_agent *agent, weft_remote_module *modules[WORKERS], weft_
     weft_tensor_unref(x);
 }
 
-static weft_status use_many(weft_agent *agent, weft_remote_module *modules[WORKERS], bool learns)
+static weft_status use_many(weft_agent *agent, weft_rref *modules[WORKERS], bool learns)
 {
     weft_values *lists[WORKERS] = {NULL};
-    weft_rref **all = calloc(MANY + FEWER, sizeof(*all));
+    weft_value *all = calloc(MANY + FEWER, sizeof(*all));
     weft_dist_optimizer *sgd = NULL;
     weft_error *error = NULL;
     size_t count;
     weft_status status = take_handles(modules, lists, all, &count);
     if (!status)
-        status = weft_dist_optimizer_create(agent, all, count, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1},
-                                            &sgd, &error);
+        status = weft_dist_optimizer_create(agent, (weft_args){all, count},
+                                            &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, &sgd, &error);
     if (!status && learns)
         learn(agent, modules, sgd);
     weft_error_unref(error);
@@ -127,9 +124,9 @@ static void kill_soon(weft_sim *sim, int rank, void *arg)
 
 static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
 {
-    weft_remote_module *modules[WORKERS] = {NULL};
+    weft_rref *modules[WORKERS] = {NULL};
     weft_group *all;
-    MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
+    world_serve_module(agent, "adder", make_adder);
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* all have registered it */
     weft_group_close(all);
@@ -143,7 +140,7 @@ static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
     weft_status status = use_many(agent, modules, trouble != kill_soon);
     is_over = true;
     for (int rank = 1; rank < WORKERS; rank++)
-        weft_remote_module_unref(modules[rank]);
+        weft_rref_unref(modules[rank]);
     return status;
 }
 
@@ -191,7 +188,7 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     (void)arg;
     const weft_status expected[LIES] = {WEFT_ERR_PROTOCOL, WEFT_ERR_PROTOCOL, WEFT_ERR_REMOTE, WEFT_ERR_PROTOCOL};
     weft_group *all;
-    MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
+    world_serve_module(agent, "adder", make_adder);
     if (weft_agent_rank(agent) == 1)
         inside_replace(agent, "weft:parameters", lie_about_parameters);
     MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
@@ -199,13 +196,13 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     weft_group_close(all);
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_remote_module *module = make_on(agent, 1);
+    weft_rref *module = make_on(agent, 1);
     for (lie = 0; lie < LIES; lie++) {
         weft_values *list = NULL;
         MUST_BE(weft_remote_parameters(module, &list), expected[lie]);
         MUST(!list);
     }
-    weft_remote_module_unref(module);
+    weft_rref_unref(module);
 }
 WORLD_TEST(an_owner_that_lies, 1, 0, .size = WORKERS)
 

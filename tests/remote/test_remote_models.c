@@ -13,11 +13,10 @@
 enum { CONVNET, EMBEDDING, DECODER };
 
 /* (which) */
-static weft_module *make(weft_args args, void *user)
+static weft_module *make(int64_t argument)
 {
-    (void)user;
     const weft_embedding_layer table = {.rows = WORDS, .width = 5, .seed = 3};
-    switch (args.items[0].as.i64) {
+    switch (argument) {
     case CONVNET:
         return weft_mnist_convnet_create(1);
     case EMBEDDING:
@@ -30,8 +29,7 @@ static weft_module *make(weft_args args, void *user)
 
 static weft_module *make_here(int which)
 {
-    const weft_value value = weft_of_i64(which);
-    return make((weft_args){&value, 1}, NULL);
+    return make(which);
 }
 
 static weft_status barrier(weft_agent *agent)
@@ -46,14 +44,13 @@ static weft_status barrier(weft_agent *agent)
 /* A module that is here or there, run in the same way: the numbers of a new tape of that seed. */
 typedef struct half {
     weft_module *here;
-    weft_remote_module *there;
+    weft_rref *there;
 } half;
 
 static weft_tensor *run(weft_tape *t, half h, weft_tensor *x, uint64_t seed)
 {
     if (h.there)
-        return weft_remote_forward(t, h.there, WEFT_VALUES(weft_of_tensor(x)),
-                                   &(weft_forward_options){.has_seed = true, .seed = seed});
+        return weft_remote_forward(t, h.there, x, &(weft_forward_options){.has_seed = true, .seed = seed});
     weft_tape_set_seed(t, seed);
     return weft_module_forward(t, h.here, x);
 }
@@ -133,33 +130,31 @@ static void drop_whole(model *m)
 
 typedef struct split {
     model model;
-    weft_values *lists[2];
-    weft_rref *own, *all[32];
-    size_t count;
+    weft_values *lists[2]; /* handles to the parameters of the halves */
     weft_dist_optimizer *sgd;
 } split;
 
 static void add_half(weft_agent *agent, split *s, int index, int which)
 {
-    weft_remote_module **there = &s->model.halves[index].there;
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "model", WEFT_VALUES(weft_of_i64(which)), there));
+    weft_rref **there = &s->model.halves[index].there;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "model", WEFT_VALUES(weft_of_i64(which)), NULL, there));
     MUST_OK(weft_remote_parameters(*there, &s->lists[index]));
-    for (size_t i = 0; i < weft_values_count(s->lists[index]); i++)
-        MUST_OK(weft_values_get_rref(s->lists[index], i, &s->all[s->count++]));
 }
 
 static void make_split(weft_agent *agent, split *s, bool language)
 {
-    *s = (split){.count = 0};
+    *s = (split){.sgd = NULL};
     add_half(agent, s, 0, language ? EMBEDDING : CONVNET);
     if (language) {
         s->model.lstm = make_lstm();
-        MUST_OK(weft_rref_create(agent, weft_of_tensors(weft_module_parameters(s->model.lstm)), &s->own));
-        s->all[s->count++] = s->own;
         add_half(agent, s, 1, DECODER);
     }
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = 0.5};
-    MUST_OK(weft_dist_optimizer_create(agent, s->all, s->count, &spec, &s->sgd, NULL));
+    const weft_value first = weft_of_rref(s->model.halves[0].there), last = weft_of_rref(s->model.halves[1].there);
+    const weft_value own = weft_of_tensors(weft_module_parameters(s->model.lstm));
+    MUST_OK(weft_dist_optimizer_create(agent, language ? WEFT_VALUES(first, own, last) : WEFT_VALUES(first), &spec,
+                                       &s->sgd, NULL));
+    MUST(weft_dist_optimizer_owners(s->sgd) == (language ? 2 : 1));
 }
 
 static float step_split(weft_agent *agent, const split *s, int step)
@@ -179,11 +174,10 @@ static float step_split(weft_agent *agent, const split *s, int step)
 static void drop_split(split *s)
 {
     weft_dist_optimizer_unref(s->sgd);
-    weft_rref_unref(s->own);
     weft_module_unref(s->model.lstm);
     for (int i = 0; i < 2; i++) {
         weft_values_unref(s->lists[i]);
-        weft_remote_module_unref(s->model.halves[i].there);
+        weft_rref_unref(s->model.halves[i].there);
     }
 }
 
@@ -199,7 +193,7 @@ static void must_be_equal(weft_rref *there, const weft_tensor *here)
 
 static void the_same_bits(weft_agent *agent, bool language)
 {
-    MUST_OK(weft_agent_register_module(agent, "model", make, NULL));
+    world_serve_module(agent, "model", make);
     MUST_OK(barrier(agent));
     if (weft_agent_rank(agent) == 0) {
         float losses[STEPS];

@@ -36,11 +36,10 @@ static const weft_optimizer_type other_own = {
 /* ---- Models ------------------------------------------------------------------------------------------------------ */
 
 /* The argument: how many vectors of two elements, all 0, the module has. */
-static weft_module *make_vectors(weft_args args, void *user)
+static weft_module *make_vectors(int64_t argument)
 {
-    (void)user;
     weft_module *module = weft_dropout_create(0, NULL);
-    for (int64_t i = 0; i < args.items[0].as.i64; i++) {
+    for (int64_t i = 0; i < argument; i++) {
         char name[16];
         snprintf(name, sizeof(name), "v%d", (int)i);
         weft_module_add_parameter(module, name, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
@@ -69,7 +68,7 @@ static const weft_function functions[] = {
 
 typedef struct model {
     weft_agent *agent;
-    weft_remote_module *modules[WORKERS];
+    weft_rref *modules[WORKERS];
     weft_values *lists[WORKERS]; /* handles to the parameters */
     weft_rref **all;
     size_t counts[WORKERS], count;
@@ -90,17 +89,20 @@ static weft_status model_open(model *m, weft_agent *agent, const int counts[WORK
                               weft_error **error)
 {
     *m = (model){.agent = agent, .all = calloc(WORKERS * MANY, sizeof(*m->all))};
+    weft_value lists[WORKERS];
+    size_t owners = 0;
     for (int rank = 0; rank < WORKERS; rank++) {
         if (!counts[rank])
             continue;
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(rank), "vectors", WEFT_VALUES(weft_of_i64(counts[rank])),
-                                          &m->modules[rank]));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "vectors", WEFT_VALUES(weft_of_i64(counts[rank])), NULL,
+                                &m->modules[rank]));
         MUST_OK(weft_remote_parameters(m->modules[rank], &m->lists[rank]));
         m->counts[rank] = weft_values_count(m->lists[rank]);
         for (size_t i = 0; i < m->counts[rank]; i++)
             MUST_OK(weft_values_get_rref(m->lists[rank], i, &m->all[m->count++]));
+        lists[owners++] = weft_of_list(weft_values_args(m->lists[rank]));
     }
-    return weft_dist_optimizer_create(agent, m->all, m->count, spec, &m->optimizer, error);
+    return weft_dist_optimizer_create(agent, (weft_args){lists, owners}, spec, &m->optimizer, error);
 }
 
 static void model_close(model *m)
@@ -108,7 +110,7 @@ static void model_close(model *m)
     weft_dist_optimizer_unref(m->optimizer);
     for (int rank = 0; rank < WORKERS; rank++) {
         weft_values_unref(m->lists[rank]);
-        weft_remote_module_unref(m->modules[rank]);
+        weft_rref_unref(m->modules[rank]);
     }
     free(m->all);
 }
@@ -167,7 +169,7 @@ static void must_be_same(const weft_optimizer_states *a, const weft_optimizer_st
 
 static void register_all(weft_agent *agent)
 {
-    MUST_OK(weft_agent_register_module(agent, "vectors", make_vectors, NULL));
+    world_serve_module(agent, "vectors", make_vectors);
     MUST_OK(weft_agent_register_optimizer(agent, &own_type));
     MUST_OK(barrier(agent));
 }
@@ -365,7 +367,7 @@ static void own_types_are_registered_by_owners(weft_agent *agent, void *arg)
 {
     (void)arg;
     const weft_optimizer_type wrong = {.name = "Stepless"}, sgd = {.name = "SGD", .step = own_step};
-    MUST_OK(weft_agent_register_module(agent, "vectors", make_vectors, NULL));
+    world_serve_module(agent, "vectors", make_vectors);
     MUST_BE(weft_agent_register_optimizer(agent, &wrong), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_register_optimizer(agent, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_register_optimizer(NULL, &own_type), WEFT_ERR_INVALID);
@@ -681,13 +683,13 @@ static void forged_pages(weft_agent *agent, void *arg)
     (void)arg;
     register_all(agent);
     if (weft_agent_rank(agent) == 0) {
-        weft_remote_module *module;
+        weft_rref *module;
         weft_values *list, *page;
         weft_rref *first, *part;
         uint8_t spec[] = {3, 0, 0, 0, 'S', 'G', 'D', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                           0, 0, 0, 0, 0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
         const uint8_t begin[] = {1}, end[] = {2}, both[] = {3}, cut[] = {3, 0, 0}, more[] = {0};
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "vectors", WEFT_VALUES(weft_of_i64(1)), &module));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "vectors", WEFT_VALUES(weft_of_i64(1)), NULL, &module));
         MUST_OK(weft_remote_parameters(module, &list));
         MUST_OK(weft_values_get_rref(list, 0, &first));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
@@ -725,7 +727,7 @@ static void forged_pages(weft_agent *agent, void *arg)
         weft_values_unref(page);
         weft_rref_unref(part);
         weft_values_unref(list);
-        weft_remote_module_unref(module);
+        weft_rref_unref(module);
     }
     MUST_OK(barrier(agent));
 }

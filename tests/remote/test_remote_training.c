@@ -11,24 +11,20 @@
 #define STEPS 20
 #define BATCH 8
 
-static weft_module *make_front(weft_args args, void *user)
+static weft_module *make_front(int64_t argument)
 {
-    (void)user;
-    return weft_sequential_create(
-        (weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)args.items[0].as.i64, NULL), weft_relu_create(),
-                          weft_dropout_create(0.25, NULL)},
-        3, NULL);
+    return weft_sequential_create((weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)argument, NULL),
+                                                    weft_relu_create(), weft_dropout_create(0.25, NULL)},
+                                  3, NULL);
 }
 
-static weft_module *make_back(weft_args args, void *user)
+static weft_module *make_back(int64_t argument)
 {
-    (void)user;
-    return weft_linear_create(16, 4, false, (uint64_t)args.items[0].as.i64, NULL);
+    return weft_linear_create(16, 4, false, (uint64_t)argument, NULL);
 }
 
-static weft_module *make_nothing(weft_args args, void *user)
+static weft_module *make_nothing(int64_t argument)
 {
-    (void)args, (void)user;
     return NULL;
 }
 
@@ -43,9 +39,9 @@ static weft_status barrier(weft_agent *agent)
 
 static void register_types(weft_agent *agent)
 {
-    MUST_OK(weft_agent_register_module(agent, "front", make_front, NULL));
-    MUST_OK(weft_agent_register_module(agent, "back", make_back, NULL));
-    MUST_OK(weft_agent_register_module(agent, "nothing", make_nothing, NULL));
+    world_serve_module(agent, "front", make_front);
+    world_serve_module(agent, "back", make_back);
+    world_serve_module(agent, "nothing", make_nothing);
     MUST_OK(barrier(agent));
 }
 
@@ -73,8 +69,7 @@ typedef struct local_run {
 
 static void train_here(local_run *out, double max_norm)
 {
-    const weft_value seed = weft_of_i64(1), other = weft_of_i64(2);
-    weft_module *front = make_front((weft_args){&seed, 1}, NULL), *back = make_back((weft_args){&other, 1}, NULL);
+    weft_module *front = make_front(1), *back = make_back(2);
     weft_tensor *parameters[] = {weft_module_parameters(front).items[0], weft_module_parameters(front).items[1],
                                  weft_module_parameters(back).items[0], weft_module_parameters(back).items[1]};
     weft_tensors all = {parameters, 4};
@@ -104,30 +99,24 @@ static void train_here(local_run *out, double max_norm)
 /* ---- Split -------------------------------------------------------------------------------------------------------- */
 
 typedef struct split {
-    weft_remote_module *front, *back;
+    weft_rref *front, *back;
     weft_dist_optimizer *sgd;
-    weft_values *lists[2];
     bool fused; /* the backward pass takes the step along */
 } split;
 
 static void make_split(weft_agent *agent, split *s)
 {
     s->fused = false;
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_i64(1)), &s->front));
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), &s->back));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_i64(1)), NULL, &s->front));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &s->back));
 }
 
 static void optimize_split(weft_agent *agent, split *s)
 {
-    weft_rref *rrefs[4];
-    MUST_OK(weft_remote_parameters(s->front, &s->lists[0]));
-    MUST_OK(weft_remote_parameters(s->back, &s->lists[1]));
-    for (size_t i = 0; i < 4; i++)
-        MUST_OK(weft_values_get_rref(s->lists[i / 2], i % 2, &rrefs[i]));
     weft_error *error = NULL;
     weft_status status = weft_dist_optimizer_create(
-        agent, rrefs, 4, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, &s->sgd,
-        &error);
+        agent, WEFT_VALUES(weft_of_rref(s->front), weft_of_rref(s->back)),
+        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, &s->sgd, &error);
     if (status)
         fprintf(stderr, "%s\n", weft_error_message(error));
     MUST_OK(status);
@@ -137,17 +126,15 @@ static void optimize_split(weft_agent *agent, split *s)
 static void close_split(split *s)
 {
     weft_dist_optimizer_unref(s->sgd);
-    weft_values_unref(s->lists[0]);
-    weft_values_unref(s->lists[1]);
-    weft_remote_module_unref(s->front);
-    weft_remote_module_unref(s->back);
+    weft_rref_unref(s->front);
+    weft_rref_unref(s->back);
 }
 
 static weft_tensor *loss_of(weft_tape *t, const split *s, int step, weft_tensor *x, weft_tensor *y)
 {
-    weft_tensor *h = weft_remote_forward(t, s->front, WEFT_VALUES(weft_of_tensor(x)),
-                                         &(weft_forward_options){.has_seed = true, .seed = (uint64_t)step + 100});
-    return weft_cross_entropy(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(h)), NULL), y);
+    weft_tensor *h =
+        weft_remote_forward(t, s->front, x, &(weft_forward_options){.has_seed = true, .seed = (uint64_t)step + 100});
+    return weft_cross_entropy(t, weft_remote_forward(t, s->back, h, NULL), y);
 }
 
 static float one_step(weft_agent *agent, const split *s, int step, double max_norm)
@@ -188,15 +175,17 @@ static void train_split(weft_agent *agent, double max_norm, float tolerance, boo
                 fprintf(stderr, "step %d: %.9g, not %.9g\n", step, (double)got, (double)want.losses[step]);
             MUST(fabsf(got - want.losses[step]) <= tolerance);
         }
-        weft_values *weight;
+        weft_values *list, *weight;
         weft_tensor *tensor;
         weft_rref *first;
-        MUST_OK(weft_values_get_rref(s.lists[0], 0, &first));
+        MUST_OK(weft_remote_parameters(s.front, &list));
+        MUST_OK(weft_values_get_rref(list, 0, &first));
         MUST_OK(weft_rref_to_here(first, 0, &weight));
         MUST_OK(weft_values_get_tensor(weight, 0, &tensor));
         for (size_t i = 0; i < sizeof(want.weights) / sizeof(*want.weights); i++)
             MUST(fabsf(((float *)weft_tensor_data(tensor))[i] - want.weights[i]) <= tolerance);
         weft_values_unref(weight);
+        weft_values_unref(list);
         close_split(&s);
     }
     MUST_OK(barrier(agent));
@@ -231,8 +220,7 @@ static split *shared; /* rank 0's */
 static weft_status serve_model(weft_call *call, void *user)
 {
     (void)user;
-    weft_call_give(call, WEFT_VALUES(weft_of_rref(weft_remote_module_rref(shared->front)),
-                                     weft_of_rref(weft_remote_module_rref(shared->back))));
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(shared->front), weft_of_rref(shared->back)));
     return WEFT_OK;
 }
 
@@ -245,9 +233,9 @@ static void ask_for_split(weft_agent *agent, split *s)
     weft_rref *rref;
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "model", WEFT_NO_VALUES, NULL, &results));
     MUST_OK(weft_values_get_rref(results, 0, &rref));
-    MUST_OK(weft_remote_module_from_rref(rref, &s->front));
+    s->front = weft_rref_ref(rref);
     MUST_OK(weft_values_get_rref(results, 1, &rref));
-    MUST_OK(weft_remote_module_from_rref(rref, &s->back));
+    s->back = weft_rref_ref(rref);
     weft_values_unref(results);
 }
 
@@ -351,7 +339,7 @@ static float pass_and_step(weft_agent *agent, const split *s, float value, const
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, value);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));
+    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, x, NULL));
     weft_dist_backward(t, loss, NULL);
     MUST_OK(weft_tape_status(t));
     float found = *(float *)weft_tensor_data(loss);
@@ -367,18 +355,14 @@ static void rates_and_norms(weft_agent *agent, void *arg)
 {
     (void)arg;
     split s = {0};
-    weft_rref *rrefs[2];
     register_types(agent);
     if (weft_agent_rank(agent) == 0) {
         const double rates[] = {0, 0.5};
         const weft_dist_step_options plain = {0}, clips = {.max_norm = 1};
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &s.back));
-        MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
-        for (size_t i = 0; i < 2; i++)
-            MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &s.back));
         for (int i = 0; i < 2; i++) {
             const weft_optimizer_spec spec = {.type = &weft_adam_type, .has_lr = true, .lr = rates[i]};
-            MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
+            MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(s.back)), &spec, &s.sgd, NULL));
             float before = pass_and_step(agent, &s, 1, &plain, WEFT_OK);
             float after = pass_and_step(agent, &s, 1, &clips, WEFT_OK);
             MUST((before == after) == (rates[i] == 0));
@@ -398,8 +382,7 @@ static void rates_and_norms(weft_agent *agent, void *arg)
         (void)pass_and_step(agent, &s, NAN, &clips, WEFT_OK);
         MUST(isnan(pass_and_step(agent, &s, 1, &plain, WEFT_OK)));
         weft_dist_optimizer_unref(s.sgd);
-        weft_values_unref(s.lists[0]);
-        weft_remote_module_unref(s.back);
+        weft_rref_unref(s.back);
     }
     MUST_OK(barrier(agent));
 }
@@ -411,13 +394,9 @@ WORLD_TEST(rates_and_norms, 3, 1, .size = WORKERS)
 static weft_status serve_relay(weft_call *call, void *user)
 {
     (void)user;
-    weft_remote_module *module;
-    weft_rref *rref = weft_call_rref(call, 0);
-    MUST_OK(weft_remote_module_from_rref(rref, &module));
     weft_tensor *y =
-        weft_remote_forward(weft_call_tape(call), module, WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 1))), NULL);
+        weft_remote_forward(weft_call_tape(call), weft_call_rref(call, 0), weft_call_tensor(call, 1), NULL);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-    weft_remote_module_unref(module);
     return WEFT_OK;
 }
 
@@ -438,15 +417,11 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
     (void)arg;
     static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
     split s = {0};
-    weft_rref *rrefs[2];
     register_types(agent);
     if (weft_agent_rank(agent) == 0) {
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), &s.back));
-        MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
-        for (size_t i = 0; i < 2; i++)
-            MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &s.back));
         const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
-        MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
+        MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(s.back)), &spec, &s.sgd, NULL));
         weft_context *c;
         weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1), *copy = weft_tensor_clone(x),
                     *broken;
@@ -456,8 +431,8 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
         weft_tape *t = weft_context_tape(c, NULL);
         weft_tape_record(t, &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&copy, 1}, &broken);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "relay",
-                              WEFT_VALUES(weft_of_rref(weft_remote_module_rref(s.back)), weft_of_tensor(broken)),
-                              &(weft_rpc_options){.tape = t}, &results));
+                              WEFT_VALUES(weft_of_rref(s.back), weft_of_tensor(broken)), &(weft_rpc_options){.tape = t},
+                              &results));
         weft_tensor *y;
         MUST_OK(weft_values_get_tensor(results, 0, &y));
         weft_dist_backward(t, weft_sum(t, y), NULL);
@@ -471,8 +446,7 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
         weft_tensor_unref(x);
         weft_tensor_unref(copy);
         weft_dist_optimizer_unref(s.sgd);
-        weft_values_unref(s.lists[0]);
-        weft_remote_module_unref(s.back);
+        weft_rref_unref(s.back);
     }
     MUST_OK(barrier(agent));
 }
@@ -496,7 +470,7 @@ static void iterate(weft_agent *agent, const split *s)
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));
+    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, x, NULL));
     weft_dist_backward(t, loss, &(weft_pass_options){.step = s->fused ? s->sgd : NULL});
     MUST_OK(weft_tape_status(t));
     if (!s->fused)
@@ -511,15 +485,11 @@ static void messages_of_an_iteration(weft_agent *agent, void *arg)
 {
     (void)arg;
     split s = {0};
-    weft_rref *rrefs[2];
     register_types(agent);
     if (weft_agent_rank(agent) == 0) {
-        MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &s.back));
-        MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
-        for (size_t i = 0; i < 2; i++)
-            MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &s.back));
         const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
-        MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
+        MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(s.back)), &spec, &s.sgd, NULL));
         for (int fused = 0; fused < 2; fused++) {
             s.fused = fused;
             iterate(agent, &s);
@@ -531,8 +501,7 @@ static void messages_of_an_iteration(weft_agent *agent, void *arg)
             MUST(each == (fused ? 4 : 6));
         }
         weft_dist_optimizer_unref(s.sgd);
-        weft_values_unref(s.lists[0]);
-        weft_remote_module_unref(s.back);
+        weft_rref_unref(s.back);
     }
     MUST_OK(barrier(agent));
 }
@@ -605,13 +574,13 @@ static void forge_specs(weft_agent *agent, weft_rref *parameter)
  * handle to something else. */
 static void forge_steps(weft_agent *agent, weft_rref *no_part)
 {
-    weft_remote_module *back;
+    weft_rref *back;
     weft_values *parameters, *made;
     weft_rref *first, *part;
     uint8_t spec[256];
     size_t size = put_spec(spec, "SGD", 0, "dampening");
     const uint64_t many[] = {1ull << 32, 1, UINT32_MAX}, nowhere[] = {1ull << 32, 1, 1 | 77ull << 32, 1};
-    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &back));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &back));
     MUST_OK(weft_remote_parameters(back, &parameters));
     MUST_OK(weft_values_get_rref(parameters, 0, &first));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
@@ -632,7 +601,55 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
     forge_specs(agent, first);
     weft_rref_unref(part);
     weft_values_unref(parameters);
-    weft_remote_module_unref(back);
+    weft_rref_unref(back);
+}
+
+static void must_not_make(weft_agent *agent, weft_args list, weft_status wanted, const char *text)
+{
+    weft_dist_optimizer *sgd = NULL;
+    weft_error *error = NULL;
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
+    MUST_BE(weft_dist_optimizer_create(agent, list, &spec, &sgd, &error), wanted);
+    if (!strstr(weft_error_message(error), text))
+        fprintf(stderr, "%s: %s is missing\n", weft_error_message(error), text);
+    MUST(!sgd && strstr(weft_error_message(error), text));
+    weft_error_unref(error);
+}
+
+/* Lists that name no parameters, or something else. */
+static void refuse_lists(weft_agent *agent, weft_rref *number)
+{
+    weft_rref *module, *empty, *optimizer;
+    weft_value nested[WEFT_MAX_LIST_DEPTH + 1];
+    uint8_t spec[256];
+    size_t size = put_spec(spec, "SGD", 0, "dampening");
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &module));
+    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, weft_relu_create(), &empty));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
+                            WEFT_VALUES(weft_of_bytes(spec, size), weft_of_rref(module)), NULL, &optimizer));
+    weft_value there = weft_of_rref(module);
+    must_not_make(agent, WEFT_NO_VALUES, WEFT_ERR_INVALID, "no parameters are given");
+    must_not_make(agent, WEFT_VALUES(weft_of_list(WEFT_NO_VALUES)), WEFT_ERR_INVALID, "no parameters are given");
+    must_not_make(agent, WEFT_VALUES(there, weft_of_rref(NULL)), WEFT_ERR_INVALID, "parameter 1 is NULL");
+    must_not_make(agent, WEFT_VALUES(weft_of_list(WEFT_VALUES(there, weft_of_tensor(NULL)))), WEFT_ERR_INVALID,
+                  "parameter 1 is NULL");
+    must_not_make(agent, WEFT_VALUES(weft_of_tensors(weft_module_parameters(NULL))), WEFT_ERR_INVALID,
+                  "parameter 0 is a list without tensors");
+    must_not_make(agent, WEFT_VALUES(there, weft_of_i64(7)), WEFT_ERR_TYPE, "parameter 1 is of type int64");
+    must_not_make(agent, WEFT_VALUES(weft_of_rref(number)), WEFT_ERR_REMOTE, "nor a module");
+    must_not_make(agent, WEFT_VALUES(weft_of_rref(optimizer)), WEFT_ERR_REMOTE, "nor a module");
+    must_not_make(agent, WEFT_VALUES(weft_of_rref(empty)), WEFT_ERR_REMOTE, "no parameters");
+    must_not_make(agent, WEFT_VALUES(there, there), WEFT_ERR_REMOTE, "are one tensor");
+    for (int i = 0; i <= WEFT_MAX_LIST_DEPTH; i++)
+        nested[i] = i ? weft_of_list((weft_args){&nested[i - 1], 1}) : there;
+    must_not_make(agent, (weft_args){&nested[WEFT_MAX_LIST_DEPTH], 1}, WEFT_ERR_TOO_LARGE, "");
+    weft_dist_optimizer *sgd;
+    MUST_OK(weft_dist_optimizer_create(agent, (weft_args){&nested[WEFT_MAX_LIST_DEPTH - 1], 1},
+                                       &(weft_optimizer_spec){.type = &weft_sgd_type}, &sgd, NULL));
+    weft_dist_optimizer_unref(sgd);
+    weft_rref_unref(optimizer);
+    weft_rref_unref(empty);
+    weft_rref_unref(module);
 }
 
 static void misuse(weft_agent *agent, void *arg)
@@ -640,34 +657,34 @@ static void misuse(weft_agent *agent, void *arg)
     (void)arg;
     register_types(agent);
     if (weft_agent_rank(agent) == 0) {
-        weft_remote_module *none;
+        weft_rref *none;
         weft_rref *handle;
         weft_dist_optimizer *sgd;
         weft_error *error = NULL;
-        MUST(weft_agent_register_module(agent, "front", make_front, NULL) == WEFT_ERR_EXISTS);
-        MUST(weft_agent_register_module(agent, "", make_front, NULL) == WEFT_ERR_INVALID);
         for (int i = 0; i < 2; i++) { /* one that cannot be made, and one of no type */
-            MUST_OK(
-                weft_remote_module_create(agent, weft_to_rank(1), i ? "unknown" : "nothing", WEFT_NO_VALUES, &none));
+            MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), i ? "unknown" : "nothing", WEFT_NO_VALUES, NULL, &none));
             weft_tape *t = weft_tape_open(NULL);
             weft_tensor *x = inputs(0);
-            MUST(!weft_remote_forward(t, none, WEFT_VALUES(weft_of_tensor(x)), NULL) && weft_tape_status(t));
+            MUST(!weft_remote_forward(t, none, x, NULL) && weft_tape_status(t));
             weft_tape_close(t);
             weft_tensor_unref(x);
-            weft_remote_module_unref(none);
+            weft_rref_unref(none);
         }
         MUST_OK(weft_rref_create(agent, weft_of_i64(3), &handle));
         const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
-        MUST(weft_dist_optimizer_create(agent, &handle, 1, &spec, &sgd, &error) == WEFT_ERR_REMOTE);
+        MUST(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(handle)), &spec, &sgd, &error) ==
+             WEFT_ERR_REMOTE);
         MUST(strstr(weft_error_message(error), "neither a tensor"));
         weft_error_unref(error);
-        MUST(weft_dist_optimizer_create(agent, NULL, 0, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
+        MUST(weft_dist_optimizer_create(agent, WEFT_NO_VALUES, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
         MUST(weft_dist_optimizer_step(NULL, NULL, 0, NULL) == WEFT_ERR_INVALID);
         const weft_optimizer_spec unknown = {.lr = 0.1};
         error = NULL;
-        MUST(weft_dist_optimizer_create(agent, &handle, 1, &unknown, &sgd, &error) == WEFT_ERR_INVALID);
+        MUST(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(handle)), &unknown, &sgd, &error) ==
+             WEFT_ERR_INVALID);
         MUST(strstr(weft_error_message(error), "the type of the optimizer is NULL"));
         weft_error_unref(error);
+        refuse_lists(agent, handle);
         forge_steps(agent, handle);
         weft_rref_unref(handle);
     }

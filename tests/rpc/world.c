@@ -188,6 +188,19 @@ weft_status world_run_echo(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_make(weft_call *call, void *user)
+{
+    world_make_fn make = (world_make_fn)user;
+    weft_call_give_object(call, &weft_module_object, make(weft_call_count(call) ? weft_call_i64(call, 0) : 0));
+    return WEFT_OK;
+}
+
+void world_serve_module(weft_agent *agent, const char *name, world_make_fn make)
+{
+    const weft_function function = {.name = name, .takes = {WEFT_TYPE_REST}, .run = run_make, .user = (void *)make};
+    MUST_OK(weft_agent_register(agent, &function));
+}
+
 void world_one_worker(weft_agent_options *options, void *arg)
 {
     options->threads = 1;

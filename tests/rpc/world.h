@@ -56,6 +56,9 @@ weft_stats world_stats(const weft_agent *agent);
 /* Handlers: of a function without results, and of one that gives its first argument, a tensor. */
 weft_status world_run_nothing(weft_call *call, void *user);
 weft_status world_run_echo(weft_call *call, void *user);
+/* Registers a function that makes modules and leaves them here (weft/remote_module.h). make(argument 0, or 0). */
+typedef weft_module *(*world_make_fn)(int64_t argument);
+void world_serve_module(weft_agent *agent, const char *name, world_make_fn make);
 /* To adjust options by. */
 void world_one_worker(weft_agent_options *options, void *arg);
 void world_no_threads(weft_agent_options *options, void *arg);

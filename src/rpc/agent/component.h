@@ -26,7 +26,7 @@ typedef struct wfi_runner {
 } wfi_runner;
 
 /* Indices of the components' data in agent->state. */
-enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, WFI_STATE_OPTIMIZERS, WFI_STATES };
+enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_OPTIMIZERS, WFI_STATES };
 
 struct wfi_json; /* base/text/json_writer.h */
 

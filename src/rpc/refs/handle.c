@@ -181,8 +181,8 @@ weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_f
 weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
 {
     WFI_LIVE(agent);
-    if (!type)
-        return wfi_refuse_null("weft_rref_create_typed", "the type");
+    if (!type || !object)
+        return wfi_refuse_null("weft_rref_create_typed", type ? "the object" : "the type");
     if (!agent || !out) {
         if (type->drop)
             type->drop(object);

@@ -238,6 +238,10 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
         weft_call_fail(call, WEFT_ERR_INVALID, "the result: the type of the object is NULL");
         return;
     }
+    if (!object) {
+        weft_call_fail(call, WEFT_ERR_INVALID, "the result: the object is NULL: the %s could not be made", type->name);
+        return;
+    }
     if (!call->owned) {
         if (type->drop)
             type->drop(object);
