@@ -34,7 +34,6 @@ typedef struct cart_agent {
     weft_future **episodes; /* by rank */
     weft_tensor **returns;  /* by rank, of this episode, borrowed from its future; NULL: none */
     weft_future **pending;  /* the episodes that have not ended */
-    int *pending_ranks;     /* their ranks */
     double *lengths;        /* by rank: the reward of its episode; set where `returns` is */
     int64_t left;           /* observers that take part */
     int64_t done;           /* episodes */
@@ -137,18 +136,18 @@ static weft_status await_all(cart_agent *a)
     weft_status status = WEFT_OK;
     for (int rank = 1; rank < a->set->learning.world_size; rank++) {
         a->returns[rank] = NULL;
-        a->pending[count] = a->episodes[rank];
-        a->pending_ranks[count] = rank;
-        count += a->episodes[rank] != NULL;
+        if (a->episodes[rank])
+            a->pending[count++] = a->episodes[rank];
     }
     while (!status && count && !weft_future_wait_any(a->pending, count, WEFT_FOREVER, &next)) {
-        int rank = a->pending_ranks[next];
         const weft_error *error = weft_future_error(a->pending[next]);
+        int rank = 1;
+        while (a->episodes[rank] != a->pending[next])
+            rank++;
         status = error ? weft_error_code(error) : take(a, rank);
         if (status)
             status = lose(a, rank, status, error);
         a->pending[next] = a->pending[--count];
-        a->pending_ranks[next] = a->pending_ranks[count];
     }
     return status;
 }
@@ -238,7 +237,6 @@ static int lead(const settings *s)
                     .gone = calloc(size, sizeof(bool)),
                     .episodes = calloc(size, sizeof(weft_future *)),
                     .pending = calloc(size, sizeof(weft_future *)),
-                    .pending_ranks = calloc(size, sizeof(int)),
                     .lengths = calloc(size, sizeof(double)),
                     .returns = calloc(size, sizeof(weft_tensor *))};
     int *ranks = calloc(observers, sizeof(*ranks));
@@ -259,7 +257,7 @@ static int lead(const settings *s)
     } else {
         function.run = select_action;
     }
-    bool whole = a.learner && a.gone && a.episodes && a.pending && a.pending_ranks && a.lengths && a.returns && ranks;
+    bool whole = a.learner && a.gone && a.episodes && a.pending && a.lengths && a.returns && ranks;
     weft_status status = whole ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!status) /* without threads: the main thread serves calls while it waits for episodes */
         status = worker_open((weft_agent_options){.functions = &function, .function_count = 1, .no_threads = true},
@@ -273,7 +271,6 @@ static int lead(const settings *s)
     free(ranks);
     free(a.returns);
     free(a.lengths);
-    free(a.pending_ranks);
     free(a.pending);
     free(a.episodes);
     free(a.gone);

@@ -24,8 +24,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SERVER = 1, FIRST_TRAINER = 2, MOST_TRAINERS = 1024 }; /* ranks. The master has rank 0. */
 enum { ROWS = 100, WIDTH = 16, CLASSES = 8 };                 /* of the model */
@@ -126,8 +124,8 @@ typedef struct trainer {
     weft_group *gradients, *steps; /* the members are the trainers */
     weft_data_parallel *parallel;
     weft_dist_optimizer *sgd;
-    double *losses; /* [epochs]: mean loss of each */
-    int64_t bags;   /* of this epoch */
+    weft_tensor *losses; /* [epochs], float64: mean loss of each */
+    int64_t bags;        /* of this epoch */
     weft_error *error;
 } trainer;
 
@@ -144,14 +142,6 @@ static weft_status replicate(trainer *me)
     if (!status)
         status = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
     return status;
-}
-
-/* Creates an optimizer over the embedding on the server and the dense part here. */
-static weft_status make_optimizer(trainer *me)
-{
-    const weft_args both = WEFT_VALUES(weft_of_rref(me->embedding), weft_of_tensors(weft_module_parameters(me->dense)));
-    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
-    return weft_dist_optimizer_create(me->agent, both, &spec, &me->sgd, &me->error);
 }
 
 static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
@@ -195,16 +185,18 @@ static weft_status train_step(trainer *me, int64_t number)
     else if (me->set->synchronous)
         status = step_together(me, context);
     if (!status)
-        me->losses[number / me->set->batches] += weft_tensor_get_f64(loss, 0) / (double)me->set->batches;
+        ((double *)weft_tensor_data(me->losses))[number / me->set->batches] +=
+            weft_tensor_get_f64(loss, 0) / (double)me->set->batches;
     weft_tape_close(t);
     return status;
 }
 
 static weft_status report_epoch(trainer *me, int64_t epoch)
 {
-    weft_status status = weft_rpc_sync(me->agent, weft_to_rank(0), "report_epoch",
-                                       WEFT_VALUES(weft_of_f64(me->losses[epoch]), weft_of_i64(me->bags)),
-                                       &(weft_rpc_options){.error = &me->error}, NULL);
+    weft_status status =
+        weft_rpc_sync(me->agent, weft_to_rank(0), "report_epoch",
+                      WEFT_VALUES(weft_of_f64(weft_tensor_get_f64(me->losses, epoch)), weft_of_i64(me->bags)),
+                      &(weft_rpc_options){.error = &me->error}, NULL);
     me->bags = 0;
     return status;
 }
@@ -212,11 +204,13 @@ static weft_status report_epoch(trainer *me, int64_t epoch)
 static weft_status train_all(trainer *me)
 {
     const settings *s = me->set;
-    me->losses = calloc((size_t)s->epochs, sizeof(*me->losses));
+    me->losses = weft_tensor_zeros(WEFT_SHAPE(s->epochs), WEFT_DTYPE_FLOAT64);
     me->dense = make_dense((uint64_t)s->seed, me->index);
     weft_status status = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
+    const weft_args both = WEFT_VALUES(weft_of_rref(me->embedding), weft_of_tensors(weft_module_parameters(me->dense)));
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = s->lr};
     if (!status)
-        status = make_optimizer(me);
+        status = weft_dist_optimizer_create(me->agent, both, &spec, &me->sgd, &me->error);
     for (int64_t i = 0; i < s->epochs * s->batches && !status; i++) {
         status = train_step(me, i);
         if (!status && (i + 1) % s->batches == 0)
@@ -242,20 +236,17 @@ static weft_status train(weft_call *call, void *set)
     trainer me = {.set = set, .agent = weft_call_agent(call), .embedding = weft_call_rref(call, 0)};
     me.index = weft_agent_rank(me.agent) - FIRST_TRAINER;
     weft_status status = train_all(&me);
-    if (status) {
+    if (status)
         give_up(&me, call, status);
-    } else {
-        weft_tensor *losses = weft_tensor_copy_of(WEFT_SHAPE(me.set->epochs), WEFT_DTYPE_FLOAT64, me.losses);
-        weft_call_give(call, WEFT_VALUES(weft_of_tensor(losses)));
-        weft_tensor_unref(losses);
-    }
+    else
+        weft_call_give(call, WEFT_VALUES(weft_of_tensor(me.losses)));
     weft_dist_optimizer_unref(me.sgd);
     weft_data_parallel_unref(me.parallel);
     weft_group_close(me.steps);
     weft_group_close(me.gradients);
     weft_module_unref(me.dense);
     weft_error_unref(me.error);
-    free(me.losses);
+    weft_tensor_unref(me.losses);
     return status;
 }
 
@@ -266,7 +257,6 @@ typedef struct master {
     weft_agent *agent;
     weft_rref *embedding;
     weft_future *trained[MOST_TRAINERS]; /* of the calls to train */
-    double *losses;                      /* [trainers, epochs] */
     weft_error *error;
     pthread_mutex_t lock; /* protects the field below */
     progress progress;
@@ -320,7 +310,7 @@ static void deliver(const master *m)
     for (int64_t i = 0; i < s->epochs && s->synchronous; i++) {
         printf("losses of epoch %lld:", (long long)i);
         for (int64_t k = 0; k < s->trainers; k++)
-            printf(" %.8g", m->losses[k * s->epochs + i]);
+            printf(" %.8g", weft_tensor_get_f64(weft_future_tensor(m->trained[k], 0), i));
         putchar('\n');
     }
 }
@@ -335,21 +325,14 @@ static int lead(const settings *set)
                 .progress = {.total = set->trainers * set->epochs * set->batches, .unit = "bags", .quiet = set->quiet}};
     const weft_function function = {
         .name = "report_epoch", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64}, .run = take_report, .user = &m};
-    m.losses = calloc((size_t)(set->trainers * set->epochs), sizeof(*m.losses));
-    weft_status status = m.losses ? WEFT_OK : WEFT_ERR_MEMORY;
-    if (!status)
-        status = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
+    weft_status status = worker_open((weft_agent_options){.functions = &function, .function_count = 1}, &m.agent);
     if (!status)
         status = train_everywhere(&m);
-    for (int64_t i = 0; i < set->trainers && !status; i++)
-        memcpy(m.losses + i * set->epochs, weft_tensor_data(weft_future_tensor(m.trained[i], 0)),
-               (size_t)set->epochs * sizeof(double));
     if (!status)
         deliver(&m);
     for (int64_t i = 0; i < set->trainers; i++)
         weft_future_unref(m.trained[i]);
     weft_rref_unref(m.embedding);
-    free(m.losses);
     return worker_end(m.agent, status, m.error);
 }
 
