@@ -123,17 +123,6 @@ static int64_t piece_size(const settings *s, int64_t k)
     return left < s->piece ? left : s->piece;
 }
 
-/* Draws the images of micro-batch k: noise [n, 3, size, size] of mean 0 and variance 1. NULL: no memory. */
-static weft_tensor *draw_images(const settings *s, uint64_t seed, int64_t k)
-{
-    weft_shape shape = WEFT_SHAPE(piece_size(s, k), 3, s->image_size, s->image_size);
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
-    if (!x || !weft_tensor_fill_uniform(x, random_key(seed, (uint64_t)k), -sqrt(3), sqrt(3)))
-        return x;
-    weft_tensor_unref(x);
-    return NULL;
-}
-
 /*
  * The micro-batch's share of the loss of the batch: the mean of (scores - target)^2. The target is 1 for the image's
  * class, which is drawn too, and 0 elsewhere.
@@ -181,16 +170,18 @@ static weft_status await(master *m, weft_future *future)
 /* Starts the forward computation of a micro-batch on both stages. */
 static weft_status send_forward(master *m, weft_context *context, uint64_t seed, int64_t k, piece *p)
 {
-    weft_tensor *images = draw_images(m->set, seed, k);
-    p->tape = weft_context_tape(context, NULL);
+    const settings *s = m->set;
+    const weft_shape shape = WEFT_SHAPE(piece_size(s, k), 3, s->image_size, s->image_size);
+    p->tape = weft_context_tape(context, &(weft_tape_options){.seed = random_key(seed, (uint64_t)k)});
+    weft_tensor *images = weft_uniform(p->tape, shape, WEFT_DTYPE_FLOAT32, -sqrt(3), sqrt(3)); /* variance 1 */
     const weft_rpc_options how = {.tape = p->tape, .error = &m->error};
-    weft_status status =
-        images && p->tape ? weft_rref_create(m->agent, weft_of_tensor(images), &p->x) : WEFT_ERR_MEMORY;
+    weft_status status = weft_tape_status(p->tape);
+    if (!status)
+        status = weft_rref_create(m->agent, weft_of_tensor(images), &p->x);
     if (!status)
         status = weft_rref_rpc_remote(m->stages[0], "forward", WEFT_VALUES(weft_of_rref(p->x)), &how, &p->y);
     if (!status)
         status = weft_rref_rpc_async(m->stages[1], "forward", WEFT_VALUES(weft_of_rref(p->y)), &how, &p->scores);
-    weft_tensor_unref(images);
     return status;
 }
 
