@@ -21,7 +21,7 @@
 #include "tensor/cuda/launch.h"
 #include "topo/cgroup.h"
 #include "topo/nics.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <weft/job.h>
 #include <weft/log.h>
@@ -162,8 +162,8 @@ static void put_limits(out *to)
     out_limit(to, "cgroup_quota_cores", group.quota);
     out_number(to, "cgroup_cores", group.cores > 0 ? group.cores : -1);
     out_limit(to, "cgroup_memory_bytes", (int64_t)group.memory);
-    out_number(to, "share_cores", wfi_share_cores());
-    out_number(to, "share_memory_bytes", (int64_t)wfi_share_memory());
+    out_number(to, "share_cores", wfi_quota_cores());
+    out_number(to, "share_memory_bytes", (int64_t)wfi_quota_memory());
 }
 
 /* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
@@ -474,7 +474,7 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
                         const char *problem, const char *used)
 {
     wfi_nic *nics;
-    wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
+    wfi_place place = {.cores = cores, .rank = wfi_quota_local_rank()};
     size_t count = wfi_nics_list(topology, &place, &nics);
     bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN;
     put_nodes(to, topology);

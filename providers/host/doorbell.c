@@ -57,7 +57,7 @@ static int open_bell(wfi_host *host)
 int wfi_host_doorbell_open(wfi_host *host)
 {
     void *page;
-    int failed = wfi_shared_make("weft-doorbell", sizeof(wfi_host_doorbell_page), &host->doorbell_page_fd, &page);
+    int failed = wfi_shm_make("weft-doorbell", sizeof(wfi_host_doorbell_page), &host->doorbell_page_fd, &page);
     if (failed)
         return failed;
     host->doorbell.page = page;
@@ -69,7 +69,7 @@ int wfi_host_doorbell_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES],
     struct sockaddr_un name;
     socklen_t size;
     void *page;
-    int failed = wfi_shared_map(page_fd, sizeof(wfi_host_doorbell_page), &page);
+    int failed = wfi_shm_map(page_fd, sizeof(wfi_host_doorbell_page), &page);
     if (failed)
         return failed;
     wfi_host_doorbell doorbell = {.page = page, .fd = make_socket(bell, &name, &size)};

@@ -42,7 +42,7 @@ static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *gree
 {
     void *segment;
     if (count != 2 || greeting->kind != WFI_HOST_HELLO ||
-        wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof(*request->segment), &segment) != 0)
+        wfi_shm_map(fds[WFI_HOST_FD_SEGMENT], sizeof(*request->segment), &segment) != 0)
         return false;
     request->segment = segment;
     if (wfi_host_doorbell_take(fds[WFI_HOST_FD_PAGE], greeting->bell, &request->peer.doorbell) != 0)

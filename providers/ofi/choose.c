@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "topo/nics.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -105,7 +105,7 @@ static const struct fi_info *nearest(const struct fi_info *all)
     if (infos && names && order) {
         const wfi_topology *topology = wfi_topology_here();
         wfi_cores *cores = wfi_cores_allowed(topology);
-        const wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
+        const wfi_place place = {.cores = cores, .rank = wfi_quota_local_rank()};
         wfi_nics_order(topology, &place, names, used, order);
         wfi_cores_destroy(cores);
         best = best_of(infos, order, used);

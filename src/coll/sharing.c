@@ -162,7 +162,7 @@ static void offer(weft_group *group)
     weft_agent *agent = group->agent;
     wfi_share *share = &group->share;
     void *memory;
-    int failed = wfi_shared_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
+    int failed = wfi_shm_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
     if (failed) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
                       wfi_quiet_trouble(failed));
@@ -287,7 +287,7 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
         return;
     }
     void *memory;
-    int failed = wfi_shared_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
+    int failed = wfi_shm_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
     if (failed) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
                       group->name, member->rank, strerrordesc_np(failed));

@@ -66,11 +66,11 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     if (!status)
         status = take_parameters(parallel, error);
     if (!status)
-        status = wfi_parallel_add_hooks(parallel);
+        status = wfi_data_parallel_add_hooks(parallel);
     if (!status)
-        status = wfi_parallel_compare(parallel, &known, error);
+        status = wfi_data_parallel_compare(parallel, &known, error);
     if (!status)
-        status = wfi_parallel_broadcast(parallel, 0);
+        status = wfi_data_parallel_broadcast(parallel, 0);
     if (status && !known)
         end_group(parallel->group, status, error);
     return status;
@@ -162,7 +162,7 @@ void weft_data_parallel_unref(weft_data_parallel *parallel)
     if (!WFI_LAST(parallel, before))
         return;
     weft_hooks_unref(parallel->hooks);
-    wfi_parallel_unref(parallel);
+    wfi_data_parallel_unref(parallel);
 }
 
 weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel)

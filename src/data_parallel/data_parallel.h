@@ -72,9 +72,9 @@ struct weft_data_parallel {
  * Whether all members have the same kind of module and options; waits for them. On failure *error may say why, and
  * *known is set if all members come to the same result and none waits for another.
  */
-weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
+weft_status wfi_data_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
 /* All members get the parameters and buffers of member `root`; waits. */
-weft_status wfi_parallel_broadcast(weft_data_parallel *parallel, size_t root);
+weft_status wfi_data_parallel_broadcast(weft_data_parallel *parallel, size_t root);
 
 /* ---- buckets.c --------------------------------------------------------------------------------------------------- */
 
@@ -91,19 +91,19 @@ void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter);
 
 /* ---- reducer.c --------------------------------------------------------------------------------------------------- */
 
-void wfi_parallel_ref(weft_data_parallel *parallel);
-void wfi_parallel_unref(void *parallel);
-weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
+void wfi_data_parallel_ref(weft_data_parallel *parallel);
+void wfi_data_parallel_unref(void *parallel);
+weft_status wfi_data_parallel_add_hooks(weft_data_parallel *parallel);
 /*
  * Opens the buckets; if uneven, finds out how many members train, which waits. Do not call it if the group is over:
  * the buckets may be incomplete then.
  */
-weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
+weft_status wfi_data_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
 /* Ends the failed pass. Returns its error, if it is known (the caller unrefs it), or NULL. */
-weft_error *wfi_parallel_take_error(weft_data_parallel *parallel);
+weft_error *wfi_data_parallel_take_error(weft_data_parallel *parallel);
 /* Combines all members' numbers into one, the same on all; waits. */
-weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out);
+weft_status wfi_data_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out);
 /* All sums are in their buckets: *out completes when all are exchanged. [lock] */
-weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out);
+weft_status wfi_data_parallel_finish(weft_data_parallel *parallel, weft_future **out);
 
 #endif

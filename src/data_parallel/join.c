@@ -28,7 +28,7 @@ static weft_status shadow_pass(weft_data_parallel *parallel)
         !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8)))
         status = WEFT_ERR_MEMORY;
     if (!status)
-        status = wfi_parallel_finish(parallel, &ended);
+        status = wfi_data_parallel_finish(parallel, &ended);
     wfi_mutex_unlock(&parallel->lock);
     if (!status)
         status = wfi_future_wait(ended, WEFT_FOREVER);
@@ -41,12 +41,12 @@ static weft_status shadow_until_joined(weft_data_parallel *parallel, bool *is_la
 {
     size_t active;
     *is_last = true;
-    weft_status status = wfi_parallel_begin(parallel, false, &active);
+    weft_status status = wfi_data_parallel_begin(parallel, false, &active);
     while (!status && active) {
         *is_last = false;
         status = shadow_pass(parallel);
         if (!status)
-            status = wfi_parallel_begin(parallel, false, &active);
+            status = wfi_data_parallel_begin(parallel, false, &active);
     }
     return status;
 }
@@ -59,10 +59,10 @@ static weft_status copy_last_model(weft_data_parallel *parallel, bool is_last)
 {
     int64_t size = (int64_t)weft_group_size(parallel->group), root = size;
     weft_status status =
-        wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_OP_MIN, &root);
+        wfi_data_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_OP_MIN, &root);
     if (status)
         return status;
-    return root >= 0 && root < size ? wfi_parallel_broadcast(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
+    return root >= 0 && root < size ? wfi_data_parallel_broadcast(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
 }
 
 /* Why it cannot join; NULL: it can. */
@@ -97,7 +97,7 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
     if (!status)
         status = copy_last_model(parallel, is_last);
     if (status) { /* the others' passes need this member, if the group is not over */
-        weft_error *why = wfi_parallel_take_error(parallel);
+        weft_error *why = wfi_data_parallel_take_error(parallel);
         if (!why)
             why = weft_error_create(status, "data parallel: a member that had joined: %s", weft_status_text(status));
         weft_group_abort(parallel->group, why);

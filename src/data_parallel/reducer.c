@@ -19,12 +19,12 @@
 
 /* ---- References -------------------------------------------------------------------------------------------------- */
 
-void wfi_parallel_ref(weft_data_parallel *parallel)
+void wfi_data_parallel_ref(weft_data_parallel *parallel)
 {
     atomic_fetch_add_explicit(&parallel->refs, 1, memory_order_relaxed);
 }
 
-void wfi_parallel_unref(void *arg)
+void wfi_data_parallel_unref(void *arg)
 {
     weft_data_parallel *parallel = arg;
     if (atomic_fetch_sub_explicit(&parallel->refs, 1, memory_order_acq_rel) != 1)
@@ -73,7 +73,7 @@ static void keep_status(weft_data_parallel *parallel, weft_status status, const 
                                  : weft_error_create(status, "data parallel: %s: %s", what, weft_status_text(status)));
 }
 
-weft_error *wfi_parallel_take_error(weft_data_parallel *parallel)
+weft_error *wfi_data_parallel_take_error(weft_data_parallel *parallel)
 {
     wfi_mutex_lock(&parallel->lock);
     weft_error *error = parallel->error;
@@ -85,7 +85,7 @@ weft_error *wfi_parallel_take_error(weft_data_parallel *parallel)
 
 /* ---- The beginning ----------------------------------------------------------------------------------------------- */
 
-weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out)
+weft_status wfi_data_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out)
 {
     weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_INT64, &mine);
     if (!number)
@@ -126,7 +126,7 @@ static weft_error *obstacle(const weft_data_parallel *parallel)
     return wfi_error_create(&detail, "data parallel: the group is over: %s", weft_error_message(over));
 }
 
-weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *out)
+weft_status wfi_data_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *out)
 {
     int64_t active = (int64_t)weft_group_size(parallel->group);
     wfi_mutex_lock(&parallel->lock);
@@ -135,7 +135,7 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
     weft_status status = weft_error_code(why);
     wfi_mutex_unlock(&parallel->lock);
     if (!status && parallel->options.uneven && syncs)
-        status = wfi_parallel_agree(parallel, trains, WEFT_OP_SUM, &active);
+        status = wfi_data_parallel_agree(parallel, trains, WEFT_OP_SUM, &active);
     wfi_mutex_lock(&parallel->lock);
     parallel->in_pass = trains;
     parallel->pass_syncs = syncs;
@@ -207,7 +207,7 @@ static void begin_own(weft_data_parallel *parallel)
     bool has_begun = parallel->in_pass;
     wfi_mutex_unlock(&parallel->lock);
     if (!has_begun)
-        (void)!wfi_parallel_begin(parallel, true, &active);
+        (void)!wfi_data_parallel_begin(parallel, true, &active);
 }
 
 /* The hook of each leaf: gets the gradient, and returns the tensor that takes its place. */
@@ -412,14 +412,14 @@ static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
     return count;
 }
 
-weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
+weft_status wfi_data_parallel_finish(weft_data_parallel *parallel, weft_future **out)
 {
     weft_future *all = NULL, **futures = wfi_calloc(parallel->bucket_count + 2, sizeof(*futures));
     size_t count = futures ? begin_rest(parallel, futures) : 0;
     if (count && (all = weft_future_when_all(futures, count))) {
-        wfi_parallel_ref(parallel);
+        wfi_data_parallel_ref(parallel);
         parallel->ending = true;
-        *out = wfi_future_then(all, all_exchanged, parallel, wfi_parallel_unref);
+        *out = wfi_future_then(all, all_exchanged, parallel, wfi_data_parallel_unref);
     }
     for (size_t i = 0; i < count; i++)
         weft_future_unref(futures[i]);
@@ -441,7 +441,7 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
 static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *why)
 {
     weft_group_abort(parallel->group, why);
-    weft_error_unref(wfi_parallel_take_error(parallel));
+    weft_error_unref(wfi_data_parallel_take_error(parallel));
     return WEFT_OK;
 }
 
@@ -480,7 +480,7 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
     if (parallel->error)
         weft_group_abort(parallel->group, parallel->error);
     if (parallel->pass_syncs || parallel->error)
-        status = wfi_parallel_finish(parallel, wait);
+        status = wfi_data_parallel_finish(parallel, wait);
     wfi_mutex_unlock(&parallel->lock);
     return status;
 }
@@ -490,11 +490,11 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
 static void free_hook(void *arg)
 {
     hook_arg *hook = arg;
-    wfi_parallel_unref(hook->parallel);
+    wfi_data_parallel_unref(hook->parallel);
     free(hook);
 }
 
-weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
+weft_status wfi_data_parallel_add_hooks(weft_data_parallel *parallel)
 {
     weft_status status = WEFT_OK;
     parallel->hooks = weft_hooks_create();
@@ -504,7 +504,7 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
         hook_arg *hook = wfi_calloc(1, sizeof(*hook));
         if (!hook)
             return WEFT_ERR_MEMORY;
-        wfi_parallel_ref(parallel);
+        wfi_data_parallel_ref(parallel);
         *hook = (hook_arg){parallel, i};
         status = weft_hooks_add(
             parallel->hooks, parallel->parameters[i].tensor,

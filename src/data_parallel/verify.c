@@ -185,7 +185,7 @@ static weft_status exchange(const weft_data_parallel *parallel, weft_values **al
                                        all);
 }
 
-weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error)
+weft_status wfi_data_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error)
 {
     weft_group *group = parallel->group;
     weft_values *all;
@@ -222,7 +222,7 @@ static weft_status wait_for(weft_future **futures, size_t count, weft_status sta
 
 /* One broadcast for each tensor, all at once. The module gets the values when all have arrived: if a member dies
  * meanwhile, it has either its own values or the root's, and no mixture. */
-weft_status wfi_parallel_broadcast(weft_data_parallel *parallel, size_t root)
+weft_status wfi_data_parallel_broadcast(weft_data_parallel *parallel, size_t root)
 {
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module);

@@ -38,7 +38,7 @@ static weft_status map_host(size_t size, void **data)
     }
     if (!base)
         return WEFT_ERR_MEMORY;
-    wfi_memory_place(base, size);
+    wfi_numa_place(base, size);
     *data = base;
     return WEFT_OK;
 }

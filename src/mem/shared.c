@@ -53,7 +53,7 @@ static int set_size(int fd, size_t size)
     return failed;
 }
 
-int wfi_shared_make(const char *name, size_t size, int *fd, void **out)
+int wfi_shm_make(const char *name, size_t size, int *fd, void **out)
 {
     int made = make_file(name);
     if (made < 0)
@@ -71,7 +71,7 @@ int wfi_shared_make(const char *name, size_t size, int *fd, void **out)
     return 0;
 }
 
-int wfi_shared_map(int fd, size_t size, void **out)
+int wfi_shm_map(int fd, size_t size, void **out)
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);

@@ -18,7 +18,7 @@
  * Each kind of memory and each device has an account of its own, so that traffic in one does not empty another.
  * WEFT_SLAB_KEEP_MB sets a fixed bound for each.
  *
- * Idle host memory is at most a quarter of this process's share of the machine and its control group (topo/share.h),
+ * Idle host memory is at most a quarter of this process's share of the machine and its control group (topo/quota.h),
  * and so is idle page-locked memory, which has an account of its own. In each account, slabs in use and idle slabs
  * together are at most the share, as long as an idle one is left to unmap. If a group exceeds its limit, the kernel
  * kills one of its processes: idle memory must not be the reason.
@@ -35,7 +35,7 @@
 #include "base/mutex.h"
 #include "mem/backend.h"
 #include "mem/cuda.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +131,7 @@ size_t wfi_slab_class_bytes(unsigned size_class)
 /* Called without the lock, because the share may be computed now. */
 static size_t read_share(void)
 {
-    uint64_t share = wfi_share_memory();
+    uint64_t share = wfi_quota_memory();
     return share ? (size_t)share : SIZE_MAX;
 }
 

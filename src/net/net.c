@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "base/utf8.h"
 #include "topo/machine.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -255,7 +255,7 @@ static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
 {
     wfi_endpoint where;
     bool is_unbound;
-    int here = wfi_share_launched(&is_unbound); /* 0: unknown; then an explicit loopback address is taken as intended */
+    int here = wfi_quota_launched(&is_unbound); /* 0: unknown; then an explicit loopback address is taken as intended */
     if (agent->world_size < 2 || here == agent->world_size || (!here && wfi_host_says_loopback(agent->master_addr)) ||
         wfi_listens_at(store_fd, &where) || !wfi_endpoint_is_loopback(&where))
         return;

@@ -102,7 +102,7 @@ static weft_error *mismatch(const weft_optimizer *optimizer, size_t i, weft_grad
     if (!optimizer->type->sparse)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse, and %s takes dense ones only", i,
                                  optimizer->type->name);
-    const char *option = wfi_spec_dense_only(spec);
+    const char *option = wfi_optimizer_spec_dense_only(spec);
     if (option)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,
                                  optimizer->type->name, option);

@@ -118,7 +118,7 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     if (!given)
         return weft_error_create(WEFT_ERR_INVALID, "spec is NULL: pass one with a type, such as &weft_sgd_type");
     weft_optimizer_spec spec = *given;
-    weft_error *error = wfi_spec_complete(&spec);
+    weft_error *error = wfi_optimizer_spec_complete(&spec);
     if (error)
         return error;
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
@@ -168,7 +168,7 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
         return wfi_refuse_to(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
                              optimizer->accumulated);
     weft_optimizer_spec complete = *spec;
-    weft_error *found = wfi_spec_complete(&complete);
+    weft_error *found = wfi_optimizer_spec_complete(&complete);
     if (!found)
         found = group_problem(optimizer, &complete);
     if (!found)
@@ -216,7 +216,7 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
     const weft_tensor *p = optimizer->parameters[i];
     wfi_kept *kept = &optimizer->kept[i];
     wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
-    int count = wfi_spec_slots(&optimizer->groups[kept->group].spec, slots);
+    int count = wfi_optimizer_spec_slots(&optimizer->groups[kept->group].spec, slots);
     for (int k = 0; k < count; k++) {
         weft_tensor **slot = &kept->slots[slots[k].place];
         if (!*slot)

@@ -66,14 +66,14 @@ static double number_at(const weft_optimizer_spec *spec, const section *where, s
     return is_flag(where, option) ? *(const bool *)place : *(const double *)place;
 }
 
-void wfi_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS])
+void wfi_optimizer_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS])
 {
     const section *where = section_of(spec->type);
     for (size_t i = 0; i < where->count; i++)
         options[i] = number_at(spec, where, i);
 }
 
-void wfi_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS])
+void wfi_optimizer_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS])
 {
     const section *where = section_of(spec->type);
     for (size_t i = 0; i < where->count; i++) {
@@ -285,14 +285,14 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
     const weft_optimizer_type *type = spec->type;
     double values[WEFT_OPTIMIZER_OPTIONS];
     int count = wfi_type_option_count(type);
-    wfi_spec_get_options(spec, values);
+    wfi_optimizer_spec_get_options(spec, values);
     for (int i = 0; i < count; i++) {
         values[i] = wfi_or_else(values[i], type->options[i].otherwise);
         weft_error *error = wfi_option_check(type->name, &type->options[i], values[i]);
         if (error)
             return error;
     }
-    wfi_spec_set_options(spec, values);
+    wfi_optimizer_spec_set_options(spec, values);
     if (!spec->has_lr)
         spec->lr = wfi_or_else(spec->lr, type->lr);
     if (!spec->has_lr && spec->lr == 0)
@@ -303,7 +303,7 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
     return !type->check ? NULL : type->check(spec->lr, values);
 }
 
-weft_error *wfi_spec_complete(weft_optimizer_spec *spec)
+weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec)
 {
     if (!spec->type)
         return weft_error_create(WEFT_ERR_INVALID, "the type of the optimizer is NULL: set it, to &weft_sgd_type for "
@@ -334,7 +334,7 @@ static double option_named(const weft_optimizer_spec *spec, const char *name)
     return index < 0 ? spec->lr : number_at(spec, section_of(spec->type), (size_t)index);
 }
 
-int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
+int wfi_optimizer_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
 {
     int kept = 0, count = slot_count(spec->type);
     for (int k = 0; k < count; k++) {
@@ -346,7 +346,7 @@ int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZE
     return kept;
 }
 
-const char *wfi_spec_dense_only(const weft_optimizer_spec *spec)
+const char *wfi_optimizer_spec_dense_only(const weft_optimizer_spec *spec)
 {
     int count = wfi_type_option_count(spec->type);
     for (int i = 0; i < count; i++)

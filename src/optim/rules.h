@@ -22,10 +22,10 @@ int wfi_type_option_count(const weft_optimizer_type *type);
 int wfi_type_option_index(const weft_optimizer_type *type, const char *name);
 
 /* Fills in the defaults of a spec and checks it all. NULL: it is right. */
-weft_error *wfi_spec_complete(weft_optimizer_spec *spec);
+weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec);
 /* The options of the spec's type, in the type's order, as numbers: a flag is 0 or 1. */
-void wfi_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS]);
-void wfi_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS]);
+void wfi_optimizer_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS]);
+void wfi_optimizer_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS]);
 
 /* A tensor that an optimizer with these options keeps for each parameter. */
 typedef struct wfi_slot {
@@ -34,10 +34,10 @@ typedef struct wfi_slot {
     int place; /* among the type's slots */
 } wfi_slot;
 /* Their number. The spec is complete. */
-int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS]);
+int wfi_optimizer_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS]);
 /* The first option that makes the optimizer refuse sparse gradients, or NULL. The spec is complete, and its type takes
  * sparse gradients. */
-const char *wfi_spec_dense_only(const weft_optimizer_spec *spec);
+const char *wfi_optimizer_spec_dense_only(const weft_optimizer_spec *spec);
 
 /* The same update for the kernels. `rows` is memory for a part of it. */
 wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *rows);

@@ -16,7 +16,7 @@
 
 static int slots_of(const weft_optimizer *optimizer, size_t i, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
 {
-    return wfi_spec_slots(&optimizer->groups[optimizer->kept[i].group].spec, slots);
+    return wfi_optimizer_spec_slots(&optimizer->groups[optimizer->kept[i].group].spec, slots);
 }
 
 /* How many tensors the state of parameter i has. */

@@ -147,7 +147,7 @@ static weft_status run_step(const weft_optimizer *optimizer, size_t i, const wfi
     const wfi_write *write = &gradient->write;
     bool sparse = !gradient->dense;
     double options[WEFT_OPTIMIZER_OPTIONS];
-    wfi_spec_get_options(spec, options);
+    wfi_optimizer_spec_get_options(spec, options);
     weft_optimizer_update update = {.from = sparse ? write->to : write->from,
                                     .to = write->to,
                                     .gradient = gradient->dense,

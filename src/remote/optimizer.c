@@ -238,7 +238,7 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args list, const 
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", list.count,
                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
     weft_optimizer_spec complete = *spec;
-    why = wfi_spec_complete(&complete); /* before any owner is called */
+    why = wfi_optimizer_spec_complete(&complete); /* before any owner is called */
     weft_status status =
         why ? weft_error_code(why)
             : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});

@@ -71,7 +71,7 @@ void wfi_remote_optimizers_close(weft_agent *agent)
 void wfi_remote_spec_write(const weft_optimizer_spec *spec, wfi_writer *out)
 {
     double options[WEFT_OPTIMIZER_OPTIONS];
-    wfi_spec_get_options(spec, options);
+    wfi_optimizer_spec_get_options(spec, options);
     int count = wfi_type_option_count(spec->type);
     wfi_write_string(out, spec->type->name);
     wfi_write_f64(out, spec->lr);
@@ -103,7 +103,7 @@ static weft_error *read_options(wfi_reader *in, int rank, weft_optimizer_spec *s
                                      "optimizer type %s of rank %d has no option %.40s: register the same type there",
                                      spec->type->name, rank, name);
     }
-    wfi_spec_set_options(spec, options);
+    wfi_optimizer_spec_set_options(spec, options);
     return NULL;
 }
 

@@ -112,7 +112,7 @@ __asm__(".pushsection .text\n"
         ".size wfi_switch_stack, . - wfi_switch_stack\n"
         ".popsection\n");
 
-static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
+static void prepare(wfi_ucontext *context, wfi_stack *stack, void (*entry)(void))
 {
     enum { CONTROL = 0, RETURN = 7, WORDS = 9 }; /* the frame that wfi_switch_stack pops */
     /* The stack pointer at `entry` is like after a call: 8 off a multiple of 16. */
@@ -126,14 +126,14 @@ static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
     context->stack_pointer = frame;
 }
 
-static void switch_registers(wfi_context *from, wfi_context *to)
+static void switch_registers(wfi_ucontext *from, wfi_ucontext *to)
 {
     wfi_switch_stack(&from->stack_pointer, to->stack_pointer);
 }
 
 #else
 
-static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
+static void prepare(wfi_ucontext *context, wfi_stack *stack, void (*entry)(void))
 {
     getcontext(&context->registers);
     context->registers.uc_stack.ss_sp = stack->base;
@@ -142,19 +142,19 @@ static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
     makecontext(&context->registers, entry, 0);
 }
 
-static void switch_registers(wfi_context *from, wfi_context *to)
+static void switch_registers(wfi_ucontext *from, wfi_ucontext *to)
 {
     swapcontext(&from->registers, &to->registers);
 }
 
 #endif
 
-void wfi_context_init_thread(wfi_context *context)
+void wfi_ucontext_init_thread(wfi_ucontext *context)
 {
     memset(context, 0, sizeof(*context));
 }
 
-void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void))
+void wfi_ucontext_init(wfi_ucontext *context, wfi_stack *stack, void (*entry)(void))
 {
     memset(context, 0, sizeof(*context));
     context->stack_base = stack->base;
@@ -168,7 +168,7 @@ void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void
     prepare(context, stack, entry);
 }
 
-void wfi_context_fini(wfi_context *context)
+void wfi_ucontext_fini(wfi_ucontext *context)
 {
 #if TSAN
     __tsan_destroy_fiber(context->tsan_fiber);
@@ -176,7 +176,7 @@ void wfi_context_fini(wfi_context *context)
     context->tsan_fiber = NULL;
 }
 
-void wfi_context_switch(wfi_context *from, wfi_context *to, bool last)
+void wfi_ucontext_switch(wfi_ucontext *from, wfi_ucontext *to, bool last)
 {
     (void)last;
 #if ASAN
@@ -192,7 +192,7 @@ void wfi_context_switch(wfi_context *from, wfi_context *to, bool last)
 #endif
 }
 
-void wfi_context_entered(wfi_context *left)
+void wfi_ucontext_entered(wfi_ucontext *left)
 {
     (void)left;
 #if ASAN

@@ -20,7 +20,7 @@ typedef struct wfi_stack {
 } wfi_stack;
 
 /* A flow of control that is not running now, or the one that is. */
-typedef struct wfi_context {
+typedef struct wfi_ucontext {
 #if defined(__x86_64__)
     void *stack_pointer;
 #else
@@ -30,19 +30,19 @@ typedef struct wfi_context {
     size_t stack_size;
     void *fake_stack; /* AddressSanitizer's */
     void *tsan_fiber; /* ThreadSanitizer's */
-} wfi_context;
+} wfi_ucontext;
 
 bool wfi_stack_map(wfi_stack *stack, size_t size); /* false: no memory */
 void wfi_stack_unmap(wfi_stack *stack);
 /* Instead of unmapping it, if its frames were never left: leak checkers count what they point to as reachable. */
 void wfi_stack_drop(wfi_stack *stack);
 
-void wfi_context_init_thread(wfi_context *context); /* for the thread's own stack */
-/* A context that begins in `entry`. `entry` must first call wfi_context_entered, and must not return. */
-void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void));
-void wfi_context_fini(wfi_context *context);
+void wfi_ucontext_init_thread(wfi_ucontext *context); /* for the thread's own stack */
+/* A context that begins in `entry`. `entry` must first call wfi_ucontext_entered, and must not return. */
+void wfi_ucontext_init(wfi_ucontext *context, wfi_stack *stack, void (*entry)(void));
+void wfi_ucontext_fini(wfi_ucontext *context);
 /* Switches from `from` to `to`; returns when `to` switches back. `last`: `from` is left forever. */
-void wfi_context_switch(wfi_context *from, wfi_context *to, bool last);
-void wfi_context_entered(wfi_context *left); /* `left`: the context that switched to this one */
+void wfi_ucontext_switch(wfi_ucontext *from, wfi_ucontext *to, bool last);
+void wfi_ucontext_entered(wfi_ucontext *left); /* `left`: the context that switched to this one */
 
 #endif

@@ -45,7 +45,7 @@ typedef struct sim_fiber {
     size_t heap_index;
     void (*run)(void *arg);
     void *arg;
-    wfi_context context;
+    wfi_ucontext context;
     wfi_stack stack;
 } sim_fiber;
 
@@ -58,7 +58,7 @@ struct wfi_fibers {
     sim_fiber **heap; /* parked with a deadline, earliest first; has room for every fiber */
     size_t heap_size, heap_capacity;
     uint64_t parkings;
-    wfi_context loop; /* of the caller of wfi_fibers_run */
+    wfi_ucontext loop; /* of the caller of wfi_fibers_run */
 };
 
 /* The running fiber of this thread. Read through a function that is never inlined: after a switch the loop may run on
@@ -169,10 +169,10 @@ static group *make_group(wfi_fibers *fibers, int id)
 static void fiber_main(void)
 {
     sim_fiber *self = current();
-    wfi_context_entered(&self->fibers->loop);
+    wfi_ucontext_entered(&self->fibers->loop);
     self->run(self->arg);
     self->state = ENDED;
-    wfi_context_switch(&self->context, &self->fibers->loop, true);
+    wfi_ucontext_switch(&self->context, &self->fibers->loop, true);
     abort(); /* nothing switches to an ended fiber */
 }
 
@@ -212,7 +212,7 @@ weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *
     fiber->arg = arg;
     fiber->seen = (wfi_fiber){.clock = fibers->clock, .group = group_id};
     fiber->state = RUNNABLE;
-    wfi_context_init(&fiber->context, &fiber->stack, fiber_main);
+    wfi_ucontext_init(&fiber->context, &fiber->stack, fiber_main);
     home->live++;
     fibers->live++;
     wfi_list_push_back(&fibers->ready, &fiber->link);
@@ -232,11 +232,11 @@ static void give_turn(wfi_fibers *fibers, sim_fiber *fiber)
     assert(!current() && "no loop inside a fiber");
     fiber->state = RUNNING;
     running = fiber;
-    wfi_context_switch(&fibers->loop, &fiber->context, false);
+    wfi_ucontext_switch(&fibers->loop, &fiber->context, false);
     running = NULL;
     if (fiber->state != ENDED)
         return;
-    wfi_context_fini(&fiber->context);
+    wfi_ucontext_fini(&fiber->context);
     if (!fiber->abandoned)
         leave(fiber);
     wfi_list_push_front(&fibers->spare, &fiber->link); /* the stack used last is first */
@@ -277,7 +277,7 @@ bool wfi_fiber_wait(wfi_fiber *seen, uint64_t deadline_ns)
     fiber->order = fibers->parkings++;
     if (deadline_ns != WFI_NEVER && !fiber->abandoned)
         heap_add(fibers, fiber);
-    wfi_context_switch(&fiber->context, &fibers->loop, false);
+    wfi_ucontext_switch(&fiber->context, &fibers->loop, false);
     return fiber->woken;
 }
 
@@ -356,7 +356,7 @@ wfi_fibers *wfi_fibers_create(const wfi_clock *clock, size_t stack_bytes)
     wfi_list_init(&fibers->spare);
     wfi_list_init(&fibers->all);
     wfi_map_init(&fibers->groups);
-    wfi_context_init_thread(&fibers->loop);
+    wfi_ucontext_init_thread(&fibers->loop);
     return fibers;
 }
 
@@ -373,7 +373,7 @@ void wfi_fibers_destroy(wfi_fibers *fibers)
         if (fiber->state == ENDED) {
             wfi_stack_unmap(&fiber->stack);
         } else {
-            wfi_context_fini(&fiber->context);
+            wfi_ucontext_fini(&fiber->context);
             wfi_stack_drop(&fiber->stack);
         }
         free(fiber);

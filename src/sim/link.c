@@ -35,7 +35,7 @@ typedef struct sim_link {
     weft_sim *sim;
     int group; /* the world's rank whose fiber opened the link; the rank in the job may differ */
     sim_wire wires[2];
-    wfi_store_sim *store; /* rank 0 */
+    wfi_sim_store *store; /* rank 0 */
     wfi_parker *opener;   /* where open waits for the answer */
     wfi_parker *ticker;
     wfi_parker *closer; /* where close waits for the end of the ticker and of the channel */
@@ -183,7 +183,7 @@ static void sim_close(wfi_rendezvous *base)
 {
     sim_link *link = sim_of(base);
     if (!wfi_fiber_current()) {
-        wfi_store_sim_abandon(link->store);
+        wfi_sim_store_abandon(link->store);
         sim_free(link);
         return;
     }
@@ -207,13 +207,13 @@ static void sim_close(wfi_rendezvous *base)
         (void)wfi_park(&parker, deadline_ns);
     hang_up_wire(&link->wires[WFI_NEXT]);
     hang_up_wire(&link->wires[WFI_CURRENT]);
-    wfi_store_sim_end(link->store, wfi_link_grace_ms(base));
+    wfi_sim_store_end(link->store, wfi_link_grace_ms(base));
     sim_free(link);
 }
 
 static void sim_count(const wfi_rendezvous *base, wfi_store_counts *out)
 {
-    wfi_store_sim_count(wfi_container_of(base, const sim_link, base)->store, out);
+    wfi_sim_store_count(wfi_container_of(base, const sim_link, base)->store, out);
 }
 
 static const wfi_link_shell sim_shell = {.send = sim_send,
@@ -272,7 +272,7 @@ static weft_status sim_start_store(sim_link *link, const wfi_rendezvous_options 
                              .secret = options->secret,
                              .secret_size = options->secret_size,
                              .death_timeout_ms = options->death_timeout_ms};
-    return wfi_store_sim_start(link->sim, &how, &link->store);
+    return wfi_sim_store_start(link->sim, &how, &link->store);
 }
 
 weft_status wfi_sim_link_open(const wfi_rendezvous_options *given, wfi_rendezvous **out, weft_error **error)
@@ -318,7 +318,7 @@ weft_status wfi_sim_link_open(const wfi_rendezvous_options *given, wfi_rendezvou
 hang_up:
     hang_up_wire(&link->wires[WFI_NEXT]);
     hang_up_wire(&link->wires[WFI_CURRENT]);
-    wfi_store_sim_end(link->store, 0);
+    wfi_sim_store_end(link->store, 0);
 free_link:
     sim_free(link);
     return status;

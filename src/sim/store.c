@@ -19,7 +19,7 @@
 
 typedef struct end { /* the store's end of a channel */
     wfi_list link;
-    struct wfi_store_sim *owner;
+    struct wfi_sim_store *owner;
     uint64_t id;
     wfi_sim_channel *channel;
     bool is_kept;         /* evicted: nothing is read, closed at the deadline */
@@ -27,7 +27,7 @@ typedef struct end { /* the store's end of a channel */
     uint64_t deadline_ns; /* if is_kept */
 } end;
 
-struct wfi_store_sim {
+struct wfi_sim_store {
     wfi_store *store;
     weft_sim *sim;
     wfi_map by_id;
@@ -40,13 +40,13 @@ struct wfi_store_sim {
     int64_t grace_ms;
 };
 
-static uint64_t now_of(const wfi_store_sim *store)
+static uint64_t now_of(const wfi_sim_store *store)
 {
     return wfi_now(wfi_sim_clock(store->sim));
 }
 
 /* Wakes the ticker if it has work earlier than planned. Most messages are heartbeats, which do not wake it. */
-static void wake_ticker(wfi_store_sim *store)
+static void wake_ticker(wfi_sim_store *store)
 {
     bool is_due = store->must_sweep || store->ending || wfi_store_due(store->store) < store->due_ns;
     if (store->ticker && is_due)
@@ -71,7 +71,7 @@ static void close_end(end *at)
 static void end_message(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size)
 {
     end *at = arg;
-    wfi_store_sim *store = at->owner;
+    wfi_sim_store *store = at->owner;
     (void)channel;
     if (at->is_kept || at->is_broken)
         return;
@@ -82,7 +82,7 @@ static void end_message(void *arg, wfi_sim_channel *channel, const uint8_t *data
 static void end_closed(void *arg, wfi_sim_channel *channel)
 {
     end *at = arg;
-    wfi_store_sim *store = at->owner;
+    wfi_sim_store *store = at->owner;
     uint64_t id = at->id;
     bool known = !at->is_kept;
     (void)channel;
@@ -94,7 +94,7 @@ static void end_closed(void *arg, wfi_sim_channel *channel)
 
 static void end_accepted(void *arg, wfi_sim_channel *channel)
 {
-    wfi_store_sim *store = arg;
+    wfi_sim_store *store = arg;
     end *at = wfi_calloc(1, sizeof(*at));
     if (!at)
         goto close_channel;
@@ -118,7 +118,7 @@ close_channel:
 
 static void sim_output_send(void *arg, uint64_t id, const uint8_t *data, size_t size)
 {
-    wfi_store_sim *store = arg;
+    wfi_sim_store *store = arg;
     end *at = wfi_map_get(&store->by_id, id);
     if (!at || at->is_broken)
         return;
@@ -129,7 +129,7 @@ static void sim_output_send(void *arg, uint64_t id, const uint8_t *data, size_t 
 
 static void sim_output_close(void *arg, uint64_t id, int64_t keep_ms)
 {
-    wfi_store_sim *store = arg;
+    wfi_sim_store *store = arg;
     end *at = wfi_map_get(&store->by_id, id);
     if (!at)
         return;
@@ -143,14 +143,14 @@ static void sim_output_close(void *arg, uint64_t id, int64_t keep_ms)
 
 static void sim_output_random(void *arg, void *out, size_t size)
 {
-    wfi_store_sim *store = arg;
+    wfi_sim_store *store = arg;
     wfi_sim_random_bytes(store->sim, out, size);
 }
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
 
 /* Closes ends that broke or whose deadline has passed; returns when the next is due. */
-static uint64_t sweep_ends(wfi_store_sim *store, uint64_t now_ns)
+static uint64_t sweep_ends(wfi_sim_store *store, uint64_t now_ns)
 {
     uint64_t due_ns = WFI_NEVER;
     store->must_sweep = false;
@@ -171,7 +171,7 @@ static uint64_t sweep_ends(wfi_store_sim *store, uint64_t now_ns)
     return due_ns;
 }
 
-static uint64_t tick_store(wfi_store_sim *store)
+static uint64_t tick_store(wfi_sim_store *store)
 {
     uint64_t now_ns = now_of(store);
     if (store->ending && !store->draining) {
@@ -186,7 +186,7 @@ static uint64_t tick_store(wfi_store_sim *store)
 
 static void run_store_ticker(void *arg)
 {
-    wfi_store_sim *store = arg;
+    wfi_sim_store *store = arg;
     wfi_parker parker;
     wfi_parker_init(&parker);
     store->ticker = &parker;
@@ -207,7 +207,7 @@ static void run_store_ticker(void *arg)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static weft_status sim_create_store(wfi_store_sim *store, const wfi_store_options *how)
+static weft_status sim_create_store(wfi_sim_store *store, const wfi_store_options *how)
 {
     wfi_store_options options = *how;
     options.now_ns = now_of(store);
@@ -221,9 +221,9 @@ static weft_status sim_create_store(wfi_store_sim *store, const wfi_store_option
     return status;
 }
 
-weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi_store_sim **out)
+weft_status wfi_sim_store_start(weft_sim *sim, const wfi_store_options *how, wfi_sim_store **out)
 {
-    wfi_store_sim *store = wfi_calloc(1, sizeof(*store));
+    wfi_sim_store *store = wfi_calloc(1, sizeof(*store));
     if (!store)
         return WEFT_ERR_MEMORY;
     store->sim = sim;
@@ -245,16 +245,16 @@ weft_status wfi_store_sim_start(weft_sim *sim, const wfi_store_options *how, wfi
 unlisten:
     wfi_sim_unlisten(sim, 0);
 free_store:
-    wfi_store_sim_abandon(store);
+    wfi_sim_store_abandon(store);
     return status;
 }
 
-void wfi_store_sim_count(const wfi_store_sim *store, wfi_store_counts *out)
+void wfi_sim_store_count(const wfi_sim_store *store, wfi_store_counts *out)
 {
     wfi_store_count(store ? store->store : NULL, out);
 }
 
-void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
+void wfi_sim_store_end(wfi_sim_store *store, int64_t grace_ms)
 {
     if (!store)
         return;
@@ -266,10 +266,10 @@ void wfi_store_sim_end(wfi_store_sim *store, int64_t grace_ms)
     wake_ticker(store);
     while (store->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
-    wfi_store_sim_abandon(store);
+    wfi_sim_store_abandon(store);
 }
 
-void wfi_store_sim_abandon(wfi_store_sim *store)
+void wfi_sim_store_abandon(wfi_sim_store *store)
 {
     if (!store)
         return;

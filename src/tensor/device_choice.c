@@ -6,7 +6,7 @@
 #include "base/text/log.h"
 #include "mem/cuda.h"
 #include "topo/nics.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static weft_device nearest(int local_rank)
     const wfi_topology *topology = wfi_topology_here();
     wfi_cores *cores = wfi_cores_allowed(topology);
     size_t index = wfi_gpus_nearest(topology, cores, addresses, (size_t)count,
-                                    local_rank >= 0 ? local_rank : wfi_share_local_rank());
+                                    local_rank >= 0 ? local_rank : wfi_quota_local_rank());
     wfi_cores_destroy(cores);
     wfi_log(WEFT_LOG_INFO, "device auto: cuda:%zu at %s, one of %d GPUs", index, addresses[index], count);
     return (weft_device){WEFT_DEVICE_CUDA, (int)index};

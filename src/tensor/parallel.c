@@ -5,7 +5,7 @@
 #include "base/env.h"
 #include "base/text/log.h"
 #include "base/threads.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ int wfi_cpu_threads(void)
             threads = found;
     }
     if (threads == SHARE)
-        threads = wfi_share_cores();
+        threads = wfi_quota_cores();
     return threads > THREADS_MAX ? THREADS_MAX : threads;
 }
 

@@ -16,7 +16,7 @@
 void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t begin, int64_t end), void *arg);
 
 /* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else this process's share of the cores
- * (topo/share.h), which may change when a job begins. */
+ * (topo/quota.h), which may change when a job begins. */
 int wfi_cpu_threads(void);
 weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error); /* WEFT_CPU_THREADS; 0: not set */
 void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; below 1 counts as 1 */

@@ -17,14 +17,14 @@
 static atomic_int wished = -1;
 static atomic_bool refused; /* said once; containers often forbid it */
 
-void wfi_memory_wish(int node)
+void wfi_numa_wish(int node)
 {
     int none = -1;
     if (node >= 0 && node < NODES_MAX)
         (void)atomic_compare_exchange_strong(&wished, &none, node);
 }
 
-void wfi_memory_place(void *data, size_t size)
+void wfi_numa_place(void *data, size_t size)
 {
     int node = atomic_load_explicit(&wished, memory_order_relaxed);
     if (node < 0 || atomic_load_explicit(&refused, memory_order_relaxed))

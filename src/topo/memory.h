@@ -6,11 +6,11 @@
 #include <stddef.h>
 
 /* Sets the node of the process's network device (wfi_cores_numa_node); -1: none. The first node that is set remains. */
-void wfi_memory_wish(int node);
+void wfi_numa_wish(int node);
 /*
  * Asks the kernel to take the pages of a fresh mapping from that node when they are first touched. If the node is full,
  * they come from another one. If the kernel does not allow it, nothing happens.
  */
-void wfi_memory_place(void *data, size_t size);
+void wfi_numa_place(void *data, size_t size);
 
 #endif

@@ -22,7 +22,7 @@ emulated_dim emulated_thread, emulated_block, emulated_block_size, emulated_grid
 
 /* A stack, with the thread that runs or waits on it. */
 typedef struct fiber {
-    wfi_context context;
+    wfi_ucontext context;
     wfi_stack stack;
     unsigned thread;
     enum thread_state state; /* of that thread; THREAD_DONE: the stack is free */
@@ -31,7 +31,7 @@ typedef struct fiber {
 static struct launcher {
     fiber *fibers[THREADS_MOST + 1];
     fiber *now;
-    wfi_context scheduler;
+    wfi_ucontext scheduler;
     enum thread_state states[THREADS_MOST];
     uint64_t slots[THREADS_MOST]; /* what each thread gives to a shuffle */
     unsigned order[THREADS_MOST], next, threads;
@@ -101,7 +101,7 @@ static void set_thread(unsigned thread)
 /* Runs one thread after the other until one of them waits; then another stack goes on. */
 static void fiber_main(void)
 {
-    wfi_context_entered(&launcher.scheduler);
+    wfi_ucontext_entered(&launcher.scheduler);
     for (;;) {
         fiber *me = launcher.now;
         while (launcher.next < launcher.threads) {
@@ -115,7 +115,7 @@ static void fiber_main(void)
             launcher.ended++;
         }
         me->state = THREAD_DONE;
-        wfi_context_switch(&me->context, &launcher.scheduler, false);
+        wfi_ucontext_switch(&me->context, &launcher.scheduler, false);
     }
 }
 
@@ -125,7 +125,7 @@ static void resume(fiber *next)
     set_thread(next->thread);
     if (next->state != THREAD_DONE)
         next->state = launcher.states[next->thread] = THREAD_RUNS;
-    wfi_context_switch(&launcher.scheduler, &next->context, false);
+    wfi_ucontext_switch(&launcher.scheduler, &next->context, false);
 }
 
 static void wait_as(enum thread_state state)
@@ -134,7 +134,7 @@ static void wait_as(enum thread_state state)
     me->state = launcher.states[me->thread] = state;
     launcher.touched |= UINT32_C(1) << me->thread / WARP;
     launcher.at_block += state == THREAD_AT_BLOCK;
-    wfi_context_switch(&me->context, &launcher.scheduler, false);
+    wfi_ucontext_switch(&me->context, &launcher.scheduler, false);
 }
 
 void emulated_syncthreads(void)
@@ -174,7 +174,7 @@ static fiber *fiber_at(unsigned i)
     if (!made || !wfi_stack_map(&made->stack, STACK_BYTES))
         abort();
     made->state = THREAD_DONE;
-    wfi_context_init(&made->context, &made->stack, fiber_main);
+    wfi_ucontext_init(&made->context, &made->stack, fiber_main);
     launcher.fibers[i] = made;
     return made;
 }
@@ -279,7 +279,7 @@ void gpu_launch_run(const gpu_kernel *kernel, const unsigned grid[3], const unsi
     launcher.threads = block[0] * block[1] * block[2];
     launcher.kernel = kernel;
     launcher.args = args;
-    wfi_context_init_thread(&launcher.scheduler);
+    wfi_ucontext_init_thread(&launcher.scheduler);
     uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2], first = draw(1u << 30) % blocks;
     for (uint64_t i = 0; i < blocks; i++) { /* from the first in a circle, forwards or backwards */
         uint64_t at = first % 2 ? (first + i) % blocks : (first + blocks - i) % blocks;

@@ -46,15 +46,15 @@ static void pass(pair *p, wfi_lane *from, ofi_node *to)
 {
     void *written, *seen;
     int fd;
-    assert_int_equal(wfi_shared_make("weft-test", BYTES, &fd, &written), 0);
+    assert_int_equal(wfi_shm_make("weft-test", BYTES, &fd, &written), 0);
     memset(written, 7, BYTES);
     assert_int_equal(ofi_ops()->pass(from, fd, "a key", 6), WEFT_OK);
     ofi_until(&p->a, &p->b, to->passed_fd >= 0);
     close(fd);
     assert_int_equal(to->passed_size, 6);
     assert_string_equal((char *)to->passed, "a key");
-    assert_int_equal(wfi_shared_map(to->passed_fd, BYTES + 1, &seen), EPROTO);
-    assert_int_equal(wfi_shared_map(to->passed_fd, BYTES, &seen), 0);
+    assert_int_equal(wfi_shm_map(to->passed_fd, BYTES + 1, &seen), EPROTO);
+    assert_int_equal(wfi_shm_map(to->passed_fd, BYTES, &seen), 0);
     close(to->passed_fd);
     to->passed_fd = -1;
     assert_int_equal(((uint8_t *)seen)[BYTES - 1], 7);
@@ -75,7 +75,7 @@ static void memory_that_can_shrink_is_refused(void **state)
     void *seen;
     int fd = memfd_create("weft-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(fd, BYTES), 0);
-    assert_int_equal(wfi_shared_map(fd, BYTES, &seen), EPROTO);
+    assert_int_equal(wfi_shm_map(fd, BYTES, &seen), EPROTO);
     close(fd);
 }
 
@@ -120,7 +120,7 @@ static void too_many_are_closed(void **state)
     int fd, before = count_descriptors();
     pair *p = open_pair();
     void *memory;
-    assert_int_equal(wfi_shared_make("weft-test", BYTES, &fd, &memory), 0);
+    assert_int_equal(wfi_shm_make("weft-test", BYTES, &fd, &memory), 0);
     for (int i = 0; i < 100; i++) {
         weft_status status = ofi_ops()->pass(p->at_a.lane, fd, "key", 4);
         assert_true(status == WEFT_OK || status == WEFT_ERR_AGAIN);
@@ -145,7 +145,7 @@ static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
         void *memory;
         char bytes[2048] = "";
         int fd;
-        bool ok = setrlimit(RLIMIT_FSIZE, &limit) == 0 && wfi_shared_make("weft-test", BYTES, &fd, &memory) == EFBIG;
+        bool ok = setrlimit(RLIMIT_FSIZE, &limit) == 0 && wfi_shm_make("weft-test", BYTES, &fd, &memory) == EFBIG;
         ok = ok && wfi_sealed_file("weft-test", bytes, sizeof(bytes)) < 0 && errno == EFBIG;
         ok = ok && strstr(wfi_quiet_trouble(EFBIG), "ulimit -f");
         weft_error *error = NULL;

@@ -43,7 +43,7 @@ static void the_best_addresses_are_published(void **state)
     char record[WEFT_BOOTSTRAP_BYTES], line[64];
     wfi_secret secret = {.size = WFI_SECRET_MIN};
     wfi_bootstrap_answer answer = {.secret = &secret, .store_fd = -1};
-    assert_int_equal(wfi_record_make(&(wfi_bootstrap_ask){0}, false, &answer, record, NULL), WEFT_OK);
+    assert_int_equal(wfi_bootstrap_record_make(&(wfi_bootstrap_ask){0}, false, &answer, record, NULL), WEFT_OK);
     assert_int_equal(close(answer.store_fd), 0);
     const char *at = strstr(record, "address ");
     for (int i = 21; i < 37; i++) {

@@ -8,7 +8,7 @@
 
 #include "mem/slab.h"
 #include "topo/cgroup.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -138,12 +138,12 @@ static wfi_cgroup seen(void)
 static void see_half(void)
 {
     MUST(seen().quota == 1 && seen().memory == 256 * MIB);
-    MUST(wfi_share_cores() == 1 && wfi_share_memory() == 128 * MIB);
+    MUST(wfi_quota_cores() == 1 && wfi_quota_memory() == 128 * MIB);
 }
 
 static void see_a_quarter(void)
 {
-    MUST(wfi_share_cores() == 1 && wfi_share_memory() == 64 * MIB);
+    MUST(wfi_quota_cores() == 1 && wfi_quota_memory() == 64 * MIB);
 }
 
 static void workers_divide_the_limits(void **state)
@@ -165,7 +165,7 @@ static void see_no_limit(void)
 {
     uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     MUST(seen().quota == 0 && seen().memory == 0);
-    MUST(wfi_share_memory() == machine / 2);
+    MUST(wfi_quota_memory() == machine / 2);
 }
 
 static void no_limit_leaves_the_machine(void **state)

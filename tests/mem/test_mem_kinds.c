@@ -74,7 +74,7 @@ static void host_kernels_do_not_touch_device_memory(void **state)
     assert_int_equal(wfi_relu(host, device), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_add_into(device, host), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_sum(device, WFI_ALL_DIMS, total), WEFT_ERR_UNSUPPORTED);
-    assert_int_equal(wfi_log_softmax(device, 0, host), WEFT_ERR_UNSUPPORTED);
+    assert_int_equal(wfi_logsoftmax(device, 0, host), WEFT_ERR_UNSUPPORTED);
     assert_null(weft_tensor_data(device));
     assert_true(weft_tensor_get_f64(device, 0) == 0);
     weft_tensor_fill(device, 7);

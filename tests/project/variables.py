@@ -48,7 +48,7 @@ def launchers(root):
         fields = [re.search(r"\.%s = (\{.*?\}|\".*?\")" % field, row, re.S) for field in ("rank", "size", "local_size", "local_rank")]
         found = [set(re.findall(r"[A-Z0-9]+_?[A-Z0-9_]+", field.group(1))) if field else set() for field in fields]
         if "SLURM_PROCID" in found[0]:  # lists of numbers, which have a function of their own
-            found[2] = set(re.findall(r'"(SLURM_\w+)"', read(root, "src/topo/share.c")))
+            found[2] = set(re.findall(r'"(SLURM_\w+)"', read(root, "src/topo/quota.c")))
         yield found
 
 

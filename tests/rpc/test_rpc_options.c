@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_options.c - an agent's options: environment and defaults, every bad value with an error that names it, the secret. */
 #include "rpc/inside.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 #include "unit.h"
 
 #include <weft/job.h>
@@ -88,9 +88,9 @@ static void test_defaults(void **state)
     assert_int_equal(v->death_timeout_ms, 2000);
     assert_int_equal(v->call_timeout_ms, 60000);
     assert_int_equal(v->rendezvous_timeout_ms, 60000);
-    assert_int_equal(v->memory_budget_bytes, wfi_share_memory() / 2);
+    assert_int_equal(v->memory_budget_bytes, wfi_quota_memory() / 2);
     inside_share(2);
-    assert_int_equal(v->memory_budget_bytes, wfi_share_memory() / 4);
+    assert_int_equal(v->memory_budget_bytes, wfi_quota_memory() / 4);
 }
 
 static rlim_t descriptors(void)

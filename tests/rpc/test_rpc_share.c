@@ -6,7 +6,7 @@
 #include "children.h"
 #include "rpc/world.h"
 #include "tensor/parallel.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <pthread.h>
 
@@ -37,13 +37,13 @@ static int look(void)
 {
     unsetenv("OMP_NUM_THREADS"); /* the tests' own */
     bool is_unbound;
-    uint64_t told = wfi_share_launched(&is_unbound) > 0 ? (uint64_t)processes() : 1;
-    uint64_t all = wfi_share_memory() * told;
-    int cores = wfi_share_cores();
+    uint64_t told = wfi_quota_launched(&is_unbound) > 0 ? (uint64_t)processes() : 1;
+    uint64_t all = wfi_quota_memory() * told;
+    int cores = wfi_quota_cores();
     weft_agent *agent;
     MUST_BE(weft_agent_open(&(weft_agent_options){0}, &agent, NULL), WEFT_OK);
     int share = told > 1 ? cores : cores / processes() > 1 ? cores / processes() : 1;
-    MUST(wfi_share_cores() == share && wfi_cpu_threads() == share);
+    MUST(wfi_quota_cores() == share && wfi_cpu_threads() == share);
     uint64_t budget = all / (uint64_t)processes() / 2, is = budget_of(agent);
     MUST(is + 4 > budget && is < budget + 4); /* rounded otherwise */
     MUST_BE(weft_agent_close(agent, WEFT_FOREVER), WEFT_OK);
@@ -97,14 +97,14 @@ static void all_at_once(member *members, void *(*run)(void *arg))
 static void agents_of_one_process_divide_its_memory(void **state)
 {
     member members[2];
-    int port = world_free_port(), cores = wfi_share_cores();
-    uint64_t all = wfi_share_memory();
+    int port = world_free_port(), cores = wfi_quota_cores();
+    uint64_t all = wfi_quota_memory();
     for (int i = 0; i < 2; i++)
         members[i].options =
             (weft_agent_options){.has_rank = true, .rank = i, .world_size = 2, .master_port = port, .threads = 1};
     members[1].options.memory_budget_bytes = 12345678;
     all_at_once(members, open_member);
-    assert_int_equal(wfi_share_cores(), cores);
+    assert_int_equal(wfi_quota_cores(), cores);
     assert_int_equal(budget_of(members[0].agent), all / 2 / 2);
     assert_int_equal(budget_of(members[1].agent), 12345678);
     all_at_once(members, close_member);

@@ -61,12 +61,12 @@ static weft_status relu_backward(setting *s)
 
 static weft_status norm(setting *s)
 {
-    return wfi_batch_norm_train(s->t[0], NULL, NULL, 1e-5, s->t[1], s->c[0], s->c[1], NULL);
+    return wfi_batchnorm_train(s->t[0], NULL, NULL, 1e-5, s->t[1], s->c[0], s->c[1], NULL);
 }
 
 static weft_status norm_backward(setting *s)
 {
-    return wfi_batch_norm_backward(s->t[1], s->t[0], NULL, s->c[0], s->c[1], true, s->t[2], s->c[2], s->c[3]);
+    return wfi_batchnorm_backward(s->t[1], s->t[0], NULL, s->c[0], s->c[1], true, s->t[2], s->c[2], s->c[3]);
 }
 
 static weft_status max_pool(setting *s)
@@ -101,12 +101,12 @@ static weft_status sgd_momentum(setting *s)
 
 static weft_status log_softmax(setting *s)
 {
-    return wfi_log_softmax(s->t[0], 1, s->t[1]);
+    return wfi_logsoftmax(s->t[0], 1, s->t[1]);
 }
 
 static weft_status log_softmax_backward(setting *s)
 {
-    return wfi_log_softmax_backward(s->t[0], s->t[1], 1, s->t[2]);
+    return wfi_logsoftmax_backward(s->t[0], s->t[1], 1, s->t[2]);
 }
 
 static weft_status nll(setting *s)

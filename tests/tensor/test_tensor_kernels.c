@@ -20,8 +20,8 @@ static double norm_output(void *arg)
 {
     norm_set *s = arg;
     weft_status status =
-        s->train ? wfi_batch_norm_train(s->x, s->weight, s->bias, 1e-5, s->y, s->save_mean, s->save_invstd, NULL)
-                 : wfi_batch_norm_eval(s->x, s->weight, s->bias, s->mean, s->var, 1e-5, s->y, s->save_invstd);
+        s->train ? wfi_batchnorm_train(s->x, s->weight, s->bias, 1e-5, s->y, s->save_mean, s->save_invstd, NULL)
+                 : wfi_batchnorm_eval(s->x, s->weight, s->bias, s->mean, s->var, 1e-5, s->y, s->save_invstd);
     assert_int_equal(status, WEFT_OK);
     return dot(s->y, s->dy);
 }
@@ -43,8 +43,8 @@ static void norm_make(norm_set *s, weft_dtype dtype, bool train)
     s->dweight = weft_tensor_empty(channels, dtype);
     s->dbias = weft_tensor_empty(channels, dtype);
     norm_output(s);
-    assert_int_equal(wfi_batch_norm_backward(s->dy, s->x, s->weight, train ? s->save_mean : s->mean, s->save_invstd,
-                                             train, s->dx, s->dweight, s->dbias),
+    assert_int_equal(wfi_batchnorm_backward(s->dy, s->x, s->weight, train ? s->save_mean : s->mean, s->save_invstd,
+                                            train, s->dx, s->dweight, s->dbias),
                      WEFT_OK);
 }
 
@@ -88,9 +88,9 @@ static void running_statistics_use_the_unbiased_variance(void **state)
     weft_tensor *mean = f64s(WEFT_SHAPE(1), (double[]){0}), *var = f64s(WEFT_SHAPE(1), (double[]){1});
     weft_tensor *y = weft_tensor_clone(x), *m = weft_tensor_clone(mean), *s = weft_tensor_clone(mean);
     weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, 1), WEFT_DTYPE_FLOAT64);
-    assert_int_equal(wfi_batch_norm_train(x, NULL, NULL, 1e-5, y, m, s, moments), WEFT_OK);
-    assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
-    assert_int_equal(wfi_batch_norm_move(moments, 1, 0.1, var, var), WEFT_OK);
+    assert_int_equal(wfi_batchnorm_train(x, NULL, NULL, 1e-5, y, m, s, moments), WEFT_OK);
+    assert_int_equal(wfi_batchnorm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
+    assert_int_equal(wfi_batchnorm_move(moments, 1, 0.1, var, var), WEFT_OK);
     weft_tensor_unref(moments);
     assert_true(fabs(weft_tensor_get_f64(mean, 0) - 0.3) < 1e-12);
     assert_true(fabs(weft_tensor_get_f64(var, 0) - (0.9 + 0.1 * 14 / 3)) < 1e-12);
@@ -151,7 +151,7 @@ typedef struct softmax_set {
 static double softmax_output(void *arg)
 {
     softmax_set *s = arg;
-    assert_int_equal(s->logarithm ? wfi_log_softmax(s->x, 1, s->y) : wfi_softmax(s->x, 1, s->y), WEFT_OK);
+    assert_int_equal(s->logarithm ? wfi_logsoftmax(s->x, 1, s->y) : wfi_softmax(s->x, 1, s->y), WEFT_OK);
     return dot(s->y, s->dy);
 }
 
@@ -163,7 +163,7 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
                          random_tensor(shape, WEFT_DTYPE_FLOAT64, 2), weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64),
                          logarithm};
         softmax_output(&s);
-        assert_int_equal(logarithm ? wfi_log_softmax_backward(s.dy, s.y, 1, s.dx)
+        assert_int_equal(logarithm ? wfi_logsoftmax_backward(s.dy, s.y, 1, s.dx)
                                    : wfi_softmax_backward(s.dy, s.y, 1, s.dx),
                          WEFT_OK);
         check_gradient(softmax_output, &s, s.x, s.dx);

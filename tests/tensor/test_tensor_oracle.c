@@ -136,13 +136,13 @@ static void run_norm(void)
     weft_tensor *dweight = room(channels), *dbias = room(channels);
     weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_DTYPE_FLOAT64);
     if (train) {
-        assert_int_equal(wfi_batch_norm_train(x, weight, bias, 1e-5, y, saved, invstd, moments), WEFT_OK);
-        assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
-        assert_int_equal(wfi_batch_norm_move(moments, 1, 0.1, var, var), WEFT_OK);
+        assert_int_equal(wfi_batchnorm_train(x, weight, bias, 1e-5, y, saved, invstd, moments), WEFT_OK);
+        assert_int_equal(wfi_batchnorm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
+        assert_int_equal(wfi_batchnorm_move(moments, 1, 0.1, var, var), WEFT_OK);
     } else
-        assert_int_equal(wfi_batch_norm_eval(x, weight, bias, mean, var, 1e-5, y, invstd), WEFT_OK);
+        assert_int_equal(wfi_batchnorm_eval(x, weight, bias, mean, var, 1e-5, y, invstd), WEFT_OK);
     weft_tensor_unref(moments);
-    assert_int_equal(wfi_batch_norm_backward(dy, x, weight, train ? saved : mean, invstd, train, dx, dweight, dbias),
+    assert_int_equal(wfi_batchnorm_backward(dy, x, weight, train ? saved : mean, invstd, train, dx, dweight, dbias),
                      WEFT_OK);
     expect("y", y);
     expect("dx", dx);
@@ -188,8 +188,8 @@ static void run_softmax(void)
     for (int d = 0; d < shape.ndim; d++)
         shape.dims[d] = whole(d + 2);
     weft_tensor *x = input(shape, 1, 20, 0), *dy = plain(shape, 9), *y = room(shape), *dx = room(shape);
-    assert_int_equal(logarithm ? wfi_log_softmax(x, dim, y) : wfi_softmax(x, dim, y), WEFT_OK);
-    assert_int_equal(logarithm ? wfi_log_softmax_backward(dy, y, dim, dx) : wfi_softmax_backward(dy, y, dim, dx),
+    assert_int_equal(logarithm ? wfi_logsoftmax(x, dim, y) : wfi_softmax(x, dim, y), WEFT_OK);
+    assert_int_equal(logarithm ? wfi_logsoftmax_backward(dy, y, dim, dx) : wfi_softmax_backward(dy, y, dim, dx),
                      WEFT_OK);
     expect("y", y);
     expect("dx", dx);

@@ -4,7 +4,7 @@
  * folder that stands for the machine, masks, and what launchers say.
  */
 #include "topo/cgroup.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 #include "unit.h"
 
 #include <weft/log.h>
@@ -161,8 +161,8 @@ static void what_cannot_be_read_limits_nothing(void **state)
 
 static int cores(int bound, int online, int processes, bool is_unbound)
 {
-    wfi_share_facts facts = {.bound = bound, .online = online, .processes = processes, .is_unbound = is_unbound};
-    return wfi_share_cores_of(&facts, root);
+    wfi_quota_facts facts = {.bound = bound, .online = online, .processes = processes, .is_unbound = is_unbound};
+    return wfi_quota_cores_of(&facts, root);
 }
 
 static void cores_are_divided_once(void **state)
@@ -188,16 +188,16 @@ static void cores_are_divided_once(void **state)
 
 static void memory_is_divided(void **state)
 {
-    wfi_share_facts facts = {.bound = 1, .online = 1, .processes = 2, .memory = 1024 * MB};
-    assert_int_equal(wfi_share_memory_of(&facts, root), 512 * MB);
+    wfi_quota_facts facts = {.bound = 1, .online = 1, .processes = 2, .memory = 1024 * MB};
+    assert_int_equal(wfi_quota_memory_of(&facts, root), 512 * MB);
     put("/proc/self/cgroup", "0::/a\n");
     put("/proc/self/mountinfo", V2_MOUNT);
     put("/sys/fs/cgroup/a/memory.max", "419430400\n");
-    assert_int_equal(wfi_share_memory_of(&facts, root), 200 * MB);
+    assert_int_equal(wfi_quota_memory_of(&facts, root), 200 * MB);
     facts.memory = 0;
-    assert_int_equal(wfi_share_memory_of(&facts, root), 200 * MB);
+    assert_int_equal(wfi_quota_memory_of(&facts, root), 200 * MB);
     put("/sys/fs/cgroup/a/memory.max", "max\n");
-    assert_int_equal(wfi_share_memory_of(&facts, root), 0);
+    assert_int_equal(wfi_quota_memory_of(&facts, root), 0);
 }
 
 static void launchers_say_how_many_are_here(void **state)
@@ -229,15 +229,15 @@ static void launchers_say_how_many_are_here(void **state)
         setenv(cases[i].name, cases[i].value, 1);
         if (cases[i].node)
             setenv("SLURM_NODEID", cases[i].node, 1);
-        assert_int_equal(wfi_share_launched(&is_unbound), cases[i].count);
+        assert_int_equal(wfi_quota_launched(&is_unbound), cases[i].count);
         assert_int_equal(is_unbound, cases[i].is_unbound);
         unsetenv(cases[i].name);
         unsetenv("SLURM_NODEID");
     }
-    assert_int_equal(wfi_share_launched(&is_unbound), 0);
+    assert_int_equal(wfi_quota_launched(&is_unbound), 0);
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1); /* weft_job_open, within a rank of mpirun's */
-    assert_int_equal(wfi_share_launched(&is_unbound), 2);
+    assert_int_equal(wfi_quota_launched(&is_unbound), 2);
     unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     unsetenv("LOCAL_WORLD_SIZE");
 }
@@ -245,15 +245,15 @@ static void launchers_say_how_many_are_here(void **state)
 /* Of this machine, whatever it is. */
 static void the_table_counts_where_no_launcher_speaks(void **state)
 {
-    int all = wfi_share_cores();
-    uint64_t memory = wfi_share_memory();
+    int all = wfi_quota_cores();
+    uint64_t memory = wfi_quota_memory();
     assert_true(all >= 1 && memory > 0);
-    wfi_share_tell(1 << 15);
-    assert_int_equal(wfi_share_cores(), 1);
-    assert_true(wfi_share_memory() <= memory >> 15);
+    wfi_quota_tell(1 << 15);
+    assert_int_equal(wfi_quota_cores(), 1);
+    assert_true(wfi_quota_memory() <= memory >> 15);
     setenv("LOCAL_WORLD_SIZE", "1", 1);
-    wfi_share_tell(1 << 15);
-    assert_int_equal(wfi_share_cores(), all);
+    wfi_quota_tell(1 << 15);
+    assert_int_equal(wfi_quota_cores(), all);
     unsetenv("LOCAL_WORLD_SIZE");
 }
 
@@ -261,20 +261,20 @@ static void launchers_say_which_one_this_is(void **state)
 {
     static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                         "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
-    assert_int_equal(wfi_share_local_rank(), 0);
+    assert_int_equal(wfi_quota_local_rank(), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         setenv(names[i], "3", 1);
-        assert_int_equal(wfi_share_local_rank(), 3);
+        assert_int_equal(wfi_quota_local_rank(), 3);
         setenv(names[i], "3x", 1);
-        assert_int_equal(wfi_share_local_rank(), 0);
+        assert_int_equal(wfi_quota_local_rank(), 0);
         unsetenv(names[i]);
     }
     setenv("RANK", "5", 1);
     setenv("LOCAL_WORLD_SIZE", "8", 1);
     setenv("WORLD_SIZE", "16", 1);
-    assert_int_equal(wfi_share_local_rank(), 0); /* on one of several machines */
+    assert_int_equal(wfi_quota_local_rank(), 0); /* on one of several machines */
     setenv("WORLD_SIZE", "8", 1);
-    assert_int_equal(wfi_share_local_rank(), 5);
+    assert_int_equal(wfi_quota_local_rank(), 5);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     unsetenv("LOCAL_WORLD_SIZE");
@@ -292,9 +292,9 @@ static void a_bad_number_is_said_once(void **state)
 {
     setenv("LOCAL_WORLD_SIZE", "many", 1);
     weft_logging_set_sink(count_lines, NULL);
-    int cores = wfi_share_cores();
-    wfi_share_tell(1);
-    assert_int_equal(wfi_share_cores(), cores); /* as if nothing was said */
+    int cores = wfi_quota_cores();
+    wfi_quota_tell(1);
+    assert_int_equal(wfi_quota_cores(), cores); /* as if nothing was said */
     weft_logging_set_sink(NULL, NULL);
     assert_int_equal(lines, 1);
     unsetenv("LOCAL_WORLD_SIZE");

@@ -9,7 +9,7 @@ static const wfi_node_type categorical_type = {.name = "categorical"};
 static void draw(wfi_op *op, weft_tensor *y)
 {
     const weft_shape *weights = &op->in[0]->shape;
-    if (wfi_op_check(op, wfi_random_categorical(y, wfi_tape_random(op->tape), op->in[0])))
+    if (wfi_op_check(op, wfi_categorical_draw(y, wfi_tape_random(op->tape), op->in[0])))
         (void)wfi_op_checked(op, WFI_CHECK_ROWS, y, weights->dims[weights->ndim - 1]);
 }
 

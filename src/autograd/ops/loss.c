@@ -12,7 +12,7 @@ static weft_status softmax_backward(const wfi_node *node, weft_tensor *dy, weft_
 static weft_status log_softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
-    return status == WEFT_OK ? wfi_log_softmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
+    return status == WEFT_OK ? wfi_logsoftmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
 }
 
 /* saved: target; shapes[0]: of the log-probabilities */
@@ -55,7 +55,7 @@ static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_ten
     wfi_op_dim(&op, &dim);
     weft_tensor *y = wfi_op_output(&op, x->shape);
     if (y)
-        wfi_op_check(&op, type == &softmax_type ? wfi_softmax(op.in[0], dim, y) : wfi_log_softmax(op.in[0], dim, y));
+        wfi_op_check(&op, type == &softmax_type ? wfi_softmax(op.in[0], dim, y) : wfi_logsoftmax(op.in[0], dim, y));
     if (op.node)
         op.node->state->dims[0] = dim;
     wfi_op_save(&op, 0, y);

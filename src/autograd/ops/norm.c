@@ -16,8 +16,8 @@ static weft_status batch_norm2d_backward(const wfi_node *node, weft_tensor *dy, 
         status = wfi_grad_like(node->inputs[i].node != NULL, channels, dy, &dx[i]);
     if (status != WEFT_OK)
         return status;
-    return wfi_batch_norm_backward(dy, node->saved[0], node->saved[1], node->saved[2], node->saved[3],
-                                   node->state->train, dx[0], dx[1], dx[2]);
+    return wfi_batchnorm_backward(dy, node->saved[0], node->saved[1], node->saved[2], node->saved[3],
+                                  node->state->train, dx[0], dx[1], dx[2]);
 }
 
 static const wfi_node_type batch_norm2d_type = {.name = "batch_norm2d", .backward = batch_norm2d_backward};
@@ -60,7 +60,7 @@ static void move(wfi_op *op, weft_tensor *running, const weft_tensor *moments, i
     wfi_write write;
     if (!wfi_op_ok(op) || !wfi_op_check(op, wfi_write_begin(&write, running, WFI_WRITE_WHOLE, NULL)))
         return;
-    weft_status status = wfi_batch_norm_move(moments, which, momentum, write.from, write.to);
+    weft_status status = wfi_batchnorm_move(moments, which, momentum, write.from, write.to);
     wfi_write_end(&write, status == WEFT_OK);
     wfi_op_check(op, status);
 }
@@ -75,8 +75,7 @@ static void run_train(wfi_op *op, weft_tensor *mean, weft_tensor *var, const wef
     if (mean && !moments)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     if (wfi_op_ok(op))
-        wfi_op_check(op,
-                     wfi_batch_norm_train(op->in[0], op->in[1], op->in[2], how->eps, y, save_mean, invstd, moments));
+        wfi_op_check(op, wfi_batchnorm_train(op->in[0], op->in[1], op->in[2], how->eps, y, save_mean, invstd, moments));
     if (mean) {
         move(op, mean, moments, 0, how->momentum);
         move(op, var, moments, 1, how->momentum);
@@ -93,7 +92,7 @@ static void normalise(wfi_op *op, const weft_tensor *mean, const weft_tensor *va
     weft_tensor *invstd = wfi_op_extra(op, mean->shape, y->dtype), *save_mean = NULL;
     if (!invstd)
         return;
-    if (!wfi_op_check(op, wfi_batch_norm_eval(op->in[0], op->in[1], op->in[2], mean, var, how->eps, y, invstd)))
+    if (!wfi_op_check(op, wfi_batchnorm_eval(op->in[0], op->in[1], op->in[2], mean, var, how->eps, y, invstd)))
         return;
     if (!op->node)
         return;

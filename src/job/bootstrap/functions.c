@@ -24,14 +24,14 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     static _Atomic unsigned agents;
     const weft_bootstrap *with = ask->functions;
     char record[WEFT_BOOTSTRAP_BYTES] = "", key[WFI_RECORD_KEY];
-    wfi_record_key(&agents, key);
+    wfi_bootstrap_record_key(&agents, key);
     if (!with->publish || !with->lookup)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_bootstrap needs publish and lookup: %s is NULL",
                               with->publish ? "lookup" : "publish");
     weft_status status = WEFT_OK, theirs = WEFT_OK;
     if (ask->rank == 0) {
         /* The others wait for a record in any case: if there is no store, it has the reason. */
-        status = wfi_record_make(ask, false, answer, record, error);
+        status = wfi_bootstrap_record_make(ask, false, answer, record, error);
         theirs = with->publish(key, record, sizeof(record), with->arg);
         if (!status && theirs)
             status = failed("publish", key, theirs, error);
@@ -40,7 +40,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
         status = failed("barrier", key, theirs, error);
     if (ask->rank != 0 && !status) {
         theirs = with->lookup(key, record, sizeof(record), ask->timeout_ms, with->arg);
-        status = theirs ? failed("lookup", key, theirs, error) : wfi_record_use(ask, record, answer, error);
+        status = theirs ? failed("lookup", key, theirs, error) : wfi_bootstrap_record_use(ask, record, answer, error);
     }
     sodium_memzero(record, sizeof(record));
     return status;

@@ -226,18 +226,18 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *launcher;
     char record[WEFT_BOOTSTRAP_BYTES + PIECE_BYTES] = "", key[WFI_RECORD_KEY];
-    wfi_record_key(&agents, key);
+    wfi_bootstrap_record_key(&agents, key);
     pthread_once(&once, take);
     weft_status status;
     if (ask->rank == 0) {
-        status = wfi_record_make(ask, wfi_launcher_nodes(&launcher) == 1, answer, record, error);
+        status = wfi_bootstrap_record_make(ask, wfi_launcher_nodes(&launcher) == 1, answer, record, error);
         weft_status published = publish(key, record, wfi_deadline(&wfi_clock_real, ask->timeout_ms),
                                         status ? NULL : error); /* of a failure, too */
         status = status ? status : published;
     } else {
         status = lookup(key, record, ask->timeout_ms, error);
         if (!status)
-            status = wfi_record_use(ask, record, answer, error);
+            status = wfi_bootstrap_record_use(ask, record, answer, error);
     }
     sodium_memzero(record, sizeof(record));
     return status;

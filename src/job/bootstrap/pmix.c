@@ -204,7 +204,7 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
 {
     static _Atomic unsigned agents;
     char record[WEFT_BOOTSTRAP_BYTES], key[WFI_RECORD_KEY];
-    wfi_record_key(&agents, key);
+    wfi_bootstrap_record_key(&agents, key);
     pthread_once(&pmix.once, load);
     if (!pmix.works)
         return wfi_error_fail(error, WEFT_ERR_SYSTEM,
@@ -219,13 +219,13 @@ static weft_status find(const wfi_bootstrap_ask *ask, wfi_bootstrap_answer *answ
             ask->rank, (unsigned)pmix.self.rank);
     weft_status status;
     if (ask->rank == 0) {
-        status = wfi_record_make(ask, count_nodes() == 1, answer, record, error);
+        status = wfi_bootstrap_record_make(ask, count_nodes() == 1, answer, record, error);
         weft_status published = publish(key, record, status ? NULL : error); /* of a failure, too */
         status = status ? status : published;
     } else {
         status = lookup(key, record, ask->timeout_ms, error);
         if (!status)
-            status = wfi_record_use(ask, record, answer, error);
+            status = wfi_bootstrap_record_use(ask, record, answer, error);
     }
     sodium_memzero(record, sizeof(record));
     return status;

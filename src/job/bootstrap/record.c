@@ -48,7 +48,7 @@ typedef struct addresses {
     } at[ADDRESSES_MAX];
 } addresses;
 
-void wfi_record_key(_Atomic unsigned *count, char key[WFI_RECORD_KEY])
+void wfi_bootstrap_record_key(_Atomic unsigned *count, char key[WFI_RECORD_KEY])
 {
     snprintf(key, WFI_RECORD_KEY, "weft/%u", atomic_fetch_add(count, 1));
 }
@@ -218,8 +218,8 @@ static void write_failure(const char *reason, char *record)
     snprintf(record, WEFT_BOOTSTRAP_BYTES, "weft 1\nfailed %s\n", line);
 }
 
-weft_status wfi_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
-                            char record[WEFT_BOOTSTRAP_BYTES], weft_error **error)
+weft_status wfi_bootstrap_record_make(const wfi_bootstrap_ask *ask, bool only_loopback, wfi_bootstrap_answer *answer,
+                                      char record[WEFT_BOOTSTRAP_BYTES], weft_error **error)
 {
     weft_error *reason = NULL;
     memset(record, 0, WEFT_BOOTSTRAP_BYTES);
@@ -287,8 +287,8 @@ static weft_status unreachable(const addresses *found, int port, int trouble, we
                           port, list, strerrordesc_np(trouble));
 }
 
-weft_status wfi_record_use(const wfi_bootstrap_ask *ask, const char record[WEFT_BOOTSTRAP_BYTES],
-                           wfi_bootstrap_answer *answer, weft_error **error)
+weft_status wfi_bootstrap_record_use(const wfi_bootstrap_ask *ask, const char record[WEFT_BOOTSTRAP_BYTES],
+                                     wfi_bootstrap_answer *answer, weft_error **error)
 {
     addresses found = {0};
     weft_status status = read_record(record, &found, answer, error);

@@ -551,7 +551,7 @@ void wfi_silent_due(wfi_timer *timer);
 
 /* pair.c */
 /* Random bytes of the system or, if `sim` is not NULL, from its seed, so that a run can be repeated. */
-void wfi_random_bytes(weft_sim *sim, void *out, size_t size);
+void wfi_net_random_bytes(weft_sim *sim, void *out, size_t size);
 #define WFI_PAIR_KEY_BYTES 32
 #define WFI_STACK_WIPED 2048 /* bytes of stack below a function that makes a key: libsodium leaves copies there */
 void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* makes all keys except the job's */

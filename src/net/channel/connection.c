@@ -30,7 +30,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool our
     conn->generation = generation;
     wfi_list_init(&conn->flights);
     wfi_list_init(&conn->dial);
-    wfi_random_bytes(transport->sim, &conn->nonce, sizeof(conn->nonce));
+    wfi_net_random_bytes(transport->sim, &conn->nonce, sizeof(conn->nonce));
     conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
     if (!conn->keys || !wfi_peer_pair_key(channel->peer) || channel->ops->prepare(conn))
         goto free_conn;

@@ -23,7 +23,7 @@ static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that 
 
 #define WORD UINT64_C(0x72696170) /* no other text that is hashed with the job's key begins with it */
 
-void wfi_random_bytes(weft_sim *sim, void *out, size_t size)
+void wfi_net_random_bytes(weft_sim *sim, void *out, size_t size)
 {
     if (sim)
         wfi_simulation->random_bytes(sim, out, size);
@@ -33,7 +33,7 @@ void wfi_random_bytes(weft_sim *sim, void *out, size_t size)
 
 void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim)
 {
-    wfi_random_bytes(sim, keys->private_key, sizeof(keys->private_key));
+    wfi_net_random_bytes(sim, keys->private_key, sizeof(keys->private_key));
     (void)crypto_scalarmult_base(keys->public_key, keys->private_key);
 }
 
@@ -77,7 +77,7 @@ const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
     if (peer->pair_key && !wfi_pair_derive(transport->keys, &transport->self, &peer->member, peer->pair_key)) {
         wfi_log_net(transport, WEFT_LOG_WARN,
                     "worker %d joined with an invalid public key: all its connections will be refused", peer->rank);
-        wfi_random_bytes(transport->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
+        wfi_net_random_bytes(transport->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
     }
     return peer->pair_key;
 }

@@ -9,7 +9,7 @@
 #include "base/text/refuse.h"
 #include "job/launch/launch.h"
 #include "topo/memory.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 #include "topo/topo.h"
 
 #include <sched.h>
@@ -139,7 +139,7 @@ static void on_joined(void *arg)
     int ours = atomic_load(&agents); /* includes agents of other jobs: then the share is only an estimate */
     if (ours > here)
         ours = here;
-    wfi_share_tell((here + ours - 1) / ours);
+    wfi_quota_tell((here + ours - 1) / ours);
     wfi_options_share(&agent->options, ours);
 }
 
@@ -192,14 +192,14 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     size_t world_size = (size_t)agent->options.values.world_size;
     agent->call_timeout_ms = agent->options.values.call_timeout_ms;
     agent->terminated = wfi_future_create(NULL, NULL);
-    wfi_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof(agent->hash_key));
+    wfi_net_random_bytes(agent->options.values.sim, &agent->hash_key, sizeof(agent->hash_key));
     agent->peers = wfi_calloc(world_size, sizeof(*agent->peers));
     for (size_t rank = 0; agent->peers && rank < world_size; rank++)
         wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
-    wfi_memory_wish(wfi_cores_numa_node(agent->cores));
+    wfi_numa_wish(wfi_cores_numa_node(agent->cores));
     WFI_FOR_COMPONENTS (component, open)
         status = status ? status : component->open(agent, error);
     if (!status)

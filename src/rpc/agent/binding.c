@@ -6,7 +6,7 @@
 #include "rpc/agent/agent.h"
 
 #include "base/socket.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -71,7 +71,7 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
     if (options->no_binding || options->sim)
         return NULL;
     if (!options->iface && !is_by_ip(options->fabric)) { /* verbs chooses a device in the same way */
-        wfi_cores *near = wfi_topo_near_rdma(wfi_share_local_rank());
+        wfi_cores *near = wfi_topo_near_rdma(wfi_quota_local_rank());
         if (near)
             return near;
     }

@@ -14,7 +14,7 @@
 #include "job/launch/launch.h"
 #include "mem/slab.h"
 #include "tensor/parallel.h"
-#include "topo/share.h"
+#include "topo/quota.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -396,7 +396,7 @@ static weft_status check_process(weft_error **error)
     if (!status)
         status = wfi_cpu_threads_setting(&number, error);
     if (!status)
-        status = wfi_share_setting(&number, error);
+        status = wfi_quota_setting(&number, error);
     return status ? status : wfi_slab_setting(&number, error);
 }
 
@@ -488,7 +488,7 @@ void wfi_options_settle(wfi_options *options, int rank, const char *name)
 
 void wfi_options_share(wfi_options *options, int agents)
 {
-    uint64_t share = wfi_share_memory() / (uint64_t)agents;
+    uint64_t share = wfi_quota_memory() / (uint64_t)agents;
     if (!options->budget_is_ours)
         return;
     uint64_t half = share > 0 ? share / 2 : UNKNOWN_BUDGET;

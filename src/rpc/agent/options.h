@@ -27,7 +27,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
 /* Sets the rank and the name that the store gave. */
 void wfi_options_settle(wfi_options *options, int rank, const char *name);
 /* Sets the default budget of one of `agents` agents of this process. Called when the number of workers on this machine
- * is known (topo/share.h). */
+ * is known (topo/quota.h). */
 void wfi_options_share(wfi_options *options, int agents);
 /* Wipes the secret, and drops the processes of a spawned job: neither is needed after the rendezvous. */
 void wfi_options_wipe(wfi_options *options);

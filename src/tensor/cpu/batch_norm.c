@@ -375,8 +375,8 @@ static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece piece
     wfi_parallel(args->channels, channels, pieces[!wfi_is_f32(dtype)][channels == 1], args);
 }
 
-weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
-                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd, weft_tensor *moments)
+weft_status wfi_batchnorm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
+                                weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd, weft_tensor *moments)
 {
     norm_args args = {.eps = eps};
     const weft_tensor *vectors[] = {weight, bias, save_mean, save_invstd};
@@ -404,8 +404,8 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
     return WEFT_OK;
 }
 
-weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
-                                weft_tensor *next)
+weft_status wfi_batchnorm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
+                               weft_tensor *next)
 {
     int64_t channels = moments->numel / 2;
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(running, next);
@@ -428,9 +428,9 @@ weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double mo
     return WEFT_OK;
 }
 
-weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
-                                const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
-                                weft_tensor *y, weft_tensor *save_invstd)
+weft_status wfi_batchnorm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                               const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
+                               weft_tensor *y, weft_tensor *save_invstd)
 {
     norm_args args = {.eps = eps};
     const weft_tensor *vectors[] = {weight, bias, running_mean, running_var, save_invstd};
@@ -454,9 +454,9 @@ weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight,
     return WEFT_OK;
 }
 
-weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
-                                    const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
-                                    weft_tensor *dweight, weft_tensor *dbias)
+weft_status wfi_batchnorm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
+                                   const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
+                                   weft_tensor *dweight, weft_tensor *dbias)
 {
     norm_args args = {.train = train};
     const weft_tensor *vectors[] = {weight, mean, invstd, dweight, dbias};

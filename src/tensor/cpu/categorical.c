@@ -66,7 +66,7 @@ static weft_status draw_on_gpu(const categorical_args *args, const weft_tensor *
     return WFI_GPU_RUN(WFI_GPU_CATEGORICAL, task);
 }
 
-weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights)
+weft_status wfi_categorical_draw(weft_tensor *drawn, wfi_random random, const weft_tensor *weights)
 {
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(weights);
     if (status == WEFT_OK)

@@ -65,13 +65,13 @@ weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft
  * drawn [...] int64: number i is a class drawn from row i of `weights` [..., C] (floats; finite, >= 0, not all 0);
  * -1 if the row is not such a distribution.
  */
-weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights);
+weft_status wfi_categorical_draw(weft_tensor *drawn, wfi_random random, const weft_tensor *weights);
 
 /* --- softmax and losses; dim >= 0 --- */
 weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y);
 weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
-weft_status wfi_log_softmax(const weft_tensor *x, int dim, weft_tensor *y);
-weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
+weft_status wfi_logsoftmax(const weft_tensor *x, int dim, weft_tensor *y);
+weft_status wfi_logsoftmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
 
 typedef enum wfi_reduction { WFI_REDUCE_MEAN, WFI_REDUCE_SUM, WFI_REDUCE_NONE } wfi_reduction;
 /*
@@ -92,20 +92,19 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
  * `moments` (float64 [2, C], contiguous) gets the mean and the unbiased variance, by which running ones are updated.
  * weight and bias may be NULL (1, 0), and so may moments. WEFT_ERR_SHAPE if a channel has a single value.
  */
-weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
-                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd,
-                                 weft_tensor *moments);
+weft_status wfi_batchnorm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
+                                weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd, weft_tensor *moments);
 /* next = (1 - momentum) running + momentum moment; `which`: 0 for the mean, 1 for the variance. next may be running. */
-weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
-                                weft_tensor *next);
+weft_status wfi_batchnorm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
+                               weft_tensor *next);
 /* Normalises by the running statistics; save_invstd (may be NULL) receives 1 / sqrt(running_var + eps). */
-weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
-                                const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
-                                weft_tensor *y, weft_tensor *save_invstd);
+weft_status wfi_batchnorm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
+                               const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
+                               weft_tensor *y, weft_tensor *save_invstd);
 /* mean and invstd: those of the forward pass; `train` says which pass it was. dx, dweight, dbias may be NULL. */
-weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
-                                    const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
-                                    weft_tensor *dweight, weft_tensor *dbias);
+weft_status wfi_batchnorm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
+                                   const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
+                                   weft_tensor *dweight, weft_tensor *dbias);
 
 /* --- pooling; x [N, C, H, W] --- */
 typedef struct wfi_pool2d {

@@ -118,12 +118,12 @@ weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, in
     return run(WFI_GPU_SOFTMAX_BACKWARD, dy, y, dim, dx, f32_softmax_back_piece, f64_softmax_back_piece);
 }
 
-weft_status wfi_log_softmax(const weft_tensor *x, int dim, weft_tensor *y)
+weft_status wfi_logsoftmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
     return run(WFI_GPU_LOG_SOFTMAX, x, x, dim, y, f32_log_softmax_piece, f64_log_softmax_piece);
 }
 
-weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx)
+weft_status wfi_logsoftmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx)
 {
     return run(WFI_GPU_LOG_SOFTMAX_BACKWARD, dy, y, dim, dx, f32_log_softmax_back_piece, f64_log_softmax_back_piece);
 }

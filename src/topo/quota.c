@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* share.c - see share.h. */
-#include "topo/share.h"
+/* quota.c - see quota.h. */
+#include "topo/quota.h"
 
 #include "base/env.h"
 #include "base/launchers.h"
@@ -58,16 +58,16 @@ static int slurm_says(void)
     return tasks ? tasks : to_count(wfi_env_string("SLURM_NTASKS_PER_NODE")); /* one number for all nodes */
 }
 
-weft_status wfi_share_setting(int64_t *processes, weft_error **error)
+weft_status wfi_quota_setting(int64_t *processes, weft_error **error)
 {
     *processes = 0;
     return wfi_env_i64("LOCAL_WORLD_SIZE", 1, PROCESSES_MAX, processes, error);
 }
 
-int wfi_share_launched(bool *is_unbound)
+int wfi_quota_launched(bool *is_unbound)
 {
     int64_t told;
-    *is_unbound = wfi_share_setting(&told, NULL) == WEFT_OK && told > 0;
+    *is_unbound = wfi_quota_setting(&told, NULL) == WEFT_OK && told > 0;
     if (*is_unbound)
         return (int)told;
     for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
@@ -88,7 +88,7 @@ static int to_rank(const char *text)
 }
 
 /* If the whole job is here, RANK is this rank too. */
-int wfi_share_local_rank(void)
+int wfi_quota_local_rank(void)
 {
     int here = to_count(wfi_env_string("LOCAL_WORLD_SIZE")), rank = -1;
     if (here > 0 && here == to_count(wfi_env_string("WORLD_SIZE")))
@@ -103,12 +103,12 @@ static void say_bad_setting(void)
 {
     int64_t told;
     weft_error *error = NULL;
-    if (wfi_share_setting(&told, &error))
+    if (wfi_quota_setting(&told, &error))
         wfi_log(WEFT_LOG_ERROR, "%s: it counts for nothing", weft_error_message(error));
     weft_error_unref(error);
 }
 
-void wfi_share_tell(int processes)
+void wfi_quota_tell(int processes)
 {
     take_lock();
     table_says = processes;
@@ -129,7 +129,7 @@ static int at_least_one(int count)
  * The result is at most the mask: a launcher that bound each worker to its own cores has divided already. A CPU quota
  * is always divided.
  */
-int wfi_share_cores_of(const wfi_share_facts *facts, const char *root)
+int wfi_quota_cores_of(const wfi_quota_facts *facts, const char *root)
 {
     wfi_cgroup group;
     wfi_cgroup_read(root, &group);
@@ -143,7 +143,7 @@ int wfi_share_cores_of(const wfi_share_facts *facts, const char *root)
     return group.quota > 0 && quota < cores ? quota : cores;
 }
 
-uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root)
+uint64_t wfi_quota_memory_of(const wfi_quota_facts *facts, const char *root)
 {
     wfi_cgroup group;
     wfi_cgroup_read(root, &group);
@@ -154,41 +154,41 @@ uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root)
 }
 
 /* [lock] */
-static wfi_share_facts facts_here(void)
+static wfi_quota_facts facts_here(void)
 {
     cpu_set_t mask;
     long online = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    wfi_share_facts facts = {.online = online > 0 ? (int)online : 1};
+    wfi_quota_facts facts = {.online = online > 0 ? (int)online : 1};
     facts.bound = sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : facts.online;
     facts.memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    facts.processes = wfi_share_launched(&facts.is_unbound);
+    facts.processes = wfi_quota_launched(&facts.is_unbound);
     if (!facts.processes)
         facts.processes = at_least_one(table_says);
     return facts;
 }
 
-int wfi_share_cores(void)
+int wfi_quota_cores(void)
 {
     int cores = atomic_load(&cores_found);
     if (cores)
         return cores;
     take_lock();
-    wfi_share_facts facts = facts_here();
-    cores = wfi_share_cores_of(&facts, "");
+    wfi_quota_facts facts = facts_here();
+    cores = wfi_quota_cores_of(&facts, "");
     atomic_store(&cores_found, cores);
     pthread_mutex_unlock(&lock);
     pthread_once(&said_once, say_bad_setting);
     return cores;
 }
 
-uint64_t wfi_share_memory(void)
+uint64_t wfi_quota_memory(void)
 {
     uint64_t memory = atomic_load(&memory_found);
     if (memory)
         return memory;
     take_lock();
-    wfi_share_facts facts = facts_here();
-    memory = wfi_share_memory_of(&facts, "");
+    wfi_quota_facts facts = facts_here();
+    memory = wfi_quota_memory_of(&facts, "");
     atomic_store(&memory_found, memory);
     pthread_mutex_unlock(&lock);
     return memory;
