@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.c - the operations of weft/group.h: each is one request (request.h), which is started, or started and waited for. */
+/*
+ * calls.c - the operations of weft/group.h: each is one request (request.h), which is started, or started and waited
+ * for.
+ */
 #include "coll/request.h"
+
+static weft_status start(weft_group *group, wfi_group_request request, weft_future **out)
+{
+    return wfi_request_start(group, &request, out);
+}
+
+static weft_status run(weft_group *group, wfi_group_request request)
+{
+    return wfi_request_wait(group, &request);
+}
 
 static wfi_group_request barrier(int64_t timeout_ms)
 {
@@ -10,15 +23,13 @@ static wfi_group_request barrier(int64_t timeout_ms)
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
 {
     WFI_LIVE(group);
-    wfi_group_request request = barrier(timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, barrier(timeout_ms));
 }
 
 weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group);
-    wfi_group_request request = barrier(timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, barrier(timeout_ms), out);
 }
 
 static wfi_group_request allreduce(weft_tensor *tensor, weft_op how, int64_t timeout_ms)
@@ -35,16 +46,14 @@ static wfi_group_request allreduce(weft_tensor *tensor, weft_op how, int64_t tim
 weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = allreduce(tensor, how, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, allreduce(tensor, how, timeout_ms));
 }
 
 weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms,
                                        weft_future **out)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = allreduce(tensor, how, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, allreduce(tensor, how, timeout_ms), out);
 }
 
 static wfi_group_request reduce(weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
@@ -62,16 +71,14 @@ static wfi_group_request reduce(weft_tensor *tensor, weft_op how, size_t root, i
 weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = reduce(tensor, how, root, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, reduce(tensor, how, root, timeout_ms));
 }
 
 weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = reduce(tensor, how, root, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, reduce(tensor, how, root, timeout_ms), out);
 }
 
 static wfi_group_request broadcast(weft_tensor *tensor, size_t root, int64_t timeout_ms)
@@ -87,16 +94,14 @@ static wfi_group_request broadcast(weft_tensor *tensor, size_t root, int64_t tim
 weft_status weft_group_broadcast(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = broadcast(tensor, root, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, broadcast(tensor, root, timeout_ms));
 }
 
 weft_status weft_group_broadcast_async(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms,
                                        weft_future **out)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = broadcast(tensor, root, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, broadcast(tensor, root, timeout_ms), out);
 }
 
 static wfi_group_request allgather(const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
@@ -111,16 +116,14 @@ static wfi_group_request allgather(const weft_tensor *input, weft_tensor *output
 weft_status weft_group_allgather(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = allgather(input, output, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, allgather(input, output, timeout_ms));
 }
 
 weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                        int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = allgather(input, output, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, allgather(input, output, timeout_ms), out);
 }
 
 static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *output, weft_op how, int64_t timeout_ms)
@@ -138,16 +141,14 @@ weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *inpu
                                       int64_t timeout_ms)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, reduce_scatter(input, output, how, timeout_ms));
 }
 
 weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                             weft_op how, int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, reduce_scatter(input, output, how, timeout_ms), out);
 }
 
 static wfi_group_request gather(const weft_tensor *input, weft_tensor *output, size_t root, int64_t timeout_ms)
@@ -164,16 +165,14 @@ weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_
                               int64_t timeout_ms)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = gather(input, output, root, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, gather(input, output, root, timeout_ms));
 }
 
 weft_status weft_group_gather_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = gather(input, output, root, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, gather(input, output, root, timeout_ms), out);
 }
 
 static wfi_group_request scatter(const weft_tensor *input, weft_tensor *output, size_t root, int64_t timeout_ms)
@@ -190,16 +189,14 @@ weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft
                                int64_t timeout_ms)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = scatter(input, output, root, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, scatter(input, output, root, timeout_ms));
 }
 
 weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                      int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = scatter(input, output, root, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, scatter(input, output, root, timeout_ms), out);
 }
 
 static wfi_group_request all_to_all(const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
@@ -214,16 +211,14 @@ static wfi_group_request all_to_all(const weft_tensor *input, weft_tensor *outpu
 weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = all_to_all(input, output, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, all_to_all(input, output, timeout_ms));
 }
 
 weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                         int64_t timeout_ms, weft_future **out)
 {
     WFI_LIVE(group, input, output);
-    wfi_group_request request = all_to_all(input, output, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, all_to_all(input, output, timeout_ms), out);
 }
 
 static wfi_group_request send_to(const weft_tensor *tensor, size_t to, int64_t timeout_ms)
@@ -239,16 +234,14 @@ static wfi_group_request send_to(const weft_tensor *tensor, size_t to, int64_t t
 weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = send_to(tensor, to, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, send_to(tensor, to, timeout_ms));
 }
 
 weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms,
                                   weft_future **out)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = send_to(tensor, to, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, send_to(tensor, to, timeout_ms), out);
 }
 
 static wfi_group_request recv_from(weft_tensor *tensor, size_t from, int64_t timeout_ms)
@@ -260,14 +253,12 @@ static wfi_group_request recv_from(weft_tensor *tensor, size_t from, int64_t tim
 weft_status weft_group_recv(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = recv_from(tensor, from, timeout_ms);
-    return wfi_request_wait(group, &request);
+    return run(group, recv_from(tensor, from, timeout_ms));
 }
 
 weft_status weft_group_recv_async(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms,
                                   weft_future **out)
 {
     WFI_LIVE(group, tensor);
-    wfi_group_request request = recv_from(tensor, from, timeout_ms);
-    return wfi_request_start(group, &request, out);
+    return start(group, recv_from(tensor, from, timeout_ms), out);
 }
