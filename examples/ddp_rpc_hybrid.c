@@ -136,9 +136,9 @@ static weft_status replicate(trainer *me)
     size_t count = (size_t)me->set->trainers;
     for (size_t i = 0; i < count; i++)
         ranks[i] = FIRST_TRAINER + (int)i;
-    weft_status status = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients, NULL);
+    weft_status status = weft_group_open(me->agent, "gradients", ranks, count, 0, &me->gradients, NULL);
     if (!status)
-        status = weft_group_open(me->agent, "steps", ranks, count, &me->steps, NULL);
+        status = weft_group_open(me->agent, "steps", ranks, count, 0, &me->steps, NULL);
     if (!status)
         status = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
     return status;

@@ -6,7 +6,7 @@
  *     weft_group *all;
  *     weft_status status = mpi_carrier_open(MPI_COMM_WORLD, &carrier); // every process
  *     if (!status)
- *         status = weft_group_open(agent, "all", NULL, 0, &all, NULL);
+ *         status = weft_group_open(agent, "all", NULL, 0, 0, &all, NULL);
  *     if (!status)
  *         status = mpi_carrier_give(carrier, all); // from now on MPI carries it
  *     ...

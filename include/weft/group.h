@@ -2,14 +2,13 @@
 /*
  * weft/group.h - groups of workers, and their collective operations: allreduce, broadcast, barrier and others.
  *
- * Every member opens the group, with the same name and the same ranks in the same order, and calls all its operations
- * in the same order. Opening a group usually sends nothing. A member is identified by its index, its place in the list
- * of ranks.
+ * All members open the group together, with the same name and the same ranks in the same order, and call all its
+ * operations in the same order. A member is identified by its index, its place in the list of ranks.
  *
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all = NULL;
- *         weft_status status = weft_group_open(agent, "gradients", NULL, 0, &all, NULL);
+ *         weft_status status = weft_group_open(agent, "gradients", NULL, 0, 0, &all, NULL);
  *         if (!status)
  *             status = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
  *         if (status)
@@ -40,7 +39,6 @@
  *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message names both.
  *   WEFT_ERR_STATE, at once: a function of a carrier called an operation of the group that it carries. The group
  *   continues.
- *   WEFT_ERR_INVALID: the lists of ranks differ.
  *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.
  *   WEFT_ERR_BUSY: early messages, or the values of all members, exceed the memory_budget_bytes of a member.
  *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part in
@@ -50,9 +48,9 @@
  * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and fail
  * on others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).
  *
- * Data that arrived before a member left or died is delivered, if this member had opened the group by then. A recv
- * succeeds if its tensor has arrived. So does an operation in which this member only receives (broadcast, scatter;
- * reduce and gather at the root), if everything that it needs has arrived. All other operations fail.
+ * Data that arrived before a member left or died is delivered. A recv succeeds if its tensor has arrived. So does an
+ * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
+ * it needs has arrived. All other operations fail.
  *
  * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads may
  * not be in a function of that group. A thread that already waits for an operation may go on; its wait returns
@@ -78,33 +76,42 @@ WEFT_BEGIN_C
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Opens a group on this worker: every member calls the function, with the same name and the same ranks. In a static job
- * it does not wait for the other members. *out receives the group, on success only; close it with weft_group_close.
+ * Opens a group, together with the other members: every member calls the function, with the same name and the same
+ * ranks, and it succeeds when all have called it. *out receives the group, on success only; close it with
+ * weft_group_close.
  *
  * `name` has 1..64 bytes of [A-Za-z0-9-_:]. This worker may have one group of that name that is open and has not ended.
  * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
- * workers of an elastic job, in the order of their ranks; `count` is then ignored.
+ * workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic job workers may have
+ * heard of different ones: NULL is the list of rank 0, and the others take it.
  *
- * In an elastic job the function waits for ranks of which this worker has not heard, at most call_timeout_ms of the
- * agent. If this worker believes that the worker of a rank has died or left, the function asks the store, within the
- * same limit, whether a new worker has taken the rank. If not, weft_group_open succeeds, but the group has ended
- * (weft_group_error: WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT).
+ * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another B
+ * and then A, each waits for the other until its limit.
  *
- * A member that has closed a group may open another of the same name at once; the other members do the same. If
- * weft_group_open fails on some members only, operations on the other members time out. The next group of that name
- * then fails on the members whose open had failed; weft_group_error has the reason. All members must then close the
- * group and open it again; the function may then query the other members for at most a second (docs/groups.md, "How
- * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
+ * FAILURE. If the function fails on some members, those on which it succeeded have a group that ends with the same
+ * error: weft_group_error has it, at the latest from their first operation. Nothing of a failed attempt is remembered:
+ * call the function again, on all members. A member may have been told of the failure up to a second after its limit.
+ *
+ * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this worker
+ * believes that the worker of a rank has died or left, the function asks the store, within the limit, whether a new
+ * worker has taken the rank.
+ *
+ * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
- *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
+ *   WEFT_ERR_TIMEOUT: *error names the members that have not called it.
+ *   WEFT_ERR_INVALID: an argument, a rule in WEFT_ALGORITHMS (weft_group_set_algorithms), or on all members: a member
+ *   gave other ranks; *error names it.
+ *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE: a member; *error names it.
  *   WEFT_ERR_NOT_FOUND: no such rank, or this worker has not heard of a worker with it in time.
- *   WEFT_ERR_EXISTS: the name is in use.
+ *   WEFT_ERR_EXISTS: the name is in use, or another thread is opening a group of that name.
+ *   WEFT_ERR_BUSY: more than 64 calls of this worker wait for one other worker.
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait), as in an inline handler.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count,
-                                                    weft_group **out, weft_error **error);
+                                                    int64_t timeout_ms, weft_group **out, weft_error **error);
 /* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their futures
  * complete when weft no longer uses their tensors. Allowed at any time, even after the agent was closed. NULL does
  * nothing. */
@@ -121,12 +128,11 @@ WEFT_API const weft_error *weft_group_error(const weft_group *group);
 WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 
 /*
- * Makes a group of the living members of `group`, in the same order, with the same name and the same rules for
- * algorithms, without a carrier. All living members must call it; it returns when all have called it. It ends the old
- * group, which you must still close. A member that dies meanwhile is left out. *error receives the detail of a failure,
- * as in weft_group_open. Errors:
- *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls the
- *   function after the others' limit has passed gets WEFT_ERR_TIMEOUT at once; it must call again, as the others do.
+ * Opens a group of the living members of `group`, in the same order, with the same name and the same rules for
+ * algorithms, without a carrier. All living members must call it; it returns when all have called it. It ends the
+ * old group, which you must still close. A member that dies meanwhile is left out. *error receives the detail of a
+ * failure, as in weft_group_open. Errors:
+ *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated, on all members.
  *   WEFT_ERR_INVALID: a NULL, or an invalid timeout_ms.
  *   WEFT_ERR_EXISTS: the group that an earlier call made is still open.
  *   The errors of weft_group_open.

@@ -857,7 +857,7 @@ class job : public owned<weft_job, detail::end_job> {
     }
 };
 
-// make<weft::group>(weft_group_open, agent.get(), "name", nullptr, 0) opens one. The destructor is weft_group_close.
+// make<weft::group>(weft_group_open, agent.get(), "name", nullptr, 0, 0) opens one. The destructor is weft_group_close.
 class group : public owned<weft_group, weft_group_close> {
   public:
     using owned::owned;

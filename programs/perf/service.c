@@ -92,7 +92,7 @@ static weft_status open_group(weft_agent *agent, int world, int by, weft_group *
         return WEFT_ERR_INVALID;
     for (int i = 0; i < world; i++)
         ranks[i] = by != 0 && i == 1 ? by : i;
-    return weft_group_open(agent, "weft-perf", ranks, (size_t)world, out, NULL);
+    return weft_group_open(agent, "weft-perf", ranks, (size_t)world, 0, out, NULL);
 }
 
 static weft_status time_operations(weft_group *group, int operation, const tensors *t, int64_t count, series *out)

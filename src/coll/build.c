@@ -77,6 +77,5 @@ weft_status wfi_operation_build(wfi_operation *operation)
     else if (!what->in_place && operation->memory[WFI_INPUT].data)
         wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
     wfi_schedule_built(schedule);
-    operation->is_undecided = schedule->shares > 0;
     return schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
 }

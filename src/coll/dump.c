@@ -44,9 +44,4 @@ void wfi_groups_dump(weft_agent *agent, wfi_json *j)
     WFI_FOR_LIST (const weft_group, group, &wfi_groups_of(agent)->all, link)
         put_group(j, group);
     wfi_json_close(j, ']');
-    size_t bytes, count = wfi_records_count(agent, &bytes);
-    wfi_json_open(j, "for_groups_not_made", '{');
-    wfi_json_put_number(j, "messages", count);
-    wfi_json_put_number(j, "bytes", bytes);
-    wfi_json_close(j, '}');
 }

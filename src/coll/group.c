@@ -15,117 +15,15 @@
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-typedef struct id_bytes {
-    uint64_t words[3];
-} id_bytes;
-
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key)
 {
-    id_bytes bytes = {{key->name_hash, key->members_hash, key->generation}};
-    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof(bytes));
-}
-
-static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
-{
-    id_bytes bytes = {{key->name_hash, key->members_hash, UINT64_MAX}};
-    return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof(bytes));
-}
-
-/*
- * The record of a name and its members. When another worker takes the rank of a member, no further group of these
- * members can be opened, and the record is over. The last PASTS_OVER such records are kept for late messages.
- */
-#define PASTS_OVER 64
-typedef struct past {
-    wfi_list link; /* over: in pasts_over */
-    uint64_t id;
-    uint64_t count; /* of groups: the next one's generation */
-    bool failed;    /* the last one, here */
-    size_t size;
-    weft_worker members[];
-} past;
-
-uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key)
-{
-    const past *of = wfi_map_get(&wfi_groups_of(agent)->pasts, past_id(agent, key));
-    return of ? of->count : 0;
-}
-
-weft_status wfi_group_remember(const weft_group *group)
-{
-    wfi_map *pasts = &wfi_groups_of(group->agent)->pasts;
-    uint64_t id = past_id(group->agent, &group->key);
-    past *of = wfi_map_get(pasts, id);
-    if (of) {
-        of->count = group->key.generation + UINT64_C(1);
-        of->failed = false;
-        return WEFT_OK;
-    }
-    of = wfi_calloc(1, sizeof(*of) + group->size * sizeof(*of->members));
-    if (!of)
-        return WEFT_ERR_MEMORY;
-    *of = (past){.id = id, .count = 1, .size = group->size};
-    wfi_list_init(&of->link);
-    for (size_t i = 0; i < group->size; i++)
-        of->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
-    weft_status status = wfi_map_put(pasts, id, of);
-    if (status)
-        free(of);
-    return status;
-}
-
-bool wfi_group_failed_before(const weft_group *group)
-{
-    const past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
-    return of && of->failed;
-}
-
-static void set_failed(const weft_group *group)
-{
-    past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
-    if (of)
-        of->failed = true;
-}
-
-static bool had_former(const past *of, const wfi_peer *peer)
-{
-    for (size_t i = 0; i < of->size; i++)
-        if (of->members[i].rank == wfi_peer_rank(peer) && of->members[i].incarnation != wfi_peer_incarnation(peer))
-            return true;
-    return false;
-}
-
-void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer)
-{
-    wfi_groups *groups = wfi_groups_of(agent);
-    past *of;
-    for (size_t at = 0; (of = wfi_map_next(&groups->pasts, &at, NULL));) {
-        if (!wfi_list_empty(&of->link) || !had_former(of, peer))
-            continue;
-        wfi_list_push_back(&groups->pasts_over, &of->link);
-        groups->pasts_over_count++;
-    }
-    while (groups->pasts_over_count > PASTS_OVER) {
-        of = wfi_container_of(wfi_list_pop_front(&groups->pasts_over), past, link);
-        groups->pasts_over_count--;
-        (void)wfi_map_take(&groups->pasts, of->id);
-        free(of);
-    }
-}
-
-void wfi_pasts_free(weft_agent *agent)
-{
-    wfi_map *pasts = &wfi_groups_of(agent)->pasts;
-    past *of;
-    for (size_t at = 0; (of = wfi_map_next(pasts, &at, NULL));)
-        free(of);
-    wfi_map_fini(pasts);
+    uint64_t words[] = {key->number, key->incarnation};
+    return wfi_hash_keyed(&agent->hash_key, words, sizeof(words));
 }
 
 /* ---- References -------------------------------------------------------------------------------------------------- */
 
-weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done),
-                           void (*due)(wfi_done *done))
+weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done))
 {
     weft_group *group = wfi_calloc(1, sizeof(*group));
     if (!group)
@@ -135,10 +33,11 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
     atomic_init(&group->users, 1);
     atomic_init(&group->refs, 1);
     snprintf(group->name, sizeof(group->name), "%s", name);
+    group->name_hash = wfi_hash_bytes(name, strlen(name));
+    group->told = true; /* until others have it */
     group->ended.run = ended;
     wfi_list_init(&group->link);
     wfi_list_init(&group->operations);
-    group->share.due.run = due;
     group->share.fd = -1;
     wfi_list_init(&group->share.queue);
     wfi_list_init(&group->share.look.link);
@@ -186,6 +85,51 @@ void wfi_group_unuse(weft_group *group)
     wfi_group_unref(group);
 }
 
+/* ---- Its members ------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_group_reserve(weft_group *group, size_t count)
+{
+    group->index = -1;
+    group->members = wfi_calloc(count, sizeof(*group->members));
+    return group->members ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+weft_status wfi_group_add(weft_group *group, int rank)
+{
+    const wfi_net *net = group->agent->net;
+    const wfi_member *known = wfi_net_member(net, rank);
+    if (!known || !known->incarnation)
+        return WEFT_ERR_NOT_FOUND;
+    wfi_group_member *member = &group->members[group->size];
+    *member = (wfi_group_member){.rank = rank, .incarnation = known->incarnation};
+    wfi_list_init(&member->early);
+    weft_status status = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
+    if (status)
+        return status;
+    if (rank == wfi_agent_rank(group->agent))
+        group->index = (int)group->size;
+    else
+        member->peer = wfi_net_peer(net, rank);
+    group->size++;
+    return WEFT_OK;
+}
+
+void wfi_group_clear(weft_group *group)
+{
+    wfi_map_fini(&group->places);
+    wfi_map_init(&group->places);
+    free(group->members);
+    group->members = NULL;
+    group->size = 0;
+}
+
+void wfi_group_interest(weft_group *group, int change)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if (group->members[i].peer)
+            wfi_peer_interest(group->members[i].peer, change);
+}
+
 wfi_group_member *wfi_group_member_of(const weft_group *group, const wfi_peer *peer)
 {
     wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)wfi_peer_rank(peer) + 1);
@@ -197,6 +141,12 @@ void wfi_group_depend(weft_group *group, int change)
     for (size_t i = 0; i < group->size; i++)
         if (group->members[i].peer)
             wfi_peer_depend(group->members[i].peer, change, 0);
+}
+
+void wfi_group_wake(const weft_group *group)
+{
+    if (group->woken)
+        wfi_future_settle(group->woken, NULL, NULL);
 }
 
 /* ---- Its error --------------------------------------------------------------------------------------------------- */
@@ -227,7 +177,7 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     }
     group->over = error;
     group->tells = tells;
-    set_failed(group);
+    wfi_group_wake(group);
     if (group->share.quick) { /* its thread must not wait longer */
         atomic_store(&group->share.stop, true);
         wfi_slots_ring(&group->share.slots);
@@ -242,6 +192,18 @@ void wfi_group_break_for(weft_group *group, weft_status code, int worker, const 
     va_start(args, format);
     wfi_group_break(group, problem_of(group, code, worker, format, args), true);
     va_end(args);
+}
+
+weft_error *wfi_group_end_of(const weft_group *group, weft_status why, int rank)
+{
+    return wfi_group_problem(group, why, rank, "rank %d %s", rank,
+                             why == WEFT_ERR_PEER_LEFT ? "has left the job" : "is dead");
+}
+
+void wfi_group_lacks(weft_group *group, wfi_group_member *member, weft_status why)
+{
+    member->peer = NULL;
+    wfi_group_break(group, wfi_group_end_of(group, why, member->rank), false); /* the store tells the others */
 }
 
 const char *wfi_reduction_name(unsigned how)

@@ -13,18 +13,14 @@
  * and is never WFI_GROUP_AHEAD operations ahead of a member to which it sends: so the number of early messages is
  * bounded. A sender that has used half of this lead asks (ASK); the receiver answers (BEGUN) when it has caught up.
  *
- * EARLY. Messages for an operation that has not begun here wait in the group; messages for a group that is not open
- * here, in a record (early.c). Both count against the agent's memory budget.
+ * EARLY. Messages for an operation that has not begun here wait in the group (early.c), and count against the agent's
+ * memory budget. No message comes to a member that does not have the group (making.h).
  *
  * SHARED MEMORY. If the fabric of the members passes descriptors (host), the members of each host get memory that
- * they share (sharing.c). If all members are on one host, an operation whose data fit the slots of that memory is
- * then one step (WFI_STEP_SHARE), for which no message is sent (share.c). If there are several hosts, an operation
- * in two levels (algorithm/levels.c) has one such step, or two without a root. All members of a host must decide
- * alike for each operation. Only operations in which all members wait for all are counted: a root may call the
- * others before another member has opened the group. The first WFI_SHARE_FROM - 1 that are counted are done by
- * messages. Later ones wait for the verdict of the host's first member, the LEADER. An operation with a root is
- * shared if it comes after the verdict. Until then an operation is undecided: its schedule may be built anew, for
- * messages. The messages between hosts are the same in both cases, so each host decides for itself.
+ * they share, when the group is opened (sharing.c). If all members are on one host, an operation whose data fit the
+ * slots of that memory is then one step (WFI_STEP_SHARE), for which no message is sent (share.c). If there are several
+ * hosts, an operation in two levels (algorithm/levels.c) has one such step, or two without a root. The messages between
+ * hosts are the same whether a host has memory or not.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
@@ -33,7 +29,7 @@
  * When a time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the
  * missing ones: missing.c.
  *
- * THE FILES, lowest first: group, early, say, share, missing, making, run, operation, sharing, hear, open; and above
+ * THE FILES, lowest first: group, early, say, share, missing, run, operation, sharing, making, hear, open; and above
  * operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
  *
  * LOCKING. The agent's lock guards everything, except fields marked (constant) once the group is open.
@@ -69,27 +65,14 @@
 #define WFI_GROUP_HEAD 96            /* the most bytes of a message before its data or an error */
 
 #define WFI_SHARE_MEMBERS_MAX 32 /* that share memory: each pair of them has a lane */
-/*
- * Numbers of counted operations (SHARED MEMORY above). When number WFI_SHARE_AFTER has ended at the first member, all
- * members have opened the group, and the first member makes the memory. So a group that is used once needs none. From
- * number WFI_SHARE_FROM on, operations wait for the verdict.
- */
-#define WFI_SHARE_AFTER 2
-#define WFI_SHARE_FROM 4
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; between two members */
 
+/* The gatherer (making.h) numbers the groups that it makes. */
 typedef struct wfi_group_key {
-    uint64_t name_hash, members_hash; /* members: ranks and incarnations, in order */
-    /* number among the groups of that name and these members: rises by one or more, see making.c */
-    uint32_t generation;
+    uint64_t number;
+    uint32_t incarnation; /* the gatherer's */
 } wfi_group_key;
-
-/* Whether both are keys of groups with one name and the same members. */
-static inline bool wfi_group_is_same_list(const wfi_group_key *one, const wfi_group_key *other)
-{
-    return one->name_hash == other->name_hash && one->members_hash == other->members_hash;
-}
 
 typedef struct wfi_group_member {
     int rank;             /* (constant) */
@@ -105,22 +88,23 @@ typedef struct wfi_group_member {
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* numbers given between that member and this one */
     uint64_t sends_begun, recvs_begun;
-    wfi_list early;      /* wfi_early.link: data for recvs that have not begun */
-    bool is_asked;       /* missing.c or making.c waits for its answer */
-    uint32_t queries;    /* sent to it, and not answered yet */
-    bool was_sent;       /* this worker sent it DATA */
-    bool is_heard;       /* a message came from it, so it has opened the group */
-    bool is_told;        /* it was told that the group is over */
-    const char *missing; /* why it is missing, according to its answer; NULL: it is not missing */
-    bool says_hello;     /* sharing.c: it has sent HELLO, so the lane to it is up */
-    bool is_ready;       /* sharing.c, at the leader: it has mapped the memory */
-    bool has_withdrawn;  /* it has withdrawn exposed data: it was asked whether the group is over there */
+    wfi_list early;         /* wfi_early.link: data for recvs that have not begun */
+    uint64_t attempt, what; /* making.c, at the gatherer: of its call; 0: it has not called */
+    bool has_left;          /* likewise: it has taken its call back */
+    bool has_made;          /* likewise: it has said READY */
+    bool is_asked;          /* missing.c waits for its answer */
+    uint32_t queries;       /* sent to it, and not answered yet */
+    bool is_told;           /* it was told that the group is over */
+    const char *missing;    /* why it is missing, according to its answer; NULL: it is not missing */
+    bool says_hello;        /* sharing.c, at the leader: it has sent HELLO, so the lane to it is up */
+    bool is_ready;          /* likewise: it has mapped the memory */
+    bool has_withdrawn;     /* it has withdrawn exposed data: it was asked whether the group is over there */
 } wfi_group_member;
 
 typedef enum wfi_share_state {
     WFI_SHARE_NONE,    /* no verdict; at the first member: the memory was not made yet */
     WFI_SHARE_OFFERED, /* at the first member: the members get the memory, and answer */
-    WFI_SHARE_YES,     /* the verdict is to use it */
+    WFI_SHARE_YES,     /* (constant from here on) the verdict is to use it */
     WFI_SHARE_NO,      /* the verdict is to use messages */
 } wfi_share_state;
 
@@ -134,11 +118,10 @@ typedef enum wfi_share_stage {
 typedef struct wfi_share { /* memory that the members of this host share */
     bool may;              /* (constant) this host has several members, and they can get it */
     wfi_share_state state;
-    bool said_hello, said_ready;
+    bool said_ready;
     int fd;             /* of the memory, at the leader, until the verdict; -1: none */
     wfi_slots slots;    /* (constant) once there is a verdict; before that, all but `memory` */
     size_t *who;        /* (constant) the members of this host: who[i] has place i in the slots. who[0] is the leader */
-    uint64_t called;    /* number of operations so far that are counted */
     uint64_t turn;      /* number of turns that were begun: see slots.h */
     uint64_t all_at;    /* the last turn after which this member is known to be free to write its slot: slots.h */
     uint64_t agreed;    /* the last turn in which all members are known to have called the same operation */
@@ -152,8 +135,6 @@ typedef struct wfi_share { /* memory that the members of this host share */
     size_t first_missing; /* (the look's) the first member without the flag that the stage waits for */
     wfi_timer timer;      /* at the leader: the memory is passed again, or the verdict is NO */
     uint32_t pause_ms;    /* of that timer */
-    wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
-    wfi_task let_go;      /* drops the reference of `due` */
     bool runs_queue;      /* share.c: the queue is being worked off */
     /*
      * The operation that the thread that called it runs without the lock (share.c, QUICK). Until it is NULL again, that
@@ -174,9 +155,12 @@ struct weft_group {
     weft_agent *agent; /* (constant) a reference */
     wfi_list link;     /* in wfi_groups.all */
     char name[WFI_GROUP_NAME_MAX + 1];
-    wfi_group_key key;
-    size_t size;               /* (constant) */
-    int index;                 /* (constant) */
+    uint64_t name_hash; /* (constant) */
+    wfi_group_key key;  /* number 0: the group is not made */
+    uint64_t what;      /* wfi_making.what */
+    uint64_t origin;    /* a hash of the key of the group from which it was shrunk, again and again; or of its own */
+    size_t size;        /* (constant) */
+    int index;          /* (constant) */
     wfi_group_member *members; /* (constant) */
     wfi_map places;            /* (constant) member by rank + 1 */
     size_t *hosts;             /* (constant) by member: the first one of its host */
@@ -188,9 +172,9 @@ struct weft_group {
     struct wfi_carrier *carrier; /* NULL: weft runs all operations */
     wfi_group_metrics *metrics;  /* of its name; NULL: nothing was counted yet */
     bool used;                   /* an operation was called */
-    bool shrinks;                /* weft_group_shrink waits in it for its members */
-    bool open;                   /* its user has it, and the agent has not closed */
-    bool opening;                /* messages that came before it was opened are being processed */
+    bool open;                   /* it is not closed, and the agent has not closed */
+    bool complete;               /* all members have it, so weft_group_open succeeds: making.h */
+    weft_future *woken;          /* of the thread that opens it and waits; NULL: none */
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */
     uint64_t given, begun;           /* numbers of collective operations */
@@ -255,10 +239,8 @@ typedef struct wfi_operation {
         uint8_t *data;
         wfi_storage *storage; /* a reference; NULL: not used */
     } memory[WFI_BUFFERS];
-    bool is_undecided; /* its schedule is for shared memory, and may have to be built anew, for messages */
     struct {
-        uint64_t index; /* among those that are counted; 0: not counted, or not yet */
-        wfi_list link;  /* in group->share.queue */
+        wfi_list link; /* in group->share.queue */
         void (*done)(struct wfi_operation *operation, wfi_step_id step);
         size_t left;      /* steps that are not done; 0: it is not in the queue */
         wfi_step_id step; /* the one that has begun; WFI_NO_STEP: none */
@@ -302,17 +284,12 @@ static inline uint8_t *wfi_operation_address(const wfi_operation *operation, wfi
 typedef struct wfi_groups {     /* an agent's data about groups */
     wfi_group_metrics *metrics; /* of each name of a group, newest first */
     size_t metric_count;
-    wfi_list all;           /* weft_group.link */
-    wfi_map open;           /* group by wfi_group_id */
-    wfi_map records;        /* wfi_record by the same: messages for groups that are not open yet */
-    size_t refused_records; /* number of records with a refusal: early.c */
-    wfi_list waiters;       /* threads that wait in weft_group_open: making.c */
-    wfi_list overs;         /* kept messages OVER, oldest first: early.c */
-    size_t over_count;
-    wfi_map pasts;       /* wfi_past by name and members */
-    wfi_list pasts_over; /* those kept only for late queries, oldest first: group.c */
-    size_t pasts_over_count;
-    wfi_map operations; /* by id */
+    wfi_list all;                       /* weft_group.link */
+    wfi_map open;                       /* group by wfi_group_id */
+    wfi_list makings;                   /* threads that wait in weft_group_open: making.c */
+    wfi_list calls;                     /* of other members, for groups that this worker has not opened: making.c */
+    uint64_t last_attempt, last_number; /* of its own calls, and of the groups that it has gathered */
+    wfi_map operations;                 /* by id */
     uint64_t last_operation;
     size_t under_way;     /* operations, including those that are being freed */
     size_t messages;      /* messages not delivered yet */
@@ -326,10 +303,21 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 
 /* ---- group.c ----------------------------------------------------------------------------------------------------- */
 
-/* Makes a group with one reference and no members. `ended` is called once, when the group is over. `due` is called when
- * the memory to share must be made. NULL: no memory. */
-weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done),
-                           void (*due)(wfi_done *done));
+/* Makes a group with one reference and no members. `ended` is called once, when the group is over. NULL: no memory. */
+weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done));
+/* Its members, one after another; `count` at most. [agent lock] */
+weft_status wfi_group_reserve(weft_group *group, size_t count);
+/* The present or last worker of a rank. WEFT_ERR_NOT_FOUND: this worker has heard of none. WEFT_ERR_EXISTS: it is a
+ * member. WEFT_ERR_MEMORY. */
+weft_status wfi_group_add(weft_group *group, int rank);
+void wfi_group_clear(weft_group *group); /* has no members again */
+/* Has interest in the members (wfi_peer_interest), +1 or -1. [agent lock] */
+void wfi_group_interest(weft_group *group, int change);
+/* The error for a member that is dead or has left. */
+weft_error *wfi_group_end_of(const weft_group *group, weft_status why, int rank);
+/* The member is dead or has left: ends the group. [agent lock] */
+void wfi_group_lacks(weft_group *group, wfi_group_member *member, weft_status why);
+void wfi_group_wake(const weft_group *group); /* the thread that opens it. [agent lock] */
 weft_group *wfi_group_ref(weft_group *group);
 void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last */
 /*
@@ -339,17 +327,6 @@ void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last *
 void wfi_group_use(weft_group *group);
 void wfi_group_unuse(weft_group *group); /* not [locked] */
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
-/* The first generation of that name and these members that was not made here. [agent lock] */
-uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
-weft_status wfi_group_remember(const weft_group *group); /* counts it as made. [agent lock] */
-/*
- * Whether the last group of that name and these members failed here: the other members may have opened more or fewer
- * groups since. [agent lock]
- */
-bool wfi_group_failed_before(const weft_group *group);
-/* A worker took the rank of a former one: no group with the former one can be opened after that. [agent lock] */
-void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer);
-void wfi_pasts_free(weft_agent *agent);
 /* The member that is this peer; NULL: none. */
 wfi_group_member *wfi_group_member_of(const weft_group *group, const wfi_peer *peer);
 /* +1: it has operations in progress and waits for the members; -1: it has none. [agent lock] */
@@ -393,28 +370,25 @@ wfi_early *wfi_early_take(const wfi_operation *operation);
 bool wfi_early_has_all(const wfi_operation *operation, uint64_t number);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
-/*
- * Keeps a message for a group that is not open. `is_over`: it is OVER, which replaces the earlier messages of its
- * sender. WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY.
- */
-weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
-                            size_t size, bool is_over);
-/*
- * Takes a message that was kept for that group, and its sender (a reference); the caller frees it. NULL: there is
- * none.
- */
-uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size);
-/* Why a message for that group was not kept; cleared when asked. WEFT_OK: all were kept. */
-weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key);
-/* Number of messages kept for groups that are not open, and their size in the memory budget. */
-size_t wfi_records_count(const weft_agent *agent, size_t *bytes);
-void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that peer; NULL: all */
-/* Forgets messages for groups of that name and list that were opened before this one. */
-void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key);
 
 /* ---- say.c: messages to members. All [agent lock] ------------------------------------------------------------ */
 
-enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER, WFI_SHARE };
+enum wfi_group_word {
+    WFI_DATA = 1,
+    WFI_TAKEN,
+    WFI_ASK,
+    WFI_BEGUN,
+    WFI_QUERY,
+    WFI_STATE,
+    WFI_OVER,
+    WFI_SHARE,
+    WFI_READY,
+    WFI_GO,
+    WFI_JOIN, /* from here on: of a group that is not made */
+    WFI_LEAVE,
+    WFI_FAILED,
+    WFI_MADE
+};
 /* Of WFI_SHARE: see sharing.c; LOOK: share.c */
 typedef enum wfi_share_word {
     WFI_SHARE_HELLO = 1,
@@ -426,15 +400,6 @@ typedef enum wfi_share_word {
     WFI_SHARE_WORDS
 } wfi_share_word;
 
-/* State of a group at a member, in its answer to QUERY. */
-typedef enum wfi_group_state {
-    WFI_GROUP_HERE,    /* it has the group */
-    WFI_GROUP_UNKNOWN, /* it has not opened it */
-    WFI_GROUP_DESTROYED,
-    WFI_GROUP_OTHER_LIST, /* it has a group of that name with other members */
-    WFI_GROUP_FORMER,     /* it has a former group of that name and these members, and has not closed it */
-} wfi_group_state;
-
 /* Each function sends a message; if it cannot, the group ends. */
 void wfi_say_data(weft_group *group, size_t to, const wfi_data *data);
 void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data);
@@ -444,13 +409,17 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
 void wfi_say_share(weft_group *group, size_t to, wfi_share_word word);
+/* making.h */
+void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t what);
+void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt);
+void wfi_say_made(weft_group *group, size_t to);
+void wfi_say_bare(weft_group *group, size_t to, enum wfi_group_word word); /* READY or GO */
 /* A member's answer to a QUERY for an operation. */
 typedef struct wfi_progress_report {
-    wfi_group_state state;
+    bool has_group; /* it has not closed the group */
     wfi_space space;
     uint64_t number;
-    /* number of operations called there; with WFI_GROUP_DESTROYED: the first generation that is not closed */
-    uint64_t called;
+    uint64_t called; /* number of operations called there */
     /*
      * of that operation, if it is in progress there, or was the last one in shared memory; otherwise its kind is
      * WFI_OPERATION_KINDS
@@ -460,6 +429,10 @@ typedef struct wfi_progress_report {
 /* Answers a query about a group, which need not be open here. */
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report);
 void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
+#define WFI_FAILED_RANKS 8
+/* FAILED. `count` ranks are at fault, and the first WFI_FAILED_RANKS are named. */
+void wfi_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
+                       size_t count);
 
 /* ---- build.c ----------------------------------------------------------------------------------------------------- */
 
@@ -470,11 +443,6 @@ size_t wfi_chunk_for(const wfi_collective *what, size_t bytes);
 
 /* ---- share.c: operations in shared memory. All [agent lock] ------------------------------------------------------ */
 
-/*
- * Decides whether an operation whose number is next uses shared memory. Otherwise its schedule is built for messages.
- * False: it must wait for the verdict, or the group is over.
- */
-bool wfi_share_decide(wfi_operation *operation);
 /*
  * It begins: puts it into the queue if it has steps in shared memory. `done` is called for each of them when its
  * results are there, perhaps at once; or when the operation has failed, and its memory is no longer used.
@@ -492,11 +460,8 @@ void wfi_share_ended(weft_group *group); /* the quick operation has ended */
 void wfi_share_resume(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step));
 /* Whether all data of that step are here, so that it ends without the others. */
 bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step);
-/*
- * The group is over, and a new operation is the next one: whether the root has left its data in its slot. If not, a
- * schedule for shared memory is built anew, for messages.
- */
-bool wfi_share_has_early(wfi_operation *operation, uint64_t number);
+/* The group is over, and a new operation is the next one: whether the root has left its data in its slot. */
+bool wfi_share_has_early(const wfi_operation *operation, uint64_t number);
 /* The group is over, and its step in progress has all: computes the results. */
 void wfi_share_finish(wfi_operation *operation);
 void wfi_share_drop(wfi_operation *operation); /* it fails */
@@ -513,11 +478,6 @@ bool wfi_share_waits(const wfi_operation *operation, size_t member);
 
 /* The advice for a group that some members have given up. */
 #define WFI_GROUP_AGAIN ": close the group and open it again, on all members"
-
-/* Follows "rank N ": a member that makes a group late was refused what came before. It says so, and others do. */
-#define WFI_GROUP_NO_MEMORY                                                                                            \
-    "had no memory for what came before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too "   \
-    "small"
 
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
@@ -572,8 +532,13 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 
 /* ---- sharing.c: how a group gets its memory. All [agent lock] ---------------------------------------------------- */
 
-weft_status wfi_sharing_init(weft_group *group); /* its members are known: whether it may have one. WEFT_ERR_MEMORY */
-void wfi_sharing_due(wfi_done *done);            /* of a group: makes and offers the memory */
+/* Its members are known: which share a host, and whether they may have memory. WEFT_ERR_MEMORY */
+weft_status wfi_sharing_init(weft_group *group);
+void wfi_sharing_begin(weft_group *group); /* all members have the group: the leader makes and offers the memory */
+void wfi_sharing_hurry(weft_group *group); /* the time has passed: the leader gives the verdict */
+bool wfi_sharing_is_over(const weft_group *group); /* it is known whether this host has memory */
+/* The ranks for which the verdict waits. */
+void wfi_sharing_missing(const weft_group *group, void (*name)(void *to, int rank), void *to);
 bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
 void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 
@@ -599,8 +564,8 @@ void wfi_group_metrics_free(wfi_groups *groups);
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
-/* As weft_group_open, with the living members of `group`: for shrink.c. */
-weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error **error);
+/* Opens a group of the living members of `group`: for shrink.c. */
+weft_status wfi_group_of_living(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error);
 
 /* ---- rules.c ----------------------------------------------------------------------------------------------------- */
 

@@ -139,39 +139,6 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-/* Whether `other` has that name but another list of members, and is open or ended because its members did not come. */
-static bool is_other_list(const weft_group *other, const wfi_group_key *key)
-{
-    weft_status over = other->over ? weft_error_code(other->over) : WEFT_OK;
-    return other->key.name_hash == key->name_hash && other->key.members_hash != key->members_hash &&
-           (!over || over == WEFT_ERR_TIMEOUT || over == WEFT_ERR_INVALID);
-}
-
-static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *key, const wfi_group_member *member)
-{
-    if (member)
-        return WFI_GROUP_HERE;
-    if (wfi_group_past(agent, key) > key->generation)
-        return WFI_GROUP_DESTROYED;
-    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link) {
-        if (is_other_list(other, key))
-            return WFI_GROUP_OTHER_LIST;
-        if (wfi_group_is_same_list(&other->key, key))
-            return WFI_GROUP_FORMER;
-    }
-    return WFI_GROUP_UNKNOWN;
-}
-
-/* The first generation that is neither closed nor over here. */
-static uint64_t first_left(const weft_agent *agent, const wfi_group_key *key)
-{
-    uint64_t first = wfi_group_past(agent, key);
-    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
-        if (!other->over && wfi_group_is_same_list(&other->key, key) && other->key.generation < first)
-            first = other->key.generation;
-    return first;
-}
-
 static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
                        wfi_reader *reader)
 {
@@ -186,22 +153,18 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     if (member && group->over) {
         group->members[index].is_told = false;
         wfi_say_over(group, index);
-        report.state = WFI_GROUP_DESTROYED; /* equivalent: the next group may still meet that member */
-        report.called = (uint64_t)key->generation + 1;
         wfi_answer_state(agent, peer, key, &report);
         return true;
     }
-    report.state = state_here(agent, key, member);
+    report.has_group = member != NULL;
     const wfi_operation *operation =
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
-    if (operation && !operation->is_undecided)
+    if (operation)
         report.signature = wfi_operation_signature(operation);
     else if (member && !operation && report.space == WFI_TOGETHER)
         wfi_share_recall(group, report.number, &report.signature);
     if (member)
         report.called = called_here(group, member, report.space, sends);
-    else if (report.state == WFI_GROUP_DESTROYED)
-        report.called = first_left(agent, key);
     wfi_answer_state(agent, peer, key, &report);
     return true;
 }
@@ -214,11 +177,11 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
 {
     size_t index = (size_t)(from - group->members);
     wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
-    if (!operation || report->space != WFI_TOGETHER || operation->is_undecided)
+    if (!operation || report->space != WFI_TOGETHER)
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;
-    if (report->state != WFI_GROUP_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
+    if (report->has_group || group->asking || !wfi_missing_waits(operation, index))
         return true;
     wfi_missing_left(operation, from);
     return !group->over;
@@ -228,12 +191,11 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
 static bool read_report(wfi_reader *reader, wfi_progress_report *out)
 {
     out->space = read_space(reader);
-    unsigned state = wfi_read_u8(reader);
-    out->state = (wfi_group_state)state;
+    out->has_group = wfi_read_u8(reader);
     out->number = wfi_read_u64(reader);
     out->called = wfi_read_u64(reader);
     read_signature(reader, &out->signature);
-    return !reader->failed && state <= WFI_GROUP_FORMER;
+    return !reader->failed;
 }
 
 static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
@@ -244,7 +206,7 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (from->queries)
         from->queries--;
     /* The member has answered the query for the reason: its group is not over. So its transfer was malformed. */
-    if (from->has_withdrawn && !from->queries && report.state != WFI_GROUP_DESTROYED)
+    if (from->has_withdrawn && !from->queries && report.has_group)
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
     else if (agrees(group, from, &report))
@@ -271,23 +233,9 @@ static weft_error *as_heard(weft_error *error, int from, int me)
     return heard;
 }
 
-/* The error of a group that other members ended before it was opened here. Takes over `error`. */
-static weft_error *over_before(const weft_group *group, weft_error *error)
-{
-    char prefix[WFI_GROUP_NAME_MAX + 16];
-    size_t size = (size_t)snprintf(prefix, sizeof(prefix), "group \"%s\": ", group->name);
-    const char *why = weft_error_message(error);
-    if (!strncmp(why, prefix, size))
-        why += size;
-    weft_error *other = wfi_group_problem(group, weft_error_code(error), weft_error_worker(error),
-                                          "it was over before rank %d made it: %s%s", wfi_agent_rank(group->agent), why,
-                                          strstr(why, WFI_GROUP_AGAIN) ? "" : WFI_GROUP_AGAIN);
-    weft_error_unref(error);
-    return other;
-}
-
 static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
+    bool was_complete = wfi_read_u8(reader);
     weft_error *error = wfi_error_read(reader);
     if (!error)
         return false;
@@ -297,85 +245,76 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     if (is_bare) {
         weft_error_unref(error);
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
-                                  code == WEFT_ERR_CANCELLED ? "has closed it" : WFI_GROUP_NO_MEMORY);
+                                  code == WEFT_ERR_TIMEOUT ? "has given up opening it" : "has closed it");
     } else {
         error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
     }
-    if (group->opening)
-        error = over_before(group, error);
-    wfi_group_break(group, error, is_bare);
+    /* otherwise some may not have had the group yet, and so have not heard of its end */
+    group->complete = group->complete || was_complete;
+    wfi_group_break(group, error, is_bare || !group->complete);
     return true;
 }
 
-/* A message for a group that is not open here. */
-static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader,
-                       const uint8_t *bytes, size_t size)
+/* A message for a group that is not open here: it was closed. */
+static bool hear_late(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader)
 {
-    wfi_progress_report report;
     if (word == WFI_QUERY)
         return hear_query(agent, from, key, NULL, reader);
-    if (word == WFI_STATE && read_report(reader, &report))
-        wfi_making_answered(agent, from, key, report.state == WFI_GROUP_DESTROYED ? report.called : 0);
-    if (word == WFI_OVER)
-        wfi_making_over(agent, from, key);
-    if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)
-        return true; /* a late message for a group that is closed */
-    if (wfi_group_past(agent, key) > key->generation) {
-        if (word != WFI_OVER)
-            wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
-        return true;
-    }
-    weft_status status = wfi_record_keep(agent, from, key, bytes, size, word == WFI_OVER);
-    if (status && word != WFI_OVER)
-        wfi_answer_over(agent, from, key, status);
+    if (word == WFI_DATA || word == WFI_ASK)
+        wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
     return true;
+}
+
+/* False: malformed. */
+static bool hear_word(weft_group *group, wfi_group_member *from, wfi_peer *peer, unsigned word, wfi_reader *reader)
+{
+    switch (word) {
+    case WFI_DATA:
+        return hear_data(group, from, reader);
+    case WFI_TAKEN:
+        return hear_taken(group, from, reader);
+    case WFI_ASK:
+        return hear_ask(group, from, reader);
+    case WFI_BEGUN:
+        return hear_begun(group, from, reader);
+    case WFI_QUERY:
+        return hear_query(group->agent, peer, &group->key, group, reader);
+    case WFI_STATE:
+        return hear_state(group, from, reader);
+    case WFI_OVER:
+        return hear_over(group, from, reader);
+    case WFI_SHARE:
+        return wfi_sharing_hear(group, from, reader);
+    case WFI_READY:
+        wfi_making_hear_ready(group, from);
+        return true;
+    case WFI_GO:
+        wfi_making_hear_go(group, from);
+        return true;
+    default:
+        return false;
+    }
 }
 
 void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
-    const uint8_t *bytes = reader->data;
     size_t size = reader->size;
+    wfi_group_member *member = NULL;
+    weft_group *group = NULL;
+    bool sense;
     (void)type;
     unsigned word = wfi_read_u8(reader);
-    wfi_group_key key = {.name_hash = wfi_read_u64(reader)};
-    key.members_hash = wfi_read_u64(reader);
-    key.generation = wfi_read_u32(reader);
-    weft_group *group = reader->failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
-    wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
-    bool sense = !reader->failed;
-    if (member)
-        member->is_heard = true;
-    if (sense && !member)
-        sense = hear_stray(agent, from, &key, word, reader, bytes, size);
-    else if (sense)
-        switch (word) {
-        case WFI_DATA:
-            sense = hear_data(group, member, reader);
-            break;
-        case WFI_TAKEN:
-            sense = hear_taken(group, member, reader);
-            break;
-        case WFI_ASK:
-            sense = hear_ask(group, member, reader);
-            break;
-        case WFI_BEGUN:
-            sense = hear_begun(group, member, reader);
-            break;
-        case WFI_QUERY:
-            sense = hear_query(agent, from, &key, group, reader);
-            break;
-        case WFI_STATE:
-            sense = hear_state(group, member, reader);
-            break;
-        case WFI_OVER:
-            sense = hear_over(group, member, reader);
-            break;
-        case WFI_SHARE:
-            sense = wfi_sharing_hear(group, member, reader);
-            break;
-        default:
-            sense = false;
-        }
+    if (word >= WFI_JOIN) {
+        sense = wfi_making_hear(agent, from, word, reader);
+    } else {
+        wfi_group_key key = {.number = wfi_read_u64(reader)};
+        key.incarnation = wfi_read_u32(reader);
+        sense = !reader->failed;
+        group = sense ? wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key)) : NULL;
+        member = group ? wfi_group_member_of(group, from) : NULL;
+        if (sense)
+            sense = member ? hear_word(group, member, from, word, reader) : hear_late(agent, from, &key, word, reader);
+    }
     if (!sense)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (word %u, %zu bytes)",
                       wfi_peer_rank(from), word, size);

@@ -20,33 +20,16 @@
 #define LOOK_MOST_MS 8000 /* the longest pause between two checks of one operation */
 
 /* The texts for members that have not begun the operation. */
-static const char *const reasons[] = {
-    [WFI_GROUP_HERE] = "has not called it",
-    [WFI_GROUP_UNKNOWN] = "has not made the group",
-    [WFI_GROUP_DESTROYED] = "has closed the group",
-    [WFI_GROUP_OTHER_LIST] = "has a group of that name with other members",
-    [WFI_GROUP_FORMER] = "still has a former group of that name, which the other members have given up",
-};
-
-/* Its group of that name is the old one, or it does not know yet which members live. */
-static const char *const not_shrunk = "has not called weft_group_shrink with these members";
-
-static bool is_missing_for(const weft_group *group, const char *reason)
-{
-    for (size_t i = 0; i < group->size; i++)
-        if (!group->members[i].is_asked && group->members[i].missing == reason)
-            return true;
-    return false;
-}
+static const char has_not_called[] = "has not called it", has_closed[] = "has closed the group";
 
 /* A member that has closed the group may have done its part before: it is named only if no other member is missing. */
-static void name_missing(const weft_group *group, bool destroyed, char *out, size_t room, int *first)
+static void name_missing(const weft_group *group, bool closed, char *out, size_t room, int *first)
 {
     size_t used = 0;
     for (size_t i = 0; i < group->size; i++) {
         const wfi_group_member *member = &group->members[i];
         const char *why = member->is_asked ? "does not answer" : member->missing;
-        if (!why || (why == reasons[WFI_GROUP_DESTROYED]) != destroyed)
+        if (!why || (why == has_closed) != closed)
             continue;
         if (*first < 0)
             *first = member->rank;
@@ -77,14 +60,10 @@ static void conclude(weft_group *group)
     name_missing(group, false, missing, sizeof(missing), &first);
     if (first < 0)
         name_missing(group, true, missing, sizeof(missing), &first);
-    bool is_unmade =
-        is_missing_for(group, reasons[WFI_GROUP_UNKNOWN]) || is_missing_for(group, reasons[WFI_GROUP_FORMER]);
-    bool lists_differ = is_missing_for(group, reasons[WFI_GROUP_OTHER_LIST]);
-    wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
-                        "rank %d: %s was not complete within %lld ms: %s%s%s", wfi_agent_rank(group->agent), which,
-                        (long long)operation->timeout_ms,
+    wfi_group_break_for(group, WEFT_ERR_TIMEOUT, first, "rank %d: %s was not complete within %lld ms: %s%s",
+                        wfi_agent_rank(group->agent), which, (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
-                        missing, is_unmade ? WFI_GROUP_AGAIN : "");
+                        missing);
 }
 
 static void answers_due(wfi_timer *timer)
@@ -219,7 +198,7 @@ void wfi_missing_unwatch(weft_group *group)
 static bool is_anybody_missing(const weft_group *group)
 {
     for (size_t i = 0; i < group->size; i++)
-        if (group->members[i].missing && group->members[i].missing != reasons[WFI_GROUP_DESTROYED])
+        if (group->members[i].missing && group->members[i].missing != has_closed)
             return true;
     return false;
 }
@@ -233,10 +212,8 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (operation->space == WFI_BETWEEN && report->signature.kind < WFI_OPERATION_KINDS &&
         !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
-    if (group->shrinks && report->state == WFI_GROUP_OTHER_LIST)
-        member->missing = not_shrunk;
-    else if (report->state != WFI_GROUP_HERE || report->called < operation->number)
-        member->missing = reasons[report->state];
+    if (!report->has_group || report->called < operation->number)
+        member->missing = report->has_group ? has_not_called : has_closed;
     if (--group->unanswered == 0 && (group->left || is_anybody_missing(group)))
         conclude(group); /* otherwise all have called it: it may still end before the answers are due */
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "job/protocol/protocol.h"
+#include "rpc/client/client.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -47,6 +48,31 @@ static weft_status refuse_group(const weft_agent *agent, weft_error **error, wef
     return status;
 }
 
+/* The arguments of one call. */
+typedef struct wish {
+    const char *function, *name;
+    const int *ranks; /* NULL: none were given */
+    size_t count;
+    const weft_group *from; /* weft_group_shrink: its living members; else NULL */
+    int64_t timeout_ms;
+    uint64_t until_ns; /* 0: not yet known */
+} wish;
+
+/*
+ * Whether a rank is meant if no list is given: in a static job all ranks, even dead ones, so that all members have the
+ * same list; in an elastic job the living ones.
+ */
+static bool is_meant(const weft_agent *agent, int rank)
+{
+    return !agent->options.values.elastic || wfi_agent_lists(agent, rank) || rank == wfi_agent_rank(agent);
+}
+
+static bool lives(const weft_group *group, size_t index)
+{
+    const wfi_peer *peer = group->members[index].peer;
+    return (int)index == group->index || (peer && !wfi_peer_status(peer));
+}
+
 static weft_status add_member(weft_group *group, int rank, weft_error **error)
 {
     weft_agent *agent = group->agent;
@@ -54,43 +80,26 @@ static weft_status add_member(weft_group *group, int rank, weft_error **error)
     if (rank < 0 || rank >= world_size)
         return refuse_group(agent, error, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
                             group->size, group->name, rank, world_size);
-    const wfi_member *known = wfi_net_member(agent->net, rank);
-    if (!known || !known->incarnation)
-        return refuse_group(agent, error, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: " WFI_UNHEARD_TEXT,
-                            group->size, group->name, rank, agent->options.name);
-    wfi_group_member *member = &group->members[group->size];
-    *member = (wfi_group_member){.rank = rank, .incarnation = known->incarnation};
-    wfi_list_init(&member->early);
-    if (rank == wfi_agent_rank(agent))
-        group->index = (int)group->size;
-    else
-        member->peer = wfi_net_peer(agent->net, rank);
-    weft_status status = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
+    weft_status status = wfi_group_add(group, rank);
+    if (status == WEFT_ERR_NOT_FOUND)
+        return refuse_group(agent, error, status, "ranks[%zu] of \"%s\" is %d: " WFI_UNHEARD_TEXT, group->size,
+                            group->name, rank, agent->options.name);
     if (status == WEFT_ERR_EXISTS)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time",
                             group->size, group->name, rank);
-    group->size++;
     return status;
 }
 
-static weft_status add_members(weft_group *group, const int *ranks, size_t count, weft_error **error)
+static weft_status add_members(weft_group *group, const wish *asked, weft_error **error)
 {
     weft_agent *agent = group->agent;
-    weft_status status = WEFT_OK;
-    size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
-    group->index = -1;
-    group->members = wfi_calloc(members, sizeof(*group->members));
-    if (!group->members)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < members && !status; i++) {
-        /*
-         * NULL: in a static job all ranks, even dead ones, so that all members have the same list; in an elastic job
-         * the living ones.
-         */
-        bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_lists(agent, (int)i) ||
-                        (int)i == wfi_agent_rank(agent);
-        if (is_meant)
-            status = add_member(group, ranks ? ranks[i] : (int)i, error);
+    const weft_group *from = asked->from;
+    size_t count = asked->ranks ? asked->count : from ? from->size : (size_t)wfi_net_world_size(agent->net);
+    weft_status status = wfi_group_reserve(group, count);
+    for (size_t i = 0; i < count && !status; i++) {
+        int rank = asked->ranks ? asked->ranks[i] : from ? from->members[i].rank : (int)i;
+        if (asked->ranks || (from ? lives(from, i) : is_meant(agent, rank)))
+            status = add_member(group, rank, error);
     }
     if (!status && group->index < 0)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
@@ -98,139 +107,67 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     return status;
 }
 
-/* Finds which members share a host. All members get the same result, because it follows from what members publish. */
-static weft_status find_hosts(weft_group *group)
-{
-    const wfi_net *net = group->agent->net;
-    size_t hosts = 0;
-    group->hosts = wfi_calloc(group->size, sizeof(*group->hosts));
-    if (!group->hosts)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < group->size; i++) {
-        size_t first = 0;
-        while (first < i && (group->hosts[first] != first ||
-                             !wfi_net_same_host(net, group->members[first].rank, group->members[i].rank)))
-            first++;
-        group->hosts[i] = first;
-        hosts += first == i;
-    }
-    group->spans_hosts = hosts > 1;
-    group->has_levels = hosts > 1 && hosts < group->size;
-    return WEFT_OK;
-}
-
-static weft_status make_key(weft_group *group)
-{
-    wfi_writer writer;
-    wfi_writer_init_growing(&writer);
-    for (size_t i = 0; i < group->size; i++) {
-        wfi_write_u32(&writer, (uint32_t)group->members[i].rank);
-        wfi_write_u32(&writer, group->members[i].incarnation);
-    }
-    weft_status status = writer.failed ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (!status) {
-        group->key.name_hash = wfi_hash_bytes(group->name, strlen(group->name));
-        group->key.members_hash = wfi_hash_bytes(writer.data, writer.size);
-        group->key.generation = (uint32_t)wfi_group_past(group->agent, &group->key);
-    }
-    wfi_writer_fini(&writer);
-    return status;
-}
-
-static void member_is_gone(weft_group *group, wfi_group_member *member, weft_status why)
-{
-    wfi_group_break(group,
-                    wfi_group_problem(group, why, member->rank, "rank %d %s", member->rank,
-                                      why == WEFT_ERR_PEER_LEFT ? "has left the job" : "is dead"),
-                    false); /* the store tells the others */
-}
-
-static void have_interest(weft_group *group, int change)
-{
-    for (size_t i = 0; i < group->size; i++)
-        if (group->members[i].peer)
-            wfi_peer_interest(group->members[i].peer, change);
-}
-
-/* Processes the messages that came before the group was open. */
-static void hear_early(weft_group *group)
-{
-    uint8_t *bytes;
-    wfi_peer *from;
-    size_t size;
-    group->opening = true;
-    while ((bytes = wfi_record_take(group->agent, &group->key, &from, &size))) {
-        wfi_reader reader;
-        wfi_reader_init(&reader, bytes, size);
-        if (!wfi_peer_status(from))
-            wfi_group_hear(group->agent, from, WFI_RPC_GROUP, &reader);
-        wfi_peer_unref(from);
-        free(bytes);
-    }
-    group->opening = false;
-    weft_status refused = wfi_record_refused(group->agent, &group->key);
-    if (refused)
-        wfi_group_break_for(group, refused, wfi_agent_rank(group->agent), "rank %d " WFI_GROUP_NO_MEMORY,
-                            wfi_agent_rank(group->agent));
-}
-
-/* [agent lock] */
-static weft_status open_group(weft_group *group, weft_error **error)
+/* It has its members: from now on they may end it. */
+static weft_status enter(weft_group *group, weft_error **error)
 {
     weft_agent *agent = group->agent;
-    weft_status status = WEFT_OK;
     if (name_is_taken(agent, group->name))
-        status = refuse_group(agent, error, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
-    if (!status)
-        status = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
-    if (status)
-        return status;
-    status = wfi_group_remember(group);
-    if (status) {
-        (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
-        return status;
-    }
+        return refuse_group(agent, error, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
     group->open = true;
     wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
-    for (size_t i = 0; i < group->size; i++) {
-        wfi_group_member *member = &group->members[i];
-        bool is_replaced = !member->peer && member->rank != wfi_agent_rank(agent);
-        weft_status gone = is_replaced ? WEFT_ERR_PEER_DEAD : member->peer ? wfi_peer_status(member->peer) : WEFT_OK;
-        if (gone) {
-            member->peer = NULL;
-            member_is_gone(group, member, gone);
-        }
-    }
-    have_interest(group, 1);
-    hear_early(group);
+    wfi_group_interest(group, 1);
     return WEFT_OK;
 }
 
-/* `awaits_news`: first waits for what the store knows about `ranks`. */
-static weft_status create(weft_agent *agent, const char *name, const int *ranks, size_t count, bool awaits_news,
-                          weft_group **out, weft_error **error)
+/* Whether members may have different lists, of which the gatherer's is taken. */
+static bool may_differ(const weft_agent *agent, const wish *asked)
 {
-    weft_group *group = wfi_group_make(agent, name, wfi_group_ended, wfi_sharing_due);
+    return asked->from || (!asked->ranks && agent->options.values.elastic);
+}
+
+/* Equal on all members that open the same group. */
+static uint64_t what_is_meant(const weft_group *group, const wish *asked)
+{
+    uint64_t hash = 0;
+    if (asked->from)
+        return asked->from->origin;
+    for (size_t i = 0; !may_differ(group->agent, asked) && i < group->size; i++) {
+        uint64_t words[] = {hash, (uint64_t)group->members[i].rank};
+        hash = wfi_hash_bytes(words, sizeof(words));
+    }
+    return hash;
+}
+
+static void close_group(weft_group *group, weft_status why, const char *text);
+
+/* One attempt. The agent is not entered. */
+static weft_status try_to_open(weft_agent *agent, wish *asked, weft_group **out, weft_error **error)
+{
+    wfi_making making;
+    weft_group *group = wfi_group_make(agent, asked->name, wfi_group_ended);
     if (!group)
         return WEFT_ERR_MEMORY;
-    wfi_making making = {.group = group};
     weft_status status = wfi_rules_of_environment(agent, &group->rules, error);
     if (!status)
-        making.inside = wfi_agent_enter_locked(agent);
+        status = wfi_making_begin(&making, group, asked->function, asked->timeout_ms, asked->until_ns);
+    if (status) {
+        wfi_group_unref(group);
+        return status;
+    }
+    asked->until_ns = making.until_ns;
+    status = wfi_making_await_news(&making, asked->ranks, asked->count);
     if (!status)
-        status = making.inside ? wfi_making_await_news(&making, awaits_news ? ranks : NULL, count) : WEFT_ERR_CLOSED;
+        status = add_members(group, asked, error);
     if (!status)
-        status = add_members(group, ranks, count, error);
+        status = enter(group, error);
     if (!status)
-        status = find_hosts(group);
-    if (!status)
-        status = wfi_sharing_init(group);
-    if (!status)
-        status = make_key(group);
-    if (!status)
-        status = wfi_making_agree(&making);
-    if (!status)
-        status = open_group(group, error);
+        status = wfi_making_meet(&making, what_is_meant(group, asked), may_differ(agent, asked));
+    uint64_t words[] = {group->key.number, group->key.incarnation};
+    group->origin = asked->from ? asked->from->origin : wfi_hash_bytes(words, sizeof(words));
+    if (status && group->over)
+        *error = weft_error_ref(group->over);
+    if (status && making.inside)
+        close_group(group, status, "has not opened it");
     if (making.inside)
         wfi_agent_leave_locked(agent);
     if (status)
@@ -240,54 +177,89 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     return status;
 }
 
-static weft_status open_checked(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
-                                weft_error **error)
+static weft_status open_wished(weft_agent *agent, wish *asked, weft_group **out, weft_error **error)
 {
-    if (!agent)
-        return wfi_refuse_null_to(error, "weft_group_open", "agent");
-    if (!out)
-        return refuse_group(agent, error, WEFT_ERR_INVALID, "out is NULL");
-    if (!is_group_name(name))
-        return refuse_group(agent, error, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
-                            wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
-    if (ranks && !count)
-        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
-    if (ranks && count > WFI_STORE_WORKERS_MAX)
-        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is %zu with the ranks of \"%s\": at most %d", count,
-                            name, WFI_STORE_WORKERS_MAX);
-    if (agent->forked)
-        return refuse_group(agent, error, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
-    return create(agent, name, ranks, count, true, out, error);
+    for (;;) {
+        weft_error *why = NULL;
+        weft_status status = try_to_open(agent, asked, out, &why);
+        bool is_gone = status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT;
+        if (is_gone && may_differ(agent, asked) && wfi_now(wfi_net_clock(agent->net)) < asked->until_ns) {
+            weft_error_unref(why); /* without that member */
+            continue;
+        }
+        if (status && !why)
+            why = weft_error_create(status, "%s: \"%s\": %s", asked->function, asked->name, weft_status_text(status));
+        if (status && error) {
+            *error = why;
+        } else if (status) {
+            wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
+            weft_error_unref(why);
+        }
+        return status;
+    }
 }
 
-weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
-                            weft_error **error)
+static weft_status check(const weft_agent *agent, const wish *asked, weft_group **out, weft_error **error)
+{
+    if (!agent)
+        return wfi_refuse_null_to(error, asked->function, "agent");
+    if (!out)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "out is NULL");
+    if (!is_group_name(asked->name))
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                            wfi_utf8_fit(asked->name ? asked->name : "(NULL)", 80),
+                            asked->name ? asked->name : "(NULL)", WFI_GROUP_NAME_MAX);
+    if (asked->ranks && !asked->count)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", asked->name);
+    if (asked->ranks && asked->count > WFI_STORE_WORKERS_MAX)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is %zu with the ranks of \"%s\": at most %d",
+                            asked->count, asked->name, WFI_STORE_WORKERS_MAX);
+    if (asked->timeout_ms < WEFT_FOREVER)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "timeout_ms is %lld: 0, more, or WEFT_FOREVER",
+                            (long long)asked->timeout_ms);
+    if (agent->forked)
+        return refuse_group(agent, error, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
+    return WEFT_OK;
+}
+
+/* Whether this thread may wait. */
+static weft_status may_wait(weft_agent *agent, const char *function, weft_error **error)
+{
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    weft_status status = wfi_rpc_may_wait(agent, function, &(weft_rpc_options){.error = error});
+    wfi_agent_leave(agent);
+    return status;
+}
+
+weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, int64_t timeout_ms,
+                            weft_group **out, weft_error **error)
 {
     WFI_LIVE(agent);
+    wish asked = {
+        .function = __func__, .name = name, .ranks = ranks, .count = ranks ? count : 0, .timeout_ms = timeout_ms};
     weft_error *why = NULL;
-    weft_status status = open_checked(agent, name, ranks, count, out, error ? &why : NULL);
-    if (status && error)
+    weft_status status = check(agent, &asked, out, error ? &why : NULL);
+    if (!status)
+        status = may_wait(agent, asked.function, error ? &why : NULL);
+    if (!status)
+        return open_wished(agent, &asked, out, error);
+    if (error)
         *error = why ? why : weft_error_create(status, "weft_group_open: \"%s\": %s", name, weft_status_text(status));
     return status;
 }
 
-weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error **error)
+weft_status wfi_group_of_living(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
 {
+    wish asked = {.function = "weft_group_shrink", .name = group->name, .from = group, .timeout_ms = timeout_ms};
     weft_agent *agent = group->agent;
-    size_t count = 0;
-    int *ranks = wfi_calloc(group->size, sizeof(*ranks));
-    if (!ranks)
-        return WEFT_ERR_MEMORY;
-    wfi_net_lock(agent->net);
-    for (size_t i = 0; i < group->size; i++) {
-        const wfi_group_member *member = &group->members[i];
-        if ((int)i == group->index || (member->peer && !wfi_peer_status(member->peer)))
-            ranks[count++] = member->rank;
-    }
-    wfi_net_unlock(agent->net);
-    weft_status status = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out, error);
-    free(ranks);
-    return status;
+    int me = wfi_agent_rank(agent);
+    weft_status status = agent->forked ? WEFT_ERR_STATE : may_wait(agent, asked.function, error);
+    if (status || !wfi_agent_enter_locked(agent))
+        return status ? status : WEFT_ERR_CLOSED;
+    wfi_group_break_for(group, WEFT_ERR_CANCELLED, me, "rank %d has shrunk it", me);
+    wfi_agent_leave_locked(agent);
+    return open_wished(agent, &asked, out, error);
 }
 
 /* ---- Its life ---------------------------------------------------------------------------------------------------- */
@@ -311,13 +283,14 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     wfi_early_forget(group);
     wfi_missing_unwatch(group);
     wfi_share_end(group);
-    have_interest(group, -1);
+    wfi_group_interest(group, -1);
     if (!wfi_list_empty(&group->operations))
         wfi_group_depend(group, -1);
     /* nothing more is sent to them, and this group is no longer told when they end */
     for (size_t i = 0; i < group->size; i++)
         group->members[i].peer = NULL;
-    (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
+    if (wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key)) == group)
+        (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
     wfi_list_remove(&group->link);
 }
 
@@ -403,19 +376,18 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
         wfi_group_member *member = wfi_group_member_of(group, peer);
         if (!member)
             continue;
-        member->peer = NULL;
-        if (is_its_end)
-            member_is_gone(group, member, why);
-        else
+        if (is_its_end && !wfi_making_lacks(group, member, why))
+            wfi_group_lacks(group, member, why);
+        else if (!is_its_end)
             fail(group, why, text);
+        member->peer = NULL;
     }
-    wfi_records_forget(agent, peer);
     wfi_making_gone(agent, peer);
 }
 
 static void peer_joined(weft_agent *agent, wfi_peer *peer)
 {
-    wfi_pasts_joined(agent, peer);
+    (void)peer;
     wfi_making_news(agent);
 }
 
@@ -423,7 +395,7 @@ static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
         const wfi_group_member *member = wfi_group_member_of(group, peer);
-        if (member && wfi_group_is_busy(group))
+        if (member && (wfi_group_is_busy(group) || group->woken))
             wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot reach rank %d: %s",
                                 wfi_agent_rank(agent), member->rank, text);
     }
@@ -439,12 +411,9 @@ static weft_status open_groups(weft_agent *agent, weft_error **error)
         return WEFT_ERR_MEMORY;
     agent->state[WFI_STATE_GROUPS] = groups;
     wfi_list_init(&groups->all);
-    wfi_list_init(&groups->pasts_over);
+    wfi_list_init(&groups->makings);
+    wfi_list_init(&groups->calls);
     wfi_map_init(&groups->open);
-    wfi_map_init(&groups->records);
-    wfi_list_init(&groups->overs);
-    wfi_list_init(&groups->waiters);
-    wfi_map_init(&groups->pasts);
     wfi_map_init(&groups->operations);
     return WEFT_OK;
 }
@@ -515,7 +484,6 @@ static void end_groups(weft_agent *agent)
         group->told = true; /* the others learn from the store that this worker has left */
         close_group(group, WEFT_ERR_CLOSED, "has closed");
     }
-    wfi_records_forget(agent, NULL);
     wfi_making_end(agent);
 }
 
@@ -526,8 +494,6 @@ static void close_groups(weft_agent *agent)
         return;
     weft_future_unref(groups->settled);
     wfi_map_fini(&groups->open);
-    wfi_map_fini(&groups->records);
-    wfi_pasts_free(agent);
     wfi_map_fini(&groups->operations);
 }
 

@@ -91,8 +91,7 @@ void wfi_operations_begin(weft_group *group)
     for (bool again = true; again && !group->over;) {
         again = false;
         WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
-            if (operation->begun || operation->number != *begun_count(operation) + 1 || !wfi_share_decide(operation) ||
-                !is_let(operation))
+            if (operation->begun || operation->number != *begun_count(operation) + 1 || !is_let(operation))
                 continue;
             again = true;
             begin(operation); /* it may have ended, and others with it */
@@ -239,7 +238,6 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
                wfi_rules_choose(&group->rules, &operation->what, &operation->algorithm) == wfi_build_shared;
     if (may) {
         operation->number = group->begun = ++group->given;
-        group->share.called++;
         group->share.quick = operation;
         operation->share.waited = false;
         operation->share.doze_ms = doze_ms(operation);
@@ -278,7 +276,6 @@ void wfi_operation_resume(weft_group *group, wfi_operation *operation)
         operation->span.begun_ns = operation->span.run_ns = begun;
         operation->left = operation->schedule.step_count;
         operation->ready = WFI_NO_STEP;
-        operation->is_undecided = false;
         if (wfi_list_empty(&group->operations))
             wfi_group_depend(group, 1);
         wfi_list_push_front(&group->operations, &operation->link);
@@ -309,24 +306,12 @@ void wfi_group_tell(weft_group *group)
     group->told = true;
 }
 
-/* Members that have not made the group keep what this one sent, until it says that the group is over. */
-static void tell_those_without(weft_group *group)
-{
-    for (size_t i = 0; !group->told && i < group->size; i++)
-        if (group->members[i].was_sent && !group->members[i].is_heard)
-            wfi_say_over(group, i);
-}
-
 void wfi_group_ended(wfi_done *done)
 {
     weft_group *group = wfi_container_of(done, weft_group, ended);
     wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
-    weft_status why = weft_error_code(group->over);
     if (group->tells)
         wfi_group_tell(group);
-    else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST &&
-             why != WEFT_ERR_JOB_ENDED) /* the store tells the others of these */
-        tell_those_without(group);
     if (!wfi_group_delivers(group))
         wfi_early_forget(group);
     wfi_missing_unwatch(group);

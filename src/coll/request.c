@@ -272,7 +272,7 @@ static void set_collective(wfi_operation *operation, wfi_operation_kind kind)
                                        .spans_hosts = group->spans_hosts,
                                        .has_levels = group->has_levels,
                                        .hosts_may_share = group->hosts_may_share,
-                                       .uses_memory = group->share.may};
+                                       .uses_memory = group->share.state == WFI_SHARE_YES};
 }
 
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
@@ -416,8 +416,8 @@ static bool make_quick(weft_group *group, const wfi_group_request *what, wfi_ope
 {
     const weft_tensor *tensor = what->output;
     bool reduces = what->kind == WFI_ALLREDUCE;
-    if ((!reduces && what->kind != WFI_BARRIER) || what->timeout_ms < WEFT_FOREVER || !group->share.may ||
-        wfi_observe_has_trace(group->agent))
+    if ((!reduces && what->kind != WFI_BARRIER) || what->timeout_ms < WEFT_FOREVER ||
+        group->share.state != WFI_SHARE_YES || wfi_observe_has_trace(group->agent))
         return false;
     if (reduces && (!tensor || tensor->cell || !tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ||
                     !weft_tensor_is_contiguous(tensor) || !wfi_can_combine(tensor->dtype, what->how)))

@@ -132,10 +132,6 @@ static void finish(wfi_operation *operation)
         wfi_future_settle(operation->future, NULL, group->over);
     else if (!operation->finish)
         wfi_future_settle(operation->future, operation->values, NULL);
-    if (!operation->failing && operation->share.index == WFI_SHARE_AFTER) {
-        wfi_group_ref(group); /* wfi_sharing_due drops it */
-        wfi_progress_end(&group->agent->net->progress, &group->share.due, WFI_DONE_MESSAGE);
-    }
     operation->end.run = end_operation;
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }

@@ -2,7 +2,7 @@
 /*
  * say.c - what members of a group say to each other: messages of type WFI_RPC_GROUP. Each begins with
  *
- *   word u8, name hash u64, members hash u64, generation u32
+ *   word u8, number of the group u64, incarnation of its gatherer u32
  *
  *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
  *           rides u8, size u64; then the bytes, or address u64, key u64, fabric u8
@@ -11,11 +11,24 @@
  *   BEGUN   space u8, number u64
  *   QUERY   space u8, sends u8, number u64: how far are you in the operation of that number, which is late here?
  *           `sends`: it is one of the receiver's sends to us, else one of its recvs from us
- *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64 (see wfi_progress_report), then
- *           of that operation, if it is under way: kind u8, dtype u8, how u8, algorithm u8, root u32, count u64; else
- *           kind is WFI_OPERATION_KINDS. A group that is over answers OVER instead
- *   OVER    an error: the group is over
+ *   STATE   space u8, has_group u8, number u64 (the query's), called u64 (see wfi_progress_report), then of that
+ *           operation, if it is under way: kind u8, dtype u8, how u8, algorithm u8, root u32, count u64; else kind is
+ *           WFI_OPERATION_KINDS. A group that is over answers OVER instead
+ *   OVER    complete u8 (weft_group.complete, at the sender), an error: the group is over
  *   SHARE   what u8 (wfi_share_word): about memory that all members share
+ *   READY, GO   see making.h
+ *
+ * Before there is a group (making.h), messages begin with
+ *
+ *   word u8, attempt u64
+ *
+ *   JOIN    hash of the name u64, what u64
+ *
+ *   LEAVE
+ *
+ *   FAILED  status i32, number of ranks u32, the first WFI_FAILED_RANKS of them: i32 each
+ *
+ *   MADE    number u64, incarnation u32, then of each member: rank u32, incarnation u32
  */
 #include "coll/group.h"
 
@@ -65,9 +78,8 @@ static void begin_words(wfi_writer *writer, uint8_t *room, size_t size, const wf
 {
     wfi_writer_init(writer, room, size);
     wfi_write_u8(writer, (uint8_t)word);
-    wfi_write_u64(writer, key->name_hash);
-    wfi_write_u64(writer, key->members_hash);
-    wfi_write_u32(writer, key->generation);
+    wfi_write_u64(writer, key->number);
+    wfi_write_u32(writer, key->incarnation);
 }
 
 /* `head` has at most WFI_GROUP_HEAD bytes. */
@@ -131,7 +143,6 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     if (!data->rides) {
         wfi_write_rma(&writer, &data->remote);
     }
-    group->members[to].was_sent = true;
     say(group, to, &writer, data->bytes, data->rides ? data->size : 0);
 }
 
@@ -176,6 +187,7 @@ void wfi_say_over(weft_group *group, size_t to)
         return;
     group->members[to].is_told = true;
     begin_words(&head, room, sizeof(room), &group->key, WFI_OVER);
+    wfi_write_u8(&head, group->complete);
     wfi_writer_init_growing(&error);
     wfi_error_write(&error, group->over);
     if (!error.failed)
@@ -192,6 +204,59 @@ void wfi_say_share(weft_group *group, size_t to, wfi_share_word word)
     say(group, to, &writer, NULL, 0);
 }
 
+void wfi_say_bare(weft_group *group, size_t to, enum wfi_group_word word)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof(room), &group->key, word);
+    say(group, to, &writer, NULL, 0);
+}
+
+static void begin_attempt(wfi_writer *writer, uint8_t *room, size_t size, enum wfi_group_word word, uint64_t attempt)
+{
+    wfi_writer_init(writer, room, size);
+    wfi_write_u8(writer, (uint8_t)word);
+    wfi_write_u64(writer, attempt);
+}
+
+void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t what)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_attempt(&writer, room, sizeof(room), WFI_JOIN, attempt);
+    wfi_write_u64(&writer, group->name_hash);
+    wfi_write_u64(&writer, what);
+    say(group, to, &writer, NULL, 0);
+}
+
+void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_attempt(&writer, room, sizeof(room), WFI_LEAVE, attempt);
+    say(group, to, &writer, NULL, 0);
+}
+
+void wfi_say_made(weft_group *group, size_t to)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer head, list;
+    begin_attempt(&head, room, sizeof(room), WFI_MADE, group->members[to].attempt);
+    wfi_write_u64(&head, group->key.number);
+    wfi_write_u32(&head, group->key.incarnation);
+    wfi_writer_init_growing(&list);
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_write_u32(&list, (uint32_t)group->members[i].rank);
+        wfi_write_u32(&list, group->members[i].incarnation);
+    }
+    if (list.failed)
+        wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent), "rank %d has no memory to open it",
+                            wfi_agent_rank(group->agent));
+    else
+        say(group, to, &head, list.data, list.size);
+    wfi_writer_fini(&list);
+}
+
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report)
@@ -200,11 +265,11 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
     wfi_writer writer;
     begin_words(&writer, room, sizeof(room), key, WFI_STATE);
     wfi_write_u8(&writer, (uint8_t)report->space);
-    wfi_write_u8(&writer, (uint8_t)report->state);
+    wfi_write_u8(&writer, report->has_group);
     wfi_write_u64(&writer, report->number);
     wfi_write_u64(&writer, report->called);
     write_signature(&writer, &report->signature);
-    if (report->state == WFI_GROUP_DESTROYED) /* after all earlier messages of this member */
+    if (!report->has_group) /* after all earlier messages of this member */
         wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
     else
         wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
@@ -215,7 +280,21 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
     begin_words(&writer, room, sizeof(room), key, WFI_OVER);
+    wfi_write_u8(&writer, why == WEFT_ERR_CANCELLED);
     wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
     /* In order, because it says less than wfi_say_over, which may be in flight. */
     wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
+}
+
+void wfi_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
+                       size_t count)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_attempt(&writer, room, sizeof(room), WFI_FAILED, attempt);
+    wfi_write_u32(&writer, (uint32_t)why);
+    wfi_write_u32(&writer, (uint32_t)count);
+    for (size_t i = 0; i < count && i < WFI_FAILED_RANKS; i++)
+        wfi_write_u32(&writer, (uint32_t)ranks[i]);
+    wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }

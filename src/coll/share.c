@@ -43,52 +43,6 @@
 
 static void run_queue(weft_group *group);
 
-/* ---- Deciding ---------------------------------------------------------------------------------------------------- */
-
-/* Whether every member waits for every other in the operation: when it has ended at one, all have called it. */
-static bool is_counted(const wfi_operation *operation)
-{
-    wfi_operation_kind kind = operation->what.kind;
-    return kind == WFI_BARRIER || kind == WFI_ALLREDUCE || kind == WFI_ALLGATHER || kind == WFI_REDUCE_SCATTER ||
-           kind == WFI_ALL_TO_ALL;
-}
-
-static weft_status build_for_messages(wfi_operation *operation)
-{
-    operation->is_undecided = false;
-    operation->what.uses_memory = false;
-    wfi_schedule_fini(&operation->schedule);
-    wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
-    operation->memory[WFI_SCRATCH].storage = NULL;
-    operation->memory[WFI_SCRATCH].data = NULL;
-    weft_status status = wfi_operation_build(operation);
-    operation->left = operation->schedule.step_count;
-    return status;
-}
-
-bool wfi_share_decide(wfi_operation *operation)
-{
-    weft_group *group = operation->group;
-    wfi_share *share = &group->share;
-    if (!operation->is_undecided)
-        return true;
-    if (group->over)
-        return false;
-    if (!operation->share.index && is_counted(operation))
-        operation->share.index = ++share->called;
-    bool may = share->called >= WFI_SHARE_FROM;
-    if (may && share->state < WFI_SHARE_YES)
-        return false;
-    operation->is_undecided = false;
-    if (may && share->state == WFI_SHARE_YES)
-        return true;
-    weft_status status = build_for_messages(operation);
-    if (status)
-        wfi_group_break_for(group, status, wfi_agent_rank(group->agent), "rank %d has no memory for %s",
-                            wfi_agent_rank(group->agent), wfi_operation_names[operation->what.kind]);
-    return !status;
-}
-
 /* ---- What the members say of the operation ----------------------------------------------------------------------- */
 
 static wfi_slot_head head_of(const wfi_operation *operation)
@@ -522,8 +476,8 @@ void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
 bool wfi_share_is_free(const weft_group *group)
 {
     const wfi_share *share = &group->share;
-    return share->called + 1 >= WFI_SHARE_FROM && share->state == WFI_SHARE_YES && !share->quick &&
-           wfi_list_empty(&share->queue) && share->all_at == share->turn && share->agreed == share->turn;
+    return !share->quick && wfi_list_empty(&share->queue) && share->all_at == share->turn &&
+           share->agreed == share->turn;
 }
 
 /* Like set_flag, without the lock: takes it to wake members that sleep on their fabrics' descriptors. */
@@ -692,28 +646,18 @@ bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
            wfi_slots_have(&share->slots, last, share->turn, &first) && find_other(operation) == share->slots.members;
 }
 
-bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
+bool wfi_share_has_early(const wfi_operation *operation, uint64_t number)
 {
-    wfi_share *share = &operation->group->share;
-    if (!operation->is_undecided)
+    const wfi_share *share = &operation->group->share;
+    bool is_next = operation->schedule.shares && !share->quick && wfi_list_empty(&share->queue);
+    if (!is_next || wfi_slots_waits(&operation->what) != WFI_SLOTS_FOR_ROOT)
         return false;
-    wfi_slot_head head;
-    uint64_t turn = share->quick ? 0 : share->turn + 1;
     size_t root = place_of_root(operation);
-    bool has = share->slots.memory && !share->quick && wfi_list_empty(&share->queue) &&
-               wfi_slots_waits(&operation->what) == WFI_SLOTS_FOR_ROOT &&
-               wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, turn);
-    if (has) {
-        wfi_slot_head ours = head_of(operation);
-        ours.number = number;
-        head = wfi_slots_read_head(&share->slots, root, turn);
-        has = is_same(&ours, &head);
-    }
-    if (has)
-        operation->is_undecided = false;
-    else if (build_for_messages(operation))
-        return false; /* it has no memory, and fails because the group is over */
-    return has;
+    if (!wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, share->turn + 1))
+        return false;
+    wfi_slot_head ours = head_of(operation), head = wfi_slots_read_head(&share->slots, root, share->turn + 1);
+    ours.number = number;
+    return is_same(&ours, &head);
 }
 
 void wfi_share_finish(wfi_operation *operation)

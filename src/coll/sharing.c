@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sharing.c - how the members of a group on one host get the memory that they share, and how they all come to the same
- * decision whether to use it. If the group has several hosts, the members of each host do this for themselves. The
- * first member of a host is its leader.
+ * sharing.c - which members of a group share a host, and how those get the memory that they share, when the group is
+ * opened. If the group has several hosts, the members of each host do this for themselves. The first member of a host
+ * is its leader.
  *
- *   1. The members count the operations that could be shared. When number WFI_SHARE_AFTER has ended at the leader, the
- *      leader makes the memory, and sends HELLO to the members of its host.
- *   2. Each member that receives HELLO sends HELLO to the others of its host, once. This opens a lane between each pair
- *      of them. A member needs these lanes to wake the others.
- *   3. The leader passes the descriptor of the memory to each member that has said HELLO.
- *   4. A member that has mapped the memory, has heard HELLO of all, and can wake all, says READY to the leader. A
- *      member that cannot map it says UNABLE.
- *   5. The leader sends the verdict to all. It is USE if all are READY and the leader can wake all of them. It is
- *      USE_NOT if a member is UNABLE or does not answer in time. No member decides by itself.
+ *   1. When all members have the group (making.h), the leader makes the memory, and says HELLO to the members of its
+ *      host. Each answers HELLO, so the lane to it is up, and the leader passes the descriptor.
+ *   2. A member that has mapped the memory says READY to the leader. A member that cannot map it says UNABLE.
+ *   3. The leader sends the verdict to all. It is USE if all are READY. It is USE_NOT if a member is UNABLE or does not
+ *      answer in time. Then messages do the operations.
  *
  * A descriptor is lost if its connection is replaced, for example because two members have dialled each other at the
  * same time. So the leader passes the descriptor again to each member that has said HELLO and is not READY. The pauses
- * are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT, and messages do the operations.
- * These times decide only whether memory or messages are used. They do not change a result.
+ * are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT. These times decide only whether
+ * memory or messages are used. They do not change a result.
  */
 #include "coll/group.h"
 
@@ -29,7 +25,7 @@
 
 #define FIRST_PAUSE_MS 20
 #define LAST_PAUSE_MS 1000 /* a pause that would be longer is the verdict: after 20, 40 ... 640 ms */
-#define KEY_BYTES 20
+#define KEY_BYTES 12
 
 static bool leads(const weft_group *group)
 {
@@ -47,7 +43,7 @@ static void decide(weft_group *group, bool uses, const char *why)
     share->state = uses ? WFI_SHARE_YES : WFI_SHARE_NO;
     wfi_log_agent(group->agent, WEFT_LOG_DEBUG, 0, "group \"%s\": %s", group->name,
                   uses ? "small operations use shared memory" : why);
-    wfi_operations_begin(group);
+    wfi_group_wake(group);
 }
 
 /* At the leader: sends the verdict to all, and applies it here. `why` is logged if `uses` is false. */
@@ -63,52 +59,12 @@ static void judge(weft_group *group, bool uses, const char *why)
     decide(group, uses, why);
 }
 
-static void say_hello(weft_group *group)
+static bool are_ready(const weft_group *group)
 {
-    wfi_share *share = &group->share;
-    if (share->said_hello)
-        return;
-    share->said_hello = true;
-    for (size_t i = 0; i < share->slots.members; i++)
-        wfi_say_share(group, share->who[i], WFI_SHARE_HELLO);
-}
-
-static bool can_wake_all(const weft_group *group)
-{
-    for (size_t i = 0; i < group->share.slots.members; i++) {
-        const wfi_group_member *member = member_at(group, i);
-        if (i != group->share.slots.me && !(member->peer && wfi_peer_can_wake(member->peer)))
+    for (size_t i = 1; i < group->share.slots.members; i++)
+        if (!member_at(group, i)->is_ready)
             return false;
-    }
     return true;
-}
-
-static bool all_others(const weft_group *group, bool ready)
-{
-    for (size_t i = 0; i < group->share.slots.members; i++) {
-        const wfi_group_member *member = member_at(group, i);
-        if (i != group->share.slots.me && !(ready ? member->is_ready : member->says_hello))
-            return false;
-    }
-    return true;
-}
-
-/* Sends READY or UNABLE to the leader. A member answers once. */
-static void answer(weft_group *group, bool able)
-{
-    group->share.said_ready = true;
-    wfi_say_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
-}
-
-static void check(weft_group *group)
-{
-    wfi_share *share = &group->share;
-    if (!can_wake_all(group))
-        return; /* A lane is being replaced, or is on another fabric. The next word or timer calls `check` again. */
-    if (leads(group) && share->state == WFI_SHARE_OFFERED && all_others(group, true))
-        judge(group, true, "");
-    else if (!leads(group) && !share->said_ready && share->slots.memory && all_others(group, false))
-        answer(group, true);
 }
 
 /* ---- The leader -------------------------------------------------------------------------------------------------- */
@@ -117,9 +73,8 @@ static void write_key(const wfi_group_key *key, uint8_t room[KEY_BYTES])
 {
     wfi_writer writer;
     wfi_writer_init(&writer, room, KEY_BYTES);
-    wfi_write_u64(&writer, key->name_hash);
-    wfi_write_u64(&writer, key->members_hash);
-    wfi_write_u32(&writer, key->generation);
+    wfi_write_u64(&writer, key->number);
+    wfi_write_u32(&writer, key->incarnation);
 }
 
 static void pass_to(const weft_group *group, const wfi_group_member *member)
@@ -143,9 +98,6 @@ static void late(wfi_timer *timer)
 {
     wfi_share *share = wfi_container_of(timer, wfi_share, timer);
     weft_group *group = wfi_container_of(share, weft_group, share);
-    check(group);
-    if (share->state != WFI_SHARE_OFFERED)
-        return;
     share->pause_ms *= 2;
     if (share->pause_ms > LAST_PAUSE_MS) {
         judge(group, false, "no shared memory: a member did not answer in time");
@@ -173,27 +125,55 @@ static void offer(weft_group *group)
     share->state = WFI_SHARE_OFFERED;
     share->timer.fire = late;
     share->pause_ms = FIRST_PAUSE_MS;
-    say_hello(group); /* hear_answer passes the memory to each member when its HELLO comes */
+    for (size_t i = 1; i < share->slots.members; i++)
+        wfi_say_share(group, share->who[i], WFI_SHARE_HELLO);
     await_answers(group);
 }
 
-static void let_go(wfi_task *task)
+void wfi_sharing_begin(weft_group *group)
 {
-    wfi_share *share = wfi_container_of(task, wfi_share, let_go);
-    wfi_group_unref(wfi_container_of(share, weft_group, share));
-}
-
-void wfi_sharing_due(wfi_done *done)
-{
-    wfi_share *share = wfi_container_of(done, wfi_share, due);
-    weft_group *group = wfi_container_of(share, weft_group, share);
-    if (leads(group) && share->state == WFI_SHARE_NONE && group->open && !group->over)
+    if (group->share.may && leads(group))
         offer(group);
-    share->let_go.run = let_go;
-    wfi_net_defer(group->agent->net, &share->let_go, WFI_DEFER_RELEASE);
 }
 
 /* ---- All members ------------------------------------------------------------------------------------------------- */
+
+void wfi_sharing_hurry(weft_group *group)
+{
+    if (group->share.state == WFI_SHARE_OFFERED)
+        judge(group, false, "no shared memory: the time limit of weft_group_open has passed");
+}
+
+bool wfi_sharing_is_over(const weft_group *group)
+{
+    return !group->share.may || group->share.state >= WFI_SHARE_YES;
+}
+
+void wfi_sharing_missing(const weft_group *group, void (*name)(void *to, int rank), void *to)
+{
+    for (size_t i = 1; leads(group) && i < group->share.slots.members; i++)
+        if (!member_at(group, i)->is_ready)
+            name(to, member_at(group, i)->rank);
+    if (!leads(group))
+        name(to, member_at(group, 0)->rank);
+}
+
+/* Finds which members share a host. All members get the same result, because it follows from what members publish. */
+static void find_hosts(weft_group *group)
+{
+    const wfi_net *net = group->agent->net;
+    size_t hosts = 0;
+    for (size_t i = 0; i < group->size; i++) {
+        size_t first = 0;
+        while (first < i && (group->hosts[first] != first ||
+                             !wfi_net_same_host(net, group->members[first].rank, group->members[i].rank)))
+            first++;
+        group->hosts[i] = first;
+        hosts += first == i;
+    }
+    group->spans_hosts = hosts > 1;
+    group->has_levels = hosts > 1 && hosts < group->size;
+}
 
 static bool may_share(const weft_group *group)
 {
@@ -213,10 +193,12 @@ static bool may_share(const weft_group *group)
 weft_status wfi_sharing_init(weft_group *group)
 {
     wfi_share *share = &group->share;
-    size_t here = group->hosts[group->index];
+    group->hosts = wfi_calloc(group->size, sizeof(*group->hosts));
     share->who = wfi_calloc(group->size, sizeof(*share->who));
-    if (!share->who)
+    if (!group->hosts || !share->who)
         return WEFT_ERR_MEMORY;
+    find_hosts(group);
+    size_t here = group->hosts[group->index];
     for (size_t i = 0; i < group->size; i++) {
         if ((int)i == group->index)
             share->slots.me = share->slots.members;
@@ -228,24 +210,29 @@ weft_status wfi_sharing_init(weft_group *group)
     return WEFT_OK;
 }
 
-/* Handles HELLO, READY or UNABLE. The leader answers HELLO with the memory. */
+/* Handles HELLO, READY or UNABLE. */
 static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word)
 {
     bool offers = group->share.state == WFI_SHARE_OFFERED;
-    if (word == WFI_SHARE_UNABLE && offers) {
-        judge(group, false, "no shared memory: a member is unable to use it");
-        return;
-    }
-    if (word == WFI_SHARE_HELLO) {
-        bool is_first = !from->says_hello;
+    if (word == WFI_SHARE_HELLO && !leads(group)) {
+        wfi_say_share(group, group->share.who[0], WFI_SHARE_HELLO);
+    } else if (word == WFI_SHARE_HELLO && offers) {
         from->says_hello = true;
-        say_hello(group);
-        if (leads(group) && offers && is_first)
-            pass_to(group, from);
-    } else if (offers) {
+        pass_to(group, from);
+    } else if (word == WFI_SHARE_UNABLE && offers) {
+        judge(group, false, "no shared memory: a member is unable to use it");
+    } else if (word == WFI_SHARE_READY && offers) {
         from->is_ready = true;
+        if (are_ready(group))
+            judge(group, true, "");
     }
-    check(group);
+}
+
+/* Sends READY or UNABLE to the leader. A member answers once. */
+static void answer(weft_group *group, bool able)
+{
+    group->share.said_ready = true;
+    wfi_say_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
 }
 
 bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader)
@@ -274,18 +261,13 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
 {
     wfi_reader reader;
     wfi_reader_init(&reader, data, size);
-    wfi_group_key key = {.name_hash = wfi_read_u64(&reader)};
-    key.members_hash = wfi_read_u64(&reader);
-    key.generation = wfi_read_u32(&reader);
+    wfi_group_key key = {.number = wfi_read_u64(&reader)};
+    key.incarnation = wfi_read_u32(&reader);
     weft_group *group = reader.failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     const wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
     if (!member || member != member_at(group, 0) || !group->share.may || group->share.said_ready ||
         group->share.state != WFI_SHARE_NONE || group->over)
         return;
-    if (group->share.slots.memory) {
-        check(group);
-        return;
-    }
     void *memory;
     int failed = wfi_shm_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
     if (failed) {
@@ -295,5 +277,5 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
         return;
     }
     group->share.slots.memory = memory;
-    check(group);
+    answer(group, true);
 }

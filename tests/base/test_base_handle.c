@@ -512,7 +512,7 @@ static void close_group_twice(weft_agent *agent, void *arg)
 {
     weft_group *group;
     (void)arg;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     weft_group_close(group);
     weft_group_close(group);
 }
@@ -526,7 +526,7 @@ static void use_closed_group(weft_agent *agent, void *arg)
 {
     weft_group *group;
     (void)arg;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     weft_group_close(group);
     (void)!weft_group_barrier(group, 1000);
 }
@@ -542,7 +542,7 @@ static void close_group_of_parallel(weft_agent *agent, void *arg)
     weft_data_parallel *parallel;
     weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
     (void)arg;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
     weft_group_close(group); /* the module still has it */
     weft_group_close(group);
@@ -559,7 +559,7 @@ static void unref_parallel_twice(weft_agent *agent, void *arg)
     weft_data_parallel *parallel;
     weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
     (void)arg;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
     weft_data_parallel_unref(parallel);
     weft_data_parallel_unref(parallel);

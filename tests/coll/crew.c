@@ -44,7 +44,7 @@ weft_group *crew_group(weft_agent *agent, const char *name, const char *rules)
 {
     weft_group *group;
     weft_error *error = NULL;
-    weft_status status = weft_group_open(agent, name, NULL, 0, &group, &error);
+    weft_status status = weft_group_open(agent, name, NULL, 0, 0, &group, &error);
     weft_error_print(error, stderr);
     MUST_OK(status);
     if (rules)

@@ -61,8 +61,8 @@ static void carried(weft_agent *agent, void *arg)
     weft_group *group;
     weft_future *futures[10];
     weft_tensor *x[10];
-    MUST_OK(weft_group_open(agent, "through", NULL, 0, &b.through, NULL));
-    MUST_OK(weft_group_open(agent, "carried", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "through", NULL, 0, 0, &b.through, NULL));
+    MUST_OK(weft_group_open(agent, "carried", NULL, 0, 0, &group, NULL));
     MUST_BE(weft_group_set_carrier(NULL, &table, &b, count_drop), WEFT_ERR_INVALID);
     MUST_BE(weft_group_set_carrier(group, NULL, &b, count_drop), WEFT_ERR_INVALID);
     MUST(b.dropped == 2);
@@ -120,7 +120,7 @@ static void many_carried(weft_agent *agent, void *arg)
     for (int i = 0; i < AT_ONCE; i++) {
         char name[24];
         snprintf(name, sizeof(name), "carried%d", i);
-        MUST_OK(weft_group_open(agent, name, NULL, 0, &groups[i], NULL));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &groups[i], NULL));
         MUST_OK(weft_group_set_carrier(groups[i], &table, &entered, NULL));
         MUST_OK(weft_group_barrier_async(groups[i], WEFT_FOREVER, &futures[i]));
     }
@@ -156,7 +156,7 @@ static void late_carrier(weft_agent *agent, void *arg)
     for (int64_t limit_ms = 20; !atomic_load(&told.entered); limit_ms *= 2) {
         weft_group *group;
         weft_future *late;
-        MUST_OK(weft_group_open(agent, "late", NULL, 0, &group, NULL));
+        MUST_OK(weft_group_open(agent, "late", NULL, 0, 0, &group, NULL));
         MUST_OK(weft_group_set_carrier(group, &table, &told, NULL));
         MUST_OK(weft_group_barrier_async(group, limit_ms, &late));
         while (!weft_group_error(group))
@@ -197,7 +197,7 @@ static void calls_itself(weft_agent *agent, void *arg)
     own_group own = {0};
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     (void)arg;
-    MUST_OK(weft_group_open(agent, "own", NULL, 0, &own.group, NULL));
+    MUST_OK(weft_group_open(agent, "own", NULL, 0, 0, &own.group, NULL));
     MUST_OK(weft_group_set_carrier(own.group, &table, &own, NULL));
     MUST_OK(weft_group_barrier(own.group, 20000)); /* the calls inside it took no part */
     MUST_OK(weft_group_allreduce(own.group, x, WEFT_OP_SUM, 20000));
@@ -221,8 +221,8 @@ static void calls_in_a_circle(weft_agent *agent, void *arg)
     static const weft_group_carrier table = {.barrier = call_other_group};
     own_group a = {0}, b = {0};
     (void)arg;
-    MUST_OK(weft_group_open(agent, "a", NULL, 0, &a.group, NULL));
-    MUST_OK(weft_group_open(agent, "b", NULL, 0, &b.group, NULL));
+    MUST_OK(weft_group_open(agent, "a", NULL, 0, 0, &a.group, NULL));
+    MUST_OK(weft_group_open(agent, "b", NULL, 0, 0, &b.group, NULL));
     a.other = b.group;
     b.other = a.group;
     MUST_OK(weft_group_set_carrier(a.group, &table, &a, NULL));
@@ -239,7 +239,7 @@ static void printed(weft_agent *agent, void *arg)
 {
     char text[4096] = "";
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_group_set_algorithms(group, "allreduce 4 100 tree"));
     FILE *to = fmemopen(text, sizeof(text), "w");
     weft_group_print_algorithms(group, to);

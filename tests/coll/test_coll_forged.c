@@ -28,9 +28,8 @@ static void begin_words(wfi_writer *w, const weft_group *group, unsigned word)
 {
     wfi_writer_init_growing(w);
     wfi_write_u8(w, (uint8_t)word);
-    wfi_write_u64(w, group->key.name_hash);
-    wfi_write_u64(w, group->key.members_hash);
-    wfi_write_u32(w, group->key.generation);
+    wfi_write_u64(w, group->key.number);
+    wfi_write_u32(w, group->key.incarnation);
     wfi_write_u8(w, WFI_TOGETHER);
 }
 
@@ -64,7 +63,7 @@ static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &group, NULL));
     MUST_OK(weft_group_set_algorithms(group, "allreduce * * " DOUBLING));
     return group;
 }
@@ -163,8 +162,12 @@ static void takes_anothers(weft_agent *agent, void *arg)
         for (uint32_t token = 0; token < 20; token++)
             hear_taken(agent, s.group, token);
         end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    } else {
+        weft_group *three = make(agent, "three");
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_group_close(three);
     }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_group_close(meet);
 }
 
@@ -201,7 +204,11 @@ static void has_begun_all(weft_agent *agent)
 
 static void listen(weft_agent *agent, void *arg)
 {
-    weft_group *meet = make(agent, "meet");
+    static const char *const names[] = {"longer", "shorter", "twice", "nothing", "taken", "ahead", "all"};
+    enum { NAMES = sizeof(names) / sizeof(*names) };
+    weft_group *meet = make(agent, "meet"), *groups[NAMES] = {NULL};
+    for (int i = 0; weft_agent_rank(agent) == 1 && i < NAMES; i++)
+        groups[i] = make(agent, names[i]);
     if (weft_agent_rank(agent) == 0) {
         wrong_parts(agent);
         reads_nothing(agent);
@@ -210,6 +217,8 @@ static void listen(weft_agent *agent, void *arg)
         has_begun_all(agent);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    for (int i = 0; i < NAMES; i++)
+        weft_group_close(groups[i]);
     weft_group_close(meet);
 }
 

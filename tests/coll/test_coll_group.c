@@ -22,7 +22,7 @@ static void begin(world *w)
 static weft_group *make(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, ranks, count, &group, NULL));
+    MUST_OK(weft_group_open(agent, name, ranks, count, 0, &group, NULL));
     return group;
 }
 
@@ -95,7 +95,7 @@ static void some(weft_agent *agent, void *arg)
     weft_values *got;
     weft_group *none;
     if (me == 0) {
-        MUST_BE(weft_group_open(agent, "some", ranks, 3, &none, NULL), WEFT_ERR_INVALID);
+        MUST_BE(weft_group_open(agent, "some", ranks, 3, 0, &none, NULL), WEFT_ERR_INVALID);
         return;
     }
     for (int i = 0; i < 12; i++) {
@@ -145,7 +145,7 @@ static weft_status run_barrier(weft_call *call, void *user)
     weft_group *group;
     char name[16];
     snprintf(name, sizeof(name), "in-%d", (int)weft_call_i64(call, 0));
-    weft_status status = weft_group_open(weft_call_agent(call), name, NULL, 0, &group, NULL);
+    weft_status status = weft_group_open(weft_call_agent(call), name, NULL, 0, 0, &group, NULL);
     if (status)
         return status;
     status = weft_group_barrier(group, 20000);
@@ -191,14 +191,33 @@ static void must_fail(weft_future *future, weft_status wanted, const char *text)
     weft_future_unref(future);
 }
 
-/* A member has not even made the group. */
+/* The group is not opened, and the error says so. */
+static void must_not_open(weft_agent *agent, const char *name, const int *ranks, size_t count, int64_t timeout_ms,
+                          weft_status code, const char *text)
+{
+    weft_group *none = NULL;
+    weft_error *error = NULL;
+    MUST_BE(weft_group_open(agent, name, ranks, count, timeout_ms, &none, &error), code);
+    if (none || !strstr(weft_error_message(error), text)) {
+        fprintf(stderr, "\"%s\" does not speak of \"%s\"\n", weft_error_message(error), text);
+        abort();
+    }
+    weft_error_unref(error);
+}
+
+/* A member does not open the group: nobody gets it. Then all come. */
 static void no_group(weft_agent *agent, void *arg)
 {
     weft_group *meet = make(agent, "meet", NULL, 0);
-    if (weft_agent_rank(agent) != 0) {
+    int me = weft_agent_rank(agent);
+    for (int absent = 0; absent < 3; absent++) {
+        char text[32];
+        snprintf(text, sizeof(text), "missing is rank %d", absent);
+        if (me != absent)
+            must_not_open(agent, "all", NULL, 0, 300, WEFT_ERR_TIMEOUT, text);
+        MUST_OK(weft_group_barrier(meet, 10000));
         weft_group *all = make(agent, "all", NULL, 0);
-        MUST_BE(weft_group_barrier(all, 50), WEFT_ERR_TIMEOUT);
-        MUST(strstr(weft_error_message(weft_group_error(all)), "missing is rank 0 (has not made the group)") != NULL);
+        MUST_OK(weft_group_barrier(all, 10000));
         weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, 10000));
@@ -215,11 +234,11 @@ static void must_refuse(weft_agent *agent, const char *name, const int *ranks, s
 {
     weft_group *none = NULL;
     weft_error *error = NULL;
-    MUST_BE(weft_group_open(agent, name, ranks, count, &none, &error), code);
+    MUST_BE(weft_group_open(agent, name, ranks, count, 0, &none, &error), code);
     MUST(!none && weft_error_code(error) == code);
     MUST(strstr(weft_error_message(error), text));
     weft_error_unref(error);
-    MUST_BE(weft_group_open(agent, name, ranks, count, &none, NULL), code); /* the log has it */
+    MUST_BE(weft_group_open(agent, name, ranks, count, 0, &none, NULL), code); /* the log has it */
 }
 
 static void mistakes(weft_agent *agent, void *arg)
@@ -239,7 +258,7 @@ static void mistakes(weft_agent *agent, void *arg)
                 "count is 18446744073709551615 with the ranks of \"large\"");
     must_refuse(NULL, "all", NULL, 0, WEFT_ERR_INVALID, "agent is NULL");
     weft_error *error = NULL;
-    MUST_BE(weft_group_open(agent, "new", NULL, 0, NULL, &error), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, "new", NULL, 0, 0, NULL, &error), WEFT_ERR_INVALID);
     MUST(strstr(weft_error_message(error), "out is NULL") != NULL);
     weft_error_unref(error);
     MUST_BE(weft_group_shrink(all, -5, &none, &error), WEFT_ERR_INVALID);
@@ -265,13 +284,10 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST(strstr(weft_error_message(weft_group_error(mixed)), "barrier") != NULL);
     MUST_OK(weft_group_barrier(all, 10000));
     weft_group_close(mixed);
-    /* Another list under the same name: seen when the time is over. */
+    /* Another list under the same name. */
     static const int mine[] = {0, 1, 2}, theirs[] = {0, 2, 1};
-    weft_group *odd = make(agent, "odd", me == 1 ? theirs : mine, 3);
-    MUST_BE(weft_group_barrier(odd, 300), WEFT_ERR_INVALID);
-    MUST(strstr(weft_error_message(weft_group_error(odd)), "has a group of that name with other members") != NULL);
-    MUST_OK(weft_group_barrier(all, 10000)); /* a slow one is to hear of the mistake, not of the end of the group */
-    weft_group_close(odd);
+    must_not_open(agent, "odd", me == 1 ? theirs : mine, 3, 10000, WEFT_ERR_INVALID,
+                  "rank 1 gave other members for that name");
     MUST_OK(weft_group_barrier(all, 10000));
     weft_group_close(all);
 }
@@ -348,7 +364,7 @@ static void nobody_waits_any_more(world *w)
 
 WORLD_TEST(leave_open, 1, 1, .size = 3, .begin = begin, .stop = true, .end = nobody_waits_any_more)
 
-/* One dies, by rank, while the others wait: before it made the group, or in it. */
+/* One dies, by rank, while the others wait: before it opened the group (early), or in it. */
 typedef struct death {
     world w;
     int victim;
@@ -356,35 +372,47 @@ typedef struct death {
     atomic_int waiting;
 } death;
 
+static void killer(weft_sim *sim, int rank, void *arg)
+{
+    death *d = arg;
+    (void)rank;
+    weft_sim_sleep(sim, 1000000);
+    if (d->pause)
+        weft_sim_pause(sim, d->victim);
+    else
+        weft_sim_kill(sim, d->victim);
+}
+
 static void with_death(weft_agent *agent, void *arg)
 {
     death *d = arg;
     int me = weft_agent_rank(agent), last = d->victim == 2 ? 3 : 2;
     weft_group *meet = make(agent, "meet", NULL, 0), *all;
     MUST_OK(weft_group_barrier(meet, 10000));
+    if (!d->early)
+        all = make(agent, "all", NULL, 0);
     if (me == d->victim) {
         weft_sim_sleep(d->w.sim, 5000000000);
+        if (!d->early)
+            weft_group_close(all);
         weft_group_close(meet);
         return; /* not reached, unless it was but paused */
     }
-    all = make(agent, "all", NULL, 0);
-    weft_future *future;
-    MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
-    if (me == last) {
-        weft_sim_sleep(d->w.sim, 1000000);
-        if (d->pause)
-            weft_sim_pause(d->w.sim, d->victim);
-        else
-            weft_sim_kill(d->w.sim, d->victim);
-    }
+    if (me == last)
+        MUST_OK(weft_sim_spawn(d->w.sim, me, killer, d));
     uint64_t began = weft_sim_now(d->w.sim);
-    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
-    MUST(weft_error_worker(weft_future_error(future)) == d->victim);
+    weft_error *error = NULL;
+    if (d->early) {
+        MUST_BE(weft_group_open(agent, "all", NULL, 0, WEFT_FOREVER, &all, &error), WEFT_ERR_PEER_DEAD);
+    } else {
+        MUST_BE(weft_group_barrier(all, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+        error = weft_error_ref(weft_group_error(all));
+        weft_group_close(all);
+    }
+    MUST(weft_error_worker(error) == d->victim);
     MUST(weft_sim_now(d->w.sim) - began < 4000000000); /* the bound of 2 s, and some */
-    weft_future_unref(future);
-    MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
+    weft_error_unref(error);
     MUST_BE(weft_group_barrier(meet, 1000), WEFT_ERR_PEER_DEAD);
-    weft_group_close(all);
     weft_group_close(meet);
     /* Those who live meet without it. */
     int ranks[3], count = 0;
@@ -406,7 +434,7 @@ static void test_death(void **state)
         rounds = VICTIMS;
     for (int round = 0; round < rounds; round++) {
         int victim = 1 + round % VICTIMS;
-        for (int pause = 0; pause < 2; pause++) {
+        for (int way = 0; way < 4; way++) {
             death d = {.w = {.fabric = WORLD_SIM,
                              .size = 4,
                              .seed = (uint64_t)round + 1,
@@ -414,7 +442,8 @@ static void test_death(void **state)
                              .adjust = adjust,
                              .close_may_fail = true},
                        .victim = victim,
-                       .pause = pause};
+                       .pause = way % 2,
+                       .early = way / 2};
             d.w.arg = &d;
             world_run(&d.w);
         }

@@ -29,11 +29,11 @@ static uint64_t some_number(void)
 
 static void write_words(wfi_writer *w, const wfi_group_key *key)
 {
-    unsigned word = (unsigned)chance(9);
+    unsigned word = (unsigned)chance(WFI_MADE + 2);
+    uint64_t attempt = word >= WFI_JOIN ? UINT64_C(1) << 40 : 0; /* not one of its own */
     wfi_write_u8(w, (uint8_t)word);
-    wfi_write_u64(w, key->name_hash);
-    wfi_write_u64(w, key->members_hash + (chance(20) == 0));
-    wfi_write_u32(w, key->generation + (uint32_t)(chance(20) == 0) - (uint32_t)(chance(20) == 0));
+    wfi_write_u64(w, key->number + attempt + (chance(20) == 0)); /* the next one is not made */
+    wfi_write_u32(w, key->incarnation + (uint32_t)(chance(20) == 0));
     wfi_write_u8(w, (uint8_t)chance(chance(10) ? 2 : 256)); /* space; an error's first byte */
     if (word == WFI_QUERY || word == WFI_STATE)
         wfi_write_u8(w, (uint8_t)chance(chance(10) ? 4 : 256)); /* whose sends; a state */
@@ -66,22 +66,49 @@ static void hear(weft_agent *agent, const weft_group *group)
     for (uint64_t words = chance(2) ? WORDS : chance(3); words; words--) {
         wfi_writer_init(&w, bytes, sizeof(bytes));
         write_words(&w, &group->key);
-        size_t cut = chance(6) ? 0 : chance(w.size);
+        size_t cut = chance(6) && bytes[0] != WFI_JOIN ? 0 : 1 + chance(w.size - 1);
         inside_arrive(agent, 1, WFI_RPC_GROUP, bytes, w.size - cut);
+    }
+}
+
+/* Calls for groups that nobody opens: some are kept. */
+static void call_in_vain(weft_agent *agent)
+{
+    uint8_t bytes[32];
+    wfi_writer w;
+    for (uint64_t i = 1; i < 1000; i++) {
+        wfi_writer_init(&w, bytes, sizeof(bytes));
+        wfi_write_u8(&w, WFI_JOIN);
+        wfi_write_u64(&w, (UINT64_C(1) << 40) + i);
+        wfi_write_u64(&w, i);
+        wfi_write_u64(&w, chance(2));
+        inside_arrive(agent, 1, WFI_RPC_GROUP, bytes, w.size);
+    }
+}
+
+/* The other one: it has all the groups, and says nothing. */
+static void have_all(weft_agent *agent, weft_group *groups[ROUNDS])
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[16];
+        snprintf(name, sizeof(name), "lie-%d", round);
+        MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &groups[round], NULL));
     }
 }
 
 static void listen_to_a_liar(weft_agent *agent, void *arg)
 {
-    weft_group *meet;
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+    weft_group *meet, *groups[ROUNDS] = {NULL};
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
+    if (weft_agent_rank(agent) == 1)
+        have_all(agent, groups);
     for (int round = 0; weft_agent_rank(agent) == 0 && round < ROUNDS; round++) {
         weft_group *group;
         weft_future *futures[3] = {NULL};
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
         char name[16];
         snprintf(name, sizeof(name), "lie-%d", round);
-        MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &group, NULL));
         uint64_t begun = chance(4);
         for (uint64_t i = 0; i < begun && i < 3; i++)
             if (weft_group_allreduce_async(group, x, WEFT_OP_SUM, 50, &futures[i]))
@@ -100,6 +127,10 @@ static void listen_to_a_liar(weft_agent *agent, void *arg)
         weft_tensor_unref(x);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* who tells the truth in another group is heard there */
+    if (weft_agent_rank(agent) == 0)
+        call_in_vain(agent);
+    for (int round = 0; round < ROUNDS; round++)
+        weft_group_close(groups[round]);
     weft_group_close(meet);
 }
 

@@ -35,7 +35,7 @@ static void meet(weft_agent *agent, void *arg)
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     weft_group *all;
     weft_values *got;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST(weft_group_size(all) == (size_t)size && weft_group_member(all, (size_t)size - 1) == size - 1);
     for (int i = 1; i <= 2; i++) {
         atomic_fetch_add(&arrived, 1);
@@ -74,7 +74,7 @@ static void miss_many(weft_agent *agent, void *arg)
     bool is_late = me >= size - 100;
     weft_future *future;
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     if (!is_late) {
         MUST_OK(weft_group_barrier_async(all, 500, &future));
         must_fail(future, WEFT_ERR_TIMEOUT, "rank 20 (has not called it), rank 21 (has not called it)");
@@ -99,7 +99,7 @@ static void at_the_limit(weft_agent *agent, void *arg)
     weft_group *all, *most = NULL;
     weft_future *future;
     weft_values *got;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, 60000));
     weft_status status = weft_group_allgather_values_async(all, WEFT_VALUES(weft_of_i64(me)), 60000, &future);
     if (!status)
@@ -109,7 +109,7 @@ static void at_the_limit(weft_agent *agent, void *arg)
     for (int i = 0; i < LIMIT; i++)
         ranks[i] = i;
     if (me < LIMIT) {
-        MUST_OK(weft_group_open(agent, "most", ranks, LIMIT, &most, NULL));
+        MUST_OK(weft_group_open(agent, "most", ranks, LIMIT, 0, &most, NULL));
         MUST_OK(weft_group_allgather_values(most, WEFT_VALUES(weft_of_i64(me)), 60000, &got));
         check(got, LIMIT, 1);
         weft_values_unref(got);

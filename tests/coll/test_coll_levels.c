@@ -40,7 +40,7 @@ static uint64_t chance_of(uint64_t seed, uint64_t number)
 static weft_group *open_group(weft_agent *agent, const scene *s)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", s->order, (size_t)s->w.size, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", s->order, (size_t)s->w.size, 0, &group, NULL));
     return group;
 }
 

@@ -175,7 +175,7 @@ static void work(weft_agent *agent, void *arg)
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, trouble, s));
     for (size_t g = 0; g < groups; g++) {
-        MUST_OK(weft_group_open(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, &group[g], NULL));
+        MUST_OK(weft_group_open(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, 0, &group[g], NULL));
         MUST_OK(weft_group_set_algorithms(group[g], tables[(s->w.seed + g) % (sizeof(tables) / sizeof(*tables))]));
     }
     for (int round = 0; round < ROUNDS; round++) {
@@ -225,7 +225,7 @@ static void run_apart(weft_agent *agent, void *arg)
     MUST(ops);
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, stop_one, s));
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < FLOOD; i++) {
         ops[i] = draw_operation(&state, group);
         ops[i].count %= 1000;

@@ -20,7 +20,7 @@ static void adjust(weft_agent_options *options, void *arg)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &group, NULL));
     return group;
 }
 
@@ -432,33 +432,6 @@ static void test_print_when_closed(void **state)
     assert_non_null(strstr(text, "allreduce 3 64 ring"));
 }
 
-/* What came for a group that was not made yet did not fit: the group is over when it is made, and all hear it. */
-static void late_and_small(weft_agent *agent, void *arg)
-{
-    weft_group *meet = make(agent, "meet"), *all;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(400), WEFT_DTYPE_FLOAT64);
-    int me = weft_agent_rank(agent);
-    weft_status status = WEFT_OK;
-    if (me == 0) {
-        all = make(agent, "all");
-        for (int i = 0; i < 60 && !status; i++)
-            status = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
-        weft_group_close(all);
-    }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    if (me == 1) {
-        all = make(agent, "all");
-        for (int i = 0; i < 60 && !status; i++)
-            status = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
-        MUST_BE(status, WEFT_ERR_BUSY);
-        must_say(all, 1, "before it made the group: its memory_budget_bytes (WEFT_MEMORY_BUDGET) may be too small");
-        weft_group_close(all);
-    }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_tensor_unref(x);
-    weft_group_close(meet);
-}
-
 static void small_budget(weft_agent_options *options, void *arg)
 {
     options->memory_budget_bytes = 64 << 10;
@@ -513,40 +486,6 @@ static void values_over_budget(weft_agent *agent, void *arg)
     weft_tensor_unref(y);
     weft_group_close(all);
     weft_group_close(few);
-}
-
-/* What came for a group that was never made here is dropped when that is over: its end alone is kept. */
-static void end_replaces(weft_agent *agent, void *arg)
-{
-    enum { SENT = 40, ELEMENTS = 400 };
-    static const int two[] = {0, 1};
-    weft_group *pair = NULL, *meet = make(agent, "meet");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
-    weft_future *sent;
-    int me = weft_agent_rank(agent);
-    if (me == 1) {
-        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair, NULL));
-        for (int i = 0; i < SENT; i++) {
-            MUST_OK(weft_group_send_async(pair, x, 0, 20000, &sent));
-            MUST_OK(weft_future_wait(sent, WEFT_FOREVER));
-            weft_future_unref(sent);
-        }
-    }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    if (me == 0)
-        MUST(world_stats(agent).bytes_held > SENT * ELEMENTS * sizeof(double));
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_abort(pair, NULL);
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    if (me == 0) {
-        MUST(world_stats(agent).bytes_held < ELEMENTS * sizeof(double));
-        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair, NULL));
-        MUST_BE(weft_group_recv(pair, x, 1, 20000), WEFT_ERR_CANCELLED);
-    }
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_tensor_unref(x);
-    weft_group_close(pair);
-    weft_group_close(meet);
 }
 
 static weft_tensor *numbers(int me, int64_t count)
@@ -670,7 +609,6 @@ WORLD_TEST(refusals, 1, 0, .size = 1)
 WORLD_TEST(refused_words, 1, 0, .size = 2)
 WORLD_TEST(overlaps, 2, 1, SCENE)
 WORLD_TEST(one_has_a_carrier, 0, 1, SCENE)
-WORLD_TEST(end_replaces, 2, 1, SCENE)
 WORLD_TEST(values_over_budget, 2, 1, .size = 3, .adjust = small_budget)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
@@ -687,10 +625,9 @@ WORLD_TEST(root_waits_for_destroyed, 4, 1, SCENE)
 WORLD_TEST(one_gives_too_much, 2, 1, SCENE)
 WORLD_TEST(no_elements, 2, 1, SCENE)
 WORLD_TEST(waits_its_turn, 2, 1, SCENE)
-WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_roots_differ_for_ever,
           test_roots_differ_and_one_has_left, test_root_waits_for_destroyed, test_one_gives_too_much, test_no_elements,
-          test_waits_its_turn, test_late_and_small, test_early_flood, test_refusals, test_print_when_closed,
-          test_refused_words, test_overlaps, test_one_has_a_carrier, test_values_over_budget, test_end_replaces)
+          test_waits_its_turn, test_early_flood, test_refusals, test_print_when_closed, test_refused_words,
+          test_overlaps, test_one_has_a_carrier, test_values_over_budget)

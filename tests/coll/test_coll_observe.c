@@ -47,7 +47,7 @@ static void use_groups(weft_agent *agent, void *arg)
     char *text = metrics_of(agent);
     MUST(!strstr(text, "weft_group_operation")); /* nothing was called: no lines */
     free(text);
-    MUST_OK(weft_group_open(agent, "grads", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "grads", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < TIMES; i++)
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, 20000));
     MUST_OK(weft_group_barrier(group, 20000));
@@ -77,7 +77,7 @@ static void use_many_names(weft_agent *agent, void *arg)
         char name[32];
         weft_group *group;
         snprintf(name, sizeof(name), "group%d", i);
-        MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &group, NULL));
         MUST_OK(weft_group_barrier(group, 20000));
         weft_group_close(group);
     }
@@ -102,7 +102,7 @@ static void call_twice(weft_agent *agent, void *arg)
     weft_group *group;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
     (void)arg;
-    MUST_OK(weft_group_open(agent, "grads", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "grads", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < 2; i++)
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, 20000));
     weft_group_close(group);

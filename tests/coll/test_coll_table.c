@@ -67,7 +67,7 @@ static void prints(weft_agent *agent, void *arg)
     weft_group *group = NULL;
     FILE *to = open_memstream(&text, &size);
     MUST(to);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     weft_group_print_algorithms(group, to);
     MUST(fclose(to) == 0);
     const char *between = strstr(text, "allreduce 4 * ring\n"), *tree = strstr(text, "allreduce 16 1048576 tree\n");

@@ -21,7 +21,7 @@ typedef struct scene {
 static weft_group *make(weft_agent *agent, const scene *s)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     if (s->algorithms)
         MUST_OK(weft_group_set_algorithms(group, s->algorithms));
     return group;

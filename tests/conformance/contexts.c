@@ -331,7 +331,7 @@ void nothing_is_left(weft_agent *agent)
 {
     weft_group *all = NULL;
     size_t passes = 1;
-    MUST_OK(weft_group_open(agent, "nothing-is-left", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "nothing-is-left", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     size_t contexts = weft_agent_contexts(agent, &passes);
     if (contexts || passes)

@@ -21,7 +21,7 @@ static void reset(void)
 static weft_group *group_of(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
     weft_group *group = NULL;
-    MUST_OK(weft_group_open(agent, name, ranks, count, &group, NULL));
+    MUST_OK(weft_group_open(agent, name, ranks, count, 0, &group, NULL));
     return group;
 }
 
@@ -58,7 +58,8 @@ static void some_meet(weft_agent *agent)
     int rank = weft_agent_rank(agent);
     weft_group *some = NULL;
     if (rank % 2) {
-        MUST(weft_group_open(agent, "even", even, 2, &some, NULL) == WEFT_ERR_INVALID && !some); /* not one of them */
+        MUST(weft_group_open(agent, "even", even, 2, 0, &some, NULL) == WEFT_ERR_INVALID &&
+             !some); /* not one of them */
         return;
     }
     some = group_of(agent, "even", even, 2);

@@ -180,7 +180,7 @@ static void all_to_myself(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_multicast(agent, &me, 1, "rank", WEFT_NO_VALUES, NULL, &all));
     MUST_OK(weft_future_wait(all, ITEM_PATIENCE_MS));
     weft_future_unref(all);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST(weft_group_size(group) == 1 && weft_group_index(group) == 0);
     MUST_OK(weft_group_barrier(group, ITEM_PATIENCE_MS));
     MUST_OK(weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(8)), ITEM_PATIENCE_MS, &got));

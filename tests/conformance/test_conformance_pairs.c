@@ -150,7 +150,7 @@ static void data_parallel_of_pairs(weft_agent *agent)
         weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
     MUST_OK(train(agent, model, sgd, x, target));
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "compare", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "compare", NULL, 0, 0, &all, NULL));
     mean = weft_tensor_clone(parameters.items[0]);
     MUST_OK(weft_group_broadcast(all, mean, 0, 0));
     MUST(!memcmp(weft_tensor_data(mean), weft_tensor_data(parameters.items[0]), sizeof(float) * IN * CLASSES));
@@ -167,7 +167,7 @@ static void pairs(weft_agent *agent, void *arg)
     (void)arg;
     weft_group *all;
     world_serve_module(agent, "net", make_net);
-    MUST_OK(weft_group_open(agent, "ready", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "ready", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, 0));
     if (weft_agent_rank(agent) == 0) {
         calls_of_pairs(agent);

@@ -21,7 +21,7 @@ static member member_open(weft_agent *agent, const char *name, size_t size, weft
 {
     static const int ranks[WORKERS] = {0, 1, 2, 3};
     member m = {.module = module};
-    MUST_OK(weft_group_open(agent, name, ranks, size, &m.group, NULL));
+    MUST_OK(weft_group_open(agent, name, ranks, size, 0, &m.group, NULL));
     MUST_OK(
         weft_data_parallel_create(m.group, module, &(weft_data_parallel_options){.uneven = uneven}, &m.parallel, NULL));
     return m;

@@ -172,7 +172,7 @@ static void check_failures(weft_agent *agent)
     }
     check(fails([] { weft::make<weft::tensor>(weft_tensor_arange, -1, WEFT_DTYPE_FLOAT64); }, WEFT_ERR_INVALID),
           "a NULL is a failure");
-    check(fails([=] { weft::make<weft::group>(weft_group_open, agent, "bad name", nullptr, 0); }, WEFT_ERR_INVALID,
+    check(fails([=] { weft::make<weft::group>(weft_group_open, agent, "bad name", nullptr, 0, 0); }, WEFT_ERR_INVALID,
                 "bad name"),
           "a constructor's error has its detail");
     weft::check(WEFT_OK);
@@ -320,7 +320,7 @@ static void check_owners(weft_agent *agent)
     check_copies<weft::counted<weft_rref, weft_rref_ref, weft_rref_unref>>(number(), number());
     auto group = [=](const char *name) {
         int self = 0;
-        return weft::make<weft::group>(weft_group_open, agent, name, &self, 1);
+        return weft::make<weft::group>(weft_group_open, agent, name, &self, 1, 0);
     };
     check_moves(group("one"), group("two"));
     weft::group ended = group("ended");
@@ -402,7 +402,7 @@ static void check_agents()
 
 static void check_group(weft_agent *agent) // on each rank
 {
-    auto all = weft::make<weft::group>(weft_group_open, agent, "all", nullptr, 0);
+    auto all = weft::make<weft::group>(weft_group_open, agent, "all", nullptr, 0, 0);
     auto x = weft::make<weft::tensor>(weft_tensor_full, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, weft_agent_rank(agent) + 1);
     all.check(weft_group_allreduce(all.get(), x.get(), WEFT_OP_SUM, 0));
     check(weft_tensor_get_f64(x.get(), 3) == 6, "an allreduce of three workers");

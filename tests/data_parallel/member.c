@@ -5,7 +5,7 @@
 weft_group *make_group(weft_agent *agent)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     return group;
 }
 

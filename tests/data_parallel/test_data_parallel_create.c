@@ -33,7 +33,7 @@ static void must_refuse(weft_group *group, weft_module *module, const weft_data_
 static void time_limit(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent), *meet;
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
     if (weft_agent_rank(agent) != 1)
         must_refuse(group, weft_linear_create(WIDTH, WIDTH, true, 1, NULL),
                     &(weft_data_parallel_options){.timeout_ms = SHORT_MS}, WEFT_ERR_TIMEOUT, "rank 1");
@@ -130,7 +130,7 @@ static void no_memory(weft_agent *agent, void *arg)
         weft_group *group = make_group(agent), *meet;
         weft_module *module = layers(one_by_one[i].size == NAMED && weft_agent_rank(agent) == 1);
         weft_data_parallel *parallel = NULL;
-        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         if (weft_agent_rank(agent) == 0)
             refuse_next(one_by_one[i].count, one_by_one[i].size);

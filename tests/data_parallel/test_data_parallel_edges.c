@@ -117,7 +117,7 @@ typedef struct member {
 static member open_member(weft_agent *agent, size_t count, const weft_data_parallel_options *options)
 {
     member me = {.index = weft_agent_rank(agent), .size = weft_agent_world_size(agent), .m = make_vectors(count, NULL)};
-    MUST_OK(weft_group_open(agent, "edges", NULL, 0, &me.group, NULL));
+    MUST_OK(weft_group_open(agent, "edges", NULL, 0, 0, &me.group, NULL));
     MUST_OK(weft_data_parallel_create(me.group, me.m.module, options, &me.parallel, NULL));
     return me;
 }
@@ -213,7 +213,7 @@ static void kinds_of_parameters(weft_agent *agent, void *arg)
     weft_tensor_set_requires_grad(m.v[4], false);
     weft_group *group;
     weft_data_parallel *parallel;
-    MUST_OK(weft_group_open(agent, "kinds", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "kinds", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, m.module, NULL, &parallel, NULL));
     MUST(weft_tensor_get_i64(buffer, 2) == 4 && weft_tensor_get_f64(m.v[1], 1) == 8);
     for (int step = 0; step < 2; step++) {
@@ -348,7 +348,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     must_average(t, &me.m, 3, me.size, 0);
     weft_tape_close(t);
     weft_group *beside; /* all have done the first pass before one fails the second */
-    MUST_OK(weft_group_open(agent, "beside", NULL, 0, &beside, NULL));
+    MUST_OK(weft_group_open(agent, "beside", NULL, 0, 0, &beside, NULL));
     MUST_OK(weft_group_barrier(beside, PATIENCE_MS));
     bool culprit = me.index == s->culprit;
     refuses = culprit;
@@ -400,7 +400,7 @@ static void modules_differ(weft_agent *agent, void *arg)
                                        "member 2 has v float32 [2] fixed where member 0 has v float32 [2]"};
     int me = weft_agent_rank(agent);
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "differ", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "differ", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < 4; i++) {
         bool odd = me == 2;
         weft_module *module = weft_module_create(&vectors_type, NULL, NULL);

@@ -138,7 +138,7 @@ static void group_goes_first(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent), *meet;
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
     MUST_OK(pass(parallel, module, (size_t)weft_group_index(group), weft_group_size(group), NULL));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -178,7 +178,7 @@ static void spoiled_alone(weft_agent *agent, void *arg)
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
     weft_status status = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
     MUST(me == 1 ? status == WEFT_ERR_FORMAT && weft_group_error(group) : !status || status == WEFT_ERR_FORMAT);
@@ -250,7 +250,7 @@ static void forward_fails(weft_agent *agent, void *arg)
         weft_group *group = make_group(agent), *meet;
         weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
         weft_data_parallel *parallel = NULL;
-        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
                                           &parallel, NULL));
         MUST(!classify(agent, parallel, module, in_context, 0));
@@ -295,7 +295,7 @@ static void no_buckets(weft_agent *agent, void *arg)
         size_t count = weft_module_parameters(module).count;
         weft_data_parallel *parallel = NULL;
         weft_data_parallel_options options = {.first_bucket_bytes = 1, .bucket_bytes = 1};
-        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         if (weft_agent_rank(agent) == 0)

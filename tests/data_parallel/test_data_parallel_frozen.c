@@ -30,7 +30,7 @@ static void make_parallel(member *me, weft_data_parallel_options options)
 static member open_member(weft_agent *agent, weft_data_parallel_options options)
 {
     member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1, NULL)};
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &me.meet, NULL));
     me.index = weft_agent_rank(agent);
     me.size = weft_agent_world_size(agent);
     me.weight = weft_module_find(me.module, "weight");

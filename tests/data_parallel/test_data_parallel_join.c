@@ -52,8 +52,8 @@ static member open_member(weft_agent *agent, const scene *s)
     MUST_OK(weft_module_status(me.module));
     weft_data_parallel_options options = s->options;
     options.uneven = true;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &me.group, NULL));
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &me.group, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &me.meet, NULL));
     MUST_OK(weft_data_parallel_create(me.group, me.module, &options, &me.parallel, NULL));
     return me;
 }

@@ -41,7 +41,7 @@ static weft_context_id context_id;
 static void barrier(weft_agent *agent, const char *name)
 {
     weft_group *all;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     weft_group_close(all);
 }

@@ -71,9 +71,9 @@ static weft_status join(program *p)
     const weft_agent_options options = {.has_rank = true, .rank = p->rank, .world_size = p->size, .bootstrap = &by_mpi};
     weft_status status = weft_agent_open(&options, &p->agent, NULL);
     if (!status)
-        status = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
+        status = weft_group_open(p->agent, "weft", NULL, 0, 0, &p->groups[BY_WEFT], NULL);
     if (!status)
-        status = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
+        status = weft_group_open(p->agent, "carried", NULL, 0, 0, &p->groups[CARRIED], NULL);
     if (!status)
         status = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
     return status ? status : mpi_carrier_give(p->carrier, p->groups[CARRIED]);

@@ -73,9 +73,12 @@ static void meet_in(const faults_epoch *e)
     char name[32];
     weft_group *group;
     snprintf(name, sizeof(name), "epoch%u", e->number);
-    weft_status status = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
-    for (; status == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
-        status = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
+    weft_status status;
+    do /* a member is late, or has not heard of all yet */
+        status = weft_group_open(self.agent, name, e->ranks, e->count, MEET_MS, &group, NULL);
+    while ((status == WEFT_ERR_NOT_FOUND || status == WEFT_ERR_TIMEOUT) && epoch_is_current(e));
+    if (status && status_fits(BARRIER, status, true))
+        return;
     if (status == WEFT_ERR_NOT_FOUND || status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST)
         return;
     if (status) {

@@ -162,8 +162,8 @@ void lane_judge_words(const faults_lane *lane, const weft_error *why, const char
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Waits until this worker knows the present workers of ranks that others had before: else it makes a group with the
- * dead ones. A rank that nobody had before is not waited for: weft_group_open does that.
+ * Waits until this worker knows the present workers of ranks that others had before. A rank that nobody had before is
+ * not waited for: weft_group_open does that.
  */
 static void await_news(faults_lane *lane)
 {
@@ -177,23 +177,36 @@ static void await_news(faults_lane *lane)
     }
 }
 
-bool lane_make_group(faults_lane *lane, const char *suffix)
+weft_status lane_open(faults_lane *lane, const char *suffix, int64_t limit_ms, weft_error **why)
 {
-    await_news(lane);
     char name[64];
     snprintf(name, sizeof(name), "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;
-    faults_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_open", lane->where);
-    weft_status status = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group, NULL);
+    faults_wait *wait = wait_begins(limit_ms, "%s: weft_group_open", lane->where);
+    weft_status status = weft_group_open(self.agent, name, lane->ranks, lane->size, limit_ms, &lane->group, why);
     wait_ends(wait);
-    if (!status) {
+    if (!status)
         watch_group(lane, lane->group);
-        return true;
+    return status;
+}
+
+bool lane_make_group(faults_lane *lane, const char *suffix)
+{
+    enum { TRIES = 30, LIMIT_MS = 1000 };
+    weft_error *why = NULL;
+    await_news(lane);
+    weft_status status = lane_open(lane, suffix, LIMIT_MS, &why);
+    for (int i = 0; i < TRIES && status == WEFT_ERR_TIMEOUT && epoch_is_current(&lane->e); i++) {
+        weft_error_unref(why);
+        why = NULL;
+        status = lane_open(lane, suffix, LIMIT_MS, &why);
     }
-    if (status != WEFT_ERR_EVICTED && status != WEFT_ERR_STORE_LOST && status != WEFT_ERR_CLOSED)
-        fault(FAULT_WRONG, "%s: weft_group_open of %zu members ended with %s", lane->where, lane->size,
-              weft_status_name(status));
-    return false;
+    bool is_end = status == WEFT_ERR_EVICTED || status == WEFT_ERR_STORE_LOST || status == WEFT_ERR_CLOSED;
+    if (status && !is_end && !lane_excuses(lane, status, why))
+        fault(FAULT_WRONG, "%s: weft_group_open of %zu members ended with %s: %s", lane->where, lane->size,
+              weft_status_name(status), weft_error_message(why));
+    weft_error_unref(why);
+    return !status;
 }
 
 void lane_drop_group(faults_lane *lane)

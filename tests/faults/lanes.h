@@ -34,6 +34,8 @@ bool lane_meet(const faults_lane *lane, unsigned step);
 
 /* False, and a fault if there is no reason for it: the group cannot be made. */
 bool lane_make_group(faults_lane *lane, const char *suffix);
+/* weft_group_open, once. *why: released by the caller. */
+weft_status lane_open(faults_lane *lane, const char *suffix, int64_t limit_ms, weft_error **why);
 void lane_drop_group(faults_lane *lane);
 
 /*

@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     weft_group *group = NULL;
     weft_status status = weft_agent_open(&(weft_agent_options){.fabric = NULL}, &agent, NULL);
     if (!status)
-        status = weft_group_open(agent, "launched", NULL, 0, &group, NULL);
+        status = weft_group_open(agent, "launched", NULL, 0, 0, &group, NULL);
     if (!status) {
         size = (int64_t)weft_group_size(group);
         me = weft_group_index(group);

@@ -93,10 +93,11 @@ static void take_part(weft_group *group, weft_tensor *mine, bool may_fail, bool 
 static void meet(weft_agent *agent, const char *name, const int *ranks, bool may_fail)
 {
     weft_group *group = NULL;
+    int64_t limit_ms = may_fail ? LIMIT_MS : BOUND_MS;
     uint64_t began = weft_agent_now_ns(agent);
-    weft_status status = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
+    weft_status status = weft_group_open(agent, name, ranks, SIZE, limit_ms, &group, NULL);
     for (int i = 0; may_fail && status == WEFT_ERR_MEMORY && i < 2; i++)
-        status = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
+        status = weft_group_open(agent, name, ranks, SIZE, limit_ms, &group, NULL);
     if (!went_well("create", status, may_fail))
         return;
     weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));

@@ -145,7 +145,7 @@ static void dump(FILE *to, weft_agent *agent)
 static void print_algorithms(FILE *to, weft_agent *agent)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     weft_group_print_algorithms(group, to);
     weft_group_close(group);
 }

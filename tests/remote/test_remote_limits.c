@@ -112,7 +112,7 @@ static void average_with_limits(weft_agent *agent, weft_group *all)
     MUST_OK(weft_data_parallel_create(all, module, &options, &parallel, NULL));
     weft_data_parallel_unref(parallel);
     weft_module_unref(module);
-    MUST_OK(weft_group_open(agent, "old", NULL, 0, &old, NULL));
+    MUST_OK(weft_group_open(agent, "old", NULL, 0, 0, &old, NULL));
     MUST_OK(weft_group_shrink(old, limit, &made, NULL));
     MUST_OK(weft_group_barrier(made, limit));
     weft_group_close(made);
@@ -124,7 +124,7 @@ static void long_run(weft_agent *agent, void *arg)
     weft_group *all;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
     world_serve_module(agent, "linear", make_linear);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, limit));
     if (weft_agent_rank(agent) == 0) {
         call_with_limits(agent, x);

@@ -127,7 +127,7 @@ static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
     weft_rref *modules[WORKERS] = {NULL};
     weft_group *all;
     world_serve_module(agent, "adder", make_adder);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* all have registered it */
     weft_group_close(all);
     if (weft_agent_rank(agent) != 0)
@@ -191,7 +191,7 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     world_serve_module(agent, "adder", make_adder);
     if (weft_agent_rank(agent) == 1)
         inside_replace(agent, "weft:parameters", lie_about_parameters);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     weft_group_close(all);
     if (weft_agent_rank(agent) != 0)

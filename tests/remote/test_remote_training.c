@@ -31,7 +31,7 @@ static weft_module *make_nothing(int64_t argument)
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     weft_status status = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
     return status;

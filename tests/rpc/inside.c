@@ -308,7 +308,6 @@ inside_tally inside_count(weft_agent *agent)
     for (wfi_list *link = wfi_refs_of(agent)->references.next; link != &wfi_refs_of(agent)->references;
          link = link->next)
         t.references++;
-    t.group_pasts = wfi_groups_of(agent)->pasts.count;
     t.names = agent->given_names.count;
     t.timers = agent->net->progress.heap_reserved;
     t.calls = agent->calls.count;

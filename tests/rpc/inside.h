@@ -107,7 +107,7 @@ void inside_died(weft_agent *agent, int rank, uint32_t incarnation);
 /* ---- What an agent keeps ----------------------------------------------------------------------------------------- */
 
 typedef struct inside_tally {
-    size_t peers, group_pasts, names, timers, references, calls, unconfirmed;
+    size_t peers, names, timers, references, calls, unconfirmed;
 } inside_tally;
 inside_tally inside_count(weft_agent *agent);
 

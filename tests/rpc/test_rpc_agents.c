@@ -425,7 +425,7 @@ static void test_named_values(void **s)
     REFUSES(weft_rref_create(agent, weft_of_tensor(NULL), &rref), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
     setenv("WEFT_ALGORITHMS", "allreduce 4 64 rng", 1);
     error = NULL;
-    MUST_BE(weft_group_open(agent, "g", NULL, 0, &group, &error), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, "g", NULL, 0, 0, &group, &error), WEFT_ERR_INVALID);
     unsetenv("WEFT_ALGORITHMS");
     MUST(strstr(weft_error_message(error), "WEFT_ALGORITHMS: \"rng\" in \"allreduce 4 64 rng\" is wrong"));
     weft_error_unref(error);

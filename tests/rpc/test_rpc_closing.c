@@ -316,7 +316,7 @@ static void names_the_rest(weft_agent *agent, void *arg)
     weft_group *group;
     weft_future *future;
     (void)arg;
-    MUST_OK(weft_group_open(agent, "both", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "both", NULL, 0, 0, &group, NULL));
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
         MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);

@@ -158,7 +158,7 @@ static void leave_group(stage *s, int actor)
     weft_agent *agent = stage_open(s, actor, actor, NULL);
     weft_group *group;
     stage_await_workers(s, agent, 3);
-    MUST_OK(weft_group_open(agent, "all", ranks, 3, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", ranks, 3, 0, &group, NULL));
     MUST_OK(weft_group_barrier(group, 10000));
     if (actor == 1) {
         stage_sleep_ms(s, 50);
@@ -171,7 +171,7 @@ static void leave_group(stage *s, int actor)
         stage_sleep_ms(s, 1);
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
     weft_group_close(group);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL)); /* those alive */
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL)); /* those alive */
     MUST(weft_group_size(group) == 2);
     MUST_OK(weft_group_barrier(group, 10000));
     weft_group_close(group);

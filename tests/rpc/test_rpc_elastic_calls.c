@@ -320,7 +320,7 @@ static void must_be_unheard(stage *s, weft_agent *agent, int rank)
         REFUSES(weft_agent_watch(agent, rank), WEFT_ERR_NOT_FOUND, wanted);
     }
     MUST_OK(weft_agent_set_call_timeout(agent, 100));
-    MUST_BE(weft_group_open(agent, "pair", pair, 2, &group, &error), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_group_open(agent, "pair", pair, 2, 0, &group, &error), WEFT_ERR_NOT_FOUND);
     snprintf(wanted, sizeof(wanted), "is %d: worker2 has not heard of a worker with that rank", rank);
     MUST(strstr(weft_error_message(error), wanted));
     weft_error_unref(error);

@@ -13,7 +13,7 @@ static void must_be_over(weft_agent *agent)
     MUST_BE(weft_rpc_async(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_JOB_ENDED);
     MUST_BE(weft_rpc_async(agent, weft_to_name("worker1"), "hold", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_JOB_ENDED);
     MUST_BE(weft_agent_watch(agent, to), WEFT_ERR_JOB_ENDED);
-    MUST_BE(weft_group_open(agent, "late", NULL, 0, &group, NULL), WEFT_ERR_JOB_ENDED);
+    MUST_BE(weft_group_open(agent, "late", NULL, 0, 0, &group, NULL), WEFT_ERR_JOB_ENDED);
 }
 
 static weft_future *call_forever(weft_agent *agent, int rank, const char *function)
@@ -139,7 +139,7 @@ static void static_job(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group;
     weft_rref *rref;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 1) {
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "seven", WEFT_NO_VALUES, NULL, &rref));

@@ -203,7 +203,7 @@ static weft_group *open_group(weft_agent *agent, const char *name, size_t kind)
     char text[40];
     weft_group *group;
     snprintf(text, sizeof(text), "%s-%zu", name, kind);
-    MUST_OK(weft_group_open(agent, text, NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, text, NULL, 0, 0, &group, NULL));
     begin(agent);
     return group;
 }
@@ -225,7 +225,7 @@ static void group_operations(weft_agent *agent, void *arg)
         status = weft_group_broadcast_async(group, x, kind < 2 ? 0 : 1, LIMIT_MS, &future);
         check_group(agent, group, future, status);
         if (kind == 2) { /* memory that is only read */
-            MUST_OK(weft_group_open(agent, "constants", NULL, 0, &group, NULL));
+            MUST_OK(weft_group_open(agent, "constants", NULL, 0, 0, &group, NULL));
             MUST_OK(weft_group_broadcast(group, x, 0, WEFT_FOREVER));
             weft_group_close(group);
         } else {

@@ -158,25 +158,21 @@ static int child_keeps_the_store(void)
     return 0;
 }
 
-/* Waits in a barrier for rank 1, which is killed or stopped before it comes; then meets the one that is left. */
+/* Opens a group with rank 1, which is killed or stopped before it comes; then meets the one that is left. */
 static int child_meets(void)
 {
     static const int left[] = {0, 2};
     weft_agent *agent = open_child();
     weft_group *all, *two;
-    weft_future *future;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
-    MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
+    weft_error *error = NULL;
     child_say('r');
-    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
-    MUST(weft_error_worker(weft_future_error(future)) == 1);
+    MUST_BE(weft_group_open(agent, "all", NULL, 0, WEFT_FOREVER, &all, &error), WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(error) == 1);
     child_say('f');
-    weft_future_unref(future);
-    MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
-    MUST_OK(weft_group_open(agent, "two", left, 2, &two, NULL));
+    weft_error_unref(error);
+    MUST_OK(weft_group_open(agent, "two", left, 2, 0, &two, NULL));
     MUST_OK(weft_group_barrier(two, 20000));
     weft_group_close(two);
-    weft_group_close(all); /* now that the other one has heard of the death from it */
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
     return 0;
 }

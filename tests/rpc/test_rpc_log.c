@@ -197,11 +197,11 @@ static void refusals(weft_agent *agent, void *arg)
     bad = (weft_function){.name = "flags", .run = run_fail, .flags = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY};
     must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID,
                    "flags is WEFT_FUNCTION_URGENT and WEFT_FUNCTION_LAZY");
-    must_have_said(weft_group_open(agent, "a b", NULL, 0, &group, NULL), WEFT_ERR_INVALID, "name is \"a b\"");
-    must_have_said(weft_group_open(agent, "g", twice, 2, &group, NULL), WEFT_ERR_INVALID,
+    must_have_said(weft_group_open(agent, "a b", NULL, 0, 0, &group, NULL), WEFT_ERR_INVALID, "name is \"a b\"");
+    must_have_said(weft_group_open(agent, "g", twice, 2, 0, &group, NULL), WEFT_ERR_INVALID,
                    "ranks[1] of \"g\" is 0, for the second");
-    must_have_said(weft_group_open(agent, "g", far, 2, &group, NULL), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
-    must_have_said(weft_group_open(agent, "g", twice, 0, &group, NULL), WEFT_ERR_INVALID, "count is 0");
+    must_have_said(weft_group_open(agent, "g", far, 2, 0, &group, NULL), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
+    must_have_said(weft_group_open(agent, "g", twice, 0, 0, &group, NULL), WEFT_ERR_INVALID, "count is 0");
 }
 
 static void a_refusal_says_which_field(void **state)

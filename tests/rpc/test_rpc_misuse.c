@@ -561,7 +561,7 @@ static void what_is_no_status(weft_agent *agent)
 static void what_cannot_be(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &shared.groups[rank], NULL));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &shared.groups[rank], NULL));
     inline_waits(agent);
     if (rank == 0) {
         futures_of_weft(agent);

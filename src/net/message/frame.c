@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 13
+#define VERSION 14
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 
