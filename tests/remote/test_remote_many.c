@@ -109,7 +109,7 @@ static void break_links(weft_sim *sim, int rank, void *arg)
 {
     (void)arg;
     for (int i = 0; !is_over; i++) {
-        weft_sim_sleep(sim, 200000);
+        weft_sim_sleep(sim, 200000 + (uint64_t)(i % 7) * 1000); /* uneven: else each attempt to connect may meet one */
         weft_sim_reset_link(sim, rank, 1 + i % (WORKERS - 1));
     }
 }
