@@ -3,6 +3,9 @@
  * weft_info.c - prints what weft finds on this machine, and what it would choose for this process: the first thing that
  * a bug report should have (docs/weft-info.md). It is linked with the static library, whose inside it calls.
  */
+#include <weft/job.h>
+#include <weft/log.h>
+
 #include "base/launchers.h"
 #include "base/text/variables.h"
 #include "base/threads.h"
@@ -22,9 +25,6 @@
 #include "topo/cgroup.h"
 #include "topo/nics.h"
 #include "topo/quota.h"
-
-#include <weft/job.h>
-#include <weft/log.h>
 
 #include <errno.h>
 #include <fcntl.h>

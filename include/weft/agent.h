@@ -32,13 +32,12 @@
 #define WEFT_AGENT_H
 
 #include <weft/bootstrap.h>
+#include <weft/function.h>
 #include <weft/status.h>
 
 #include <stdio.h>
 
 WEFT_BEGIN_C
-
-typedef struct weft_function weft_function; /* weft/rpc.h */
 
 /* An event of a worker. */
 typedef enum weft_member_event {
@@ -210,8 +209,15 @@ typedef struct weft_agent_options {
  *   WEFT_ERR_IO: trace_file or metrics_file cannot be written.
  *   WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
-                                                    weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_open_sized(const weft_agent_options *options, size_t size,
+                                                          size_t function_size, size_t bootstrap_size, weft_agent **out,
+                                                          weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
+                                                         weft_error **error)
+{
+    return weft_agent_open_sized(options, sizeof(*options), sizeof(*options->functions), sizeof(*options->bootstrap),
+                                 out, error);
+}
 
 /*
  * Serves calls of other workers until all of them are done, or until wait_ms has passed (WEFT_FOREVER: no limit).
@@ -384,9 +390,19 @@ typedef struct weft_worker {
     uint32_t incarnation; /* numbered by the store, > 0 */
 } weft_worker;
 /* The worker that holds this rank, or held it last; incarnation 0 if this worker has not heard of one. */
-WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
+WEFT_API void weft_agent_worker_sized(const weft_agent *agent, int rank, weft_worker *out, size_t size);
+static inline weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+{
+    weft_worker worker;
+    weft_agent_worker_sized(agent, rank, &worker, sizeof(worker));
+    return worker;
+}
 /* Lists at most `capacity` living workers by rank, this one included. Returns how many living workers there are. */
-WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
+WEFT_API size_t weft_agent_workers_sized(const weft_agent *agent, weft_worker *out, size_t size, size_t capacity);
+static inline size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+{
+    return weft_agent_workers_sized(agent, out, sizeof(*out), capacity);
+}
 
 /*
  * Begin and end a watch of the worker that now holds `rank`: weft detects its death within death_timeout_ms. Each watch
@@ -459,7 +475,11 @@ typedef struct weft_stats {
     uint64_t rendezvous_messages;
 } weft_stats;
 /* Reads the counters; all 0 if `agent` is NULL. */
-WEFT_API void weft_agent_stats(const weft_agent *agent, weft_stats *out);
+WEFT_API void weft_agent_stats_sized(const weft_agent *agent, weft_stats *out, size_t size);
+static inline void weft_agent_stats(const weft_agent *agent, weft_stats *out)
+{
+    weft_agent_stats_sized(agent, out, sizeof(*out));
+}
 
 WEFT_END_C
 #endif

@@ -28,6 +28,13 @@
  * TIME. wait_ms limits how long a function blocks (0: not at all); the operation that it waits for continues.
  * timeout_ms limits an operation, which then fails (0: the default).
  *
+ * SIZES. A struct of options, a table of functions, or a struct that weft fills may get further fields at its end.
+ * Programs that were compiled before keep working. Functions that are given such structs are inline. They pass the
+ * struct's size to the exported function, whose name ends with _sized. weft reads a shorter struct as if the missing
+ * fields were zero, and writes no more than it has. If a program that was compiled with a newer weft sets a field that
+ * this library does not have, the function fails with WEFT_ERR_INVALID. A member `reserved` is room for later fields,
+ * and must be zero. Bindings of other languages call the _sized functions.
+ *
  * MISUSE. Functions check the objects that they are given. These mistakes end the process: use of an object after its
  * end (_close, the last _unref, weft_call_finish), and a second release. A sentence on stderr names the function and
  * the address, then abort() is called. The check is certain until the memory of the object is used again.

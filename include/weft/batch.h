@@ -44,40 +44,6 @@
 WEFT_BEGIN_C
 
 /*
- * A handler of batches. It ends in one of three ways:
- *   Results: it calls weft_batch_give, or weft_call_give for single calls, and returns WEFT_OK.
- *   Failure: it returns a negative status. All calls end with WEFT_ERR_REMOTE, with this status inside and the message
- *   of weft_batch_fail.
- *   Later: it calls weft_batch_defer and returns WEFT_DEFERRED. The program then calls weft_batch_finish exactly once,
- *   on any thread.
- * It runs on the same threads as a handler of single calls (weft/rpc.h).
- */
-typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
-
-#define WEFT_MAX_BATCH 65536
-
-/* Options of a batched function, for weft_function.batch. */
-typedef struct weft_batch_options {
-    int size; /* the largest number of calls in a batch, 1..WEFT_MAX_BATCH; 0: 64 */
-    /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
-     * `in_flight` allows, and calls that arrive later form the next one. WEFT_FOREVER: it begins only when it has
-     * `size` calls or all `callers`, and all their tensors have arrived. */
-    int64_t wait_us;
-    /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
-     * without a living worker is ignored. While this worker serves or closes, ranks that serve or close are ignored,
-     * even if their handlers make the calls. Copied at registration. */
-    const int *callers;
-    size_t caller_count; /* number of `callers`; 0: no expected callers */
-    int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
-    bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
-    /* How many calls may wait; 0: 4 * size, at least 1,024. A caller's first call needs a free place. With further
-     * calls it may have as many waiting as places are free, so half of the queue if it is alone. If batches need
-     * several callers, it has at most its share: queue / size with one_per_caller, else queue / caller_count. With
-     * wait_us WEFT_FOREVER `queue` is at least 2 * size, or size with one_per_caller. */
-    int queue;
-} weft_batch_options;
-
-/*
  * Replaces the expected callers of a function: `count` different ranks of the job, or none (NULL, 0). Use it in jobs
  * whose workers join and leave, and if callers pause. A rank without a living worker is ignored. WEFT_ERR_NOT_FOUND (no
  * batched function of this name is registered), WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread.
@@ -139,8 +105,13 @@ typedef struct weft_batch_stats {
 
 /* Reads the statistics of a batched function. weft_metrics_write also writes histograms of sizes and waits. On failure
  * *out is zeroed. WEFT_ERR_NOT_FOUND (no such function), WEFT_ERR_INVALID. Any thread. */
-WEFT_API WEFT_NODISCARD weft_status weft_batch_stats_read(const weft_agent *agent, const char *function,
-                                                          weft_batch_stats *out);
+WEFT_API WEFT_NODISCARD weft_status weft_batch_stats_read_sized(const weft_agent *agent, const char *function,
+                                                                weft_batch_stats *out, size_t size);
+static inline WEFT_NODISCARD weft_status weft_batch_stats_read(const weft_agent *agent, const char *function,
+                                                               weft_batch_stats *out)
+{
+    return weft_batch_stats_read_sized(agent, function, out, sizeof(*out));
+}
 
 WEFT_END_C
 #endif

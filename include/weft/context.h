@@ -64,7 +64,11 @@ typedef struct weft_context_id {
  * weft_tape_status once, at the end: WEFT_ERR_INVALID (the agent is NULL), WEFT_ERR_CLOSED and other codes of an agent
  * that has ended, WEFT_ERR_MEMORY. For a context with several tapes use weft_context_open.
  */
-WEFT_API weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options);
+WEFT_API weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options *options, size_t size);
+static inline weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options)
+{
+    return weft_dist_tape_open_sized(agent, options, sizeof(*options));
+}
 
 /* The context into which a tape records: of weft_dist_tape_open, of weft_context_tape, their children, or of a served
  * call that takes part in a context (weft_call_tape). Borrowed as long as the tape is open, and in a handler until the
@@ -102,7 +106,11 @@ WEFT_API void weft_context_close(weft_context *context, weft_future **out);
  * The order in which a worker opens its tapes determines the order of sums, and thereby the last bits of gradients.
  * Open the tapes of several threads in a fixed order (docs/distributed-autograd.md, "The order of sums").
  */
-WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
+WEFT_API weft_tape *weft_context_tape_sized(weft_context *context, const weft_tape_options *options, size_t size);
+static inline weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
+{
+    return weft_context_tape_sized(context, options, sizeof(*options));
+}
 
 /*
  * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from now
@@ -141,7 +149,12 @@ typedef struct weft_pass_options {
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_MEMORY, WEFT_ERR_PEER_DEAD and other codes of workers that have ended.
  */
-WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options);
+WEFT_API void weft_dist_backward_sized(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options,
+                                       size_t size);
+static inline void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options)
+{
+    weft_dist_backward_sized(tape, loss, options, sizeof(*options));
+}
 
 /*
  * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends the
@@ -149,8 +162,14 @@ WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_
  * as the option `tape` of a call. Several passes may run at once. If they use the same records, all except the last
  * must have `retain`.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
-                                                          const weft_pass_options *options, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots,
+                                                                const weft_pass_options *options, size_t size,
+                                                                weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
+                                                               const weft_pass_options *options, weft_future **out)
+{
+    return weft_context_backward_sized(context, roots, options, sizeof(*options), out);
+}
 
 /*
  * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context. That
@@ -158,16 +177,27 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context,
  * a code of weft_dist_backward; WEFT_ERR_INVALID also means that the value is not a tensor, or that the worker has
  * nothing of the context. timeout_ms is that of the call.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_context *context,
-                                                       const weft_pass_options *options, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context,
+                                                             const weft_pass_options *options, size_t size,
+                                                             weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_context *context,
+                                                            const weft_pass_options *options, weft_future **out)
+{
+    return weft_rref_backward_sized(root, context, options, sizeof(*options), out);
+}
 
 /*
  * Fetches a copy of the value of a handle, like weft_rref_to_here_async, and links it under options->tape: the backward
  * pass continues at the owner. A leaf that wants a gradient gets it on its own worker. Options and errors as for
  * weft_rpc_async.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options,
-                                                    weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch_sized(weft_rref *rref, const weft_rpc_options *options, size_t size,
+                                                          weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options,
+                                                         weft_future **out)
+{
+    return weft_rref_fetch_sized(rref, options, sizeof(*options), out);
+}
 
 /*
  * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change the

@@ -113,9 +113,16 @@ typedef struct weft_data_parallel_options {
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_MEMORY, and the errors of the group.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
-                                                              const weft_data_parallel_options *options,
-                                                              weft_data_parallel **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create_sized(weft_group *group, weft_module *module,
+                                                                    const weft_data_parallel_options *options,
+                                                                    size_t size, weft_data_parallel **out,
+                                                                    weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
+                                                                   const weft_data_parallel_options *options,
+                                                                   weft_data_parallel **out, weft_error **error)
+{
+    return weft_data_parallel_create_sized(group, module, options, sizeof(*options), out, error);
+}
 WEFT_API weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel);
 WEFT_API void weft_data_parallel_unref(weft_data_parallel *parallel); /* NULL does nothing */
 

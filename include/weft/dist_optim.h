@@ -74,9 +74,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_register_optimizer(weft_agent *ag
  *   WEFT_ERR_REMOTE: an owner failed; the error has its name and the reason.
  *   The errors of calls.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args_in parameters,
-                                                               const weft_optimizer_spec *spec,
-                                                               weft_dist_optimizer **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_create_sized(weft_agent *agent, weft_args_in parameters,
+                                                                     const weft_optimizer_spec *spec, size_t size,
+                                                                     weft_dist_optimizer **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args_in parameters,
+                                                                    const weft_optimizer_spec *spec,
+                                                                    weft_dist_optimizer **out, weft_error **error)
+{
+    return weft_dist_optimizer_create_sized(agent, parameters, spec, sizeof(*spec), out, error);
+}
 WEFT_API weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer);
 WEFT_API void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer);          /* NULL does nothing */
 WEFT_API size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer); /* the number of owners */
@@ -98,9 +104,15 @@ typedef struct weft_dist_step_options {
  * change. Returns the error of the first owner that failed, in the order of the parameters; other owners may have
  * stepped. WEFT_ERR_BUSY: an owner's memory budget is exhausted (docs/budget.md).
  */
-WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer,
-                                                             weft_context *const *contexts, size_t count,
-                                                             const weft_dist_step_options *options);
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step_sized(weft_dist_optimizer *optimizer,
+                                                                   weft_context *const *contexts, size_t count,
+                                                                   const weft_dist_step_options *options, size_t size);
+static inline WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer,
+                                                                  weft_context *const *contexts, size_t count,
+                                                                  const weft_dist_step_options *options)
+{
+    return weft_dist_optimizer_step_sized(optimizer, contexts, count, options, sizeof(*options));
+}
 
 /*
  * Changes the learning rate at all owners. If it fails, some owners may have the new rate: call it again.

@@ -303,8 +303,13 @@ typedef struct weft_group_carrier {
  * WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both. WEFT_ERR_CLOSED,
  * WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
-                                                           void *arg, weft_drop_fn drop);
+WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier_sized(weft_group *group, const weft_group_carrier *carrier,
+                                                                 size_t size, void *arg, weft_drop_fn drop);
+static inline WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
+                                                                void *arg, weft_drop_fn drop)
+{
+    return weft_group_set_carrier_sized(group, carrier, sizeof(*carrier), arg, drop);
+}
 
 WEFT_END_C
 #endif

@@ -73,7 +73,12 @@ WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
  * uses the set. WEFT_ERR_INVALID (NULL, or a tensor that does not want a gradient), WEFT_ERR_MEMORY. On failure `drop`
  * has run, unless `how` is NULL.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
+WEFT_API WEFT_NODISCARD weft_status weft_hooks_add_sized(weft_hooks *hooks, weft_tensor *leaf,
+                                                         const weft_leaf_hook *how, size_t size);
+static inline WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
+{
+    return weft_hooks_add_sized(hooks, leaf, how, sizeof(*how));
+}
 
 /*
  * Called once in each pass on this worker. If the pass has not failed, the call comes when the hooks of all leaves here

@@ -66,7 +66,13 @@ typedef struct weft_job_options {
  *   WEFT_ERR_MEMORY.
  * One thread.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_job_open_sized(const weft_job_options *options, size_t size, weft_job **out,
+                                                        weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out,
+                                                       weft_error **error)
+{
+    return weft_job_open_sized(options, sizeof(*options), out, error);
+}
 
 /*
  * Whether this process is a worker that something else started: weft_job_open in its parent, or a launcher (mpirun,

@@ -45,8 +45,13 @@ typedef struct weft_call_metrics {
  * NULL: all functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out`
  * is NULL, or no such side), WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
-                                                      const char *function, weft_call_metrics *out);
+WEFT_API WEFT_NODISCARD weft_status weft_metrics_read_sized(const weft_agent *agent, weft_metric_side side, int rank,
+                                                            const char *function, weft_call_metrics *out, size_t size);
+static inline WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
+                                                           const char *function, weft_call_metrics *out)
+{
+    return weft_metrics_read_sized(agent, side, rank, function, out, sizeof(*out));
+}
 
 /*
  * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and worker.

@@ -101,8 +101,13 @@ typedef struct weft_module_type {
     weft_status (*call)(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results);
 } weft_module_type;
 
-/* Makes a module of your own type. `type` is borrowed and must outlive the module; it is usually a constant. */
-WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error);
+/* Makes a module of your own type. `type` is copied, and its name must outlive the module. */
+WEFT_API weft_module *weft_module_create_sized(const weft_module_type *type, size_t size, void *state,
+                                               weft_error **error);
+static inline weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error)
+{
+    return weft_module_create_sized(type, sizeof(*type), state, error);
+}
 WEFT_API void *weft_module_state(const weft_module *module);
 
 /*
@@ -139,7 +144,11 @@ typedef struct weft_conv2d_layer {
     uint64_t seed;
 } weft_conv2d_layer;
 /* A layer of weft_conv2d: weight U(-b, b), bias U(-b, b) with b = 1 / sqrt(C / groups * KH * KW). */
-WEFT_API weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error);
+WEFT_API weft_module *weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error);
+static inline weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
+{
+    return weft_conv2d_create_sized(layer, sizeof(*layer), error);
+}
 /* A layer of weft_linear: weight [O, I], bias [O] U(-b, b) with b = 1 / sqrt(I). */
 WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
                                          weft_error **error);
@@ -153,7 +162,11 @@ typedef struct weft_embedding_layer {
     uint64_t seed;
 } weft_embedding_layer;
 /* A layer of weft_embedding: index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0. */
-WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error);
+WEFT_API weft_module *weft_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error);
+static inline weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error)
+{
+    return weft_embedding_create_sized(layer, sizeof(*layer), error);
+}
 
 typedef struct weft_embedding_bag_layer {
     int64_t rows, width;
@@ -165,7 +178,12 @@ typedef struct weft_embedding_bag_layer {
  * With weft_module_call the layer also takes (index [n], offsets [B]) and (index, offsets or null, sample weights), as
  * weft_embedding_bag does.
  */
-WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error);
+WEFT_API weft_module *weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size,
+                                                      weft_error **error);
+static inline weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error)
+{
+    return weft_embedding_bag_create_sized(layer, sizeof(*layer), error);
+}
 
 typedef struct weft_lstm_layer {
     int64_t in_features, hidden_features;
@@ -181,14 +199,23 @@ typedef struct weft_lstm_layer {
  * weft_module_call takes (x) or (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N,
  * hidden_features]. They may be passed to the next call; weft_detach stops the backward pass there.
  */
-WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error);
+WEFT_API weft_module *weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error);
+static inline weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
+{
+    return weft_lstm_create_sized(layer, sizeof(*layer), error);
+}
 
 /* These functions make layers without parameters, which run the operator of the same name (weft/ops.h): weft_relu and
  * so on. Dropout is applied in train mode only. */
 WEFT_API weft_module *weft_relu_create(void);
 WEFT_API weft_module *weft_sigmoid_create(void);
 WEFT_API weft_module *weft_tanh_create(void);
-WEFT_API weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error);
+WEFT_API weft_module *weft_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size,
+                                                   weft_error **error);
+static inline weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
+{
+    return weft_max_pool2d_create_sized(options, sizeof(*options), error);
+}
 WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error);
 WEFT_API weft_module *weft_dropout_create(double p, weft_error **error);
 WEFT_API weft_module *weft_dropout2d_create(double p, weft_error **error);

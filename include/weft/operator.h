@@ -60,8 +60,13 @@ typedef struct weft_operator {
  * which the tape keeps: WEFT_ERR_INVALID (no results, a NULL result or function), WEFT_ERR_TYPE (a recorded result is
  * not floating), WEFT_ERR_MEMORY.
  */
-WEFT_API void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved,
-                               void *state, weft_tensors results, weft_tensor **out);
+WEFT_API void weft_tape_record_sized(weft_tape *tape, const weft_operator *op, size_t size, weft_tensors inputs,
+                                     weft_tensors saved, void *state, weft_tensors results, weft_tensor **out);
+static inline void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved,
+                                    void *state, weft_tensors results, weft_tensor **out)
+{
+    weft_tape_record_sized(tape, op, sizeof(*op), inputs, saved, state, results, out);
+}
 
 WEFT_END_C
 #endif

@@ -55,15 +55,21 @@ WEFT_API weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *
 WEFT_API weft_tensor *weft_linear(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias);
 
 typedef struct weft_conv2d_options {
-    int64_t stride[2];   /* height, width; 1 */
-    int64_t padding[2];  /* zeros on both sides; 0 */
-    int64_t dilation[2]; /* 1 */
-    int64_t groups;      /* 1 */
+    int64_t stride[2];    /* height, width; 1 */
+    int64_t padding[2];   /* zeros on both sides; 0 */
+    int64_t dilation[2];  /* 1 */
+    int64_t groups;       /* 1 */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_conv2d_options;
 /* Convolution of images: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] or NULL -> [N, O, OH, OW]
  * (cross-correlation) */
-WEFT_API weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
-                                  const weft_conv2d_options *options);
+WEFT_API weft_tensor *weft_conv2d_sized(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                                        const weft_conv2d_options *options, size_t size);
+static inline weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                                       const weft_conv2d_options *options)
+{
+    return weft_conv2d_sized(tape, x, weight, bias, options, sizeof(*options));
+}
 
 /* ---- Normalizing, pooling ---- */
 typedef struct weft_batch_norm_options {
@@ -76,9 +82,15 @@ typedef struct weft_batch_norm_options {
  * [C], contiguous. With `train` the running statistics are updated in place and may be NULL, and x must have more than
  * one value per channel.
  */
-WEFT_API weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
-                                        weft_tensor *running_mean, weft_tensor *running_var,
-                                        const weft_batch_norm_options *options);
+WEFT_API weft_tensor *weft_batch_norm2d_sized(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                                              weft_tensor *running_mean, weft_tensor *running_var,
+                                              const weft_batch_norm_options *options, size_t size);
+static inline weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                                             weft_tensor *running_mean, weft_tensor *running_var,
+                                             const weft_batch_norm_options *options)
+{
+    return weft_batch_norm2d_sized(tape, x, weight, bias, running_mean, running_var, options, sizeof(*options));
+}
 
 typedef struct weft_max_pool2d_options {
     int64_t kernel[2];  /* height, width; no default */
@@ -86,7 +98,12 @@ typedef struct weft_max_pool2d_options {
     int64_t padding[2]; /* at most half the kernel; 0 */
 } weft_max_pool2d_options;
 /* Maximum pooling: [N, C, H, W] -> [N, C, OH, OW]. */
-WEFT_API weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options);
+WEFT_API weft_tensor *weft_max_pool2d_sized(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options,
+                                            size_t size);
+static inline weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options)
+{
+    return weft_max_pool2d_sized(tape, x, options, sizeof(*options));
+}
 /* Average pooling to a given size: [N, C, H, W] -> [N, C, height, width]. Cell i averages rows floor(i H / height) to
  * ceil((i + 1) H / height). */
 WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width);
@@ -148,13 +165,19 @@ WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* a view of
 
 /* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID: an index outside [0, V). ---- */
 typedef struct weft_embedding_options {
-    bool padding;        /* padding_row is used; false */
-    int64_t padding_row; /* a row without a gradient; a negative one counts from the end */
-    bool sparse;         /* the gradient is sparse, if the weight is a leaf without hooks; false */
+    bool padding;         /* padding_row is used; false */
+    int64_t padding_row;  /* a row without a gradient; a negative one counts from the end */
+    bool sparse;          /* the gradient is sparse, if the weight is a leaf without hooks; false */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_embedding_options;
 /* Looks up rows of a table: y[.., :] = weight[index[..], :]. `index` has any shape [...], the result [..., D]. */
-WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
-                                     const weft_embedding_options *options);
+WEFT_API weft_tensor *weft_embedding_sized(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                           const weft_embedding_options *options, size_t size);
+static inline weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                          const weft_embedding_options *options)
+{
+    return weft_embedding_sized(tape, weight, index, options, sizeof(*options));
+}
 
 /* How the rows of a bag are combined. */
 typedef enum weft_bag_mode {
@@ -164,10 +187,11 @@ typedef enum weft_bag_mode {
 } weft_bag_mode;
 
 typedef struct weft_embedding_bag_options {
-    weft_bag_mode mode;  /* WEFT_BAG_MEAN */
-    bool padding;        /* padding_row is used; false */
-    int64_t padding_row; /* indices of this row are ignored; a negative one counts from the end */
-    bool sparse;         /* as weft_embedding; dense if sample_weights want a gradient. Not with WEFT_BAG_MAX */
+    weft_bag_mode mode;   /* WEFT_BAG_MEAN */
+    bool padding;         /* padding_row is used; false */
+    int64_t padding_row;  /* indices of this row are ignored; a negative one counts from the end */
+    bool sparse;          /* as weft_embedding; dense if sample_weights want a gradient. Not with WEFT_BAG_MAX */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_embedding_bag_options;
 /*
  * Reduces the rows of each of B bags to one row: [B, D], zeros for an empty bag. Without `offsets` (NULL) each row of
@@ -176,8 +200,15 @@ typedef struct weft_embedding_bag_options {
  * (WEFT_ERR_INVALID). `sample_weights`, with the index's shape and the weight's dtype, multiply the rows with
  * WEFT_BAG_SUM; NULL: 1.
  */
-WEFT_API weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
-                                         weft_tensor *sample_weights, const weft_embedding_bag_options *options);
+WEFT_API weft_tensor *weft_embedding_bag_sized(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                               weft_tensor *offsets, weft_tensor *sample_weights,
+                                               const weft_embedding_bag_options *options, size_t size);
+static inline weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                              weft_tensor *offsets, weft_tensor *sample_weights,
+                                              const weft_embedding_bag_options *options)
+{
+    return weft_embedding_bag_sized(tape, weight, index, offsets, sample_weights, options, sizeof(*options));
+}
 
 /* ---- Sequences ---- */
 typedef struct weft_lstm_options {
@@ -196,8 +227,15 @@ typedef struct weft_lstm_options {
  * the last step; h_n and c_n may be NULL. There are no bidirectional layers and no projections. T must be at least 1
  * (WEFT_ERR_SHAPE).
  */
-WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
-                                const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n);
+WEFT_API weft_tensor *weft_lstm_sized(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0,
+                                      weft_tensors weights, const weft_lstm_options *options, size_t size,
+                                      weft_tensor **h_n, weft_tensor **c_n);
+static inline weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0,
+                                     weft_tensors weights, const weft_lstm_options *options, weft_tensor **h_n,
+                                     weft_tensor **c_n)
+{
+    return weft_lstm_sized(tape, x, h0, c0, weights, options, sizeof(*options), h_n, c_n);
+}
 
 /* ---- Reducing ---- */
 WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x); /* the sum of all elements, a scalar */

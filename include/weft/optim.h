@@ -72,15 +72,17 @@ typedef enum weft_update {
 typedef struct weft_sgd_options {
     double momentum;
     double dampening;
-    double weight_decay; /* unless said otherwise, weight_decay adds weight_decay p to the gradient */
-    bool nesterov;       /* needs momentum > 0 and dampening 0 */
+    double weight_decay;  /* unless said otherwise, weight_decay adds weight_decay p to the gradient */
+    bool nesterov;        /* needs momentum > 0 and dampening 0 */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_sgd_options;
 
 typedef struct weft_adam_options {
-    double beta1, beta2; /* in (0, 1); 0.9 and 0.999 */
-    double eps;          /* 1e-8 */
-    double weight_decay; /* 0, for AdamW too, whose default in PyTorch is 0.01 */
-    bool amsgrad;        /* divide by the largest v so far: Reddi, Kale, Kumar (ICLR 2018) */
+    double beta1, beta2;  /* in (0, 1); 0.9 and 0.999 */
+    double eps;           /* 1e-8 */
+    double weight_decay;  /* 0, for AdamW too, whose default in PyTorch is 0.01 */
+    bool amsgrad;         /* divide by the largest v so far: Reddi, Kale, Kumar (ICLR 2018) */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_adam_options;
 
 typedef struct weft_adagrad_options {
@@ -88,31 +90,36 @@ typedef struct weft_adagrad_options {
     double eps;                       /* 1e-10 */
     double weight_decay;              /* 0 */
     double initial_accumulator_value; /* the first value of s, >= 0; 0 */
+    uint64_t reserved[4];             /* 0: room for later fields */
 } weft_adagrad_options;
 
 typedef struct weft_rmsprop_options {
-    double alpha;        /* in (0, 1); 0.99 */
-    double eps;          /* 1e-8 */
-    double weight_decay; /* 0 */
-    double momentum;     /* 0 */
-    bool centered;       /* divide by the standard deviation: Graves (arXiv:1308.0850) */
+    double alpha;         /* in (0, 1); 0.99 */
+    double eps;           /* 1e-8 */
+    double weight_decay;  /* 0 */
+    double momentum;      /* 0 */
+    bool centered;        /* divide by the standard deviation: Graves (arXiv:1308.0850) */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_rmsprop_options;
 
 typedef struct weft_rprop_options {
     double eta_minus, eta_plus; /* eta_minus in (0, 1), eta_plus above 1; 0.5 and 1.2 */
     double step_min, step_max;  /* 1e-6 and 50 */
+    uint64_t reserved[4];       /* 0: room for later fields */
 } weft_rprop_options;
 
 typedef struct weft_adadelta_options {
-    double rho;          /* in (0, 1); 0.9 */
-    double eps;          /* 1e-6 */
-    double weight_decay; /* 0 */
+    double rho;           /* in (0, 1); 0.9 */
+    double eps;           /* 1e-6 */
+    double weight_decay;  /* 0 */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_adadelta_options;
 
 typedef struct weft_adamax_options {
-    double beta1, beta2; /* in (0, 1); 0.9 and 0.999 */
-    double eps;          /* 1e-8 */
-    double weight_decay; /* 0 */
+    double beta1, beta2;  /* in (0, 1); 0.9 and 0.999 */
+    double eps;           /* 1e-8 */
+    double weight_decay;  /* 0 */
+    uint64_t reserved[4]; /* 0: room for later fields */
 } weft_adamax_options;
 
 /*
@@ -233,8 +240,13 @@ WEFT_API extern const weft_optimizer_type weft_adamax_type;
  * WEFT_ERR_INVALID (an option, the type, no parameters, a parameter twice, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED
  * (a parameter is not contiguous), WEFT_ERR_MEMORY.
  */
-WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                               weft_error **error);
+WEFT_API weft_optimizer *weft_optimizer_create_sized(weft_tensors parameters, const weft_optimizer_spec *spec,
+                                                     size_t size, weft_error **error);
+static inline weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
+                                                    weft_error **error)
+{
+    return weft_optimizer_create_sized(parameters, spec, sizeof(*spec), error);
+}
 
 /*
  * Adds a group: further parameters with the options of `spec`. The type, `update`, `average`, max_norm,
@@ -242,15 +254,26 @@ WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const we
  * new parameters follow the others. WEFT_ERR_STATE while gradients are accumulated; other errors and `error` as for
  * weft_optimizer_create. On failure nothing changes.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
-                                                             const weft_optimizer_spec *spec, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group_sized(weft_optimizer *optimizer, weft_tensors parameters,
+                                                                   const weft_optimizer_spec *spec, size_t size,
+                                                                   weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
+                                                                  const weft_optimizer_spec *spec, weft_error **error)
+{
+    return weft_optimizer_add_group_sized(optimizer, parameters, spec, sizeof(*spec), error);
+}
 WEFT_API size_t weft_optimizer_group_count(const weft_optimizer *optimizer);
 /* A group's parameters, borrowed until the next group is added; an empty list past the last group. */
 WEFT_API weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group);
 /* A group's options: defaults are filled in, lr is the current rate, and has_lr is set. WEFT_ERR_INVALID past the last
  * group. */
-WEFT_API WEFT_NODISCARD weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group,
-                                                            weft_optimizer_spec *spec);
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_get_spec_sized(const weft_optimizer *optimizer, size_t group,
+                                                                  weft_optimizer_spec *spec, size_t size);
+static inline WEFT_NODISCARD weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group,
+                                                                 weft_optimizer_spec *spec)
+{
+    return weft_optimizer_get_spec_sized(optimizer, group, spec, sizeof(*spec));
+}
 
 WEFT_API weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);

@@ -52,11 +52,12 @@ WEFT_BEGIN_C
  */
 typedef struct weft_optimizer_option {
     const char *name;
-    double otherwise; /* the default */
-    double min, max;  /* both 0: any finite number; INFINITY: no bound on this side */
-    bool open;        /* min and max themselves are not allowed */
-    bool flag;        /* 0 or 1 only; min and max are ignored */
-    bool dense_only;  /* if the option is not 0, sparse gradients are rejected */
+    double otherwise;     /* the default */
+    double min, max;      /* both 0: any finite number; INFINITY: no bound on this side */
+    bool open;            /* min and max themselves are not allowed */
+    bool flag;            /* 0 or 1 only; min and max are ignored */
+    bool dense_only;      /* if the option is not 0, sparse gradients are rejected */
+    uint64_t reserved[2]; /* 0: room for later fields */
 } weft_optimizer_option;
 
 /*
@@ -68,6 +69,7 @@ typedef struct weft_optimizer_slot {
     double initial;         /* the value of its elements before the first step */
     const char *initial_of; /* an option, or "lr", whose value replaces `initial`; NULL: none */
     const char *needs;      /* the slot exists only if this option is not 0; NULL: always */
+    uint64_t reserved[2];   /* 0: room for later fields */
 } weft_optimizer_slot;
 
 /*
@@ -142,6 +144,7 @@ typedef struct weft_optimizer_type {
      * stepped.
      */
     weft_status (*step)(const weft_optimizer_update *update);
+    uint64_t reserved[8]; /* 0: room for later fields */
 } weft_optimizer_type;
 
 WEFT_END_C

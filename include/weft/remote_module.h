@@ -54,15 +54,32 @@ typedef struct weft_forward_options {
  * context: the backward pass continues through the module. With any other tape the module is only evaluated. The
  * result, the first one of the module, belongs to the tape. If the tape fails, it is NULL. `options` may be NULL.
  */
-WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_rref *module, weft_tensor *x,
-                                          const weft_forward_options *options);
+WEFT_API weft_tensor *weft_remote_forward_sized(weft_tape *tape, weft_rref *module, weft_tensor *x,
+                                                const weft_forward_options *options, size_t size);
+static inline weft_tensor *weft_remote_forward(weft_tape *tape, weft_rref *module, weft_tensor *x,
+                                               const weft_forward_options *options)
+{
+    return weft_remote_forward_sized(tape, module, x, options, sizeof(*options));
+}
 /* Runs the module with values, as weft_module_call does, for modules whose inputs or results are not one tensor. If the
  * tape fails, the list is empty. Otherwise as weft_remote_forward. */
-WEFT_API weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args_in inputs,
-                                    const weft_forward_options *options);
+WEFT_API weft_args weft_remote_call_sized(weft_tape *tape, weft_rref *module, weft_args_in inputs,
+                                          const weft_forward_options *options, size_t size);
+static inline weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args_in inputs,
+                                         const weft_forward_options *options)
+{
+    return weft_remote_call_sized(tape, module, inputs, options, sizeof(*options));
+}
 /* Starts weft_remote_call; *out receives the future of the results. As weft_rpc_async. */
-WEFT_API WEFT_NODISCARD weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args_in inputs,
-                                                           const weft_forward_options *options, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_remote_call_async_sized(weft_tape *tape, weft_rref *module,
+                                                                 weft_args_in inputs,
+                                                                 const weft_forward_options *options, size_t size,
+                                                                 weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args_in inputs,
+                                                                const weft_forward_options *options, weft_future **out)
+{
+    return weft_remote_call_async_sized(tape, module, inputs, options, sizeof(*options), out);
+}
 
 /*
  * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF: to fetch some, or to

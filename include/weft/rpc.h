@@ -49,79 +49,14 @@
 
 WEFT_BEGIN_C
 
-#define WEFT_MAX_SIGNATURE 16 /* size of `takes` and `gives`, including the WEFT_TYPE_NONE at the end */
-
-/*
- * A handler. It ends in one of three ways:
- *   Results: it calls weft_call_give and returns WEFT_OK.
- *   Failure: it returns a negative status. The caller gets WEFT_ERR_REMOTE with this status inside and the message of
- *   weft_call_fail, if any.
- *   Later: it calls weft_call_defer and returns WEFT_DEFERRED. The program then calls weft_call_finish exactly once, on
- *   any thread. If this worker made the call, its caller may free the arguments from then on, even if the handler has
- *   not returned.
- * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_FUNCTION_INLINE see below.
- */
-typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
-
-/*
- * Returns the place where an arriving tensor is stored: a contiguous tensor of the same dtype and shape, with a
- * reference that weft drops; or NULL: weft then allocates the memory. `index` is the position of the tensor among all
- * tensors of the call, those in lists included. The handler receives the place as its argument. A place serves one call
- * at a time. If the call fails before its handler runs, the contents of its places are undefined. The function runs on
- * a thread of weft, before the payload is pulled, with no lock held, and must not block. For calls to this worker
- * itself see docs/calls.md.
- *
- * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8, in host
- * memory. `land` then runs just before the handler, on the handler's thread. All tensors of a call are added or none.
- * Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
- * further call can add to it.
- */
-typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
-
-/* Flags of a function, for weft_function.flags. */
-typedef enum weft_function_flags {
-    WEFT_FUNCTION_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
-    WEFT_FUNCTION_URGENT = 2, /* its calls start before other calls that wait for a thread */
-    WEFT_FUNCTION_LAZY =
-        4, /* its calls start after other calls; every 16th start is that of the call that waited longest */
-    WEFT_FUNCTION_LAND_ADD =
-        8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_FUNCTION_INLINE */
-    WEFT_FUNCTION_ORDERED = 16, /* the calls of one caller run one after another, in their order; see below */
-} weft_function_flags;
-
-/*
- * WEFT_FUNCTION_ORDERED. The function's calls of one caller start in the order in which the caller started them, large
- * tensors included, even if connections break. The next handler starts when the handler before it has returned. So two
- * calls of one caller to this function never run at once. Calls of different callers may run at once, and so may calls
- * of one caller to other functions.
- *   A handler that defers its call (weft_call_defer) lets the next one start when it returns, not when the call is
- *   finished. A handler must not wait for a later call of the same caller.
- *   A call that ends before its handler starts (cancelled, out of time, rejected) is skipped; the others keep their
- *   order. A call also waits while the arguments of an earlier call are still arriving.
- *   With retries each attempt counts as a call, so a further attempt may run after later calls. Calls that two threads
- *   of the caller start at once have no order.
- *   A caller is one incarnation of a worker; this worker itself counts as a caller too. The flag cannot be combined
- *   with run_batch (WEFT_ERR_INVALID).
- */
-
-/* A function that workers can call. */
-struct weft_function {
-    const char *name; /* unique on this worker; 1..127 bytes */
-    /* The types of the arguments; the array ends with WEFT_TYPE_NONE. WEFT_TYPE_REST as the last type allows any
-     * further arguments. */
-    weft_type takes[WEFT_MAX_SIGNATURE];
-    weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, in the same form */
-    weft_handler_fn run;
-    weft_land_fn land;        /* optional */
-    unsigned flags;           /* bits of weft_function_flags */
-    void *user;               /* passed to run, run_batch and land */
-    weft_batch_fn run_batch;  /* a handler that receives many calls at once (weft/batch.h); then `run` is NULL */
-    weft_batch_options batch; /* for run_batch */
-};
-
 /* Registers another function. The struct and the name are copied. WEFT_ERR_EXISTS (the name is taken),
  * WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread. */
-WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_register_sized(weft_agent *agent, const weft_function *function,
+                                                              size_t size);
+static inline WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
+{
+    return weft_agent_register_sized(agent, function, sizeof(*function));
+}
 
 /* ---- Calling ----------------------------------------------------------------------------------- */
 
@@ -167,6 +102,7 @@ typedef struct weft_retry {
     int64_t pause_ms;      /* before the second attempt; default 50. Each later pause is 1.5 times as long */
     int64_t pause_most_ms; /* no pause is longer; default 5,000, or pause_ms if that is longer */
     int64_t attempt_ms;    /* the time limit of one attempt, if `attempts` is above 1; 0: that of the call */
+    uint64_t reserved[4];  /* 0: room for later fields */
 } weft_retry;
 
 /* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one item
@@ -242,9 +178,15 @@ typedef struct weft_rpc_options {
  *
  * DID IT RUN? weft_error_ran (weft/status.h) says whether the handler ran, did not, or may have.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
-                                                   weft_args_in arguments, const weft_rpc_options *options,
-                                                   weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_async_sized(weft_agent *agent, weft_target to, const char *function,
+                                                         weft_args_in arguments, const weft_rpc_options *options,
+                                                         size_t size, weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
+                                                        weft_args_in arguments, const weft_rpc_options *options,
+                                                        weft_future **out)
+{
+    return weft_rpc_async_sized(agent, to, function, arguments, options, sizeof(*options), out);
+}
 
 /*
  * Makes a call of `function`, which the worker `to` has registered, and waits until the call has ended. The call's time
@@ -261,9 +203,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE.
  *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait); no call was started.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
-                                                  weft_args_in arguments, const weft_rpc_options *options,
-                                                  weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync_sized(weft_agent *agent, weft_target to, const char *function,
+                                                        weft_args_in arguments, const weft_rpc_options *options,
+                                                        size_t size, weft_values **out);
+static inline WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
+                                                       weft_args_in arguments, const weft_rpc_options *options,
+                                                       weft_values **out)
+{
+    return weft_rpc_sync_sized(agent, to, function, arguments, options, sizeof(*options), out);
+}
 
 /*
  * Makes the same call to `count` workers; the arguments are encoded once. The future completes when all calls have
@@ -271,9 +219,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
  * cannot start, its future in the array has failed. Cancelling the future cancels all calls. `out` may be NULL. The
  * options `land` and on_item are WEFT_ERR_INVALID here.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
-                                                       const char *function, weft_args_in arguments,
-                                                       const weft_rpc_options *options, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast_sized(weft_agent *agent, const weft_target *to, size_t count,
+                                                             const char *function, weft_args_in arguments,
+                                                             const weft_rpc_options *options, size_t size,
+                                                             weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
+                                                            const char *function, weft_args_in arguments,
+                                                            const weft_rpc_options *options, weft_future **out)
+{
+    return weft_rpc_multicast_sized(agent, to, count, function, arguments, options, sizeof(*options), out);
+}
 
 /*
  * Makes a call whose first result stays on the worker that runs it. *out receives a handle to that result at once,
@@ -284,9 +239,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
  * A call whose argument is a handle fails with the handle's error, without running, if this worker already knows that
  * the value could not be made (docs/calls.md).
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
-                                                    weft_args_in arguments, const weft_rpc_options *options,
-                                                    weft_rref **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote_sized(weft_agent *agent, weft_target to, const char *function,
+                                                          weft_args_in arguments, const weft_rpc_options *options,
+                                                          size_t size, weft_rref **out);
+static inline WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
+                                                         weft_args_in arguments, const weft_rpc_options *options,
+                                                         weft_rref **out)
+{
+    return weft_rpc_remote_sized(agent, to, function, arguments, options, sizeof(*options), out);
+}
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
@@ -369,12 +330,22 @@ WEFT_API weft_future *weft_call_unread(weft_call *call);
  *   WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY, or the error of a reference whose value was not made.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args_in item);
+/* The type of objects of your own. It must live longer than the objects; it is usually a constant. */
+struct weft_object_type {
+    const char *name;  /* for messages */
+    weft_drop_fn drop; /* runs on the owner when the last handle is released */
+};
+
 /*
  * Sets an object of your own type as the result of a call of weft_rpc_remote; the object stays on this worker
  * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is out,
  * `drop` runs at once, and the call fails with WEFT_ERR_TYPE or WEFT_ERR_MEMORY.
  */
-WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
+WEFT_API void weft_call_give_object_sized(weft_call *call, const weft_object_type *type, size_t size, void *object);
+static inline void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+{
+    weft_call_give_object_sized(call, type, sizeof(*type), object);
+}
 /* Makes the call fail with a status and a message, of which 1,023 bytes are kept. Later failures of the same call are
  * ignored. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);

@@ -56,15 +56,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
 
-/* The type of objects of your own. It must live longer than the objects; it is usually a constant. */
-struct weft_object_type {
-    const char *name;  /* for messages */
-    weft_drop_fn drop; /* runs on the owner when the last handle is released */
-};
 /* Makes a handle as weft_rref_create_object does, with the object's type, which weft_rref_local_typed checks. A NULL
  * object is WEFT_ERR_INVALID. */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
-                                                           void *object, weft_rref **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed_sized(weft_agent *agent, const weft_object_type *type,
+                                                                 size_t size, void *object, weft_rref **out);
+static inline WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
+                                                                void *object, weft_rref **out)
+{
+    return weft_rref_create_typed_sized(agent, type, sizeof(*type), object, out);
+}
 
 WEFT_API weft_rref *weft_rref_ref(weft_rref *rref);
 WEFT_API void weft_rref_unref(weft_rref *rref);
@@ -91,8 +91,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void
 /* Waits at most wait_ms until the object exists, on the owner only. *out is borrowed from the handle. WEFT_ERR_TYPE if
  * the object has another type, or if the handle is to a value; the log names both types. Other errors as
  * weft_rref_local_value. */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
-                                                          int64_t wait_ms, void **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed_sized(weft_rref *rref, const weft_object_type *type,
+                                                                size_t size, int64_t wait_ms, void **out);
+static inline WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
+                                                               int64_t wait_ms, void **out)
+{
+    return weft_rref_local_typed_sized(rref, type, sizeof(*type), wait_ms, out);
+}
 
 /* Makes a future that completes when the value exists on its owner, which may be another worker; the value is not
  * copied. It fails with the error of the function that should have made the value, or with WEFT_ERR_INVALID if `rref`
@@ -104,12 +109,33 @@ WEFT_API weft_future *weft_rref_created(weft_rref *rref);
  * weft_rref_local_value or weft_rref_local_typed; `arguments` follow. Otherwise as weft_rpc_async, weft_rpc_sync and
  * weft_rpc_remote.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args_in arguments,
-                                                        const weft_rpc_options *options, weft_future **out);
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args_in arguments,
-                                                       const weft_rpc_options *options, weft_values **out);
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args_in arguments,
-                                                         const weft_rpc_options *options, weft_rref **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async_sized(weft_rref *rref, const char *function,
+                                                              weft_args_in arguments, const weft_rpc_options *options,
+                                                              size_t size, weft_future **out);
+static inline WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function,
+                                                             weft_args_in arguments, const weft_rpc_options *options,
+                                                             weft_future **out)
+{
+    return weft_rref_rpc_async_sized(rref, function, arguments, options, sizeof(*options), out);
+}
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync_sized(weft_rref *rref, const char *function,
+                                                             weft_args_in arguments, const weft_rpc_options *options,
+                                                             size_t size, weft_values **out);
+static inline WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function,
+                                                            weft_args_in arguments, const weft_rpc_options *options,
+                                                            weft_values **out)
+{
+    return weft_rref_rpc_sync_sized(rref, function, arguments, options, sizeof(*options), out);
+}
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote_sized(weft_rref *rref, const char *function,
+                                                               weft_args_in arguments, const weft_rpc_options *options,
+                                                               size_t size, weft_rref **out);
+static inline WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function,
+                                                              weft_args_in arguments, const weft_rpc_options *options,
+                                                              weft_rref **out)
+{
+    return weft_rref_rpc_remote_sized(rref, function, arguments, options, sizeof(*options), out);
+}
 
 /*
  * Fetch a copy of the value. On the owner, these functions return the value itself. The result is a list with one

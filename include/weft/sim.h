@@ -59,7 +59,11 @@ typedef struct weft_sim_options {
 } weft_sim_options;
 
 /* Creates a world. End it with weft_sim_close. `options` NULL: the defaults. Returns NULL if memory is out. */
-WEFT_API weft_sim *weft_sim_open(const weft_sim_options *options);
+WEFT_API weft_sim *weft_sim_open_sized(const weft_sim_options *options, size_t size);
+static inline weft_sim *weft_sim_open(const weft_sim_options *options)
+{
+    return weft_sim_open_sized(options, sizeof(*options));
+}
 /* Frees a world. All programs must have ended or been killed. NULL does nothing. */
 WEFT_API void weft_sim_close(weft_sim *sim);
 

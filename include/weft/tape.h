@@ -84,7 +84,11 @@ typedef struct weft_tape_options {
 
 /* Opens a tape; `options` NULL: it does not record and has seed 0. NULL only if memory is out; an operator on a NULL
  * tape returns NULL. */
-WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
+WEFT_API weft_tape *weft_tape_open_sized(const weft_tape_options *options, size_t size);
+static inline weft_tape *weft_tape_open(const weft_tape_options *options)
+{
+    return weft_tape_open_sized(options, sizeof(*options));
+}
 
 /*
  * The tape of a call or of a batch that a handler serves (weft/rpc.h, weft/batch.h): it owns temporaries until the call
@@ -156,8 +160,13 @@ typedef struct weft_backward_options {
  * and must not change until the tape closes. For an output of one element, a NULL gradient means 1. `options` NULL
  * takes the defaults.
  */
-WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
-                                 const weft_backward_options *options);
+WEFT_API void weft_backward_with_sized(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
+                                       const weft_backward_options *options, size_t size);
+static inline void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
+                                      const weft_backward_options *options)
+{
+    weft_backward_with_sized(tape, outputs, gradients, options, sizeof(*options));
+}
 
 /* The gradient of leaf `x`, dense and contiguous; NULL if it has none. Borrowed until the next backward pass, or until
  * the tape closes. */

@@ -18,6 +18,7 @@
 #include <weft/nn.h>            /* modules, models, files */
 #include <weft/optim.h>         /* optimizers */
 #include <weft/bootstrap.h>     /* how workers find rank 0, if the program knows */
+#include <weft/function.h>      /* functions that other workers can call */
 #include <weft/agent.h>         /* membership of a job */
 #include <weft/rpc.h>           /* functions and calls */
 #include <weft/batch.h>         /* handlers of many calls at once */

@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "tensor/copy.h"
 
 #include <stdlib.h>
@@ -210,10 +211,14 @@ static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradie
     return wfi_tape_ready(tape);
 }
 
-void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
-                        const weft_backward_options *options)
+void weft_backward_with_sized(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
+                              const weft_backward_options *options, size_t size)
 {
     WFI_LIVE(tape);
+    weft_backward_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: " WFI_NEWER, "its options");
     if (!may_begin(tape, outputs, gradients)) {
         if (tape)
             wfi_engine_decline(tape->hooks, tape->error);
@@ -221,11 +226,8 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
     }
     wfi_tape_commit(tape);
     keeper k = {.tape = tape};
-    wfi_engine engine = {.retain = options && options->retain,
-                         .hooks = tape->hooks,
-                         .stream = tape->stream,
-                         .give = keep_gradient,
-                         .arg = &k};
+    wfi_engine engine = {
+        .retain = options->retain, .hooks = tape->hooks, .stream = tape->stream, .give = keep_gradient, .arg = &k};
     weft_stream *before = wfi_stream_set(tape->stream);
     for (size_t i = 0; i < outputs.count && !engine.error; i++)
         start(&engine, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);

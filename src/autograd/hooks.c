@@ -11,7 +11,7 @@
 #include "base/handle.h"
 #include "base/map.h"
 #include "base/mutex.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "future/future.h"
 
 #include <weft/future.h>
@@ -122,19 +122,24 @@ static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hoo
     return WEFT_ERR_MEMORY;
 }
 
-weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
+weft_status weft_hooks_add_sized(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how, size_t size)
 {
     WFI_LIVE(hooks, leaf);
     if (!how)
         return wfi_refuse_null("weft_hooks_add", "how");
     weft_status status;
-    if (!hooks || !leaf)
+    weft_leaf_hook own;
+    const weft_leaf_hook *known = WFI_SIZED(how, size, &own);
+    if (!known)
+        status = wfi_refuse_newer(NULL, "weft_hooks_add", "weft_leaf_hook");
+    else if (!hooks || !leaf)
         status = wfi_refuse_null("weft_hooks_add", !hooks ? "the set of hooks" : "leaf");
     else if (!weft_tensor_requires_grad(leaf))
         status = wfi_refuse(WEFT_ERR_INVALID,
                             "weft_hooks_add: leaf wants no gradient: call weft_tensor_set_requires_grad first");
     else
-        status = add(hooks, leaf, how);
+        status = add(hooks, leaf, known);
+    how = known ? known : how;
     if (status != WEFT_OK && how->drop)
         how->drop(how->arg);
     return status;

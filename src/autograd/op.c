@@ -56,6 +56,13 @@ bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor 
     return x != NULL;
 }
 
+bool wfi_op_knows(weft_tape *tape, const wfi_node_type *type, bool known)
+{
+    if (!known)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: " WFI_NEWER, type->name, "its options");
+    return known;
+}
+
 static void check_dtypes(wfi_op *op, unsigned flags)
 {
     weft_dtype dtype = op->given[0]->dtype;

@@ -18,6 +18,7 @@
 
 #include "autograd/checks.h"
 #include "autograd/tape.h"
+#include "base/text/sized.h"
 
 #include <weft/ops.h>
 
@@ -62,6 +63,9 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
 bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list, size_t saved);
 /* Fails the tape if `x` is NULL: for required operands. */
 bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand);
+
+/* Fails the tape unless `known`: the program's options set nothing that this library lacks (base/text/sized.h). */
+bool wfi_op_knows(weft_tape *tape, const wfi_node_type *type, bool known);
 
 /* The failure's text is preceded by the operator and its operands: "linear(float32 [2, 3], float32 [4, 5]): ..." */
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);

@@ -4,6 +4,7 @@
 
 #include "autograd/hooks.h"
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "tensor/print.h"
 
 #include <weft/operator.h>
@@ -143,12 +144,21 @@ static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs
     return node != NULL;
 }
 
-void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
-                      weft_tensors results, weft_tensor **out)
+void weft_tape_record_sized(weft_tape *tape, const weft_operator *op, size_t size, weft_tensors inputs,
+                            weft_tensors saved, void *state, weft_tensors results, weft_tensor **out)
 {
     WFI_LIVE(tape);
     for (size_t i = 0; i < results.count && out; i++)
         out[i] = NULL;
+    weft_operator own;
+    const weft_operator *given = op;
+    op = given ? WFI_SIZED(given, size, &own) : NULL;
+    if (given && !op) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "record", "record: " WFI_NEWER, "weft_operator");
+        if (given->drop)
+            given->drop(state);
+        return;
+    }
     if (!op || !op->name || !out) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "record", "record: %s is NULL",
                       !op    ? "the operator"

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/sized.h"
 
 #include <stdlib.h>
 
@@ -43,10 +44,14 @@ static void take_stream(weft_tape *tape, const weft_tape_options *how)
         tape->stream = weft_stream_ref(stream);
 }
 
-weft_tape *weft_tape_open(const weft_tape_options *options)
+weft_tape *weft_tape_open_sized(const weft_tape_options *options, size_t size)
 {
-    static const weft_tape_options defaults;
-    const weft_tape_options *how = !options ? &defaults : options;
+    weft_tape_options own;
+    const weft_tape_options *how = WFI_SIZED(options, size, &own);
+    if (!how) {
+        (void)wfi_refuse_newer(NULL, "weft_tape_open", "weft_tape_options");
+        return NULL;
+    }
     wfi_graph *graph = how->parent ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
     weft_tape *tape = !graph ? NULL : wfi_tape_open_in(graph, how);
     wfi_graph_unref(graph);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/simulation.h"
+#include "base/text/sized.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,13 +49,18 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
     return status;
 }
 
-weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *table, void *arg, weft_drop_fn drop)
+weft_status weft_group_set_carrier_sized(weft_group *group, const weft_group_carrier *given, size_t size, void *arg,
+                                         weft_drop_fn drop)
 {
     WFI_LIVE(group);
+    weft_group_carrier own;
+    const weft_group_carrier *table = given ? WFI_SIZED(given, size, &own) : NULL;
     wfi_carrier *carrier = group && table ? wfi_calloc(1, sizeof(*carrier)) : NULL;
     if (!carrier) {
         if (drop)
             drop(arg);
+        if (given && !table)
+            return wfi_refuse_newer(NULL, "weft_group_set_carrier", "weft_group_carrier");
         return group && table ? WEFT_ERR_MEMORY
                               : wfi_refuse_null("weft_group_set_carrier", group ? "carrier" : "group");
     }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "coll/group.h"
 #include "tensor/tensor.h"
 
@@ -86,7 +87,7 @@ static void give_error(const weft_group *group, weft_error **error, weft_error *
 
 static weft_data_parallel_options with_defaults(const weft_data_parallel_options *options)
 {
-    weft_data_parallel_options o = options ? *options : (weft_data_parallel_options){0};
+    weft_data_parallel_options o = *options;
     o.bucket_bytes = o.bucket_bytes ? o.bucket_bytes : BUCKET_BYTES;
     o.first_bucket_bytes = o.first_bucket_bytes ? o.first_bucket_bytes : FIRST_BUCKET_BYTES;
     return o;
@@ -96,24 +97,30 @@ static weft_data_parallel_options with_defaults(const weft_data_parallel_options
 static weft_error *objection(const weft_group *group, const weft_module *module,
                              const weft_data_parallel_options *options, weft_data_parallel **out)
 {
-    const char *wrong = !group                                          ? "group is NULL"
-                        : !module                                       ? "module is NULL"
-                        : !out                                          ? "out is NULL"
-                        : options && options->uneven && options->reduce ? "uneven and reduce do not go together"
-                                                                        : NULL;
+    if (!options)
+        return weft_error_create(WEFT_ERR_INVALID, "weft_data_parallel_create: " WFI_NEWER,
+                                 "weft_data_parallel_options");
+    const char *wrong = !group                               ? "group is NULL"
+                        : !module                            ? "module is NULL"
+                        : !out                               ? "out is NULL"
+                        : options->uneven && options->reduce ? "uneven and reduce do not go together"
+                                                             : NULL;
     if (wrong)
         return weft_error_create(WEFT_ERR_INVALID, "weft_data_parallel_create: %s", wrong);
-    if (options && options->timeout_ms < WEFT_FOREVER)
+    if (options->timeout_ms < WEFT_FOREVER)
         return weft_error_create(WEFT_ERR_INVALID,
                                  "weft_data_parallel_create: timeout_ms is %lld: 0, more, or WEFT_FOREVER",
                                  (long long)options->timeout_ms);
     return NULL;
 }
 
-weft_status weft_data_parallel_create(weft_group *group, weft_module *module, const weft_data_parallel_options *options,
-                                      weft_data_parallel **out, weft_error **error)
+weft_status weft_data_parallel_create_sized(weft_group *group, weft_module *module,
+                                            const weft_data_parallel_options *options, size_t size,
+                                            weft_data_parallel **out, weft_error **error)
 {
     WFI_LIVE(group, module);
+    weft_data_parallel_options own;
+    options = WFI_SIZED(options, size, &own);
     weft_error *why = objection(group, module, options, out);
     if (why) {
         give_error(group, error, why);

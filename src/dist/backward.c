@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
 #include "rpc/refs/refs.h"
@@ -20,8 +21,6 @@
 #include <stdlib.h>
 
 #define ROOT_HEAD_BYTES (2 * sizeof(uint32_t) + sizeof(uint64_t) + 1)
-
-static const weft_pass_options defaults;
 
 /* The names of the optimizers that step at the end of a pass, as they travel: see wfi_pass_step_fn. Borrowed. */
 typedef struct step_names {
@@ -228,14 +227,17 @@ static weft_future *start_pass(weft_context *context, weft_tensors roots, const 
     return future;
 }
 
-weft_status weft_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
-                                  weft_future **out)
+weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots, const weft_pass_options *options,
+                                        size_t size, weft_future **out)
 {
     WFI_LIVE(context);
     if (!context || !out)
         return wfi_refuse_null("weft_context_backward", context ? "out" : "the context");
     weft_agent *agent = context->agent;
-    const weft_pass_options *how = options ? options : &defaults;
+    weft_pass_options own;
+    const weft_pass_options *how = WFI_SIZED(options, size, &own);
+    if (!how)
+        return wfi_refuse_newer(NULL, "weft_context_backward", "weft_pass_options");
     wfi_writer names;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
@@ -298,18 +300,22 @@ static void decline_hooks(const weft_tape *tape)
     weft_hooks_unref(hooks);
 }
 
-void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options)
+void weft_dist_backward_sized(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options, size_t size)
 {
     WFI_LIVE(tape, loss);
     if (!tape)
         return;
+    weft_pass_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "dist_backward: " WFI_NEWER, "weft_pass_options");
     weft_context *context = wfi_tape_ready(tape) ? wfi_tape_owner(tape) : NULL;
     bool begun = false;
     if (wfi_tape_ready(tape) && !context)
         weft_tape_fail(tape, WEFT_ERR_STATE,
                        "dist_backward: the tape records into no distributed context: use weft_backward");
     if (context && wfi_agent_enter(context->agent)) {
-        begun = run_pass(tape, context, loss, options ? options : &defaults);
+        begun = run_pass(tape, context, loss, options);
         wfi_agent_leave(context->agent);
     } else if (context) {
         weft_tape_fail(tape, WEFT_ERR_CLOSED, "dist_backward: this worker closed its agent");
@@ -423,13 +429,16 @@ weft_status wfi_backward_register(weft_agent *agent)
     return status;
 }
 
-weft_status weft_rref_backward(weft_rref *root, weft_context *context, const weft_pass_options *options,
-                               weft_future **out)
+weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context, const weft_pass_options *options,
+                                     size_t size, weft_future **out)
 {
     WFI_LIVE(root, context);
-    const weft_pass_options *how = options ? options : &defaults;
+    weft_pass_options own;
+    const weft_pass_options *how = WFI_SIZED(options, size, &own);
     if (!root || !context || !out)
         return wfi_refuse_null("weft_rref_backward", !root ? "the root" : context ? "out" : "the context");
+    if (!how)
+        return wfi_refuse_newer(NULL, "weft_rref_backward", "weft_pass_options");
     uint8_t room[ROOT_HEAD_BYTES];
     wfi_writer head, names;
     wfi_writer_init(&head, room, sizeof(room));
@@ -454,10 +463,10 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
     return status;
 }
 
-weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options, weft_future **out)
+weft_status weft_rref_fetch_sized(weft_rref *rref, const weft_rpc_options *options, size_t size, weft_future **out)
 {
     WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_fetch", rref ? "out" : "the handle");
-    return weft_rref_rpc_async(rref, "weft:recorded", WEFT_NO_VALUES, options, out);
+    return weft_rref_rpc_async_sized(rref, "weft:recorded", WEFT_NO_VALUES, options, size, out);
 }

@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
 
@@ -122,10 +123,14 @@ weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *o
     return tape;
 }
 
-weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
+weft_tape *weft_context_tape_sized(weft_context *context, const weft_tape_options *options, size_t size)
 {
     WFI_LIVE(context);
-    if (!context)
+    weft_tape_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        (void)wfi_refuse_newer(NULL, "weft_context_tape", "weft_tape_options");
+    if (!context || !options)
         return NULL;
     wfi_mutex_lock(&context->lock);
     uint32_t number = ++context->tapes;

@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/text/json_writer.h"
+#include "base/text/sized.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
 #include "rpc/server/server.h"
@@ -96,14 +97,20 @@ static void close_with_tape(void *context)
     weft_context_close(context, NULL);
 }
 
-weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options)
+weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options *given, size_t size)
 {
     WFI_LIVE(agent);
+    weft_tape_options own;
     weft_context *context = NULL;
-    weft_status status = agent ? weft_context_open(agent, &context) : WEFT_ERR_INVALID;
+    const weft_tape_options *options = WFI_SIZED(given, size, &own);
+    weft_status status = agent && options ? weft_context_open(agent, &context) : WEFT_ERR_INVALID;
     if (status) {
         weft_tape *failed = weft_tape_open(NULL);
-        weft_tape_fail(failed, status, "dist_tape_open: %s", agent ? weft_status_text(status) : "the agent is NULL");
+        if (!options)
+            weft_tape_fail(failed, status, "dist_tape_open: " WFI_NEWER, "weft_tape_options");
+        else
+            weft_tape_fail(failed, status, "dist_tape_open: %s",
+                           agent ? weft_status_text(status) : "the agent is NULL");
         return failed;
     }
     weft_tape *tape = weft_context_tape(context, options);

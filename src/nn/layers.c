@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. */
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "nn/nn.h"
 
 #include "tensor/cell.h"
@@ -42,17 +43,21 @@ static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
            groups > 0 && layer->in_channels % groups == 0 && layer->out_channels % groups == 0;
 }
 
-weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
+weft_module *weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error)
 {
-    int64_t groups = !layer ? 0 : layer->how.groups == 0 ? 1 : layer->how.groups;
-    if (!layer || !is_conv2d(layer, groups))
-        return !layer ? wfi_module_refuse(error, "Conv2d", "layer is NULL")
-                      : wfi_module_refuse(
-                            error, "Conv2d",
-                            "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: all must be "
-                            "positive, and groups must divide both numbers of channels",
-                            (long long)layer->in_channels, (long long)layer->out_channels, (long long)layer->kernel[0],
-                            (long long)layer->kernel[1], (long long)groups);
+    weft_conv2d_layer own;
+    if (!layer)
+        return wfi_module_refuse(error, "Conv2d", "layer is NULL");
+    layer = WFI_SIZED(layer, size, &own);
+    if (!layer || !WFI_ROOM_IS_ZERO(&layer->how))
+        return wfi_module_newer(error, "Conv2d", "weft_conv2d_layer");
+    int64_t groups = layer->how.groups == 0 ? 1 : layer->how.groups;
+    if (!is_conv2d(layer, groups))
+        return wfi_module_refuse(error, "Conv2d",
+                                 "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: all must be "
+                                 "positive, and groups must divide both numbers of channels",
+                                 (long long)layer->in_channels, (long long)layer->out_channels,
+                                 (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
     weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
     int64_t numel;
     if (!wfi_shape_numel(&shape, &numel))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers_embedding.c - the modules Embedding and EmbeddingBag: a table of rows. */
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "nn/nn.h"
 
 #include "tensor/copy.h"
@@ -62,11 +63,15 @@ static weft_tensor *embedding_forward(weft_tape *tape, weft_module *self, weft_t
 
 static const weft_module_type embedding_type = {.name = "Embedding", .forward = embedding_forward, .drop = free};
 
-weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error)
+weft_module *weft_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
+    weft_embedding_layer own;
     if (!layer)
         return wfi_module_refuse(error, "Embedding", "layer is NULL");
+    layer = WFI_SIZED(layer, size, &own);
+    if (!layer || !WFI_ROOM_IS_ZERO(&layer->how))
+        return wfi_module_newer(error, "Embedding", "weft_embedding_layer");
     if (layer->rows < 1 || layer->width < 1)
         return wfi_module_refuse(error, "Embedding", "rows %lld, width %lld: both must be positive",
                                  (long long)layer->rows, (long long)layer->width);
@@ -107,11 +112,15 @@ static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_a
 static const weft_module_type embedding_bag_type = {
     .name = "EmbeddingBag", .forward = embedding_bag_forward, .call = embedding_bag_call, .drop = free};
 
-weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error)
+weft_module *weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
+    weft_embedding_bag_layer own;
     if (!layer)
         return wfi_module_refuse(error, "EmbeddingBag", "layer is NULL");
+    layer = WFI_SIZED(layer, size, &own);
+    if (!layer || !WFI_ROOM_IS_ZERO(&layer->how))
+        return wfi_module_newer(error, "EmbeddingBag", "weft_embedding_bag_layer");
     if (layer->rows < 1 || layer->width < 1)
         return wfi_module_refuse(error, "EmbeddingBag", "rows %lld, width %lld: both must be positive",
                                  (long long)layer->rows, (long long)layer->width);

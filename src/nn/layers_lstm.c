@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers_lstm.c - the module LSTM; its state is a weft_lstm_options. */
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "nn/nn.h"
 
 #include "tensor/random.h"
@@ -80,10 +81,14 @@ static bool fits(const weft_lstm_layer *layer)
            wfi_shape_numel(&WEFT_SHAPE(4 * layer->hidden_features, layer->hidden_features), &numel);
 }
 
-weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
+weft_module *weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error)
 {
+    weft_lstm_layer own;
     if (!layer)
         return wfi_module_refuse(error, "LSTM", "layer is NULL");
+    layer = WFI_SIZED(layer, size, &own);
+    if (!layer)
+        return wfi_module_newer(error, "LSTM", "weft_lstm_layer");
     if (layer->in_features < 1 || layer->hidden_features < 1 || layer->layers < 0)
         return wfi_module_refuse(
             error, "LSTM",

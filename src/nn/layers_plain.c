@@ -2,6 +2,8 @@
 /* layers_plain.c - the modules without parameters, and Sequential. */
 #include "nn/nn.h"
 
+#include "base/text/sized.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,10 +63,14 @@ static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_
 
 static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward = max_pool2d_forward, .drop = free};
 
-weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
+weft_module *weft_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error)
 {
+    weft_max_pool2d_options own;
     if (!options)
         return wfi_module_refuse(error, "MaxPool2d", "options is NULL");
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        return wfi_module_newer(error, "MaxPool2d", "weft_max_pool2d_options");
     if (options->kernel[0] < 1 || options->kernel[1] < 1)
         return wfi_module_refuse(error, "MaxPool2d", "the kernel is %lld x %lld: both must be positive",
                                  (long long)options->kernel[0], (long long)options->kernel[1]);

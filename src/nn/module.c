@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/text/log.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "base/utf8.h"
 #include "tensor/cell.h"
 
@@ -31,8 +31,20 @@ weft_module *wfi_module_no_memory(weft_error **error, const char *type)
     return NULL;
 }
 
-weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error)
+weft_module *wfi_module_newer(weft_error **error, const char *type, const char *of)
 {
+    return wfi_module_refuse(error, type, WFI_NEWER, of);
+}
+
+weft_module *weft_module_create_sized(const weft_module_type *given, size_t size, void *state, weft_error **error)
+{
+    weft_module_type own;
+    const weft_module_type *type = given ? WFI_SIZED(given, size, &own) : NULL;
+    if (given && !type) {
+        if (given->drop)
+            given->drop(state);
+        return wfi_module_newer(error, given->name ? given->name : "module", "weft_module_type");
+    }
     bool is_usable = type && (type->forward || type->call);
     weft_module *module = is_usable ? wfi_calloc(1, sizeof(*module)) : NULL;
     if (!module) {
@@ -46,7 +58,7 @@ weft_module *weft_module_create(const weft_module_type *type, void *state, weft_
     WFI_BEGIN(module);
     atomic_init(&module->refs, 1);
     atomic_init(&module->training, true);
-    module->type = type;
+    module->type = *type;
     module->state = state;
     return module;
 }
@@ -77,8 +89,8 @@ void weft_module_unref(weft_module *module)
     uint32_t before = atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel);
     if (!WFI_LAST(module, before))
         return;
-    if (module->type->drop)
-        module->type->drop(module->state);
+    if (module->type.drop)
+        module->type.drop(module->state);
     free_list(&module->parameters);
     free_list(&module->buffers);
     free_list(&module->aliases);
@@ -100,7 +112,7 @@ static void fail(weft_module *module, weft_status status, const char *name)
                           ? "it is NULL, or has failed, or its name is empty, too long or has a dot"
                           : weft_status_text(status);
     char text[sizeof(module->why)];
-    wfi_utf8_print(text, sizeof(text), "%s cannot take \"%.*s\": %s", module->type->name,
+    wfi_utf8_print(text, sizeof(text), "%s cannot take \"%.*s\": %s", module->type.name,
                    !name ? 0 : wfi_utf8_fit(name, 40), !name ? "" : name, why);
     wfi_log(WEFT_LOG_DEBUG, "%s", text);
     if (module->status != WEFT_OK)
@@ -277,9 +289,9 @@ weft_module *wfi_module_finish(weft_module *module, weft_error **error)
     if (!module || module->status == WEFT_OK)
         return module;
     if (module->status == WEFT_ERR_INVALID) /* a parameter or a child is NULL */
-        (void)wfi_module_no_memory(error, module->type->name);
+        (void)wfi_module_no_memory(error, module->type.name);
     else
-        (void)wfi_refuse_to(error, module->status, "%s: %s", module->type->name, weft_status_text(module->status));
+        (void)wfi_refuse_to(error, module->status, "%s: %s", module->type.name, weft_status_text(module->status));
     weft_module_unref(module);
     return NULL;
 }
@@ -387,7 +399,7 @@ const char *weft_module_child_name(const weft_module *module, size_t index)
 const char *weft_module_type_name(const weft_module *module)
 {
     WFI_LIVE(module);
-    return !module ? "" : module->type->name;
+    return !module ? "" : module->type.name;
 }
 
 void *weft_module_state(const weft_module *module)

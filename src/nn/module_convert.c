@@ -78,13 +78,13 @@ static weft_status no_longer(const conversion *c, const weft_module *module, wef
                           ? "is another module's child: convert that module, or convert this one before it is a child"
                           : "has lent its parameters or buffers: call it before weft_module_parameters, and create the "
                             "optimizer afterwards";
-    return wfi_refuse_to(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type->name, why);
+    return wfi_refuse_to(error, WEFT_ERR_STATE, "%s: %s %s", c->function, module->type.name, why);
 }
 
 static weft_status run(conversion *c, weft_module *module, weft_error **error)
 {
     if (module->status != WEFT_OK)
-        return wfi_refuse_to(error, module->status, "%s: %s is incomplete: %s", c->function, module->type->name,
+        return wfi_refuse_to(error, module->status, "%s: %s is incomplete: %s", c->function, module->type.name,
                              weft_status_text(module->status));
     if (atomic_load(&module->adopted) || is_lent(module))
         return no_longer(c, module, error);
@@ -100,7 +100,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
     wfi_map_fini(&c->made);
     return status == WEFT_OK
                ? WEFT_OK
-               : wfi_refuse_to(error, status, "%s: %s: %s", c->function, module->type->name, weft_status_text(status));
+               : wfi_refuse_to(error, status, "%s: %s: %s", c->function, module->type.name, weft_status_text(status));
 }
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)

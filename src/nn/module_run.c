@@ -27,7 +27,7 @@ static bool may_run(weft_tape *tape, const weft_module *module, const char *what
     if (!module)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: the module is NULL", what);
     else if (module->status != WEFT_OK)
-        wfi_tape_fail(tape, module->status, what, "%s: %s was not built: %s", what, module->type->name, module->why);
+        wfi_tape_fail(tape, module->status, what, "%s: %s was not built: %s", what, module->type.name, module->why);
     return wfi_tape_ready(tape);
 }
 
@@ -37,9 +37,9 @@ static weft_args call(weft_tape *tape, weft_module *module, weft_args inputs)
     weft_values *results = NULL;
     weft_status status = weft_values_create(WEFT_NO_VALUES, &results);
     if (status == WEFT_OK)
-        status = module->type->call(tape, module, inputs, results);
+        status = module->type.call(tape, module, inputs, results);
     if (status != WEFT_OK)
-        wfi_tape_fail(tape, status, module->type->name, "%s: %s", module->type->name, weft_status_text(status));
+        wfi_tape_fail(tape, status, module->type.name, "%s: %s", module->type.name, weft_status_text(status));
     if (wfi_tape_ready(tape))
         return wfi_tape_take_values(tape, results);
     weft_values_unref(results);
@@ -53,15 +53,15 @@ static weft_args call_forward(weft_tape *tape, weft_module *module, weft_args in
     weft_values *results = NULL;
     if (inputs.count != 1 || !x) {
         const char *first = inputs.count == 0 ? "nothing" : weft_type_name(inputs.items[0].type);
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, module->type->name, "%s: takes one tensor, not %zu values (first: %s)",
-                      module->type->name, inputs.count, first);
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, module->type.name, "%s: takes one tensor, not %zu values (first: %s)",
+                      module->type.name, inputs.count, first);
         return WEFT_NO_VALUES;
     }
-    weft_tensor *y = module->type->forward(tape, module, x);
+    weft_tensor *y = module->type.forward(tape, module, x);
     weft_status status = !y ? WEFT_ERR_INVALID : weft_values_create(WEFT_VALUES(weft_of_tensor(y)), &results);
     if (status == WEFT_OK)
         return wfi_tape_take_values(tape, results);
-    wfi_tape_fail(tape, status, module->type->name, "%s: %s", module->type->name,
+    wfi_tape_fail(tape, status, module->type.name, "%s: %s", module->type.name,
                   !y ? "its forward function returned NULL" : weft_status_text(status));
     return WEFT_NO_VALUES;
 }
@@ -76,17 +76,17 @@ weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args input
                                                         : NULL;
     if (wrong) {
         wfi_tape_fail(tape, !inputs.items ? WEFT_ERR_INVALID : WEFT_ERR_TOO_LARGE, "module_call",
-                      "module_call: %s: %zu inputs %s", module->type->name, inputs.count, wrong);
+                      "module_call: %s: %zu inputs %s", module->type.name, inputs.count, wrong);
         return WEFT_NO_VALUES;
     }
     for (size_t i = 0; i < inputs.count; i++) {
         if (inputs.items[i].type != WEFT_TYPE_TENSOR || inputs.items[i].as.tensor)
             continue;
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "module_call", "module_call: %s: input %zu is a NULL tensor",
-                      module->type->name, i);
+                      module->type.name, i);
         return WEFT_NO_VALUES;
     }
-    return module->type->call ? call(tape, module, inputs) : call_forward(tape, module, inputs);
+    return module->type.call ? call(tape, module, inputs) : call_forward(tape, module, inputs);
 }
 
 weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x)
@@ -96,15 +96,15 @@ weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tens
         return NULL;
     if (!x) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "module_forward", "module_forward: %s: the input is NULL",
-                      module->type->name);
+                      module->type.name);
         return NULL;
     }
-    if (module->type->forward)
-        return module->type->forward(tape, module, x);
+    if (module->type.forward)
+        return module->type.forward(tape, module, x);
     weft_args results = call(tape, module, WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *y = weft_args_tensor(results, 0);
     if (!y)
-        wfi_tape_fail(tape, WEFT_ERR_TYPE, module->type->name,
-                      "%s: its first result is no tensor: run it by weft_module_call", module->type->name);
+        wfi_tape_fail(tape, WEFT_ERR_TYPE, module->type.name,
+                      "%s: its first result is no tensor: run it by weft_module_call", module->type.name);
     return y;
 }

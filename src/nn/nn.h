@@ -35,7 +35,7 @@ struct weft_module {
     atomic_bool training;
     atomic_bool adopted;      /* it is another's child */
     atomic_bool sealed_lists; /* its lists were lent */
-    const weft_module_type *type;
+    weft_module_type type;    /* a copy */
     void *state;
     weft_device device;            /* of a module of weft_on_device_create: where it computes; others do not use it */
     weft_status status;            /* the first failure of building */
@@ -50,6 +50,8 @@ struct weft_module {
 /* For constructors that fail: gives *error (if `error` is not NULL) the reason, logs it at debug, and returns NULL. */
 weft_module *wfi_module_refuse(weft_error **error, const char *type, const char *format, ...) WEFT_PRINTF(3, 4);
 weft_module *wfi_module_no_memory(weft_error **error, const char *type);
+/* The same for a struct of a newer weft (base/text/sized.h). */
+weft_module *wfi_module_newer(weft_error **error, const char *type, const char *of);
 /* weft_module_to_device, with the reason in *error if `error` is not NULL. */
 weft_status wfi_module_move(weft_module *module, weft_device device, weft_error **error);
 /* The finished module, or NULL (released, with the reason in *error) if building failed. */

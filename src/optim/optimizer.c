@@ -3,7 +3,7 @@
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "tensor/copy.h"
 
 #include <stdlib.h>
@@ -113,12 +113,12 @@ static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, co
     return NULL;
 }
 
-static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *given, weft_optimizer **out)
+static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *given, size_t size, weft_optimizer **out)
 {
+    weft_optimizer_spec spec;
     if (!given)
         return weft_error_create(WEFT_ERR_INVALID, "spec is NULL: pass one with a type, such as &weft_sgd_type");
-    weft_optimizer_spec spec = *given;
-    weft_error *error = wfi_optimizer_spec_complete(&spec);
+    weft_error *error = wfi_optimizer_spec_take(given, size, &spec);
     if (error)
         return error;
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
@@ -135,10 +135,11 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     return error;
 }
 
-weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
+weft_optimizer *weft_optimizer_create_sized(weft_tensors parameters, const weft_optimizer_spec *spec, size_t size,
+                                            weft_error **error)
 {
     weft_optimizer *optimizer = NULL;
-    weft_error *found = create(parameters, spec, &optimizer);
+    weft_error *found = create(parameters, spec, size, &optimizer);
     if (found)
         wfi_refuse_with(error, found);
     return optimizer;
@@ -158,8 +159,8 @@ static weft_error *group_problem(const weft_optimizer *optimizer, const weft_opt
     return NULL;
 }
 
-weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
-                                     const weft_optimizer_spec *spec, weft_error **error)
+weft_status weft_optimizer_add_group_sized(weft_optimizer *optimizer, weft_tensors parameters,
+                                           const weft_optimizer_spec *spec, size_t size, weft_error **error)
 {
     WFI_LIVE(optimizer);
     if (!optimizer || !spec)
@@ -167,8 +168,8 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
     if (optimizer->accumulated > 0)
         return wfi_refuse_to(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
                              optimizer->accumulated);
-    weft_optimizer_spec complete = *spec;
-    weft_error *found = wfi_optimizer_spec_complete(&complete);
+    weft_optimizer_spec complete;
+    weft_error *found = wfi_optimizer_spec_take(spec, size, &complete);
     if (!found)
         found = group_problem(optimizer, &complete);
     if (!found)
@@ -258,13 +259,14 @@ weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, si
     return (weft_tensors){optimizer->parameters + g->begin, g->count};
 }
 
-weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec)
+weft_status weft_optimizer_get_spec_sized(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec,
+                                          size_t size)
 {
     WFI_LIVE(optimizer);
     if (!has_group(optimizer, group) || !spec)
         return optimizer && spec ? no_group("weft_optimizer_get_spec", optimizer, group)
                                  : wfi_refuse_null("weft_optimizer_get_spec", !optimizer ? "the optimizer" : "spec");
-    *spec = optimizer->groups[group].spec;
+    wfi_sized_give(spec, size, &optimizer->groups[group].spec, sizeof(*spec));
     return WEFT_OK;
 }
 

@@ -2,7 +2,7 @@
 /* rules.c - weft's own types of optimizers, and the checks of specs of any type. */
 #include "optim/rules.h"
 
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "tensor/cpu/optim/update.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ typedef struct section {
 
 #define SECTION(member, ...)                                                                                           \
     {                                                                                                                  \
-#member, offsetof(weft_optimizer_spec, member), sizeof(((weft_optimizer_spec *)0)->member) / sizeof(double),   \
+#member, offsetof(weft_optimizer_spec, member), offsetof(weft_##member##_options, reserved) / sizeof(double),  \
         {                                                                                                              \
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
@@ -32,7 +32,7 @@ static const section sections[] = {
     SECTION(sgd, &weft_sgd_type),         SECTION(adam, &weft_adam_type, &weft_adamw_type),
     SECTION(adagrad, &weft_adagrad_type), SECTION(rmsprop, &weft_rmsprop_type),
     SECTION(rprop, &weft_rprop_type),     SECTION(adadelta, &weft_adadelta_type),
-    SECTION(adamax, &weft_adamax_type),   SECTION(own, NULL),
+    SECTION(adamax, &weft_adamax_type),   {"own", offsetof(weft_optimizer_spec, own), WEFT_OPTIMIZER_OPTIONS, {NULL}},
 };
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
@@ -245,6 +245,13 @@ weft_error *wfi_type_check(const weft_optimizer_type *type)
         return weft_error_create(WEFT_ERR_INVALID, "an optimizer type %s", !type ? "is NULL" : "has no name");
     if (!is_name(type->name))
         return bad_name(type, "the type", type->name);
+    bool newer = !WFI_ROOM_IS_ZERO(type);
+    for (int i = 0; i < WEFT_OPTIMIZER_OPTIONS; i++)
+        newer |= !WFI_ROOM_IS_ZERO(&type->options[i]);
+    for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
+        newer |= !WFI_ROOM_IS_ZERO(&type->slots[k]);
+    if (newer)
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: " WFI_NEWER, type->name, "its table");
     if (!type->step)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s has no step function", type->name);
     if (!wfi_is_not_negative(type->lr))
@@ -260,10 +267,19 @@ weft_error *wfi_type_check(const weft_optimizer_type *type)
 
 /* ---- Specs ------------------------------------------------------------------------------------------------------- */
 
+static bool sets_newer(const weft_optimizer_spec *s)
+{
+    return !(WFI_ROOM_IS_ZERO(&s->sgd) && WFI_ROOM_IS_ZERO(&s->adam) && WFI_ROOM_IS_ZERO(&s->adagrad) &&
+             WFI_ROOM_IS_ZERO(&s->rmsprop) && WFI_ROOM_IS_ZERO(&s->rprop) && WFI_ROOM_IS_ZERO(&s->adadelta) &&
+             WFI_ROOM_IS_ZERO(&s->adamax));
+}
+
 /* That no option of another type is set. */
 static weft_error *foreign_option(const weft_optimizer_spec *spec)
 {
     const section *mine = section_of(spec->type);
+    if (sets_newer(spec))
+        return weft_error_create(WEFT_ERR_INVALID, "%s: " WFI_NEWER, spec->type->name, "its options");
     for (const section *s = sections; s < sections + SECTIONS; s++) {
         size_t from = s == mine ? (size_t)wfi_type_option_count(spec->type) : 0;
         for (size_t i = from; i < s->count; i++) {
@@ -326,6 +342,15 @@ weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec)
     if ((int)spec->update < WEFT_UPDATE_DEFAULT || spec->update > WEFT_UPDATE_BESIDE)
         return weft_error_create(WEFT_ERR_INVALID, "%s: there is no update %d", name, (int)spec->update);
     return NULL;
+}
+
+weft_error *wfi_optimizer_spec_take(const weft_optimizer_spec *given, size_t size, weft_optimizer_spec *out)
+{
+    const weft_optimizer_spec *spec = WFI_SIZED(given, size, out);
+    if (!spec)
+        return weft_error_create(WEFT_ERR_INVALID, WFI_NEWER, "weft_optimizer_spec");
+    *out = *spec;
+    return wfi_optimizer_spec_complete(out);
 }
 
 static double option_named(const weft_optimizer_spec *spec, const char *name)

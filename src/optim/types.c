@@ -14,7 +14,7 @@
 
 static weft_sgd_options sgd_options(const double *o)
 {
-    return (weft_sgd_options){o[0], o[1], o[2], o[3] != 0};
+    return (weft_sgd_options){.momentum = o[0], .dampening = o[1], .weight_decay = o[2], .nesterov = o[3] != 0};
 }
 
 static weft_error *sgd_check(double lr, const double *options)

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/text/sized.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
 #include "value/value.h"
@@ -106,19 +107,25 @@ static weft_status register_functions(weft_agent *agent)
 /* The mode of a forward: that of the options, else of the tape, else train mode. */
 static weft_mode mode_of(const weft_tape *tape, const weft_forward_options *options)
 {
-    if (options && options->mode != WEFT_MODE_MODULE)
+    if (options->mode != WEFT_MODE_MODULE)
         return options->mode;
     return tape && tape->mode != WEFT_MODE_MODULE ? tape->mode : WEFT_MODE_TRAIN;
 }
 
-weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args inputs,
-                                   const weft_forward_options *options, weft_future **out)
+weft_status weft_remote_call_async_sized(weft_tape *tape, weft_rref *module, weft_args inputs,
+                                         const weft_forward_options *options, size_t size, weft_future **out)
 {
     WFI_LIVE(tape, module);
     enum { FIRST_INPUT = 3 };
+    weft_forward_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options) {
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: " WFI_NEWER, "weft_forward_options");
+        return WEFT_ERR_INVALID;
+    }
     if (!module || !out || (inputs.count && !inputs.items))
         return wfi_refuse_null("weft_remote_call_async", !module ? "the module" : !out ? "out" : "the list of inputs");
-    if (options && (options->mode < WEFT_MODE_MODULE || options->mode > WEFT_MODE_EVAL)) {
+    if (options->mode < WEFT_MODE_MODULE || options->mode > WEFT_MODE_EVAL) {
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: there is no mode %d", (int)options->mode);
         return WEFT_ERR_INVALID;
     }
@@ -131,14 +138,13 @@ weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args
     if (!items)
         return WEFT_ERR_MEMORY;
     items[0] = weft_of_i64(mode_of(tape, options));
-    items[1] = weft_of_bool(options && options->has_seed);
-    items[2] = weft_of_i64(options ? (int64_t)options->seed : 0);
+    items[1] = weft_of_bool(options->has_seed);
+    items[2] = weft_of_i64((int64_t)options->seed);
     if (inputs.count)
         memcpy(items + FIRST_INPUT, inputs.items, inputs.count * sizeof(*items));
     weft_error *error = NULL;
-    const weft_rpc_options how = {.tape = tape && wfi_tape_owner(tape) ? tape : NULL,
-                                  .timeout_ms = options ? options->timeout_ms : 0,
-                                  .error = &error};
+    const weft_rpc_options how = {
+        .tape = tape && wfi_tape_owner(tape) ? tape : NULL, .timeout_ms = options->timeout_ms, .error = &error};
     weft_status status =
         weft_rref_rpc_async(module, "weft:forward", (weft_args){items, inputs.count + FIRST_INPUT}, &how, out);
     if (error && tape && !tape->error)
@@ -148,7 +154,8 @@ weft_status weft_remote_call_async(weft_tape *tape, weft_rref *module, weft_args
     return status;
 }
 
-weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args inputs, const weft_forward_options *options)
+weft_args weft_remote_call_sized(weft_tape *tape, weft_rref *module, weft_args inputs,
+                                 const weft_forward_options *options, size_t size)
 {
     WFI_LIVE(tape, module);
     weft_future *future = NULL;
@@ -158,7 +165,7 @@ weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args inputs,
         return WEFT_NO_VALUES;
     if (!module)
         weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: the module is NULL");
-    weft_status status = weft_remote_call_async(tape, module, inputs, options, &future);
+    weft_status status = weft_remote_call_async_sized(tape, module, inputs, options, size, &future);
     if (!status)
         status = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);
     if (error && !tape->error)
@@ -169,11 +176,11 @@ weft_args weft_remote_call(weft_tape *tape, weft_rref *module, weft_args inputs,
     return status ? WEFT_NO_VALUES : wfi_tape_take_values(tape, values);
 }
 
-weft_tensor *weft_remote_forward(weft_tape *tape, weft_rref *module, weft_tensor *x,
-                                 const weft_forward_options *options)
+weft_tensor *weft_remote_forward_sized(weft_tape *tape, weft_rref *module, weft_tensor *x,
+                                       const weft_forward_options *options, size_t size)
 {
     WFI_LIVE(tape, module, x);
-    weft_args results = weft_remote_call(tape, module, WEFT_VALUES(weft_of_tensor(x)), options);
+    weft_args results = weft_remote_call_sized(tape, module, WEFT_VALUES(weft_of_tensor(x)), options, size);
     weft_tensor *first = weft_args_tensor(results, 0);
     if (!first && wfi_tape_ready(tape))
         weft_tape_fail(tape, WEFT_ERR_TYPE, "remote_forward: the module's first result is no tensor");

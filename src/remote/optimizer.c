@@ -7,7 +7,7 @@
  */
 #include "base/alloc.h"
 #include "base/handle.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "dist/pass.h"
 #include "optim/rules.h"
 #include "remote/owners.h"
@@ -221,8 +221,8 @@ static weft_status create(weft_agent *agent, const parameters *all, const weft_o
     return status;
 }
 
-weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args list, const weft_optimizer_spec *spec,
-                                       weft_dist_optimizer **out, weft_error **error)
+weft_status weft_dist_optimizer_create_sized(weft_agent *agent, weft_args list, const weft_optimizer_spec *spec,
+                                             size_t size, weft_dist_optimizer **out, weft_error **error)
 {
     WFI_LIVE(agent);
     weft_error *why = NULL;
@@ -237,8 +237,8 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_args list, const 
     if (list.count > PTRDIFF_MAX / sizeof(weft_value) - 1)
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", list.count,
                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
-    weft_optimizer_spec complete = *spec;
-    why = wfi_optimizer_spec_complete(&complete); /* before any owner is called */
+    weft_optimizer_spec complete;
+    why = wfi_optimizer_spec_take(spec, size, &complete); /* before any owner is called */
     weft_status status =
         why ? weft_error_code(why)
             : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
@@ -362,18 +362,20 @@ static void write_context(weft_context *context, wfi_writer *out)
     wfi_passes_write_failed(context, out);
 }
 
-weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_context *const *contexts, size_t count,
-                                     const weft_dist_step_options *options)
+weft_status weft_dist_optimizer_step_sized(weft_dist_optimizer *optimizer, weft_context *const *contexts, size_t count,
+                                           const weft_dist_step_options *options, size_t size)
 {
     WFI_LIVE(optimizer);
-    static const weft_dist_step_options defaults;
-    const weft_dist_step_options *how = options ? options : &defaults;
+    weft_dist_step_options own;
+    const weft_dist_step_options *how = WFI_SIZED(options, size, &own);
     weft_error *error = NULL;
     double factor = 1;
     wfi_writer ids;
     const char *missing = !optimizer ? "the optimizer" : count && !contexts ? "the list of contexts" : NULL;
     for (size_t i = 0; i < count && !missing; i++)
         missing = contexts[i] ? NULL : "a context";
+    if (!how)
+        return wfi_refuse_newer(options->error, "a step", "weft_dist_step_options");
     if (missing && !how->error)
         return wfi_refuse_null("weft_dist_optimizer_step", missing);
     if (missing)

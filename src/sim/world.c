@@ -3,7 +3,7 @@
 #include "sim/world.h"
 
 #include "base/alloc.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 
 #include <stdlib.h>
 
@@ -34,9 +34,13 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
     return all;
 }
 
-weft_sim *weft_sim_open(const weft_sim_options *options)
+weft_sim *weft_sim_open_sized(const weft_sim_options *options, size_t size)
 {
-    weft_sim *sim = wfi_calloc(1, sizeof(*sim));
+    weft_sim_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        (void)wfi_refuse_newer(NULL, "weft_sim_open", "weft_sim_options");
+    weft_sim *sim = options ? wfi_calloc(1, sizeof(*sim)) : NULL;
     if (!sim)
         return NULL;
     WFI_BEGIN(sim);

@@ -3,14 +3,15 @@
 """names.py ROOT - names of the public headers: each enumerator begins with the name of its type, and a test calls each function.
 
 The type weft_member_event may have enumerators WEFT_MEMBER_EVENT_... or WEFT_MEMBER_...: the last word may be missing. The
-exception is weft_status. A function has a test if its name stands in a C, C++ or Python file under tests/.
+exception is weft_status. A function has a test if its name stands in a C, C++ or Python file under tests/. A test
+of the inline function `name` is one of name_sized.
 """
 import os
 import re
 import sys
 
 ENUM = re.compile(r"typedef enum (weft_\w+) \{(.*?)\} \1;", re.S)
-FUNCTION = re.compile(r"^WEFT_API\b[^;(]*?\b(weft_\w+)\(", re.M)
+FUNCTION = re.compile(r"^WEFT_API\b[^;(]*?\b(weft_\w+?)(?:_sized)?\(", re.M)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 
 

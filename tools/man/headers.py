@@ -11,11 +11,17 @@ def header_page(path):
     return "weft_" + os.path.basename(path)
 
 
+def is_sized(item):
+    """Whether it is the exported function under an inline one, whose name is shorter by _sized."""
+    return item.is_function() and item.names()[0].endswith("_sized")
+
+
 class Page:
     """One page of section 3: items of a header that share a comment."""
 
     def __init__(self, header, section, items, doc, notes):
-        self.header, self.section, self.items, self.doc = header, section, items, doc
+        self.header, self.section, self.doc = header, section, doc
+        self.items = sorted(items, key=is_sized)
         self.notes = [n for n in notes if n]
 
     def names(self):

@@ -5,7 +5,7 @@ import os
 import re
 
 from man.declarations import bare
-from man.headers import header_page
+from man.headers import header_page, is_sized
 from man.roff import (code_lines, drop_first, escape, fields_of, literal, Marker, parameter_name, parameters_of,
                       prototype_lines, roff_blocks, roff_fields)
 from man.text import Block, blocks_of, summary_of, take_errors
@@ -33,7 +33,8 @@ class Manual:
 
         self.used_by = {}
         for name, page in self.functions.items():
-            text = next(bare(i.text) for i in page.items if i.names()[0] == name)
+            item = next(i for i in page.items if i.names()[0] == name)
+            text = "" if is_sized(item) else bare(item.text)
             for word in sorted(set(re.findall(r"\bweft_\w+", text)) - {name}):
                 self.used_by.setdefault(word, []).append(name)
         if "weft_status" in self.types:

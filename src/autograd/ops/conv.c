@@ -35,8 +35,6 @@ static int64_t or_default(int64_t value, int64_t otherwise)
 static wfi_conv2d how_from(const weft_conv2d_options *options)
 {
     wfi_conv2d how = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
-    if (!options)
-        return how;
     for (int i = 0; i < 2; i++) {
         how.stride[i] = or_default(options->stride[i], 1);
         how.padding[i] = options->padding[i];
@@ -77,12 +75,16 @@ static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a bias of %lld elements", (long long)weight->dims[0]);
 }
 
-weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
-                         const weft_conv2d_options *options)
+weft_tensor *weft_conv2d_sized(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                               const weft_conv2d_options *options, size_t size)
 {
     WFI_LIVE(tape, x, weight, bias);
     wfi_op op;
     weft_shape shape = {0, {0}};
+    weft_conv2d_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &conv2d_type, options && WFI_ROOM_IS_ZERO(options)))
+        return NULL;
     wfi_conv2d how = how_from(options);
     if (!wfi_op_needs(tape, &conv2d_type, x, "x") || !wfi_op_needs(tape, &conv2d_type, weight, "the weight") ||
         !wfi_op_begin(&op, tape, &conv2d_type, 0, (weft_tensor *[]){x, weight, bias}, 3))

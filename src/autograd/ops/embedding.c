@@ -113,7 +113,7 @@ static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_o
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the index has %d dimensions, one too many", packed->shape.ndim);
         return;
     }
-    int64_t padding = !options ? -1 : padding_row(op, options->padding, options->padding_row);
+    int64_t padding = padding_row(op, options->padding, options->padding_row);
     weft_tensor *y = wfi_op_output(op, with_width(packed->shape, op->in[0]->shape.dims[1]));
     if (y)
         wfi_op_check(op, wfi_embedding(op->in[0], packed, y));
@@ -121,16 +121,19 @@ static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_o
     if (op->node) {
         op->node->state->shapes[0] = op->in[0]->shape;
         op->node->state->start = padding;
-        op->node->state->sparse = options && options->sparse;
+        op->node->state->sparse = options->sparse;
     }
 }
 
-weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
-                            const weft_embedding_options *options)
+weft_tensor *weft_embedding_sized(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                  const weft_embedding_options *options, size_t size)
 {
     WFI_LIVE(tape, weight, index);
     wfi_op op;
-    if (!wfi_op_needs(tape, &embedding_type, weight, "the weight") ||
+    weft_embedding_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &embedding_type, options && WFI_ROOM_IS_ZERO(options)) ||
+        !wfi_op_needs(tape, &embedding_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_type, index, "the index") ||
         !wfi_op_begin(&op, tape, &embedding_type, WFI_OP_HOLD_FIRST, &weight, 1))
         return NULL;
@@ -253,18 +256,19 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
         save_bags(op, &bags, picked, how->sparse);
 }
 
-weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
-                                weft_tensor *sample_weights, const weft_embedding_bag_options *options)
+weft_tensor *weft_embedding_bag_sized(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
+                                      weft_tensor *sample_weights, const weft_embedding_bag_options *options,
+                                      size_t size)
 {
     WFI_LIVE(tape, weight, index, offsets, sample_weights);
     wfi_op op;
-    weft_embedding_bag_options how = {0};
-    if (options)
-        how = *options;
-    if (!wfi_op_needs(tape, &embedding_bag_type, weight, "the weight") ||
+    weft_embedding_bag_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &embedding_bag_type, options && WFI_ROOM_IS_ZERO(options)) ||
+        !wfi_op_needs(tape, &embedding_bag_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_bag_type, index, "the index") ||
         !wfi_op_begin(&op, tape, &embedding_bag_type, WFI_OP_HOLD_FIRST, (weft_tensor *[]){weight, sample_weights}, 2))
         return NULL;
-    run_bags(&op, index, offsets, &how);
+    run_bags(&op, index, offsets, options);
     return wfi_op_end(&op);
 }

@@ -221,8 +221,8 @@ static bool check_call(const lstm_call *call, const weft_tensor *x)
     return check_state(call, call->h0, "h0") && check_state(call, call->c0, "c0");
 }
 
-weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
-                       const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n)
+weft_tensor *weft_lstm_sized(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
+                             const weft_lstm_options *options, size_t size, weft_tensor **h_n, weft_tensor **c_n)
 {
     WFI_LIVE(tape, x, h0, c0);
     lstm_call call = {.tape = tape, .h0 = h0, .c0 = c0, .weights = weights};
@@ -230,8 +230,11 @@ weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_te
         *h_n = NULL;
     if (c_n)
         *c_n = NULL;
-    if (options)
-        call.how = *options;
+    weft_lstm_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &lstm_type, options != NULL))
+        return NULL;
+    call.how = *options;
     call.each = call.how.no_bias ? 2 : 4;
     call.layers = weights.count / call.each;
     if (!wfi_op_needs(tape, &lstm_type, x, "x") || !check_call(&call, x))

@@ -114,9 +114,7 @@ static void run_eval(wfi_op *op, const weft_tensor *mean, const weft_tensor *var
 
 static weft_batch_norm_options how_from(const weft_batch_norm_options *options)
 {
-    weft_batch_norm_options how = {0};
-    if (options)
-        how = *options;
+    weft_batch_norm_options how = *options;
     if (how.momentum == 0)
         how.momentum = DEFAULT_MOMENTUM;
     if (how.eps == 0)
@@ -124,12 +122,16 @@ static weft_batch_norm_options how_from(const weft_batch_norm_options *options)
     return how;
 }
 
-weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
-                               weft_tensor *running_mean, weft_tensor *running_var,
-                               const weft_batch_norm_options *options)
+weft_tensor *weft_batch_norm2d_sized(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
+                                     weft_tensor *running_mean, weft_tensor *running_var,
+                                     const weft_batch_norm_options *options, size_t size)
 {
     WFI_LIVE(tape, x, weight, bias, running_mean, running_var);
     wfi_op op;
+    weft_batch_norm_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &batch_norm2d_type, options != NULL))
+        return NULL;
     weft_batch_norm_options how = how_from(options);
     if (!wfi_op_begin(&op, tape, &batch_norm2d_type, 0, (weft_tensor *[]){x, weight, bias}, 3))
         return NULL;

@@ -22,7 +22,7 @@ static const wfi_node_type adaptive_avg_pool2d_type = {.name = "adaptive_avg_poo
 static wfi_pool2d how_from(const weft_max_pool2d_options *options)
 {
     wfi_pool2d how = {{0}, {0}, {0}};
-    for (int i = 0; i < 2 && options; i++) {
+    for (int i = 0; i < 2; i++) {
         how.kernel[i] = options->kernel[i];
         how.stride[i] = options->stride[i] == 0 ? options->kernel[i] : options->stride[i];
         how.padding[i] = options->padding[i];
@@ -43,11 +43,15 @@ static void check_pool(wfi_op *op, const wfi_pool2d *how)
                         "kernel and stride must be positive, padding at most half the kernel and not negative");
 }
 
-weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options)
+weft_tensor *weft_max_pool2d_sized(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options, size_t size)
 {
     WFI_LIVE(tape, x);
     wfi_op op;
     weft_shape shape = {0, {0}};
+    weft_max_pool2d_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!wfi_op_knows(tape, &max_pool2d_type, options != NULL))
+        return NULL;
     wfi_pool2d how = how_from(options);
     if (!wfi_op_begin(&op, tape, &max_pool2d_type, 0, &x, 1))
         return NULL;

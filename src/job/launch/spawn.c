@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/quiet.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
@@ -361,11 +361,13 @@ free_job:
     return status;
 }
 
-weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **detail)
+weft_status weft_job_open_sized(const weft_job_options *options, size_t size, weft_job **out, weft_error **detail)
 {
-    static const weft_job_options defaults;
+    weft_job_options own;
     weft_error *error = NULL;
-    weft_status status = spawn(options ? options : &defaults, out, &error);
+    options = WFI_SIZED(options, size, &own);
+    weft_status status =
+        options ? spawn(options, out, &error) : wfi_refuse_newer(&error, "weft_job_open", "weft_job_options");
     if (status && !detail) { /* if the caller takes no error object, the log has the text */
         wfi_log(WEFT_LOG_ERROR, "weft_job_open: %s", weft_error_message(error));
         wfi_status_said(status);

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/log.h"
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "job/launch/launch.h"
 #include "topo/memory.h"
 #include "topo/quota.h"
@@ -81,7 +81,7 @@ static weft_agent *make_agent(void)
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static weft_status register_users(weft_agent *agent, weft_error **error)
+static weft_status register_users(weft_agent *agent, size_t function_size, weft_error **error)
 {
     const weft_agent_options *options = &agent->options.values;
     weft_status status = WEFT_OK;
@@ -91,10 +91,13 @@ static weft_status register_users(weft_agent *agent, weft_error **error)
         return WEFT_ERR_INVALID;
     }
     for (size_t i = 0; i < options->function_count && !status; i++) {
-        const weft_function *function = &options->functions[i];
-        const char *name = function->name ? function->name : "(no name)";
+        weft_function own;
+        const void *given = (const char *)options->functions + i * function_size;
+        const weft_function *function = WFI_SIZED(given, function_size, &own);
+        const char *name = function && function->name ? function->name : "(no name)";
         weft_error *why = NULL;
-        status = wfi_function_register_user(agent, function, &why);
+        status = function ? wfi_function_register_user(agent, function, &why)
+                          : wfi_error_fail(&why, WEFT_ERR_INVALID, WFI_NEWER, "weft_function");
         if (status)
             *error = weft_error_create(status, "function %zu, \"%s\", cannot be registered: %s", i, name,
                                        why ? weft_error_message(why) : weft_status_text(status));
@@ -184,7 +187,22 @@ static void close_components(weft_agent *agent)
         component->close(agent);
 }
 
-static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, weft_error **error)
+/* *out: the options; *bootstrap: the functions to which they point. */
+static weft_status take_options(const weft_agent_options *given, size_t size, size_t bootstrap_size,
+                                weft_agent_options *out, weft_bootstrap *bootstrap, weft_error **error)
+{
+    const weft_agent_options *options = WFI_SIZED(given, size, out);
+    if (!options)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, WFI_NEWER, "weft_agent_options");
+    *out = *options;
+    if (!out->bootstrap)
+        return WEFT_OK;
+    out->bootstrap = WFI_SIZED(out->bootstrap, bootstrap_size, bootstrap);
+    return out->bootstrap ? WEFT_OK : wfi_error_fail(error, WEFT_ERR_INVALID, WFI_NEWER, "weft_bootstrap");
+}
+
+static weft_status open_parts(weft_agent *agent, const weft_agent_options *options, size_t function_size,
+                              weft_error **error)
 {
     weft_status status = wfi_options_resolve(options, &agent->options, error);
     if (status)
@@ -203,7 +221,7 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     WFI_FOR_COMPONENTS (component, open)
         status = status ? status : component->open(agent, error);
     if (!status)
-        status = register_users(agent, error);
+        status = register_users(agent, function_size, error);
     if (!status)
         status = make_executor(agent);
     if (!status)
@@ -213,16 +231,22 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
 
 static void stop_from_outside(weft_agent *agent);
 
-weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out, weft_error **detail)
+weft_status weft_agent_open_sized(const weft_agent_options *given, size_t size, size_t function_size,
+                                  size_t bootstrap_size, weft_agent **out, weft_error **detail)
 {
     weft_error *error = NULL;
+    weft_agent_options options = {0};
+    weft_bootstrap bootstrap;
     if (!out) {
         if (detail)
             *detail = weft_error_create(WEFT_ERR_INVALID, "weft_agent_open: out is NULL");
         return wfi_refuse_null("weft_agent_open", "out");
     }
     weft_agent *agent = make_agent();
-    weft_status status = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
+    weft_status status =
+        agent ? take_options(given, size, bootstrap_size, &options, &bootstrap, &error) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = open_parts(agent, &options, function_size, &error);
     bool has_joined = !status;
     WFI_FOR_COMPONENTS (component, begin)
         status = status ? status : component->begin(agent, &error);
@@ -230,15 +254,15 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
         stop_from_outside(agent); /* net is open */
         agent = NULL;
     }
-    if (options && options->job)
-        wfi_job_opened(options->job, status != WEFT_OK);
+    if (options.job)
+        wfi_job_opened(options.job, status != WEFT_OK);
     if (!status) {
         *out = agent;
         return WEFT_OK;
     }
     if (!error)
         error = weft_error_create(status, "the agent could not be opened: %s", weft_status_text(status));
-    int rank = options && options->has_rank ? options->rank : -1;
+    int rank = options.has_rank ? options.rank : -1;
     if (!detail) { /* a caller that does not take the error finds it in the log */
         wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
         wfi_status_said(status);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/text/distance.h"
 #include "base/utf8.h"
+#include "base/text/sized.h"
 #include "rpc/agent/agent.h"
 
 #include <stdlib.h>
@@ -196,7 +197,7 @@ weft_status wfi_function_register_user(weft_agent *agent, const weft_function *f
 }
 
 /* Returns only the code; the log names the faulty field. */
-weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
+weft_status weft_agent_register_sized(weft_agent *agent, const weft_function *function, size_t size)
 {
     WFI_LIVE(agent);
     weft_error *error = NULL;
@@ -204,8 +205,12 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
         return wfi_refuse_null("weft_agent_register", "the agent");
     if (agent->forked)
         return WEFT_ERR_STATE;
-    const char *name = function && function->name ? function->name : "(no name)";
-    weft_status status = wfi_function_register_user(agent, function, &error);
+    weft_function own;
+    const weft_function *known = function ? WFI_SIZED(function, size, &own) : NULL;
+    if (function && !known)
+        return wfi_refuse_newer(NULL, "weft_agent_register", "weft_function");
+    const char *name = known && known->name ? known->name : "(no name)";
+    weft_status status = wfi_function_register_user(agent, known, &error);
     if (error)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.*s\": %s", wfi_utf8_fit(name, 140), name,
                       weft_error_message(error));

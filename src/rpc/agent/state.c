@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state.c - simple queries of an agent (rank, clock, statistics), and wfi_agent_enter for calls after it was closed. */
-#include "base/text/refuse.h"
+#include "base/text/sized.h"
 #include "rpc/agent/agent.h"
 
 /* This increments the counter and then reads the flag; closing sets the flag and then reads the counter. So at least
@@ -166,19 +166,20 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
     return WEFT_OK;
 }
 
-void weft_agent_stats(const weft_agent *agent, weft_stats *out)
+void weft_agent_stats_sized(const weft_agent *agent, weft_stats *out, size_t size)
 {
     WFI_LIVE(agent);
+    weft_stats stats = {0};
     if (!out)
         return;
-    *out = (weft_stats){0};
-    if (!agent || agent->forked)
-        return;
-    wfi_net_lock(agent->net);
-    *out = agent->stats;
-    out->bytes_held = agent->held_bytes;
-    wfi_net_stats(agent->net, out); /* sets net's counters; the lines below add bytes that net cannot count */
-    out->bytes_sent += agent->stats.bytes_sent;
-    out->bytes_received += agent->stats.bytes_received;
-    wfi_net_unlock(agent->net);
+    if (agent && !agent->forked) {
+        wfi_net_lock(agent->net);
+        stats = agent->stats;
+        stats.bytes_held = agent->held_bytes;
+        wfi_net_stats(agent->net, &stats); /* sets net's counters; the lines below add bytes that net cannot count */
+        stats.bytes_sent += agent->stats.bytes_sent;
+        stats.bytes_received += agent->stats.bytes_received;
+        wfi_net_unlock(agent->net);
+    }
+    wfi_sized_give(out, size, &stats, sizeof(stats));
 }

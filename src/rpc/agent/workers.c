@@ -6,6 +6,7 @@
  * copy; there is one copy for each name that was ever returned.
  */
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "rpc/agent/agent.h"
 
 #include <stdlib.h>
@@ -134,19 +135,21 @@ bool weft_agent_alive(const weft_agent *agent, int rank)
     return alive;
 }
 
-weft_worker weft_agent_worker(const weft_agent *agent, int rank)
+void weft_agent_worker_sized(const weft_agent *agent, int rank, weft_worker *out, size_t size)
 {
     WFI_LIVE(agent);
-    if (!agent)
-        return (weft_worker){rank, 0};
-    wfi_net_lock(agent->net);
-    const wfi_member *member = wfi_net_member(agent->net, rank);
-    weft_worker worker = {rank, member ? member->incarnation : 0};
-    wfi_net_unlock(agent->net);
-    return worker;
+    weft_worker worker = {rank, 0};
+    if (agent) {
+        wfi_net_lock(agent->net);
+        const wfi_member *member = wfi_net_member(agent->net, rank);
+        worker.incarnation = member ? member->incarnation : 0;
+        wfi_net_unlock(agent->net);
+    }
+    if (out)
+        wfi_sized_give(out, size, &worker, sizeof(worker));
 }
 
-size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
+size_t weft_agent_workers_sized(const weft_agent *agent, weft_worker *out, size_t size, size_t capacity)
 {
     WFI_LIVE(agent);
     size_t count = 0;
@@ -156,8 +159,9 @@ size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capa
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         if (!wfi_agent_lists(agent, rank))
             continue;
+        weft_worker worker = {rank, wfi_net_member(agent->net, rank)->incarnation};
         if (out && count < capacity)
-            out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
+            wfi_sized_give((char *)out + count * size, size, &worker, sizeof(worker));
         count++;
     }
     wfi_net_unlock(agent->net);

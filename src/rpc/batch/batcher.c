@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "base/text/sized.h"
 #include "rpc/batch/batch.h"
 
 #include "value/value.h"
@@ -85,6 +86,8 @@ static const char *option_set(const weft_batch_options *o)
 static weft_status check_batched(const weft_agent *agent, const weft_function *function, weft_error **error)
 {
     const weft_status bad = WEFT_ERR_INVALID;
+    if (!WFI_ROOM_IS_ZERO(&function->batch))
+        return wfi_error_fail(error, bad, WFI_NEWER, "weft_batch_options");
     if (!function->run_batch) {
         const char *option = option_set(&function->batch);
         return option ? wfi_error_fail(error, bad, "batch.%s is set without run_batch", option) : WEFT_OK;

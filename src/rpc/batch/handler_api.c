@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "base/text/sized.h"
 #include "tensor/tensor.h"
 
 size_t weft_batch_count(const weft_batch *batch)
@@ -106,12 +107,14 @@ weft_batch *weft_batch_defer(weft_batch *batch)
     return batch;
 }
 
-weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *function, weft_batch_stats *out)
+weft_status weft_batch_stats_read_sized(const weft_agent *const_agent, const char *function, weft_batch_stats *out,
+                                        size_t size)
 {
     WFI_LIVE(const_agent);
     weft_agent *agent = (weft_agent *)const_agent; /* changes only its locks */
+    weft_batch_stats stats = {0};
     if (out)
-        *out = (weft_batch_stats){0};
+        wfi_sized_give(out, size, &stats, sizeof(stats));
     if (!agent || !function || !out)
         return wfi_refuse_null("weft_batch_stats_read", !agent     ? "the agent"
                                                         : function ? "out"
@@ -124,11 +127,12 @@ weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *fun
                           "weft_batch_stats_read: \"%.*s\" is no registered function with run_batch",
                           wfi_utf8_fit(function, 140), function);
     wfi_net_lock(agent->net);
-    *out = batcher->stats;
-    out->waiting = batcher->queued;
-    out->running = batcher->running;
-    out->mean_size = out->batches ? (double)out->calls / (double)out->batches : 0;
-    out->size_max = batcher->sizes.max;
+    stats = batcher->stats;
+    stats.waiting = batcher->queued;
+    stats.running = batcher->running;
+    stats.mean_size = stats.batches ? (double)stats.calls / (double)stats.batches : 0;
+    stats.size_max = batcher->sizes.max;
     wfi_net_unlock(agent->net);
+    wfi_sized_give(out, size, &stats, sizeof(stats));
     return WEFT_OK;
 }

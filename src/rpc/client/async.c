@@ -8,9 +8,8 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "rpc/refs/refs.h"
-
-static const weft_rpc_options defaults;
 
 /* For wfi_parent_note: a handler may also pass on the error of a call that was not started. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
@@ -46,6 +45,15 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
     }
     wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", what));
     return WEFT_ERR_INVALID;
+}
+
+const weft_rpc_options *wfi_rpc_options(const weft_rpc_options *given, size_t size, const char *function,
+                                        weft_rpc_options *own)
+{
+    const weft_rpc_options *options = WFI_SIZED(given, size, own);
+    if (!options)
+        (void)wfi_refuse_newer(given->error, function ? function : "a call", "weft_rpc_options");
+    return options;
 }
 
 weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error)
@@ -105,15 +113,18 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
     return wfi_rpc_start(agent, &spec, out, error);
 }
 
-weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
-                           const weft_rpc_options *options, weft_future **out)
+weft_status weft_rpc_async_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                                 const weft_rpc_options *options, size_t size, weft_future **out)
 {
     WFI_LIVE(agent);
+    weft_rpc_options own;
     weft_future *future = NULL;
     weft_error *error = NULL;
+    options = wfi_rpc_options(options, size, function, &own);
+    if (!options)
+        return WEFT_ERR_INVALID;
     if (!agent)
         return wfi_rpc_refuse_null(options, function, "the agent");
-    options = options ? options : &defaults;
     wfi_call_spec spec = {
         .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
     weft_status status = wfi_rpc_start(agent, &spec, &future, &error);
@@ -162,11 +173,15 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
     return status;
 }
 
-weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
-                          const weft_rpc_options *options, weft_values **out)
+weft_status weft_rpc_sync_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                                const weft_rpc_options *options, size_t size, weft_values **out)
 {
     WFI_LIVE(agent);
+    weft_rpc_options own;
     weft_future *future;
+    options = wfi_rpc_options(options, size, function, &own);
+    if (!options)
+        return WEFT_ERR_INVALID;
     weft_status status = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* weft_rpc_async reports NULL */
     if (!status)
         status = weft_rpc_async(agent, to, function, arguments, options, &future);

@@ -6,6 +6,7 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "rpc/payload/explain.h"
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
@@ -15,7 +16,8 @@
 
 static bool retry_is_good(const weft_retry *retry)
 {
-    return retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 && retry->attempt_ms >= 0;
+    return WFI_ROOM_IS_ZERO(retry) && retry->attempts >= 0 && retry->pause_ms >= 0 && retry->pause_most_ms >= 0 &&
+           retry->attempt_ms >= 0;
 }
 
 weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec)
@@ -38,7 +40,9 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
     const weft_retry *retry = &options->retry;
     if (options->timeout_ms < WEFT_FOREVER)
         wfi_find(out, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)options->timeout_ms);
-    if (!retry_is_good(retry))
+    if (!WFI_ROOM_IS_ZERO(retry))
+        wfi_find(out, WFI_NEWER, "weft_retry");
+    else if (!retry_is_good(retry))
         wfi_find(out, "retry: attempts %d, pause_ms %lld, pause_most_ms %lld, attempt_ms %lld: none may be negative",
                  retry->attempts, (long long)retry->pause_ms, (long long)retry->pause_most_ms,
                  (long long)retry->attempt_ms);

@@ -99,6 +99,10 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
 /* The same to the owner of a reference; the reference becomes the first argument. */
 weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *call, weft_future **out,
                                     weft_error **error);
+/* The program's options in this library's size (base/text/sized.h); never the NULL that the program passed. NULL: they
+ * are refused, which is reported in given->error or the log: return WEFT_ERR_INVALID. */
+const weft_rpc_options *wfi_rpc_options(const weft_rpc_options *given, size_t size, const char *function,
+                                        weft_rpc_options *own);
 /* Called before anything is started: whether the calling thread may wait for calls of this agent. In an inline handler
  * WEFT_ERR_DEADLOCK, with an error. `what` names the call or function; `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options);

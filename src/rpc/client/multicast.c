@@ -32,14 +32,17 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
     return all ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
-                               weft_args arguments, const weft_rpc_options *options, weft_future **out)
+weft_status weft_rpc_multicast_sized(weft_agent *agent, const weft_target *to, size_t count, const char *function,
+                                     weft_args arguments, const weft_rpc_options *options, size_t size,
+                                     weft_future **out)
 {
     WFI_LIVE(agent);
-    static const weft_rpc_options defaults;
+    weft_rpc_options own;
     wfi_shared_body *packed = NULL;
     weft_future *all = NULL;
-    options = options ? options : &defaults;
+    options = wfi_rpc_options(options, size, function, &own);
+    if (!options)
+        return WEFT_ERR_INVALID;
     wfi_call_spec spec = {.function = function,
                           .arguments = arguments,
                           .options = options,

@@ -10,15 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
-                            const weft_rpc_options *options, weft_rref **out)
+weft_status weft_rpc_remote_sized(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
+                                  const weft_rpc_options *options, size_t size, weft_rref **out)
 {
     WFI_LIVE(agent);
-    static const weft_rpc_options defaults;
+    weft_rpc_options own;
     weft_error *error = NULL;
     weft_rref *rref;
     weft_future *making = NULL;
-    options = options ? options : &defaults;
+    options = wfi_rpc_options(options, size, function, &own);
+    if (!options)
+        return WEFT_ERR_INVALID;
     if (!agent || !out)
         return wfi_rpc_refuse_null(options, function, agent ? "out" : "the agent");
     if (agent->forked) {
@@ -128,26 +130,36 @@ weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *ca
     return status;
 }
 
-weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
-                                const weft_rpc_options *options, weft_future **out)
+weft_status weft_rref_rpc_async_sized(weft_rref *rref, const char *function, weft_args arguments,
+                                      const weft_rpc_options *options, size_t size, weft_future **out)
 {
     WFI_LIVE(rref);
-    return call_on_owner(rref, &(rref_question){function, arguments, options}, out, NULL, false);
+    weft_rpc_options own;
+    options = wfi_rpc_options(options, size, function, &own);
+    return options ? call_on_owner(rref, &(rref_question){function, arguments, options}, out, NULL, false)
+                   : WEFT_ERR_INVALID;
 }
 
-weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
-                                 const weft_rpc_options *options, weft_rref **out)
+weft_status weft_rref_rpc_remote_sized(weft_rref *rref, const char *function, weft_args arguments,
+                                       const weft_rpc_options *options, size_t size, weft_rref **out)
 {
     WFI_LIVE(rref);
-    return call_on_owner(rref, &(rref_question){function, arguments, options}, NULL, out, true);
+    weft_rpc_options own;
+    options = wfi_rpc_options(options, size, function, &own);
+    return options ? call_on_owner(rref, &(rref_question){function, arguments, options}, NULL, out, true)
+                   : WEFT_ERR_INVALID;
 }
 
-weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
-                               const weft_rpc_options *options, weft_values **out)
+weft_status weft_rref_rpc_sync_sized(weft_rref *rref, const char *function, weft_args arguments,
+                                     const weft_rpc_options *options, size_t size, weft_values **out)
 {
     WFI_LIVE(rref);
+    weft_rpc_options own;
     weft_future *future;
     weft_status status = WEFT_OK;
+    options = wfi_rpc_options(options, size, function, &own);
+    if (!options)
+        return WEFT_ERR_INVALID;
     if (rref && wfi_agent_enter(rref->agent)) { /* otherwise weft_rref_rpc_async reports it */
         status = wfi_rpc_may_wait(rref->agent, function, options);
         wfi_agent_leave(rref->agent);

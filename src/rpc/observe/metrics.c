@@ -6,6 +6,7 @@
  * does not delay calls. So each row is consistent, but different rows are of different moments.
  */
 #include "base/quiet.h"
+#include "base/text/sized.h"
 #include "rpc/observe/observe.h"
 #include "tensor/parallel.h"
 
@@ -65,8 +66,8 @@ static bool is_wanted(const wfi_metric *row, weft_metric_side side, int rank, co
     return row->side == side && (rank < 0 || row->rank == rank) && (!function || strcmp(row->function, function) == 0);
 }
 
-weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
-                              weft_call_metrics *out)
+weft_status weft_metrics_read_sized(const weft_agent *agent, weft_metric_side side, int rank, const char *function,
+                                    weft_call_metrics *out, size_t size)
 {
     WFI_LIVE(agent);
     wfi_metric **rows = NULL;
@@ -75,7 +76,7 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
     size_t count = 0;
     if (!out)
         return wfi_refuse_null("weft_metrics_read", "out");
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, size);
     if (!agent)
         return wfi_refuse_null("weft_metrics_read", "the agent");
     if (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED)
@@ -86,16 +87,18 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
     for (size_t i = 0; i < count && !status; i++)
         if (is_wanted(rows[i], side, rank, function))
             status = add_row(agent, rows[i], &sum, &failed);
-    if (!status && sum.count)
-        *out = (weft_call_metrics){.count = sum.count,
-                                   .failed = failed,
-                                   .min_ns = sum.min,
-                                   .max_ns = sum.max,
-                                   .mean_ns = wfi_histogram_mean(&sum),
-                                   .p50_ns = wfi_histogram_quantile(&sum, 0.5),
-                                   .p90_ns = wfi_histogram_quantile(&sum, 0.9),
-                                   .p99_ns = wfi_histogram_quantile(&sum, 0.99),
-                                   .p999_ns = wfi_histogram_quantile(&sum, 0.999)};
+    if (!status && sum.count) {
+        weft_call_metrics m = {.count = sum.count,
+                               .failed = failed,
+                               .min_ns = sum.min,
+                               .max_ns = sum.max,
+                               .mean_ns = wfi_histogram_mean(&sum),
+                               .p50_ns = wfi_histogram_quantile(&sum, 0.5),
+                               .p90_ns = wfi_histogram_quantile(&sum, 0.9),
+                               .p99_ns = wfi_histogram_quantile(&sum, 0.99),
+                               .p999_ns = wfi_histogram_quantile(&sum, 0.999)};
+        wfi_sized_give(out, size, &m, sizeof(m));
+    }
     wfi_histogram_fini(&sum);
     free(rows);
     return status;

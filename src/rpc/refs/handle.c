@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* handle.c - creates, queries and releases handles. protocol.c makes those that are received; refs.h has the rules. */
 #include "base/alloc.h"
+#include "base/text/sized.h"
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
@@ -178,17 +179,22 @@ weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_f
     return create_made(agent, wfi_object_create(NULL, object, drop), wfi_object_drop, out);
 }
 
-weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
+weft_status weft_rref_create_typed_sized(weft_agent *agent, const weft_object_type *type, size_t size, void *object,
+                                         weft_rref **out)
 {
     WFI_LIVE(agent);
+    weft_object_type own;
     if (!type || !object)
         return wfi_refuse_null("weft_rref_create_typed", type ? "the object" : "the type");
-    if (!agent || !out) {
-        if (type->drop)
-            type->drop(object);
-        return wfi_refuse_null("weft_rref_create_typed", agent ? "out" : "the agent");
+    const weft_object_type *known = WFI_SIZED(type, size, &own);
+    weft_drop_fn drop = known ? known->drop : type->drop;
+    if (!known || !agent || !out) {
+        if (drop)
+            drop(object);
+        return !known ? wfi_refuse_newer(NULL, "weft_rref_create_typed", "weft_object_type")
+                      : wfi_refuse_null("weft_rref_create_typed", agent ? "out" : "the agent");
     }
-    return create_made(agent, wfi_object_create(type, object, type->drop), wfi_object_drop, out);
+    return create_made(agent, wfi_object_create(type, object, drop), wfi_object_drop, out);
 }
 
 /* ---- weft_rpc_remote --------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
+#include "base/text/sized.h"
 
 #include <stdlib.h>
 
@@ -60,11 +61,15 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
     return WEFT_OK;
 }
 
-weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t wait_ms, void **out)
+weft_status weft_rref_local_typed_sized(weft_rref *rref, const weft_object_type *type, size_t size, int64_t wait_ms,
+                                        void **out)
 {
     WFI_LIVE(rref);
+    weft_object_type own;
     if (!rref || !type || !out)
         return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");
+    if (!WFI_SIZED(type, size, &own))
+        return wfi_refuse_newer(NULL, "weft_rref_local_typed", "weft_object_type");
     if (!rref->value)
         return WEFT_ERR_STATE;
     weft_status status = weft_future_wait(rref->value, wait_ms);

@@ -3,6 +3,7 @@
 #include "rpc/server/server.h"
 
 #include "base/error.h"
+#include "base/text/sized.h"
 #include "rpc/payload/explain.h"
 #include "value/value.h"
 
@@ -229,13 +230,19 @@ void weft_call_give(weft_call *call, weft_args results)
     call->object = NULL;
 }
 
-void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
+void weft_call_give_object_sized(weft_call *call, const weft_object_type *type, size_t size, void *object)
 {
     WFI_LIVE(call);
-    if (!call || !type) {
-        if (type && type->drop)
-            type->drop(object);
-        weft_call_fail(call, WEFT_ERR_INVALID, "the result: the type of the object is NULL");
+    weft_object_type own;
+    const weft_object_type *known = type ? WFI_SIZED(type, size, &own) : NULL;
+    weft_drop_fn drop = known ? known->drop : type ? type->drop : NULL;
+    if (!call || !known) {
+        if (drop)
+            drop(object);
+        if (type)
+            weft_call_fail(call, WEFT_ERR_INVALID, "the result: " WFI_NEWER, "weft_object_type");
+        else
+            weft_call_fail(call, WEFT_ERR_INVALID, "the result: the type of the object is NULL");
         return;
     }
     if (!object) {
@@ -243,14 +250,14 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
         return;
     }
     if (!call->owned) {
-        if (type->drop)
-            type->drop(object);
+        if (drop)
+            drop(object);
         weft_call_fail(call, WEFT_ERR_TYPE,
                        "an object of type %s cannot leave its worker: call the function with weft_rpc_remote",
                        type->name);
         return;
     }
-    wfi_object *wrapped = wfi_object_create(type, object, type->drop);
+    wfi_object *wrapped = wfi_object_create(type, object, drop);
     if (!wrapped) {
         weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for an object of type %s", type->name);
         return;
