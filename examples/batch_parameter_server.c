@@ -148,10 +148,11 @@ static int serve(workload *work, weft_module *model)
     };
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    s.sgd = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
     s.gone = calloc((size_t)work->trainers + 1, sizeof(*s.gone));
     s.waiting = calloc((size_t)work->trainers + 1, sizeof(weft_call *));
-    weft_status status = s.sgd && s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = s.gone && s.waiting ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
+        status = weft_optimizer_create(weft_module_parameters(model), &how, &s.sgd, &error);
     if (!status)
         status = worker_open(
             (weft_agent_options){
@@ -194,12 +195,13 @@ static weft_status stage(trainer *me)
     if (status || device.kind == WEFT_DEVICE_CPU)
         return status;
     me->staged = calloc(2 * there.count, sizeof(weft_tensor *));
-    for (size_t i = 0; i < 2 * there.count && me->staged; i++) {
+    for (size_t i = 0; i < 2 * there.count && me->staged && !status; i++) {
         const weft_tensor *like = there.items[i % there.count];
-        me->staged[i] = weft_tensor_empty_pinned(device, weft_tensor_shape(like), weft_tensor_dtype(like));
-        if (!me->staged[i])
-            return WEFT_ERR_MEMORY;
+        status =
+            weft_tensor_empty_pinned(device, weft_tensor_shape(like), weft_tensor_dtype(like), &me->staged[i], NULL);
     }
+    if (status)
+        return status;
     me->parameters = (weft_tensors){me->staged, there.count};
     me->gradients = (weft_tensors){me->staged + there.count, there.count};
     return me->staged ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -273,9 +275,11 @@ int main(int argc, char **argv)
     int code = workload_open(&work, program, true, argc, argv);
     if (code >= 0)
         return code;
-    weft_module *model = workload_model(&work);
-    if (!model)
-        code = worker_end(NULL, WEFT_ERR_MEMORY, NULL);
+    weft_module *model = NULL;
+    weft_error *error = NULL;
+    weft_status status = workload_model(&work, &model, &error);
+    if (status)
+        code = worker_end(NULL, status, error);
     else
         code = work.rank == 0 ? serve(&work, model) : train(&work, model);
     weft_module_unref(model);

@@ -14,8 +14,9 @@
 #include "cartpole/learner.h"  /* the policy: decides, remembers, learns */
 #include "cartpole/observer.h" /* poles */
 #include "cartpole/pole.h"
-#include "common/report.h" /* the final table */
-#include "common/worker.h" /* the job, messages */
+#include "common/report.h"    /* the final table */
+#include "common/temporary.h" /* tensors of a tape */
+#include "common/worker.h"    /* the job, messages */
 
 #include <stdlib.h>
 
@@ -49,9 +50,9 @@ static weft_status select_actions(weft_batch *batch, void *user)
     cart_learner *learner = user;
     weft_tape *t = weft_batch_tape(batch);
     int64_t count = (int64_t)weft_batch_count(batch), admitted = 0;
-    weft_tensor *ranks = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT32));
+    weft_tensor *ranks = temporary_empty(t, WEFT_SHAPE(count), WEFT_DTYPE_INT32);
     if (!ranks)
-        return WEFT_ERR_MEMORY;
+        return weft_tape_status(t);
     int *rank = weft_tensor_data(ranks);
     for (int64_t i = 0; i < count; i++) {
         weft_call *call = weft_batch_call(batch, (size_t)i);

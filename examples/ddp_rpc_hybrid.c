@@ -20,6 +20,7 @@
 
 #include "common/random_stream.h" /* weights and batches */
 #include "common/report.h"        /* progress, the final table */
+#include "common/temporary.h"     /* tensors of a tape */
 #include "common/worker.h"        /* the job, messages */
 
 #include <math.h>
@@ -73,15 +74,20 @@ static weft_status make_embedding(weft_call *call, void *user)
     (void)user;
     const weft_embedding_bag_layer layer = {.rows = ROWS, .width = WIDTH, .how.mode = WEFT_BAG_SUM};
     uint64_t own = random_key((uint64_t)weft_call_i64(call, 0), FOR_EMBEDDING);
-    weft_call_give_object(call, &weft_module_object, drawn(weft_embedding_bag_create(&layer, NULL), own, draw_normal));
-    return WEFT_OK;
+    weft_module *table = NULL;
+    weft_status status = weft_embedding_bag_create(&layer, &table, NULL);
+    if (!status)
+        weft_call_give_object(call, &weft_module_object, drawn(table, own, draw_normal));
+    return status;
 }
 
 /* The linear layer [16] -> [8] of trainer 0, 1 ..., drawn from U(-1/4, 1/4), different for each trainer. */
 static weft_module *make_dense(uint64_t seed, int64_t trainer)
 {
     uint64_t own = random_key(random_key(seed, FOR_DENSE), (uint64_t)trainer);
-    return drawn(weft_linear_create(WIDTH, CLASSES, false, 0, NULL), own, draw_quarter);
+    weft_module *layer = NULL;
+    weft_status status = weft_linear_create(WIDTH, CLASSES, false, 0, &layer, NULL);
+    return status ? NULL : drawn(layer, own, draw_quarter);
 }
 
 typedef struct batch {
@@ -91,7 +97,10 @@ typedef struct batch {
 
 static weft_tensor *whole_numbers(weft_tape *t, const int64_t *values, int64_t count)
 {
-    return weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values));
+    weft_tensor *made = NULL;
+    weft_error *why = NULL;
+    weft_status status = weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values, &made, &why);
+    return temporary_keep(t, status, made, why);
 }
 
 /* Draws a batch as in the tutorial: 20 to 50 rows, in bags of 1 to 10. `number` counts iterations. */
@@ -204,9 +213,10 @@ static weft_status report_epoch(trainer *me, int64_t epoch)
 static weft_status train_all(trainer *me)
 {
     const settings *s = me->set;
-    me->losses = weft_tensor_zeros(WEFT_SHAPE(s->epochs), WEFT_DTYPE_FLOAT64);
+    weft_status status = weft_tensor_zeros(WEFT_SHAPE(s->epochs), WEFT_DTYPE_FLOAT64, &me->losses, &me->error);
     me->dense = make_dense((uint64_t)s->seed, me->index);
-    weft_status status = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
+    if (!status)
+        status = me->dense ? replicate(me) : WEFT_ERR_MEMORY;
     const weft_args both = WEFT_VALUES(weft_of_rref(me->embedding), weft_of_tensors(weft_module_parameters(me->dense)));
     const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = s->lr};
     if (!status)
@@ -278,8 +288,9 @@ static weft_status train_everywhere(master *m)
 {
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .error = &m->error};
     size_t count = (size_t)m->set->trainers, first = 0;
-    weft_status status = weft_rpc_remote(m->agent, weft_to_rank(SERVER), "embedding",
-                                         WEFT_VALUES(weft_of_i64(m->set->seed)), NULL, &m->embedding);
+    weft_status status =
+        weft_rpc_remote(m->agent, weft_to_rank(SERVER), "embedding", WEFT_VALUES(weft_of_i64(m->set->seed)),
+                        &(weft_rpc_options){.error = &m->error}, &m->embedding);
     progress_begin(&m->progress);
     for (size_t i = 0; i < count && !status; i++)
         status = weft_rpc_async(m->agent, weft_to_rank(FIRST_TRAINER + (int)i), "train",

@@ -22,14 +22,16 @@ static weft_status ask(weft_agent *agent)
     weft_values *results = NULL;
     weft_error *error = NULL;
     double total = 0;
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT64); /* 0, 1, 2 ... */
-    weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(x)),
-                                       &(weft_rpc_options){.error = &error}, &results);
+    weft_tensor *x = NULL;
+    weft_status status = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT64, &x, &error); /* 0, 1, 2 ... */
+    if (!status)
+        status = weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(x)),
+                               &(weft_rpc_options){.error = &error}, &results);
     if (!status)
         status = weft_values_get_f64(results, 0, &total);
     if (!status)
         printf("rank %d: the sum of 1000000 numbers is %.0f\n", weft_agent_rank(agent), total);
-    weft_error_print(error, stderr); /* nothing if the call succeeded */
+    weft_error_print(error, stderr); /* nothing if all succeeded */
     weft_error_unref(error);
     weft_values_unref(results);
     weft_tensor_unref(x);

@@ -71,9 +71,9 @@ static weft_status average(program *p)
     weft_future *futures[WAYS] = {NULL};
     weft_status status = WEFT_OK;
     for (int way = 0; way < WAYS && !status; way++) {
-        x[way] = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, p->rank);
-        status = x[way] ? weft_group_allreduce_async(p->groups[way], x[way], WEFT_OP_AVG, 0, &futures[way])
-                        : WEFT_ERR_MEMORY;
+        status = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, p->rank, &x[way], NULL);
+        if (!status)
+            status = weft_group_allreduce_async(p->groups[way], x[way], WEFT_OP_AVG, 0, &futures[way]);
     }
     if (!status)
         status = weft_future_wait_all(futures, WAYS, WEFT_FOREVER);

@@ -10,6 +10,7 @@
  */
 #include "cli.h"
 #include "dataset.h"
+#include "temporary.h"
 
 #include <weft/weft.h>
 
@@ -52,8 +53,8 @@ static const weft_optimizer_type lion = {
 static weft_tensor *take_batch(weft_tape *t, const dataset *data, size_t from, int64_t count, weft_tensor **labels)
 {
     weft_shape shape = WEFT_SHAPE(count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
-    *labels = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64));
+    weft_tensor *x = temporary_empty(t, shape, WEFT_DTYPE_FLOAT32);
+    *labels = temporary_empty(t, WEFT_SHAPE(count), WEFT_DTYPE_INT64);
     for (int64_t i = 0; x && i < count * DATASET_PIXELS; i++)
         ((float *)weft_tensor_data(x))[i] = (float)data->images[from * DATASET_PIXELS + (size_t)i] / 255 - 0.5f;
     for (int64_t i = 0; *labels && i < count; i++)
@@ -115,12 +116,10 @@ int main(int argc, char **argv)
     dataset data = {0}, held_out = {0};
     weft_error *error = NULL;
     weft_optimizer *optimizer = NULL;
-    weft_module *net = weft_mnist_convnet_create((uint64_t)seed);
-    weft_status status = net ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_module *net = NULL;
+    weft_status status = weft_mnist_convnet_create((uint64_t)seed, &net, &error);
     if (!status)
-        optimizer = weft_optimizer_create(weft_module_parameters(net), &spec, &error);
-    if (!optimizer)
-        status = WEFT_ERR_MEMORY;
+        status = weft_optimizer_create(weft_module_parameters(net), &spec, &optimizer, &error);
     if (!status)
         status = dataset_draw((uint64_t)seed, DATASET_TRAIN, (size_t)(steps * batch), &data, &error);
     if (!status)

@@ -21,6 +21,7 @@
 
 #include "common/random_stream.h" /* images, seeds */
 #include "common/report.h"        /* progress, the final table */
+#include "common/temporary.h"     /* tensors of a tape */
 #include "common/worker.h"        /* the job, messages */
 
 #include <math.h>
@@ -41,11 +42,13 @@ static weft_status make_stage(weft_call *call, void *arg)
 {
     (void)arg;
     bool first = weft_call_i64(call, 0) == 0;
-    weft_module *stage = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
+    weft_module *stage = NULL;
+    weft_status status = weft_resnet50_stage_create(first ? WEFT_RESNET_STEM : WEFT_RESNET_LAYER3,
                                                     first ? WEFT_RESNET_LAYER3 : WEFT_RESNET_PARTS, CLASSES,
-                                                    (uint64_t)weft_call_i64(call, 1), NULL);
-    weft_call_give_object(call, &weft_module_object, stage);
-    return WEFT_OK;
+                                                    (uint64_t)weft_call_i64(call, 1), &stage, NULL);
+    if (!status)
+        weft_call_give_object(call, &weft_module_object, stage);
+    return status;
 }
 
 /* The stage that argument 0 refers to; NULL: the call has failed. */
@@ -130,7 +133,8 @@ static int64_t piece_size(const settings *s, int64_t k)
 static weft_tensor *loss_of(const settings *s, uint64_t seed, int64_t k, weft_tape *tape, weft_tensor *scores)
 {
     int64_t count = piece_size(s, k);
-    weft_tensor *target = weft_tape_take(tape, weft_tensor_full(WEFT_SHAPE(count, CLASSES), WEFT_DTYPE_FLOAT32, 0));
+    weft_tensor *target = temporary_empty(tape, WEFT_SHAPE(count, CLASSES), WEFT_DTYPE_FLOAT32);
+    weft_tensor_fill(target, 0);
     for (int64_t i = 0; target && i < count; i++) {
         random_stream random = {random_key(seed + 1, (uint64_t)(k * s->piece + i))};
         ((float *)weft_tensor_data(target))[i * CLASSES + random_below(&random, CLASSES)] = 1;
@@ -177,7 +181,7 @@ static weft_status send_forward(master *m, weft_context *context, uint64_t seed,
     const weft_rpc_options how = {.tape = p->tape, .error = &m->error};
     weft_status status = weft_tape_status(p->tape);
     if (!status)
-        status = weft_rref_create(m->agent, weft_of_tensor(images), &p->x);
+        status = weft_rref_create(m->agent, weft_of_tensor(images), &p->x, &m->error);
     if (!status)
         status = weft_rref_rpc_remote(m->stages[0], "forward", WEFT_VALUES(weft_of_rref(p->x)), &how, &p->y);
     if (!status)
@@ -245,7 +249,7 @@ static weft_status go_through(master *m, weft_context *context, uint64_t seed)
 static weft_status train_batch(master *m, int64_t number)
 {
     weft_context *context;
-    weft_status status = weft_context_open(m->agent, &context);
+    weft_status status = weft_context_open(m->agent, &context, &m->error);
     if (status)
         return status;
     status = go_through(m, context, random_key((uint64_t)m->set->seed, (uint64_t)number));

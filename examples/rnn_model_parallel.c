@@ -17,6 +17,7 @@
 
 #include "common/random_stream.h" /* words */
 #include "common/report.h"        /* progress, the final table */
+#include "common/temporary.h"     /* tensors of a tape */
 #include "common/worker.h"        /* the job, messages */
 
 enum { BATCHES = 5, BATCH = 5, LENGTH = 6 }; /* of an epoch; sequences of a batch; words of a sequence */
@@ -48,10 +49,17 @@ static weft_status make_embedding(weft_call *call, void *user)
 {
     (void)user;
     const weft_embedding_layer layer = {.rows = weft_call_i64(call, 0), .width = weft_call_i64(call, 1)};
-    weft_module *layers[] = {spread(weft_embedding_create(&layer, NULL), (uint64_t)weft_call_i64(call, 3)),
-                             weft_dropout_create(weft_call_f64(call, 2), NULL)};
-    weft_call_give_object(call, &weft_module_object, weft_sequential_create(layers, 2, NULL));
-    return WEFT_OK;
+    weft_module *layers[2] = {NULL}, *both = NULL;
+    weft_status status = weft_embedding_create(&layer, &layers[0], NULL);
+    if (!status)
+        layers[0] = spread(layers[0], (uint64_t)weft_call_i64(call, 3));
+    if (!status)
+        status = weft_dropout_create(weft_call_f64(call, 2), &layers[1], NULL);
+    weft_status made =
+        weft_sequential_create(layers, 2, &both, NULL); /* fails if one is NULL, and releases the other */
+    if (!made)
+        weft_call_give_object(call, &weft_module_object, both);
+    return status ? status : made;
 }
 
 /* (hidden, words, seed) -> the decoder, a remote module. */
@@ -59,8 +67,12 @@ static weft_status make_decoder(weft_call *call, void *user)
 {
     (void)user;
     uint64_t seed = (uint64_t)weft_call_i64(call, 2);
-    weft_module *decoder =
-        spread(weft_linear_create(weft_call_i64(call, 0), weft_call_i64(call, 1), false, seed, NULL), seed);
+    weft_module *decoder;
+    weft_status status =
+        weft_linear_create(weft_call_i64(call, 0), weft_call_i64(call, 1), false, seed, &decoder, NULL);
+    if (status)
+        return status;
+    decoder = spread(decoder, seed);
     if (decoder)
         weft_tensor_fill(weft_module_find(decoder, "bias"), 0);
     weft_call_give_object(call, &weft_module_object, decoder);
@@ -104,11 +116,10 @@ static weft_status make_model(trainer *me)
                                    .layers = s->layers,
                                    .dropout = s->layers > 1 ? s->dropout : 0,
                                    .seed = random_key(seed, 2)};
-    me->lstm = weft_lstm_create(&layer, NULL);
+    weft_status status = weft_lstm_create(&layer, &me->lstm, &me->error);
     weft_tensors own = weft_module_parameters(me->lstm);
     me->parameters[0] = weft_module_numel(me->lstm);
     me->parameters[1] = s->words * s->embedding + (s->hidden + 1) * s->words;
-    weft_status status = me->lstm ? weft_module_status(me->lstm) : WEFT_ERR_MEMORY;
     if (!status)
         status = weft_rpc_remote(me->agent, weft_to_rank(1), "embedding",
                                  WEFT_VALUES(weft_of_i64(s->words), weft_of_i64(s->embedding), weft_of_f64(s->dropout),
@@ -127,11 +138,11 @@ static weft_status make_model(trainer *me)
 /* Draws [rows, columns] integers below `end`, owned by the tape. */
 static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t columns, int64_t end)
 {
-    weft_tensor *drawn = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_INT64);
+    weft_tensor *drawn = temporary_empty(t, WEFT_SHAPE(rows, columns), WEFT_DTYPE_INT64);
     random_stream random = {seed};
     for (int64_t i = 0; drawn && i < rows * columns; i++)
         ((int64_t *)weft_tensor_data(drawn))[i] = random_below(&random, (uint32_t)end);
-    return weft_tape_take(t, drawn);
+    return drawn;
 }
 
 /*

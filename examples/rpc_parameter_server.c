@@ -78,7 +78,6 @@ static weft_status report_steps(weft_call *call, void *arg)
 static int serve(workload *work)
 {
     server s = {.work = work,
-                .plain = workload_model(work),
                 .steps = calloc((size_t)work->trainers + 1, sizeof(int64_t)),
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .progress = {.total = work->iterations * work->trainers, .unit = "images", .quiet = work->quiet}};
@@ -88,11 +87,11 @@ static int serve(workload *work)
     };
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    if (s.plain)
-        s.model = work->device.kind == WEFT_DEVICE_CPU
-                      ? weft_module_ref(s.plain)
-                      : weft_on_device_create(weft_module_ref(s.plain), work->device, &error);
-    weft_status status = s.model && s.steps ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = s.steps ? workload_model(work, &s.plain, &error) : WEFT_ERR_MEMORY;
+    if (!status && work->device.kind == WEFT_DEVICE_CPU)
+        s.model = weft_module_ref(s.plain);
+    else if (!status)
+        status = weft_on_device_create(weft_module_ref(s.plain), work->device, &s.model, &error);
     if (!status)
         status = worker_open(
             (weft_agent_options){
@@ -148,8 +147,7 @@ static weft_status find_model(trainer *me)
     if (!status)
         status =
             weft_dist_optimizer_create(me->agent, WEFT_VALUES(weft_of_rref(me->remote)), &spec, &me->sgd, &me->error);
-    me->model = weft_module_create(&remote_type, me, NULL);
-    return status || me->model ? status : WEFT_ERR_MEMORY;
+    return status ? status : weft_module_create(&remote_type, me, &me->model, &me->error);
 }
 
 /* Reports to the server, without waiting for an answer. */

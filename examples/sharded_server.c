@@ -16,9 +16,10 @@ static weft_status update(weft_batch *batch, void *user)
                         LENGTH);
         return WEFT_ERR_INVALID;
     }
-    weft_tensor *next = weft_tensor_clone(*parameters); /* a new tensor: the last answers may still be read */
-    if (!next)
-        return WEFT_ERR_MEMORY;
+    weft_tensor *next; /* a new tensor: the last answers may still be read */
+    weft_status status = weft_tensor_clone(*parameters, &next, NULL);
+    if (status)
+        return status;
     for (int64_t i = 0; i < calls * LENGTH; i++)
         ((double *)weft_tensor_data(next))[i % LENGTH] -= 0.1 / (double)calls * weft_tensor_get_f64(gradients, i);
     for (int64_t i = 0; i < calls; i++)
@@ -62,13 +63,13 @@ static weft_status train_step(weft_agent *agent, weft_tensor **parameters, weft_
 
 static weft_status train(weft_agent *agent)
 {
-    weft_tensor *parameters[SERVERS], *gradients[SERVERS];
+    weft_tensor *parameters[SERVERS] = {NULL}, *gradients[SERVERS] = {NULL};
     weft_status status = WEFT_OK;
-    for (int s = 0; s < SERVERS; s++) {
-        parameters[s] = weft_tensor_zeros(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64); /* as on the servers */
-        gradients[s] = weft_tensor_empty(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64);
-        if (!parameters[s] || !gradients[s])
-            status = WEFT_ERR_MEMORY;
+    for (int s = 0; s < SERVERS && !status; s++) {
+        status =
+            weft_tensor_zeros(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64, &parameters[s], NULL); /* as on the servers */
+        if (!status)
+            status = weft_tensor_empty(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64, &gradients[s], NULL);
     }
     for (int step = 0; step < STEPS && !status; step++)
         status = train_step(agent, parameters, gradients, weft_agent_rank(agent)); /* its data: its rank */
@@ -85,7 +86,7 @@ static weft_status train(weft_agent *agent)
 int main(void)
 {
     static const int trainers[TRAINERS] = {2, 3, 4};
-    weft_tensor *parameters = weft_tensor_zeros(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64);
+    weft_tensor *parameters = NULL;
     /* A batch begins when it has a call of each trainer that lives. */
     const weft_function served = {.name = "update",
                                   .takes = {WEFT_TYPE_TENSOR},
@@ -95,7 +96,7 @@ int main(void)
                                   .batch = {.callers = trainers, .caller_count = TRAINERS, .wait_us = WEFT_FOREVER}};
     weft_job *job = NULL;
     weft_agent *agent = NULL;
-    weft_status status = parameters ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = weft_tensor_zeros(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT64, &parameters, NULL);
     if (!status && !weft_job_is_launched(NULL, NULL))
         status = weft_job_open(&(weft_job_options){.count = WORKERS - 1}, &job, NULL);
     if (!status)

@@ -7,17 +7,21 @@
 
 static weft_status make_back(weft_call *call, void *user) /* runs on rank 1, and leaves the layer there */
 {
+    weft_module *layer = NULL;
+    weft_status status = weft_linear_create(64, 4, false, 2, &layer, NULL);
     (void)user;
-    weft_call_give_object(call, &weft_module_object, weft_linear_create(64, 4, false, 2, NULL));
-    return WEFT_OK;
+    weft_call_give_object(call, &weft_module_object, layer); /* fails the call if there is no layer */
+    return status;
 }
 
 static weft_status train(weft_agent *agent)
 {
-    weft_module *front = weft_linear_create(4, 64, false, 1, NULL);
+    weft_module *front = NULL;
     weft_rref *back = NULL;
     weft_dist_optimizer *adam = NULL;
-    weft_status status = weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_NO_VALUES, NULL, &back);
+    weft_status status = weft_linear_create(4, 64, false, 1, &front, NULL);
+    if (!status)
+        status = weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_NO_VALUES, NULL, &back);
     weft_args all = WEFT_VALUES(weft_of_tensors(weft_module_parameters(front)), weft_of_rref(back));
     if (!status)
         status = weft_dist_optimizer_create(agent, all, &(weft_optimizer_spec){.type = &weft_adam_type}, &adam, NULL);

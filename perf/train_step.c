@@ -41,25 +41,27 @@ typedef struct bench {
 
 static weft_tensor *uniform(weft_shape shape, double width, bool is_wanted)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
-    float *data = x ? weft_tensor_data(x) : NULL;
-    for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
+    weft_tensor *x = NULL;
+    if (weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32, &x, NULL))
+        return NULL;
+    float *data = weft_tensor_data(x);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         data[i] = ((float)rand() / (float)RAND_MAX - 0.5f) * (float)width;
-    if (x)
-        weft_tensor_set_requires_grad(x, is_wanted);
+    weft_tensor_set_requires_grad(x, is_wanted);
     return x;
 }
 
 static weft_tensor *labels(int kind, int64_t batch)
 {
+    weft_tensor *t = NULL;
     if (kind == CONVNET) {
-        weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_DTYPE_INT64);
-        for (int64_t i = 0; t && i < batch; i++)
+        bool made = !weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_DTYPE_INT64, &t, NULL);
+        for (int64_t i = 0; made && i < batch; i++)
             ((int64_t *)weft_tensor_data(t))[i] = i % 10;
         return t;
     }
-    weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch, 30), WEFT_DTYPE_FLOAT32);
-    for (int64_t i = 0; t && i < batch; i++)
+    bool made = !weft_tensor_zeros(WEFT_SHAPE(batch, 30), WEFT_DTYPE_FLOAT32, &t, NULL);
+    for (int64_t i = 0; made && i < batch; i++)
         ((float *)weft_tensor_data(t))[i * 30 + i % 30] = 1;
     return t;
 }
@@ -69,25 +71,23 @@ static bool open_model(bench *b)
 {
     int64_t batch = b->kind == CONVNET ? 32 : 20;
     weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = 0.001, .sgd.momentum = 0.9};
-    b->model = b->kind == CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
-    if (!b->model)
+    if (b->kind == CONVNET ? weft_mnist_convnet_create(1, &b->model, NULL)
+                           : weft_resnet50_create(30, 1, &b->model, NULL))
         return false;
     b->parameters = weft_module_parameters(b->model);
     if (b->kind == ADAM)
         how = (weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.001};
-    if (b->kind != COPY)
-        b->optimizer = weft_optimizer_create(b->parameters, &how, NULL);
+    if (b->kind != COPY && weft_optimizer_create(b->parameters, &how, &b->optimizer, NULL))
+        return false;
     if (b->kind == CONVNET || b->kind == RESNET50) {
         b->x = uniform(b->kind == CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64), 1, false);
         b->target = labels(b->kind, batch);
         return b->optimizer && b->x && b->target;
     }
     b->copies = calloc(b->parameters.count, sizeof(weft_tensor *));
-    for (size_t i = 0; b->copies && i < b->parameters.count; i++) {
-        b->copies[i] = weft_tensor_clone(b->parameters.items[i]);
-        if (!b->copies[i])
+    for (size_t i = 0; b->copies && i < b->parameters.count; i++)
+        if (weft_tensor_clone(b->parameters.items[i], &b->copies[i], NULL))
             return false;
-    }
     return b->copies && (b->optimizer || b->kind == COPY);
 }
 

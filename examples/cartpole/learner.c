@@ -5,6 +5,7 @@
 #include "pole.h"
 #include "policy.h"
 #include "common/random_stream.h"
+#include "common/temporary.h"
 
 #include <weft/optim.h>
 
@@ -38,10 +39,11 @@ cart_learner *cart_learner_create(const cart_settings *set)
     bool whole = true;
     l->set = set;
     l->episode = -1;
-    l->policy = policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS));
-    if (l->policy)
-        l->adam = weft_optimizer_create(weft_module_parameters(l->policy),
-                                        &(weft_optimizer_spec){.type = &weft_adam_type, .lr = set->lr}, NULL);
+    weft_status status =
+        policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS), &l->policy);
+    if (!status)
+        status = weft_optimizer_create(weft_module_parameters(l->policy),
+                                       &(weft_optimizer_spec){.type = &weft_adam_type, .lr = set->lr}, &l->adam, NULL);
     l->tracks = calloc((size_t)set->world_size, sizeof(*l->tracks));
     for (int64_t rank = 1; rank < set->world_size && l->tracks; rank++) {
         track *k = &l->tracks[rank];
@@ -49,7 +51,7 @@ cart_learner *cart_learner_create(const cart_settings *set)
         k->actions = malloc(poles * sizeof(*k->actions));
         whole = whole && k->states && k->actions;
     }
-    if (whole && l->adam && l->tracks)
+    if (whole && !status && l->tracks)
         return l;
     cart_learner_free(l);
     return NULL;
@@ -129,8 +131,8 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
 {
     int64_t rows = count * l->set->envs;
     weft_tensor *x = weft_reshape(t, states, WEFT_SHAPE(rows, CARTPOLE_STATE));
-    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_DTYPE_INT64));
-    weft_tensor *actions = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count, l->set->envs), WEFT_DTYPE_INT64));
+    weft_tensor *keys = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
+    weft_tensor *actions = temporary_empty(t, WEFT_SHAPE(count, l->set->envs), WEFT_DTYPE_INT64);
     weft_tensor *probabilities = NULL;
     if (keys && actions) {
         for (int64_t i = 0; i < count; i++)
@@ -138,8 +140,6 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
         weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
         probabilities = weft_softmax(t, policy_scores(t, l->policy, x, mask), -1);
         l->evaluations++;
-    } else {
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
     }
     if (!probabilities)
         return NULL;
@@ -170,10 +170,10 @@ static double *join_returns(const cart_learner *l, weft_tensor *const *returns, 
 
 static weft_tensor *as_float32(weft_tape *t, int64_t rows, double *returns)
 {
-    weft_tensor *wide = weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_DTYPE_FLOAT64, returns, NULL, NULL, NULL);
-    weft_tensor *narrow = wide ? weft_tape_take(t, weft_tensor_to(wide, WEFT_DTYPE_FLOAT32)) : NULL;
-    weft_tensor_unref(wide);
-    return narrow;
+    weft_tensor *wide = temporary_wrap(t, WEFT_SHAPE(rows), WEFT_DTYPE_FLOAT64, returns), *narrow = NULL;
+    weft_error *why = NULL;
+    weft_status status = wide ? weft_tensor_to(wide, WEFT_DTYPE_FLOAT32, &narrow, &why) : WEFT_OK;
+    return temporary_keep(t, status, narrow, why);
 }
 
 /* Adds the gradient of one observer's episode. */
@@ -182,11 +182,9 @@ static weft_status learn_from(cart_learner *l, int rank, double *returns, double
     int64_t steps = l->set->steps, envs = l->set->envs, rows = steps * envs;
     const track *k = &l->tracks[rank];
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *states = weft_tape_take(
-        t, weft_tensor_wrap(WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, k->states, NULL, NULL, NULL));
-    weft_tensor *actions =
-        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_DTYPE_INT64, k->actions, NULL, NULL, NULL));
-    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_DTYPE_INT64));
+    weft_tensor *states = temporary_wrap(t, WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, k->states);
+    weft_tensor *actions = temporary_wrap(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64, k->actions);
+    weft_tensor *keys = temporary_empty(t, WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
     weft_tensor *weights = as_float32(t, rows, returns);
     if (keys && weights) {
         for (int64_t step = 0; step < steps; step++)
@@ -194,8 +192,6 @@ static weft_status learn_from(cart_learner *l, int rank, double *returns, double
         weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
         weft_tensor *loss = policy_loss(t, l->policy, states, mask, actions, weights);
         weft_backward(t, weft_scale(t, loss, factor));
-    } else {
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
     }
     weft_status status = weft_tape_status(t);
     if (status)

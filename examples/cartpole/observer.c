@@ -24,21 +24,23 @@ static void begin(observer *o, size_t i)
     cartpole_reset(&o->poles[i], random_key(random_key(o->seed, i), (uint64_t)o->beginnings[i]++));
 }
 
-/* false: no memory. */
-static bool open_observer(observer *o)
+static weft_status open_observer(observer *o)
 {
     int64_t envs = (int64_t)o->envs, steps = (int64_t)o->steps;
     o->poles = calloc(o->envs, sizeof(*o->poles));
     o->beginnings = calloc(o->envs, sizeof(*o->beginnings));
     o->first = calloc(o->envs, sizeof(*o->first));
     o->last = calloc(o->envs * o->steps, sizeof(*o->last));
-    o->states = weft_tensor_zeros(WEFT_SHAPE(envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
-    o->actions = weft_tensor_zeros(WEFT_SHAPE(envs), WEFT_DTYPE_INT64);
-    o->returns = weft_tensor_full(WEFT_SHAPE(steps, envs), WEFT_DTYPE_FLOAT64, 1); /* a reward of 1 for every step */
-    bool whole = o->poles && o->beginnings && o->first && o->last && o->states && o->actions && o->returns;
-    for (size_t i = 0; i < o->envs && whole; i++)
+    weft_status status = o->poles && o->beginnings && o->first && o->last ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!status)
+        status = weft_tensor_zeros(WEFT_SHAPE(envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, &o->states, NULL);
+    if (!status)
+        status = weft_tensor_zeros(WEFT_SHAPE(envs), WEFT_DTYPE_INT64, &o->actions, NULL);
+    if (!status) /* a reward of 1 for every step */
+        status = weft_tensor_full(WEFT_SHAPE(steps, envs), WEFT_DTYPE_FLOAT64, 1, &o->returns, NULL);
+    for (size_t i = 0; i < o->envs && !status; i++)
         begin(o, i);
-    return whole;
+    return status;
 }
 
 static void close_observer(observer *o)
@@ -103,7 +105,9 @@ static weft_status run_episode(weft_call *call, void *arg)
     }
     uint64_t seed = random_key((uint64_t)weft_call_i64(call, 4), (uint64_t)rank);
     observer o = {.envs = (size_t)envs, .steps = (size_t)steps, .seed = random_key(seed, (uint64_t)episode)};
-    weft_status status = open_observer(&o) ? play(&o, call) : WEFT_ERR_MEMORY;
+    weft_status status = open_observer(&o);
+    if (!status)
+        status = play(&o, call);
     if (!status) {
         policy_returns(weft_tensor_data(o.returns), o.last, o.steps, o.envs, weft_call_f64(call, 3));
         for (size_t i = 0; i < o.envs; i++)

@@ -4,6 +4,7 @@
 
 #include "pole.h"
 #include "common/random_stream.h"
+#include "common/temporary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,25 +23,29 @@ static weft_tensor *apply(weft_tape *t, weft_module *policy, weft_tensor *x)
     return weft_softmax(t, policy_scores(t, policy, x, NULL), -1);
 }
 
-weft_module *policy_create(int64_t hidden, double dropout, uint64_t seed)
+weft_status policy_create(int64_t hidden, double dropout, uint64_t seed, weft_module **out)
 {
     static const weft_module_type type = {.name = "Policy", .forward = apply, .drop = free};
+    weft_module *policy, *first = NULL, *second = NULL;
     shape *s = malloc(sizeof(*s));
-    weft_module *policy = s ? weft_module_create(&type, s, NULL) : NULL;
-    if (!policy) {
-        free(s);
-        return NULL;
-    }
+    if (!s)
+        return WEFT_ERR_MEMORY;
     *s = (shape){hidden, dropout};
-    weft_module_add_child(policy, "affine1",
-                          weft_linear_create(CARTPOLE_STATE, hidden, false, random_key(seed, 1), NULL));
-    weft_module_add_child(policy, "affine2",
-                          weft_linear_create(hidden, CARTPOLE_ACTIONS, false, random_key(seed, 2), NULL));
-    if (weft_module_status(policy)) {
+    weft_status status = weft_module_create(&type, s, &policy, NULL); /* takes s, also on failure */
+    if (status)
+        return status;
+    status = weft_linear_create(CARTPOLE_STATE, hidden, false, random_key(seed, 1), &first, NULL);
+    if (!status)
+        status = weft_linear_create(hidden, CARTPOLE_ACTIONS, false, random_key(seed, 2), &second, NULL);
+    weft_module_add_child(policy, "affine1", first);
+    weft_module_add_child(policy, "affine2", second);
+    if (!status)
+        status = weft_module_status(policy);
+    if (status)
         weft_module_unref(policy);
-        return NULL;
-    }
-    return policy;
+    else
+        *out = policy;
+    return status;
 }
 
 weft_tensor *policy_scores(weft_tape *t, weft_module *policy, weft_tensor *states, weft_tensor *mask)
@@ -78,11 +83,9 @@ weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t
     const shape *s = weft_module_state(policy);
     if (s->dropout <= 0)
         return NULL;
-    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows, s->hidden), WEFT_DTYPE_FLOAT32));
-    if (!mask) {
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
+    weft_tensor *mask = temporary_empty(t, WEFT_SHAPE(rows, s->hidden), WEFT_DTYPE_FLOAT32);
+    if (!mask)
         return NULL;
-    }
     float *data = weft_tensor_data(mask);
     for (int64_t i = 0; i < rows; i++)
         fill_mask(data + i * s->hidden, s->hidden, keys[i], s->dropout);

@@ -11,11 +11,8 @@
 
 #include <weft/nn.h>
 
-/*
- * Creates the policy, float32, with the names and the initial distribution of torch.nn.Linear. NULL: no memory. You
- * unref it.
- */
-weft_module *policy_create(int64_t hidden, double dropout, uint64_t seed);
+/* Creates the policy, float32, with the names and the initial distribution of torch.nn.Linear. */
+weft_status policy_create(int64_t hidden, double dropout, uint64_t seed, weft_module **out);
 
 /*
  * The dropout mask of `rows` decisions: 0, or 1 / (1 - dropout) for units that stay. [rows, hidden], owned by the tape.

@@ -3,6 +3,7 @@
 #include "workload.h"
 
 #include "common/random_stream.h"
+#include "common/temporary.h"
 
 #include <weft/job.h>
 #include <weft/ops.h>
@@ -136,10 +137,18 @@ const uint32_t *workload_batch(workload *w, int64_t iteration)
 /* The tensor on the tape's device; owned by the tape. */
 static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
 {
-    weft_tensor *there = weft_tape_take(t, weft_tensor_to_device(x, device));
-    if (!there)
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "a batch cannot be copied to the device");
-    return there;
+    weft_tensor *there = NULL;
+    weft_error *why = NULL;
+    weft_status status = weft_tensor_to_device(x, device, &there, &why);
+    return temporary_keep(t, status, there, why);
+}
+
+static weft_tensor *pinned(weft_tape *t, weft_device device, weft_shape shape, weft_dtype dtype)
+{
+    weft_tensor *made = NULL;
+    weft_error *why = NULL;
+    weft_status status = weft_tensor_empty_pinned(device, shape, dtype, &made, &why);
+    return temporary_keep(t, status, made, why);
 }
 
 /*
@@ -150,12 +159,10 @@ static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32
                                  weft_device device, weft_tensor **labels)
 {
     weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty_pinned(device, shape, WEFT_DTYPE_FLOAT32));
-    *labels = weft_tape_take(t, weft_tensor_empty_pinned(device, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64));
-    if (!x || !*labels) {
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %zu images", count);
+    weft_tensor *x = pinned(t, device, shape, WEFT_DTYPE_FLOAT32);
+    *labels = pinned(t, device, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
+    if (!x || !*labels)
         return NULL;
-    }
     float *pixels = weft_tensor_data(x);
     int64_t *label = weft_tensor_data(*labels);
     for (size_t i = 0; i < count; i++) {
@@ -174,12 +181,11 @@ static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32
 static weft_tensor *random_batch(const workload *w, weft_tape *t, int64_t iteration, weft_tensor **target)
 {
     weft_shape shape = WEFT_SHAPE(w->batch_size, 3, w->image_size, w->image_size);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
-    *target = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(w->batch_size, w->classes), WEFT_DTYPE_FLOAT32));
-    if (!x || !*target) {
-        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %d images", (int)w->batch_size);
+    weft_tensor *x = temporary_empty(t, shape, WEFT_DTYPE_FLOAT32);
+    *target = temporary_empty(t, WEFT_SHAPE(w->batch_size, w->classes), WEFT_DTYPE_FLOAT32);
+    if (!x || !*target)
         return NULL;
-    }
+    weft_tensor_fill(*target, 0);
     uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)w->rank);
     random_stream classes = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)w->rank)};
     float *rows = weft_tensor_data(*target);
@@ -246,10 +252,11 @@ uint64_t workload_seed(const workload *w, int64_t iteration)
     return random_key(random_key(stream_of(w, FOR_DROPOUT), (uint64_t)w->rank), (uint64_t)iteration);
 }
 
-weft_module *workload_model(const workload *w)
+weft_status workload_model(const workload *w, weft_module **out, weft_error **error)
 {
     uint64_t seed = stream_of(w, FOR_WEIGHTS);
-    return w->model == CONVNET ? weft_mnist_convnet_create(seed) : weft_resnet50_create(w->classes, seed, NULL);
+    return w->model == CONVNET ? weft_mnist_convnet_create(seed, out, error)
+                               : weft_resnet50_create(w->classes, seed, out, error);
 }
 
 weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration, weft_device device)

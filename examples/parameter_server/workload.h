@@ -40,8 +40,8 @@ typedef struct workload {
 int workload_open(workload *out, cli program, bool shared, int argc, char **argv);
 void workload_close(workload *workload);
 
-/* Creates the model; the same seed gives the same weights. NULL: no memory. You unref it. */
-weft_module *workload_model(const workload *workload);
+/* Creates the model; the same seed gives the same weights. */
+weft_status workload_model(const workload *workload, weft_module **out, weft_error **error);
 /* The seed of dropout for batch number `iteration` of this trainer. */
 uint64_t workload_seed(const workload *workload, int64_t iteration);
 /* The images of this trainer's batch number `iteration`: `batch_size` indices, borrowed until the next call. */

@@ -16,14 +16,15 @@
  * gets a reference instead. Futures always come with a reference. A function with `take` in its name takes over the
  * caller's reference.
  *
- * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A constructor that can fail for
- * another reason than memory has a last parameter `weft_error **error`. On failure *error receives the detail; you
- * release it. If `error` is NULL, the log has the detail. Constructors of tensors, values and futures lack this
- * parameter: they log the detail, those of tensors at level debug. The error of an operator is kept by its tape.
+ * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A function that makes an object ends
+ * with two parameters: `out`, and `weft_error **error`. On failure *error receives the detail; you release it. If
+ * `error` is NULL, the log has the detail. Objects that have an error of their own are returned instead: tapes, results
+ * of operators, whose errors the tape keeps, and futures. They are NULL only if memory is out or the first argument is
+ * NULL. Functions that start calls take `error` in their options (weft/rpc.h).
  *
  * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
- * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes something
- * returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
+ * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that returns an
+ * object returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
  *
  * TIME. wait_ms limits how long a function blocks (0: not at all); the operation that it waits for continues.
  * timeout_ms limits an operation, which then fails (0: the default).

@@ -79,7 +79,7 @@ WEFT_API weft_context *weft_tape_context(const weft_tape *tape);
  * Opens a context without a tape on this worker; no message is sent. It must be closed, even after failures.
  * WEFT_ERR_INVALID (NULL), WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out);
+WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out, weft_error **error);
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* the context's name; all 0 for NULL */
 
 /*

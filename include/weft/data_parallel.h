@@ -10,7 +10,8 @@
  *         if (status)
  *             return status;
  *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
- *         weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model), &spec, NULL);
+ *         weft_optimizer *sgd = NULL;
+ *         status = weft_optimizer_create(weft_module_parameters(model), &spec, &sgd, NULL);
  *         for (int i = 0; i < 100 && !status; i++) {
  *             weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = (uint64_t)i});
  *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));

@@ -6,15 +6,18 @@
  *     static weft_tensor *halve(weft_tensor *gradient, void *arg)
  *     {
  *         (void)arg;
- *         weft_tensor *half = weft_tensor_clone(gradient); // others may use the given tensor
- *         for (int64_t i = 0; half && i < weft_tensor_numel(half); i++)
+ *         weft_tensor *half = NULL; // others may use the given tensor
+ *         weft_status status = weft_tensor_clone(gradient, &half, NULL);
+ *         for (int64_t i = 0; !status && i < weft_tensor_numel(half); i++)
  *             ((float *)weft_tensor_data(half))[i] *= 0.5f;
  *         return half; // NULL makes the pass fail
  *     }
  *     weft_status halve_shares_of(weft_tape *t, weft_tensor *weight)
  *     {
- *         weft_hooks *hooks = weft_hooks_create();
- *         weft_status status = weft_hooks_add(hooks, weight, &(weft_leaf_hook){.pre = halve});
+ *         weft_hooks *hooks = NULL;
+ *         weft_status status = weft_hooks_create(&hooks, NULL);
+ *         if (!status)
+ *             status = weft_hooks_add(hooks, weight, &(weft_leaf_hook){.pre = halve});
  *         if (!status)
  *             weft_tape_set_hooks(t, hooks);
  *         weft_hooks_unref(hooks); // the tape has a reference of its own
@@ -62,8 +65,8 @@ typedef struct weft_leaf_hook {
     weft_tensor *(*absent)(weft_tensor *leaf, void *arg);
 } weft_leaf_hook;
 
-/* An empty set of hooks, with one reference; NULL if memory is out. */
-WEFT_API weft_hooks *weft_hooks_create(void);
+/* Makes an empty set of hooks, with one reference. WEFT_ERR_MEMORY. */
+WEFT_API WEFT_NODISCARD weft_status weft_hooks_create(weft_hooks **out, weft_error **error);
 WEFT_API weft_hooks *weft_hooks_ref(weft_hooks *hooks);
 WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
 

@@ -2,21 +2,32 @@
 /*
  * weft/nn.h - modules: named parameters, buffers and children, and a forward function.
  *
- *     weft_module *two_layers(uint64_t seed) // [N, 784] -> log-probabilities [N, 10]
+ *     // [N, 784] -> log-probabilities [N, 10]
+ *     weft_status two_layers(uint64_t seed, weft_module **out, weft_error **error)
  *     {
- *         weft_module *layers[] = {weft_linear_create(784, 128, false, seed, NULL), weft_relu_create(),
- *                                  weft_linear_create(128, 10, false, seed + 1, NULL), weft_log_softmax_create(1)};
- *         return weft_sequential_create(layers, 4, NULL);
+ *         weft_module *layers[4] = {NULL};
+ *         weft_status status = weft_linear_create(784, 128, false, seed, &layers[0], error);
+ *         if (!status)
+ *             status = weft_relu_create(&layers[1], error);
+ *         if (!status)
+ *             status = weft_linear_create(128, 10, false, seed + 1, &layers[2], error);
+ *         if (!status)
+ *             status = weft_log_softmax_create(1, &layers[3], error);
+ *         if (!status)
+ *             return weft_sequential_create(layers, 4, out, error); // takes the layers
+ *         for (int i = 0; i < 4; i++)
+ *             weft_module_unref(layers[i]); // NULL is allowed
+ *         return status;
  *     }
  *
  * NAMES, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts can be
  * compared. A module's own parameters come first, then those of each child in order, with names such as
  * "layer1.0.conv1.weight".
  *
- * OWNERSHIP. A constructor gives the caller one reference. It returns NULL if memory is out or an argument is wrong:
- * then *error, if `error` is not NULL, receives the argument with its value; you release it. Constructors without
- * `error` fail only if memory is out. A function that takes a child takes over the caller's reference, even if it
- * fails. Parameters, buffers, children and names are borrowed from their module.
+ * OWNERSHIP. A constructor gives the caller one reference, in *out. WEFT_ERR_INVALID: an argument is wrong. *error, if
+ * `error` is not NULL, receives the argument with its value; you release it. WEFT_ERR_MEMORY. A function that takes a
+ * child takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed from
+ * their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds
  * in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE (weft/optim.h)
@@ -102,11 +113,12 @@ typedef struct weft_module_type {
 } weft_module_type;
 
 /* Makes a module of your own type. `type` is copied, and its name must outlive the module. */
-WEFT_API weft_module *weft_module_create_sized(const weft_module_type *type, size_t size, void *state,
-                                               weft_error **error);
-static inline weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_module_create_sized(const weft_module_type *type, size_t size, void *state,
+                                                             weft_module **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_module_create(const weft_module_type *type, void *state,
+                                                            weft_module **out, weft_error **error)
 {
-    return weft_module_create_sized(type, sizeof(*type), state, error);
+    return weft_module_create_sized(type, sizeof(*type), state, out, error);
 }
 WEFT_API void *weft_module_state(const weft_module *module);
 
@@ -144,17 +156,20 @@ typedef struct weft_conv2d_layer {
     uint64_t seed;
 } weft_conv2d_layer;
 /* A layer of weft_conv2d: weight U(-b, b), bias U(-b, b) with b = 1 / sqrt(C / groups * KH * KW). */
-WEFT_API weft_module *weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error);
-static inline weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size,
+                                                             weft_module **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_conv2d_create(const weft_conv2d_layer *layer, weft_module **out,
+                                                            weft_error **error)
 {
-    return weft_conv2d_create_sized(layer, sizeof(*layer), error);
+    return weft_conv2d_create_sized(layer, sizeof(*layer), out, error);
 }
 /* A layer of weft_linear: weight [O, I], bias [O] U(-b, b) with b = 1 / sqrt(I). */
-WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
-                                         weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias,
+                                                       uint64_t seed, weft_module **out, weft_error **error);
 /* A layer of weft_batch_norm2d: weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0. momentum 0
  * takes 0.1, eps 0 takes 1e-5. */
-WEFT_API weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_batch_norm2d_create(int64_t channels, double momentum, double eps,
+                                                             weft_module **out, weft_error **error);
 
 typedef struct weft_embedding_layer {
     int64_t rows, width;
@@ -162,10 +177,12 @@ typedef struct weft_embedding_layer {
     uint64_t seed;
 } weft_embedding_layer;
 /* A layer of weft_embedding: index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0. */
-WEFT_API weft_module *weft_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error);
-static inline weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_embedding_create_sized(const weft_embedding_layer *layer, size_t size,
+                                                                weft_module **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_embedding_create(const weft_embedding_layer *layer, weft_module **out,
+                                                               weft_error **error)
 {
-    return weft_embedding_create_sized(layer, sizeof(*layer), error);
+    return weft_embedding_create_sized(layer, sizeof(*layer), out, error);
 }
 
 typedef struct weft_embedding_bag_layer {
@@ -178,11 +195,12 @@ typedef struct weft_embedding_bag_layer {
  * With weft_module_call the layer also takes (index [n], offsets [B]) and (index, offsets or null, sample weights), as
  * weft_embedding_bag does.
  */
-WEFT_API weft_module *weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size,
-                                                      weft_error **error);
-static inline weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size,
+                                                                    weft_module **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_embedding_bag_create(const weft_embedding_bag_layer *layer,
+                                                                   weft_module **out, weft_error **error)
 {
-    return weft_embedding_bag_create_sized(layer, sizeof(*layer), error);
+    return weft_embedding_bag_create_sized(layer, sizeof(*layer), out, error);
 }
 
 typedef struct weft_lstm_layer {
@@ -199,36 +217,39 @@ typedef struct weft_lstm_layer {
  * weft_module_call takes (x) or (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N,
  * hidden_features]. They may be passed to the next call; weft_detach stops the backward pass there.
  */
-WEFT_API weft_module *weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error);
-static inline weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_module **out,
+                                                           weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_lstm_create(const weft_lstm_layer *layer, weft_module **out,
+                                                          weft_error **error)
 {
-    return weft_lstm_create_sized(layer, sizeof(*layer), error);
+    return weft_lstm_create_sized(layer, sizeof(*layer), out, error);
 }
 
 /* These functions make layers without parameters, which run the operator of the same name (weft/ops.h): weft_relu and
  * so on. Dropout is applied in train mode only. */
-WEFT_API weft_module *weft_relu_create(void);
-WEFT_API weft_module *weft_sigmoid_create(void);
-WEFT_API weft_module *weft_tanh_create(void);
-WEFT_API weft_module *weft_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size,
-                                                   weft_error **error);
-static inline weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_relu_create(weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_sigmoid_create(weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_tanh_create(weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size,
+                                                                 weft_module **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_max_pool2d_create(const weft_max_pool2d_options *options,
+                                                                weft_module **out, weft_error **error)
 {
-    return weft_max_pool2d_create_sized(options, sizeof(*options), error);
+    return weft_max_pool2d_create_sized(options, sizeof(*options), out, error);
 }
-WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error);
-WEFT_API weft_module *weft_dropout_create(double p, weft_error **error);
-WEFT_API weft_module *weft_dropout2d_create(double p, weft_error **error);
-WEFT_API weft_module *weft_flatten_create(int from_dim);
-WEFT_API weft_module *weft_softmax_create(int dim);
-WEFT_API weft_module *weft_log_softmax_create(int dim);
+WEFT_API WEFT_NODISCARD weft_status weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_module **out,
+                                                                    weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_dropout_create(double p, weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_dropout2d_create(double p, weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_flatten_create(int from_dim, weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_softmax_create(int dim, weft_module **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_log_softmax_create(int dim, weft_module **out, weft_error **error);
 
 /* A module that runs other modules one after another. weft_module_forward gives each module the first result of the one
- * before, weft_module_call all of its results. The children are called "0", "1", ... If one of `modules` is NULL, the
- * others are released, NULL is returned, and *error is not changed. So a program may pass the results of constructors
- * without checks, with the same *error, initially NULL: after a failure it has the reason of the constructor that
- * failed. */
-WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
+ * before, weft_module_call all of its results. The children are called "0", "1", ... WEFT_ERR_INVALID: one of `modules`
+ * is NULL; the others are released. */
+WEFT_API WEFT_NODISCARD weft_status weft_sequential_create(weft_module *const *modules, size_t count, weft_module **out,
+                                                           weft_error **error);
 
 /*
  * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x to
@@ -239,7 +260,8 @@ WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t
  * child would draw on the tape itself. On a tape of that device nothing is copied. The function takes over your
  * reference to `child`, even if it fails.
  */
-WEFT_API weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_on_device_create(weft_module *child, weft_device device, weft_module **out,
+                                                          weft_error **error);
 
 /* ---- Models ---------------------------------------------------------------------------------------------- */
 
@@ -248,7 +270,8 @@ WEFT_API weft_module *weft_on_device_create(weft_module *child, weft_device devi
  * -> [N, classes], H and W at least 32. With 30 classes it has 23,569,502 parameters. Initial values of convolutions
  * are N(0, 2 / fan_out).
  */
-WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_resnet50_create(int64_t classes, uint64_t seed, weft_module **out,
+                                                         weft_error **error);
 
 /* The parts of ResNet-50, in the order in which an image passes them. */
 typedef enum weft_resnet_part {
@@ -263,20 +286,21 @@ typedef enum weft_resnet_part {
 /*
  * The parts from `from` up to, but not including, `to`, as a module: a stage of a pipeline. Its parameters have the
  * names of the whole network ("layer3.0.conv1.weight"), and with the same `seed` the same values, bit for bit.
- * Consecutive stages compute the same as the whole network. `classes` is used for the head only. NULL if from >= to, or
- * if one of the two is invalid.
+ * Consecutive stages compute the same as the whole network. `classes` is used for the head only. WEFT_ERR_INVALID: from
+ * >= to, or one of the two is invalid.
  */
-WEFT_API weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes,
-                                                 uint64_t seed, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to,
+                                                               int64_t classes, uint64_t seed, weft_module **out,
+                                                               weft_error **error);
 /*
  * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3
  * with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth convolution
  * converts the input.
  */
-WEFT_API weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
-                                             weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride,
+                                                           uint64_t seed, weft_module **out, weft_error **error);
 /* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. 1,199,882 parameters. */
-WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
+WEFT_API WEFT_NODISCARD weft_status weft_mnist_convnet_create(uint64_t seed, weft_module **out, weft_error **error);
 
 /* ---- Files ----------------------------------------------------------------------------------------------- */
 

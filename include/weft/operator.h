@@ -7,16 +7,17 @@
  *     {
  *         (void)state, (void)wanted; // the one input is wanted
  *         const float *x = weft_tensor_data(saved.items[0]), *d = weft_tensor_data(dy.items[0]);
- *         dx[0] = weft_tensor_empty(weft_tensor_shape(saved.items[0]), WEFT_DTYPE_FLOAT32);
- *         for (int64_t i = 0; dx[0] && i < weft_tensor_numel(dx[0]); i++)
+ *         weft_status status = weft_tensor_empty(weft_tensor_shape(saved.items[0]), WEFT_DTYPE_FLOAT32, &dx[0], NULL);
+ *         for (int64_t i = 0; !status && i < weft_tensor_numel(dx[0]); i++)
  *             ((float *)weft_tensor_data(dx[0]))[i] = 2 * x[i] * d[i];
- *         return dx[0] ? WEFT_OK : WEFT_ERR_MEMORY;
+ *         return status;
  *     }
  *     weft_tensor *square(weft_tape *t, weft_tensor *x) // float32, contiguous
  *     {
  *         static const weft_operator op = {.name = "square", .backward = square_backward};
- *         weft_tensor *y = x ? weft_tensor_clone(x) : NULL, *out = NULL;
- *         for (int64_t i = 0; y && i < weft_tensor_numel(y); i++)
+ *         weft_tensor *y = NULL, *out = NULL;
+ *         weft_status status = weft_tensor_clone(x, &y, NULL);
+ *         for (int64_t i = 0; !status && i < weft_tensor_numel(y); i++)
  *             ((float *)weft_tensor_data(y))[i] *= ((float *)weft_tensor_data(y))[i];
  *         weft_tape_record(t, &op, (weft_tensors){&x, 1}, (weft_tensors){&x, 1}, NULL, (weft_tensors){&y, 1}, &out);
  *         weft_tensor_unref(y);

@@ -9,11 +9,12 @@
  *
  *     weft_status train(weft_tensors parameters, weft_gradients gradients)
  *     {
- *         weft_optimizer *sgd = weft_optimizer_create(
- *             parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
- *         if (!sgd)
- *             return WEFT_ERR_INVALID;
- *         weft_status status = weft_optimizer_apply(sgd, gradients); // [i] belongs to parameters[i]
+ *         weft_optimizer *sgd;
+ *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9};
+ *         weft_status status = weft_optimizer_create(parameters, &spec, &sgd, NULL);
+ *         if (status)
+ *             return status;
+ *         status = weft_optimizer_apply(sgd, gradients); // [i] belongs to parameters[i]
  *         weft_optimizer_unref(sgd);
  *         return status;
  *     }
@@ -235,17 +236,18 @@ WEFT_API extern const weft_optimizer_type weft_adamax_type;
 /* --- making, and groups of parameters --- */
 /*
  * Makes an optimizer; the parameters are its first group. There must be at least one parameter, and none may occur
- * twice. Each must be contiguous, and float32 or float64. It may be on a device. The optimizer references them. NULL on
- * failure: then *error, if `error` is not NULL, receives the wrong argument with its value; you release it.
- * WEFT_ERR_INVALID (an option, the type, no parameters, a parameter twice, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED
- * (a parameter is not contiguous), WEFT_ERR_MEMORY.
+ * twice. Each must be contiguous, and float32 or float64. It may be on a device. The optimizer references them. *error,
+ * if `error` is not NULL, receives the wrong argument with its value; you release it. WEFT_ERR_INVALID (an option, the
+ * type, no parameters, a parameter twice, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED (a parameter is not contiguous),
+ * WEFT_ERR_MEMORY.
  */
-WEFT_API weft_optimizer *weft_optimizer_create_sized(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                                     size_t size, weft_error **error);
-static inline weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
-                                                    weft_error **error)
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_create_sized(weft_tensors parameters,
+                                                                const weft_optimizer_spec *spec, size_t size,
+                                                                weft_optimizer **out, weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
+                                                               weft_optimizer **out, weft_error **error)
 {
-    return weft_optimizer_create_sized(parameters, spec, sizeof(*spec), error);
+    return weft_optimizer_create_sized(parameters, spec, sizeof(*spec), out, error);
 }
 
 /*

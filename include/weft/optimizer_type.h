@@ -27,10 +27,10 @@
  *     }
  *     static const weft_optimizer_type sign_type = {
  *         .name = "SignSGD", .lr = 1e-3, .options = {[DECAY] = {"weight_decay", .max = 1}}, .step = sign_step};
- *     weft_optimizer *make(weft_tensors parameters)
+ *     weft_status make(weft_tensors parameters, weft_optimizer **out)
  *     {
  *         weft_optimizer_spec spec = {.type = &sign_type, .lr = 1e-4, .own = {[DECAY] = 0.01}};
- *         return weft_optimizer_create(parameters, &spec, NULL);
+ *         return weft_optimizer_create(parameters, &spec, out, NULL);
  *     }
  *
  * A complete program is examples/own_optimizer.c. docs/optimizers.md has the rules.

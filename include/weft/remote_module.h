@@ -9,8 +9,10 @@
  *     weft_status make_net(weft_call *call, void *user) // on the server: {.name = "net", .run = make_net}
  *     {
  *         (void)user;
- *         weft_call_give_object(call, &weft_module_object, weft_mnist_convnet_create(1));
- *         return WEFT_OK;
+ *         weft_module *net = NULL;
+ *         weft_status status = weft_mnist_convnet_create(1, &net, NULL);
+ *         weft_call_give_object(call, &weft_module_object, net); // fails the call if net is NULL
+ *         return status;
  *     }
  *     weft_status make(weft_agent *agent, weft_rref **net) // on a trainer
  *     {

@@ -9,10 +9,13 @@
  *     static weft_status scale(weft_call *call, void *user)
  *     {
  *         (void)user;
- *         weft_tensor *y = weft_tensor_clone(weft_call_tensor(call, 0)); // float32
+ *         weft_tensor *y; // float32
+ *         weft_status status = weft_tensor_clone(weft_call_tensor(call, 0), &y, NULL);
+ *         if (status)
+ *             return status;
  *         for (int64_t i = 0; i < weft_tensor_numel(y); i++)
  *             ((float *)weft_tensor_data(y))[i] *= (float)weft_call_f64(call, 1);
- *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y))); // takes a reference; a NULL makes the call fail
+ *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y))); // takes a reference
  *         weft_tensor_unref(y);
  *         return WEFT_OK;
  *     }

@@ -42,7 +42,8 @@ WEFT_BEGIN_C
 
 /* Makes a handle to a value. This worker becomes the owner. The value is copied or referenced as by weft_values_create,
  * with the same errors. */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out,
+                                                     weft_error **error);
 
 /*
  * Makes a handle to an object of your own type. Only this worker can read the object (weft_rref_local_object).
@@ -54,16 +55,17 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
  * weft_agent_stop, and its calls fail with WEFT_ERR_CLOSED.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
-                                                            weft_rref **out);
+                                                            weft_rref **out, weft_error **error);
 
 /* Makes a handle as weft_rref_create_object does, with the object's type, which weft_rref_local_typed checks. A NULL
  * object is WEFT_ERR_INVALID. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed_sized(weft_agent *agent, const weft_object_type *type,
-                                                                 size_t size, void *object, weft_rref **out);
+                                                                 size_t size, void *object, weft_rref **out,
+                                                                 weft_error **error);
 static inline WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
-                                                                void *object, weft_rref **out)
+                                                                void *object, weft_rref **out, weft_error **error)
 {
-    return weft_rref_create_typed_sized(agent, type, sizeof(*type), object, out);
+    return weft_rref_create_typed_sized(agent, type, sizeof(*type), object, out, error);
 }
 
 WEFT_API weft_rref *weft_rref_ref(weft_rref *rref);

@@ -17,8 +17,10 @@
  *     }
  *     weft_status two_workers(uint64_t seed)
  *     {
- *         weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
- *         weft_status status = weft_sim_spawn(sim, 0, worker, NULL);
+ *         weft_sim *sim = NULL;
+ *         weft_status status = weft_sim_open(&(weft_sim_options){.seed = seed}, &sim, NULL);
+ *         if (!status)
+ *             status = weft_sim_spawn(sim, 0, worker, NULL);
  *         if (!status)
  *             status = weft_sim_spawn(sim, 1, worker, NULL);
  *         if (!status)
@@ -58,11 +60,13 @@ typedef struct weft_sim_options {
     int ranks_per_host;        /* how many consecutive ranks count as processes of one host; default 1 */
 } weft_sim_options;
 
-/* Creates a world. End it with weft_sim_close. `options` NULL: the defaults. Returns NULL if memory is out. */
-WEFT_API weft_sim *weft_sim_open_sized(const weft_sim_options *options, size_t size);
-static inline weft_sim *weft_sim_open(const weft_sim_options *options)
+/* Creates a world. End it with weft_sim_close. `options` NULL: the defaults. WEFT_ERR_MEMORY. */
+WEFT_API WEFT_NODISCARD weft_status weft_sim_open_sized(const weft_sim_options *options, size_t size, weft_sim **out,
+                                                        weft_error **error);
+static inline WEFT_NODISCARD weft_status weft_sim_open(const weft_sim_options *options, weft_sim **out,
+                                                       weft_error **error)
 {
-    return weft_sim_open_sized(options, sizeof(*options));
+    return weft_sim_open_sized(options, sizeof(*options), out, error);
 }
 /* Frees a world. All programs must have ended or been killed. NULL does nothing. */
 WEFT_API void weft_sim_close(weft_sim *sim);

@@ -8,8 +8,9 @@
  *
  *     weft_tape *open_beside(weft_device gpu, weft_error **error)
  *     {
- *         weft_stream *mine = weft_stream_create(gpu, error);
- *         weft_tape *t = mine ? weft_tape_open(&(weft_tape_options){.device = gpu, .stream = mine}) : NULL;
+ *         weft_stream *mine = NULL;
+ *         weft_status status = weft_stream_create(gpu, &mine, error);
+ *         weft_tape *t = status ? NULL : weft_tape_open(&(weft_tape_options){.device = gpu, .stream = mine});
  *         weft_stream_unref(mine); // the tape has a reference
  *         return t;
  *     }
@@ -30,13 +31,14 @@
 
 WEFT_BEGIN_C
 
-/* Creates a stream on a CUDA device. The caller gets one reference. NULL: it failed, with the reason in *error, which
- * may be NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
+/* Creates a stream on a CUDA device. The caller gets one reference. Errors, with the reason in *error if `error` is not
+ * NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
  * at once (WEFT_ERR_STATE). */
-WEFT_API weft_stream *weft_stream_create(weft_device device, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_stream_create(weft_device device, weft_stream **out, weft_error **error);
 /* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context). It
  * stays the program's: it must exist until the last reference is dropped, and weft does not destroy it. */
-WEFT_API weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_stream_wrap(weft_device device, void *cuda_stream, weft_stream **out,
+                                                     weft_error **error);
 WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);
 /* The last weft_stream_unref waits until the stream's work is done. */
 WEFT_API void weft_stream_unref(weft_stream *stream);

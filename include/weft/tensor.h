@@ -10,19 +10,22 @@
  * either the value before or the value after. Views, weft_tensor_contiguous and records of tapes keep the value that
  * the cell had when they were made.
  *
- * A function that makes a tensor gives the caller one reference. It returns NULL if memory is out or an argument is
- * wrong; the log at level debug names the argument and its value, also where weft_tensor_assign and weft_tensor_fill_*
- * fail. Any thread may take and drop references. A NULL tensor is a wrong argument, so results may be passed on without
- * a check. Functions that query a tensor return 0, false or NULL for it.
+ * A function that makes a tensor gives the caller one reference, in *out. Otherwise *error, if `error` is not NULL,
+ * receives the reason, such as "no new tensor float32 [-1]: ..."; you release it. If `error` is NULL, the log has it.
+ * Codes: WEFT_ERR_SHAPE, WEFT_ERR_TYPE (there is no such shape or dtype), WEFT_ERR_TOO_LARGE, WEFT_ERR_INVALID,
+ * WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY. For failures of weft_tensor_assign and weft_tensor_fill_* the log at level
+ * debug has the reason. Any thread may take and drop references. A NULL tensor is a wrong argument, so a tensor may be
+ * passed on without a check. Functions that query a tensor return 0, false or NULL for it.
  *
- *     float sum_of_first_row(const float data[6])
+ *     weft_status sum_of_first_row(const float data[6], double *sum)
  *     {
- *         weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data); // [2, 3]
- *         float sum = 0;
- *         for (int64_t i = 0; x && i < weft_tensor_size(x, 1); i++)
- *             sum += (float)weft_tensor_get_f64(x, i);
+ *         weft_tensor *x = NULL; // [2, 3]
+ *         weft_status status = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, &x, NULL);
+ *         *sum = 0;
+ *         for (int64_t i = 0; i < weft_tensor_size(x, 1); i++)
+ *             *sum += weft_tensor_get_f64(x, i);
  *         weft_tensor_unref(x); // NULL is allowed
- *         return sum;
+ *         return status;
  *     }
  */
 #ifndef WEFT_TENSOR_H
@@ -117,12 +120,18 @@ WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* the name of a dtype: 
 
 /* ---- Making tensors ---- */
 
-/* These functions make contiguous CPU tensors. Their storage comes from memory that weft caches. */
-WEFT_API weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype); /* contents undefined */
-WEFT_API weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype);
-WEFT_API weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value);
-WEFT_API weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype); /* 0, 1, ... count-1 */
-WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data);
+/* These functions make contiguous CPU tensors: of undefined contents, of zeros, of one value, 0, 1, ... count-1, and
+ * with the elements at `data`. Their storage comes from memory that weft caches. */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty(weft_shape shape, weft_dtype dtype, weft_tensor **out,
+                                                      weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_zeros(weft_shape shape, weft_dtype dtype, weft_tensor **out,
+                                                      weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_full(weft_shape shape, weft_dtype dtype, double value,
+                                                     weft_tensor **out, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_arange(int64_t count, weft_dtype dtype, weft_tensor **out,
+                                                       weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data,
+                                                        weft_tensor **out, weft_error **error);
 
 /* ---- Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be
  * sent (docs/cuda.md). ---- */
@@ -142,15 +151,18 @@ WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_e
 WEFT_API WEFT_NODISCARD weft_status weft_device_choose(const char *text, int local_rank, weft_device *out,
                                                        weft_error **error);
 /* Makes a contiguous tensor on a device, contents undefined. */
-WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype,
+                                                         weft_tensor **out, weft_error **error);
 /* Makes a contiguous CPU tensor, contents undefined, in memory that is page-locked for GPUs: copies between it and any
  * GPU are faster than from other host memory. Calls, groups and operators take it as any CPU tensor. `device` is the
  * GPU whose driver allocates the memory; for the CPU the function is weft_tensor_empty. Page-locked memory cannot be
  * swapped out: allocate little, and use it again. */
-WEFT_API weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype,
+                                                             weft_tensor **out, weft_error **error);
 /* Returns a reference to `tensor` if it is on `device`; otherwise a contiguous copy there. A copy to the CPU is
  * complete when the function returns. A copy to a GPU is queued (weft/stream.h), and `tensor` may be changed. */
-WEFT_API weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_device(weft_tensor *tensor, weft_device device, weft_tensor **out,
+                                                          weft_error **error);
 WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor); /* the device of a tensor */
 
 /* ---- Memory of the program ---- */
@@ -161,22 +173,24 @@ WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor); /* the devic
  * in Fortran order, or the interior of a field with halos, need no copy:
  *
  *     static double field[12][12]; // interior 10 by 10, a halo of width 1
- *     weft_tensor *inside_of_field(void)
+ *     weft_status inside_of_field(weft_tensor **out)
  *     {
  *         const int64_t strides[] = {12, 1};
- *         return weft_tensor_wrap(WEFT_SHAPE(10, 10), WEFT_DTYPE_FLOAT64, &field[1][1], strides, NULL, NULL);
+ *         weft_shape shape = WEFT_SHAPE(10, 10);
+ *         return weft_tensor_wrap(shape, WEFT_DTYPE_FLOAT64, &field[1][1], strides, NULL, NULL, out, NULL);
  *     }
- *     weft_tensor *fortran_array(int64_t m, int64_t n, double *a) // A(m, n)
+ *     weft_status fortran_array(int64_t m, int64_t n, double *a, weft_tensor **out) // A(m, n)
  *     {
- *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_DTYPE_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
+ *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_DTYPE_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL, out, NULL);
  *     }
  *
  * Strides are not negative. If several indices refer to one element (a stride of 0), the tensor must only be read; weft
  * does not check that. `data` must be aligned for the dtype. `drop(arg)` runs when nothing refers to the memory, or at
  * once if the function fails. If `drop` is NULL, you must keep the memory valid as long as anything may use it.
  */
-WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides,
-                                       weft_drop_fn drop, void *arg);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data,
+                                                     const int64_t *strides, weft_drop_fn drop, void *arg,
+                                                     weft_tensor **out, weft_error **error);
 
 WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
 WEFT_API void weft_tensor_unref(weft_tensor *tensor);
@@ -233,18 +247,23 @@ WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
  * that tapes record. ---- */
 
 /* A view with another shape. One size may be -1; `tensor` must be contiguous. */
-WEFT_API weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_tensor **out,
+                                                        weft_error **error);
 /* A view with two dimensions exchanged. */
-WEFT_API weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1, weft_tensor **out,
+                                                          weft_error **error);
 /* A view of the elements start .. start + length - 1 along `dim`. */
-WEFT_API weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length,
+                                                       weft_tensor **out, weft_error **error);
 /* A view of element `index` along `dim`; the result does not have that dimension. */
-WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_select(weft_tensor *tensor, int dim, int64_t index, weft_tensor **out,
+                                                       weft_error **error);
 
 /* Returns a reference to `tensor` if it is contiguous; otherwise a contiguous copy. For a module's parameter or buffer
  * it gives the current value, without a copy; later steps do not change the result, which wants no gradient. */
-WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
-WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_contiguous(weft_tensor *tensor, weft_tensor **out, weft_error **error);
+/* A contiguous copy. */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_clone(const weft_tensor *tensor, weft_tensor **out, weft_error **error);
 /* A copy, converted to `dtype`.
  *   To a float: rounded once to nearest, ties to even. Numbers beyond the largest value become infinity. NaN remains
  *   NaN.
@@ -253,8 +272,9 @@ WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contigu
  *   To bool: whether the number is not 0. From bool to bool the bytes are copied.
  *   Complex dtypes convert only to each other.
  *   On a GPU only the floating dtypes convert, to each other.
- * NULL if there is no such conversion. */
-WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
+ * WEFT_ERR_TYPE if there is no such conversion. */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_to(weft_tensor *tensor, weft_dtype dtype, weft_tensor **out,
+                                                   weft_error **error);
 
 /* Copies all elements of `source` to `target`. Shapes must be equal (WEFT_ERR_SHAPE). Dtypes and strides may differ, if
  * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If `target` is a module's parameter or buffer

@@ -185,7 +185,7 @@ WEFT_BEGIN_C
 /* Makes an owned list of the values of a literal. Scalars, strings and bytes are copied; tensors and remote references
  * are referenced. WEFT_ERR_INVALID (a NULL tensor, string or list, or an invalid type), WEFT_ERR_TOO_LARGE,
  * WEFT_ERR_MEMORY. */
-WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args_in from, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args_in from, weft_values **out, weft_error **error);
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);
 

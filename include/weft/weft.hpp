@@ -51,21 +51,25 @@
 #include <utility>          // std::move
 #include <vector>           // std::vector
 
-namespace weft {
+namespace weft
+{
 #if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
 #define WEFT_CPP_THROWS 1
 #define WEFT_CPP_NODISCARD
-inline namespace throwing {
+inline namespace throwing
+{
 #else
 #define WEFT_CPP_THROWS 0
 #define WEFT_CPP_NODISCARD WEFT_NODISCARD
-inline namespace returning {
+inline namespace returning
+{
 #endif
 
 // ---- Owners ----
 
 // Is the only owner of an object. It can be moved.
-template <typename T, void (*End)(T *)> class owned {
+template <typename T, void (*End)(T *)> class owned
+{
   public:
     using pointer = T *;
     owned() noexcept {}
@@ -76,9 +80,18 @@ template <typename T, void (*End)(T *)> class owned {
         reset(from.release());
         return *this;
     }
-    ~owned() { reset(); }
-    T *get() const noexcept { return held; }
-    explicit operator bool() const noexcept { return held != nullptr; }
+    ~owned()
+    {
+        reset();
+    }
+    T *get() const noexcept
+    {
+        return held;
+    }
+    explicit operator bool() const noexcept
+    {
+        return held != nullptr;
+    }
     T *release() noexcept
     {
         T *given = held;
@@ -98,7 +111,8 @@ template <typename T, void (*End)(T *)> class owned {
 };
 
 // Owns an object that others may own too. A copy takes a reference.
-template <typename T, T *(*Ref)(T *), void (*Unref)(T *)> class counted : public owned<T, Unref> {
+template <typename T, T *(*Ref)(T *), void (*Unref)(T *)> class counted : public owned<T, Unref>
+{
   public:
     counted() noexcept {}
     explicit counted(T *taken) noexcept : owned<T, Unref>(taken) {} // takes over your reference
@@ -109,12 +123,16 @@ template <typename T, T *(*Ref)(T *), void (*Unref)(T *)> class counted : public
         this->reset(from.release());
         return *this;
     }
-    static counted ref(T *lent) { return counted(lent ? Ref(lent) : nullptr); } // takes a reference of its own
+    static counted ref(T *lent)
+    {
+        return counted(lent ? Ref(lent) : nullptr);
+    } // takes a reference of its own
 };
 
 // ---- Failures ----
 
-namespace detail {
+namespace detail
+{
 inline weft_error *ref_error(weft_error *why)
 {
     return weft_error_ref(why);
@@ -122,7 +140,8 @@ inline weft_error *ref_error(weft_error *why)
 } // namespace detail
 
 // A failure with its detail; empty: none.
-class error : public std::exception, public counted<weft_error, detail::ref_error, weft_error_unref> {
+class error : public std::exception, public counted<weft_error, detail::ref_error, weft_error_unref>
+{
   public:
     using counted<weft_error, detail::ref_error, weft_error_unref>::counted;
     error(weft_status code, const char *message) : counted(weft_error_create(code, "%s", message)) {}
@@ -131,11 +150,26 @@ class error : public std::exception, public counted<weft_error, detail::ref_erro
         const char *message = weft_error_message(get());
         return *message ? message : weft_status_text(code());
     }
-    weft_status code() const noexcept { return weft_error_code(get()); }
-    weft_status handler_code() const noexcept { return weft_error_handler_code(get()); }
-    weft_ran ran() const noexcept { return weft_error_ran(get()); }
-    const char *function() const noexcept { return weft_error_function(get()); }
-    int worker() const noexcept { return weft_error_worker(get()); }
+    weft_status code() const noexcept
+    {
+        return weft_error_code(get());
+    }
+    weft_status handler_code() const noexcept
+    {
+        return weft_error_handler_code(get());
+    }
+    weft_ran ran() const noexcept
+    {
+        return weft_error_ran(get());
+    }
+    const char *function() const noexcept
+    {
+        return weft_error_function(get());
+    }
+    int worker() const noexcept
+    {
+        return weft_error_worker(get());
+    }
     int report(FILE *to = stderr) const noexcept // prints the error in one line; the exit code for main: 0 or 1
     {
         weft_error_print(get(), to);
@@ -148,30 +182,48 @@ template <typename T> using result = T;
 #else
 // A T, or the error instead of it.
 template <typename T> class result;
-template <> class result<void> {
+template <> class result<void>
+{
   public:
     result() {}
     result(error failed) : why(std::move(failed)) {}
-    explicit operator bool() const noexcept { return !why; } // whether it succeeded
-    weft_status status() const noexcept { return why.code(); }
-    const error &failure() const noexcept { return why; }
+    explicit operator bool() const noexcept
+    {
+        return !why;
+    } // whether it succeeded
+    weft_status status() const noexcept
+    {
+        return why.code();
+    }
+    const error &failure() const noexcept
+    {
+        return why;
+    }
 
   private:
     error why;
 };
-template <typename T> class result : public result<void> {
+template <typename T> class result : public result<void>
+{
   public:
     result(T given) : held(std::move(given)) {}
     result(error failed) : result<void>(std::move(failed)), held() {}
-    T &operator*() noexcept { return held; } // empty, or 0, after a failure
-    T *operator->() noexcept { return &held; }
+    T &operator*() noexcept
+    {
+        return held;
+    } // empty, or 0, after a failure
+    T *operator->() noexcept
+    {
+        return &held;
+    }
 
   private:
     T held;
 };
 #endif
 
-namespace detail {
+namespace detail
+{
 // The error of a status: `taken`, or a new one; NULL if the status is no failure.
 inline weft_error *failure(weft_status status, weft_error *taken)
 {
@@ -210,13 +262,13 @@ template <typename F> weft_error *caught(F f) noexcept
     }
 }
 #else
-template <typename T, typename F> typename std::enable_if<!std::is_void<T>::value, result<T>>::type
-end(weft_error *failed, F make)
+template <typename T, typename F>
+typename std::enable_if<!std::is_void<T>::value, result<T>>::type end(weft_error *failed, F make)
 {
     return failed ? result<T>(error(failed)) : result<T>(make());
 }
-template <typename T, typename F> typename std::enable_if<std::is_void<T>::value, result<T>>::type
-end(weft_error *failed, F make)
+template <typename T, typename F>
+typename std::enable_if<std::is_void<T>::value, result<T>>::type end(weft_error *failed, F make)
 {
     if (failed)
         return result<void>(error(failed));
@@ -263,11 +315,14 @@ using sim = owned<weft_sim, weft_sim_close>; // link libweft_sim
 using module = counted<weft_module, weft_module_ref, weft_module_unref>;
 #endif
 
-namespace detail {
-template <int N> struct choice : choice<N + 1> {};
-template <> struct choice<3> {};
+namespace detail
+{
+template <int N> struct choice : choice<N + 1> {
+};
+template <> struct choice<2> {
+};
 
-// The four forms of C's constructors: a status and *out, with or without *error, or the object itself, likewise.
+// The forms of C's constructors: a status and *out, with or without *error; or the object itself, a tape or a future.
 template <typename H, typename F, typename... A>
 auto make(choice<0>, F f, A &&...a)
     -> decltype(f(a..., std::declval<typename H::pointer *>(), std::declval<weft_error **>()), result<H>(H()))
@@ -284,23 +339,12 @@ auto make(choice<1>, F f, A &&...a) -> decltype(f(a..., std::declval<typename H:
     weft_status status = f(a..., &made);
     return end<H>(failure(status, nullptr), [&] { return H(made); });
 }
-template <typename H> result<H> made_or(typename H::pointer made, weft_error *why)
-{
-    if (!made && !why)
-        why = weft_error_create(WEFT_ERR_INVALID, "weft made no object: an argument is wrong, or memory is out");
-    return end<H>(made ? failure(WEFT_OK, why) : why, [&] { return H(made); });
-}
 template <typename H, typename F, typename... A>
-auto make(choice<2>, F f, A &&...a) -> decltype(H(f(a..., std::declval<weft_error **>())), result<H>(H()))
+auto make(choice<2>, F f, A &&...a) -> decltype(H(f(a...)), result<H>(H()))
 {
-    weft_error *why = nullptr;
-    typename H::pointer made = f(a..., &why);
-    return made_or<H>(made, why);
-}
-template <typename H, typename F, typename... A>
-auto make(choice<3>, F f, A &&...a) -> decltype(H(f(a...)), result<H>(H()))
-{
-    return made_or<H>(f(a...), nullptr);
+    typename H::pointer made = f(a...);
+    const char *why = "weft made no object: an argument is wrong, or memory is out";
+    return end<H>(made ? nullptr : weft_error_create(WEFT_ERR_INVALID, "%s", why), [&] { return H(made); });
 }
 } // namespace detail
 
@@ -354,7 +398,8 @@ static_assert(sizeof(value) == sizeof(weft_value), "an array of value is one of 
 
 // A parameter that receives a list: {x, 2.5}, WEFT_VALUES(...), a weft_args or a weft::values. Do not declare variables
 // of this type: the list lives until the end of its statement.
-class arguments {
+class arguments
+{
   public:
     arguments() : list(WEFT_NO_VALUES) {}
     arguments(std::initializer_list<value> given)
@@ -364,12 +409,12 @@ class arguments {
     }
     arguments(weft_args_in given) : list{given.items, given.count} {}
     arguments(weft_args given) : list(given) {}
-    template <typename... V>
-    arguments(const weft_literal<V...> &given) : arguments(weft_args_in(given))
-    {
-    }
+    template <typename... V> arguments(const weft_literal<V...> &given) : arguments(weft_args_in(given)) {}
     inline arguments(const values &given);
-    operator weft_args_in() const { return weft_args_in(list); }
+    operator weft_args_in() const
+    {
+        return weft_args_in(list);
+    }
 
   private:
     weft_args list;
@@ -377,7 +422,8 @@ class arguments {
 
 inline value::value(std::initializer_list<value> list) : weft_value(weft_of_list(weft_args_in(arguments(list)))) {}
 
-namespace detail {
+namespace detail
+{
 // One value of a list of results, or of a call's arguments, by its C++ type.
 #define WEFT_CPP_READ(type, name)                                                                                      \
     inline weft_status read(const weft_values *from, size_t index, type *out)                                          \
@@ -425,7 +471,8 @@ template <typename From> weft_status read(const From *from, size_t index, rref *
 } // namespace detail
 
 // The results of a call, or another owned list.
-class values : public counted<weft_values, weft_values_ref, weft_values_unref> {
+class values : public counted<weft_values, weft_values_ref, weft_values_unref>
+{
   public:
     using counted::counted;
     /* Value `index`, as bool, int64_t, double, std::string, weft::tensor or weft::rref; or borrowed from the list, as
@@ -449,7 +496,8 @@ inline arguments::arguments(const values &given) : list(weft_values_args(given.g
 
 template <typename T> class future;
 
-namespace detail {
+namespace detail
+{
 // plain<R>: the T of the future that a continuation which returns R makes: R itself, or that of a future or result.
 template <typename R> struct plain {
     using type = R;
@@ -458,7 +506,8 @@ template <typename U> struct plain<future<U>> {
     using type = U;
 };
 #if !WEFT_CPP_THROWS
-template <typename U> struct plain<result<U>> : plain<U> {};
+template <typename U> struct plain<result<U>> : plain<U> {
+};
 #endif
 
 template <typename U> void delete_payload(void *payload)
@@ -483,12 +532,21 @@ inline void deliver_failure(weft_future *to, weft_error *taken)
 
 // How to read and to pass on the result of a complete future.
 template <typename T> struct payload {
-    static T of(const weft_future *from) { return *static_cast<const T *>(weft_future_payload(from)); }
-    static void pass(const weft_future *from, weft_future *to) { deliver(to, of(from)); }
+    static T of(const weft_future *from)
+    {
+        return *static_cast<const T *>(weft_future_payload(from));
+    }
+    static void pass(const weft_future *from, weft_future *to)
+    {
+        deliver(to, of(from));
+    }
 };
 template <> struct payload<void> {
     static void of(const weft_future *) {}
-    static void pass(const weft_future *, weft_future *to) { deliver(to); }
+    static void pass(const weft_future *, weft_future *to)
+    {
+        deliver(to);
+    }
 };
 template <> inline values payload<values>::of(const weft_future *from)
 {
@@ -536,7 +594,10 @@ inline void deliver(weft_future *to, result<void> given)
 template <typename F, typename T> using continued = decltype(std::declval<F &>()(std::declval<future<T>>()));
 template <typename T, typename F, bool Void> struct continuation {
     F f;
-    void run(weft_future *child, future<T> parent) { deliver(child, f(std::move(parent))); }
+    void run(weft_future *child, future<T> parent)
+    {
+        deliver(child, f(std::move(parent)));
+    }
 };
 template <typename T, typename F> struct continuation<T, F, true> {
     F f;
@@ -559,7 +620,8 @@ template <typename T, typename C> weft_status run_continuation(weft_future *pare
  * A result that comes later: weft::values of a call, void of a group's operation, or what a continuation returned. Make
  * future<void> or future<weft::values> of a C function by weft::make, with the type that its payload has.
  */
-template <typename T> class future : public counted<weft_future, weft_future_ref, weft_future_unref> {
+template <typename T> class future : public counted<weft_future, weft_future_ref, weft_future_unref>
+{
   public:
     using counted<weft_future, weft_future_ref, weft_future_unref>::counted;
     /* Waits at most wait_ms, and returns a copy of the result, or fails with the error of the future. WEFT_ERR_TIMEOUT,
@@ -577,8 +639,7 @@ template <typename T> class future : public counted<weft_future, weft_future_ref
      * other exception. Nobody sees the error if that future is dropped; f runs nevertheless.
      */
     template <typename F>
-    WEFT_CPP_NODISCARD auto then(F f) const
-        -> result<future<typename detail::plain<detail::continued<F, T>>::type>>
+    WEFT_CPP_NODISCARD auto then(F f) const -> result<future<typename detail::plain<detail::continued<F, T>>::type>>
     {
         using made = future<typename detail::plain<detail::continued<F, T>>::type>;
         using state = detail::continuation<T, F, std::is_void<detail::continued<F, T>>::value>;
@@ -590,7 +651,8 @@ template <typename T> class future : public counted<weft_future, weft_future_ref
 
 // ---- Remote references ----
 
-namespace detail {
+namespace detail
+{
 template <typename T> const char *type_name()
 {
     return __PRETTY_FUNCTION__; // "const char* ...type_name() [with T = counter]"
@@ -602,7 +664,8 @@ template <typename T> const weft_object_type *object_type()
 }
 } // namespace detail
 
-class rref : public counted<weft_rref, weft_rref_ref, weft_rref_unref> {
+class rref : public counted<weft_rref, weft_rref_ref, weft_rref_unref>
+{
   public:
     using counted::counted;
     // Makes a handle to an object of this worker (weft_rref_create_typed), which the last handle deletes.
@@ -619,7 +682,8 @@ class rref : public counted<weft_rref, weft_rref_ref, weft_rref_unref> {
     }
 };
 inline value::value(const rref &given) : weft_value(weft_of_rref(given.get())) {}
-namespace detail {
+namespace detail
+{
 template <typename From> weft_status read(const From *from, size_t index, rref *out)
 {
     weft_rref *lent = nullptr;
@@ -633,35 +697,47 @@ template <typename From> weft_status read(const From *from, size_t index, rref *
 
 // A call or batch whose handler has returned. finish() answers it; otherwise the destructor makes it fail with
 // WEFT_ERR_CANCELLED.
-template <typename C, void (*End)(C *), void (*Finish)(C *, weft_status)> class deferred : public owned<C, End> {
+template <typename C, void (*End)(C *), void (*Finish)(C *, weft_status)> class deferred : public owned<C, End>
+{
   public:
     using owned<C, End>::owned;
-    void finish(weft_status status = WEFT_OK) { Finish(this->release(), status); }
+    void finish(weft_status status = WEFT_OK)
+    {
+        Finish(this->release(), status);
+    }
 };
 using deferred_call = deferred<weft_call, detail::end_call, weft_call_finish>;
 using deferred_batch = deferred<weft_batch, detail::end_batch, weft_batch_finish>;
 
 // A call or batch, borrowed by its handler.
-template <typename C, typename Deferred, C *(*Defer)(C *)> class borrowed {
+template <typename C, typename Deferred, C *(*Defer)(C *)> class borrowed
+{
   public:
     explicit borrowed(C *given) : lent(given) {}
     borrowed(const borrowed &) = delete;
     borrowed &operator=(const borrowed &) = delete;
-    C *get() const noexcept { return lent; }
+    C *get() const noexcept
+    {
+        return lent;
+    }
     // Keeps the call open after the handler has returned. What the handler returns or throws then does not count.
     Deferred defer()
     {
         later = true;
         return Deferred(Defer(lent));
     }
-    bool is_deferred() const noexcept { return later; }
+    bool is_deferred() const noexcept
+    {
+        return later;
+    }
 
   private:
     C *lent;
     bool later = false;
 };
 using batch = borrowed<weft_batch, deferred_batch, weft_batch_defer>;
-class call : public borrowed<weft_call, deferred_call, weft_call_defer_keeping> {
+class call : public borrowed<weft_call, deferred_call, weft_call_defer_keeping>
+{
   public:
     using borrowed::borrowed;
     template <typename T> T at(size_t index) const // argument `index`; the types of values::at
@@ -670,7 +746,10 @@ class call : public borrowed<weft_call, deferred_call, weft_call_defer_keeping> 
         (void)detail::read(get(), index, &out);
         return out;
     }
-    void give(arguments results) { weft_call_give(get(), results); }
+    void give(arguments results)
+    {
+        weft_call_give(get(), results);
+    }
     template <typename T> void give(std::unique_ptr<T> object) // the result of a call of weft_rpc_remote
     {
         weft_call_give_object(get(), detail::object_type<T>(), object.release());
@@ -684,7 +763,8 @@ class call : public borrowed<weft_call, deferred_call, weft_call_defer_keeping> 
 #endif
 };
 
-namespace detail {
+namespace detail
+{
 inline void fail(weft_call *call, const weft_error *why)
 {
     if (weft_error_code(why) == WEFT_ERR_REMOTE && !weft_error_handler_code(why)) // an exception of this handler
@@ -729,7 +809,8 @@ template <typename View, typename C, typename F> weft_status run_handler(C *lent
  * the exception. The callable may run on several threads at once. It is shared by copies of the function and by agents
  * that have it, and lives as long as these. get() is the C struct, for other fields, such as `flags`; its `user` is taken.
  */
-class function {
+class function
+{
   public:
     using types = std::initializer_list<weft_type>;
     template <typename F> function(const char *called, types takes, types gives, F run) : function(called, takes, gives)
@@ -778,7 +859,8 @@ class function {
 
 // This worker's membership. The destructor is weft_agent_stop: it leaves the job without waiting for calls of others.
 // A program that has no failure calls close().
-class agent {
+class agent
+{
   public:
     using pointer = weft_agent *;
     agent() noexcept {}
@@ -826,15 +908,24 @@ class agent {
             (void)held.release();
         return check(status);
     }
-    weft_agent *get() const noexcept { return held.get(); }
-    explicit operator bool() const noexcept { return held.get() != nullptr; }
+    weft_agent *get() const noexcept
+    {
+        return held.get();
+    }
+    explicit operator bool() const noexcept
+    {
+        return held.get() != nullptr;
+    }
     // Gives up the agent. *functions receives the functions, which must live as long as the agent.
     weft_agent *release(std::vector<function> *functions)
     {
         *functions = std::move(served);
         return held.release();
     }
-    void reset() noexcept { held.reset(); }
+    void reset() noexcept
+    {
+        held.reset();
+    }
 
   private:
     std::vector<function> served; // destroyed after the agent
@@ -842,7 +933,8 @@ class agent {
 };
 
 // Children of this process. The destructor waits for them for a second, and kills those that are left.
-class job : public owned<weft_job, detail::end_job> {
+class job : public owned<weft_job, detail::end_job>
+{
   public:
     using owned::owned;
     WEFT_CPP_NODISCARD static result<job> open(int count)
@@ -858,7 +950,8 @@ class job : public owned<weft_job, detail::end_job> {
 };
 
 // make<weft::group>(weft_group_open, agent.get(), "name", nullptr, 0, 0) opens one. The destructor is weft_group_close.
-class group : public owned<weft_group, weft_group_close> {
+class group : public owned<weft_group, weft_group_close>
+{
   public:
     using owned::owned;
     // weft::check, with the group's error as detail: all.check(weft_group_barrier(all.get(), 0)).
@@ -872,7 +965,8 @@ class group : public owned<weft_group, weft_group_close> {
 // ---- Calling: weft_rpc_sync and others, whose field `error` of the options is used here. `to` is a worker
 // (agent, target) or the owner of a handle (rref). ----
 
-namespace detail {
+namespace detail
+{
 template <typename H, typename F> result<H> call_with(weft_rpc_options &options, F f)
 {
     typename H::pointer made = nullptr;
@@ -906,7 +1000,8 @@ WEFT_CPP_CALL(rpc_remote, rref)
 // ---- Autograd: what a WEFT_RPC_ONLY build leaves out ----
 
 #ifdef WEFT_CPP_ALL
-namespace detail {
+namespace detail
+{
 inline void end_context(weft_context *context)
 {
     weft_context_close(context, nullptr);
@@ -919,7 +1014,8 @@ using dist_optimizer = counted<weft_dist_optimizer, weft_dist_optimizer_ref, wef
 using context = owned<weft_context, detail::end_context>;
 
 // make<weft::tape>(weft_tape_open, &options) opens one.
-class tape : public owned<weft_tape, weft_tape_close> {
+class tape : public owned<weft_tape, weft_tape_close>
+{
   public:
     using owned::owned;
     WEFT_CPP_NODISCARD result<void> check() const // fails with the first error of the tape

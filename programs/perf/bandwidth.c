@@ -40,11 +40,11 @@ static bool measure(bench *b, size_t bytes, bool is_both)
 {
     probe p = {.b = b, .bytes = bytes, .window = WINDOW, .other = is_both, .ours = stream};
     result r = result_of("bandwidth", is_both ? "both ways" : "one way", "GB/s", true);
-    p.there = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1);
+    weft_status made = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1, &p.there, NULL);
     p.has_floor = !is_both;
     p.floor = FLOOR_READ;
     p.floor_bytes = bytes;
-    bool ok = (p.there || task_fail(b->to, "no memory for %zu bytes", bytes)) && bench_measure(&p, &r);
+    bool ok = (!made || task_fail(b->to, "no memory for %zu bytes", bytes)) && bench_measure(&p, &r);
     weft_tensor_unref(p.there);
     return ok;
 }

@@ -110,9 +110,9 @@ bool bench_try_bulk(bench *b, char *why, size_t room)
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(BULK_BYTES), WEFT_DTYPE_UINT8, 1);
-    weft_status status = WEFT_ERR_MEMORY;
-    if (large)
+    weft_tensor *large = NULL;
+    weft_status status = weft_tensor_full(WEFT_SHAPE(BULK_BYTES), WEFT_DTYPE_UINT8, 1, &large, &error);
+    if (!status)
         status =
             weft_rpc_sync(b->agent, weft_to_rank(b->peer), "take", WEFT_VALUES(weft_of_tensor(large)), &options, NULL);
     weft_tensor_unref(large);

@@ -62,10 +62,11 @@ static void put(bench *b, const char *what, size_t bytes, series *samples)
 bool measure_beside(bench *b)
 {
     size_t bytes = b->o->size_count ? b->o->sizes[b->o->size_count - 1] : LARGE;
-    large l = {.there = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1),
-               .back = weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8)};
+    large l = {NULL};
+    bool made = !weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1, &l.there, NULL) &&
+                !weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, &l.back, NULL);
     series warm = {0}, alone = {0}, beside = {0};
-    bool ok = (l.there && l.back) || task_fail(b->to, "no memory for %zu bytes", bytes);
+    bool ok = made || task_fail(b->to, "no memory for %zu bytes", bytes);
     ok = ok && keep(b, &l) && finish(b, &l) && call_small(b, NULL, &warm) && call_small(b, NULL, &alone) &&
          call_small(b, &l, &beside);
     if (l.echoed) { /* after a failure */

@@ -32,9 +32,10 @@ static bool measure(bench *b, const char *what, const char *function, size_t byt
     result r = result_of("latency", what, "us", false);
     p.floor = bytes <= FLOOR_TRIP_MOST ? FLOOR_TRIP : is_back ? FLOOR_ECHO : FLOOR_READ;
     p.floor_bytes = bytes ? bytes : NO_ARGUMENTS;
-    p.there = bytes ? weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1) : NULL;
-    p.back = bytes && is_back ? weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
-    bool ok = !bytes || (p.there && (p.back || !is_back)) || task_fail(b->to, "no memory for %zu bytes", bytes);
+    bool ok = !bytes || !weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1, &p.there, NULL);
+    if (ok && bytes && is_back)
+        ok = !weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, &p.back, NULL);
+    ok = ok || task_fail(b->to, "no memory for %zu bytes", bytes);
     ok = ok && bench_measure(&p, &r);
     weft_tensor_unref(p.there);
     weft_tensor_unref(p.back);

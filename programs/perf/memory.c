@@ -107,9 +107,10 @@ bool measure_memory(bench *b, const memory_before *before)
     ok = ok && call_all(b, 2, last, NULL, NULL);
     long idle = used_kib();
     descriptors = count_descriptors() - descriptors;
-    weft_tensor *there = weft_tensor_full(WEFT_SHAPE(MIB), WEFT_DTYPE_UINT8, 1);
-    weft_tensor *back = weft_tensor_full(WEFT_SHAPE(MIB), WEFT_DTYPE_UINT8, 0);
-    ok = ok && ((there && back) || task_fail(b->to, "no memory for tensors"));
+    weft_tensor *there = NULL, *back = NULL;
+    bool made = !weft_tensor_full(WEFT_SHAPE(MIB), WEFT_DTYPE_UINT8, 1, &there, NULL) &&
+                !weft_tensor_full(WEFT_SHAPE(MIB), WEFT_DTYPE_UINT8, 0, &back, NULL);
+    ok = ok && (made || task_fail(b->to, "no memory for tensors"));
     ok = ok && call_all(b, 1, 1, there, back);
     long first_active = used_kib();
     ok = ok && call_all(b, 2, last, there, back);

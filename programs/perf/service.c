@@ -116,10 +116,14 @@ weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int6
     int64_t part = (int64_t)(bytes / 4) / world;
     bool is_whole = operation == ALLREDUCE || operation == BROADCAST || operation == REDUCE;
     int64_t all = is_whole ? (int64_t)(bytes / 4) : part * world;
-    tensors t = {.whole = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32),
-                 .part = weft_tensor_zeros(WEFT_SHAPE(part), WEFT_DTYPE_FLOAT32),
-                 .other = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32)};
-    weft_status status = t.whole && t.part && t.other ? open_group(agent, world, by, &group) : WEFT_ERR_MEMORY;
+    tensors t = {NULL};
+    weft_status status = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32, &t.whole, NULL);
+    if (!status)
+        status = weft_tensor_zeros(WEFT_SHAPE(part), WEFT_DTYPE_FLOAT32, &t.part, NULL);
+    if (!status)
+        status = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32, &t.other, NULL);
+    if (!status)
+        status = open_group(agent, world, by, &group);
     if (!status)
         status = time_operations(group, operation, &t, count, out);
     weft_group_close(group);
@@ -157,9 +161,9 @@ static weft_status stream(weft_call *call, void *user)
                         .function = bytes ? "take" : "inline",
                         .window = (unsigned)window,
                         .us = weft_call_f64(call, 3)};
-    s.tensor = bytes ? weft_tensor_full(WEFT_SHAPE(bytes), WEFT_DTYPE_UINT8, 1) : NULL;
-    if (bytes && !s.tensor)
-        return WEFT_ERR_MEMORY;
+    weft_status made = bytes ? weft_tensor_full(WEFT_SHAPE(bytes), WEFT_DTYPE_UINT8, 1, &s.tensor, NULL) : WEFT_OK;
+    if (made)
+        return made;
     service_stream_run(&s);
     if (!s.status)
         weft_call_give(call, WEFT_VALUES(weft_of_f64(s.calls), weft_of_f64(s.took_us)));

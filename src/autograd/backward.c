@@ -168,7 +168,7 @@ static weft_tensor *start_gradient(wfi_engine *engine, const weft_tensor *output
                         "backward: the gradient is not of its output's shape and dtype");
         return NULL;
     }
-    weft_tensor *contiguous = weft_tensor_contiguous(gradient);
+    weft_tensor *contiguous = wfi_tensor_contiguous(gradient, NULL);
     if (!contiguous)
         wfi_engine_fail(engine, WEFT_ERR_MEMORY, "backward: out of memory");
     return contiguous;

@@ -23,7 +23,7 @@ weft_status wfi_gradient_make_own(weft_gradient *sum)
 {
     if (!sum->values || wfi_tensor_is_alone(sum->values))
         return WEFT_OK;
-    weft_tensor *copy = weft_tensor_clone(sum->values);
+    weft_tensor *copy = wfi_tensor_clone(sum->values, NULL);
     if (!copy)
         return WEFT_ERR_MEMORY;
     replace_values(sum, copy);
@@ -61,8 +61,8 @@ static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
     weft_shape shape = a->shape;
     shape.dims[0] += b->shape.dims[0];
     weft_tensor *joined = wfi_tensor_empty_like(a, shape, a->dtype);
-    weft_tensor *upper = weft_tensor_narrow(joined, 0, 0, a->shape.dims[0]);
-    weft_tensor *lower = weft_tensor_narrow(joined, 0, a->shape.dims[0], b->shape.dims[0]);
+    weft_tensor *upper = wfi_tensor_narrow(joined, 0, 0, a->shape.dims[0], NULL);
+    weft_tensor *lower = wfi_tensor_narrow(joined, 0, a->shape.dims[0], b->shape.dims[0], NULL);
     bool done = upper && lower && wfi_copy(a, upper) == WEFT_OK && wfi_copy(b, lower) == WEFT_OK;
     weft_tensor_unref(upper);
     weft_tensor_unref(lower);

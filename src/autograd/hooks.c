@@ -38,7 +38,7 @@ struct weft_hooks {
     void *end_arg;
 };
 
-weft_hooks *weft_hooks_create(void)
+weft_hooks *wfi_hooks_create(void)
 {
     weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
     if (!hooks)
@@ -48,6 +48,12 @@ weft_hooks *weft_hooks_create(void)
     wfi_mutex_init(&hooks->lock);
     wfi_map_init(&hooks->leaves);
     return hooks;
+}
+
+weft_status weft_hooks_create(weft_hooks **out, weft_error **error)
+{
+    weft_hooks *hooks = wfi_hooks_create();
+    return WFI_GIVE("weft_hooks_create", hooks, NULL, weft_hooks_unref, out, error);
 }
 
 weft_hooks *weft_hooks_ref(weft_hooks *hooks)
@@ -165,7 +171,7 @@ weft_tensor *wfi_gradient_from(weft_gradient_fn fn, void *arg, weft_tensor *grad
         return made;
     weft_tensor *contiguous = NULL;
     if (made->dtype == gradient->dtype && weft_tensor_same_shape(made, gradient))
-        contiguous = weft_tensor_contiguous(made);
+        contiguous = wfi_tensor_contiguous(made, NULL);
     weft_tensor_unref(made);
     return contiguous;
 }

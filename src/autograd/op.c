@@ -110,7 +110,7 @@ static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
         return weft_tensor_ref(wfi_tensor_hold(x));
     }
     bool as_is = (flags & WFI_OP_ANY_STRIDES) || weft_tensor_is_contiguous(x);
-    return as_is ? wfi_tensor_read(x) : weft_tensor_contiguous(x);
+    return as_is ? wfi_tensor_read(x) : wfi_tensor_contiguous(x, NULL);
 }
 
 /* The first one is dropped last: another operand may hold it. */
@@ -260,7 +260,7 @@ weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
     if (!wfi_op_ok(op))
         return NULL;
     weft_status status = wfi_tensor_check(&shape, dtype);
-    weft_tensor *y = status == WEFT_OK ? weft_tensor_empty_on(op->tape->device, shape, dtype) : NULL;
+    weft_tensor *y = status == WEFT_OK ? wfi_tensor_empty_on(op->tape->device, shape, dtype, NULL) : NULL;
     op->out[op->out_count++] = y;
     if (!y && status != WEFT_OK)
         wfi_op_fail(op, status, "the result would be %s: %s", wfi_tensor_wanted(&shape, dtype, text),
@@ -279,7 +279,7 @@ weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype)
 {
     if (!wfi_op_ok(op))
         return NULL;
-    weft_tensor *extra = weft_tensor_empty_on(op->tape->device, shape, dtype);
+    weft_tensor *extra = wfi_tensor_empty_on(op->tape->device, shape, dtype, NULL);
     if (!extra)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return weft_tape_take(op->tape, extra);

@@ -41,7 +41,7 @@ static weft_status accept(const wfi_edge *input, uint32_t index, weft_tensor **d
                  wfi_shape_text(&of->shape, wanted));
         return WEFT_ERR_SHAPE;
     }
-    weft_tensor *contiguous = weft_tensor_contiguous(*dx);
+    weft_tensor *contiguous = wfi_tensor_contiguous(*dx, NULL);
     if (!contiguous)
         return WEFT_ERR_MEMORY;
     weft_tensor_unref(*dx);

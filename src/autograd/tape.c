@@ -44,14 +44,18 @@ static void take_stream(weft_tape *tape, const weft_tape_options *how)
         tape->stream = weft_stream_ref(stream);
 }
 
+weft_tape *wfi_tape_newer(weft_tape *tape)
+{
+    wfi_tape_fail(tape, WEFT_ERR_INVALID, "tape", "tape: " WFI_NEWER, "weft_tape_options");
+    return tape;
+}
+
 weft_tape *weft_tape_open_sized(const weft_tape_options *options, size_t size)
 {
     weft_tape_options own;
     const weft_tape_options *how = WFI_SIZED(options, size, &own);
-    if (!how) {
-        (void)wfi_refuse_newer(NULL, "weft_tape_open", "weft_tape_options");
-        return NULL;
-    }
+    if (!how)
+        return wfi_tape_newer(weft_tape_open(NULL));
     wfi_graph *graph = how->parent ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
     weft_tape *tape = !graph ? NULL : wfi_tape_open_in(graph, how);
     wfi_graph_unref(graph);

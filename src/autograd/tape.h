@@ -51,6 +51,8 @@ struct weft_tape {
     wfi_map gradients;        /* tensor id -> weft_gradient */
 };
 
+/* Makes the tape fail: the options of its opening are of a newer weft (base/text/sized.h). Returns the tape. */
+weft_tape *wfi_tape_newer(weft_tape *tape);
 /* A tape that records into `graph`, to which it takes a reference; options->parent is NULL. NULL: no memory. */
 weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *options);
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void wfi_handle_free(void *handle)
@@ -25,7 +26,9 @@ void wfi_handle_end(void *handle, const char *function)
 _Noreturn void wfi_handle_refuse(const void *handle, const char *function, const char *why)
 {
     char text[512];
-    int size = snprintf(text, sizeof(text), "%s: %p is %s\n", function, handle,
+    const char *sized = strstr(function, "_sized"); /* the program calls the inline function without it */
+    int size = snprintf(text, sizeof(text), "%.*s: %p is %s\n",
+                        (int)(sized ? sized - function : (ptrdiff_t)strlen(function)), function, handle,
                         why ? why
                             : "no object of weft, or no longer one: it was closed, finished or released before, it is "
                               "memory of something else, or it was overwritten");

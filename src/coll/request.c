@@ -133,7 +133,7 @@ static weft_status look(const weft_group *group, const wfi_group_request *what, 
 /* If the user's tensor is not plain memory, a copy of its values is used instead. */
 static weft_tensor *plain(const weft_tensor *tensor)
 {
-    return weft_tensor_contiguous((weft_tensor *)tensor);
+    return wfi_tensor_contiguous((weft_tensor *)tensor, NULL);
 }
 
 static void set_memory(wfi_operation *operation, wfi_buffer which, const weft_tensor *tensor)
@@ -166,7 +166,8 @@ static weft_status take_output(wfi_operation *operation, weft_tensor *output, bo
         set_memory(operation, WFI_OUTPUT, output);
         return WEFT_OK;
     }
-    weft_tensor *copy = reads ? weft_tensor_clone(output) : wfi_tensor_empty_like(output, output->shape, output->dtype);
+    weft_tensor *copy =
+        reads ? wfi_tensor_clone(output, NULL) : wfi_tensor_empty_like(output, output->shape, output->dtype);
     if (!copy)
         return WEFT_ERR_MEMORY;
     operation->own = copy;

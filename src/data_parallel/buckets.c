@@ -89,7 +89,7 @@ weft_status wfi_buckets_open(weft_data_parallel *parallel)
         if (bucket->flat && wfi_tensor_is_alone(bucket->flat))
             continue;
         weft_tensor_unref(bucket->flat);
-        bucket->flat = weft_tensor_empty(WEFT_SHAPE(bucket->elements), bucket->dtype);
+        bucket->flat = wfi_tensor_empty(WEFT_SHAPE(bucket->elements), bucket->dtype, NULL);
         if (!bucket->flat)
             return WEFT_ERR_MEMORY;
     }
@@ -203,7 +203,7 @@ weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t 
     packed *of = wfi_calloc(1, sizeof(*of));
     if (!of)
         return WEFT_ERR_MEMORY;
-    *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_DTYPE_BFLOAT16)};
+    *of = (packed){weft_tensor_ref(bucket), wfi_tensor_to(bucket, WEFT_DTYPE_BFLOAT16, NULL)};
     weft_future *reduced = NULL;
     weft_status status =
         of->small ? weft_group_allreduce_async(group, of->small, WEFT_OP_AVG, timeout_ms, &reduced) : WEFT_ERR_MEMORY;

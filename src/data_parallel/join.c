@@ -9,6 +9,7 @@
 
 #include "coll/group.h"
 #include "future/future.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -25,7 +26,7 @@ static weft_status shadow_pass(weft_data_parallel *parallel)
     }
     weft_status status = wfi_buckets_advance(parallel);
     if (!status && parallel->options.find_unused &&
-        !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8)))
+        !(parallel->used = wfi_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8, NULL)))
         status = WEFT_ERR_MEMORY;
     if (!status)
         status = wfi_data_parallel_finish(parallel, &ended);

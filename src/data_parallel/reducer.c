@@ -7,6 +7,7 @@
  */
 #include "data_parallel/data_parallel.h"
 
+#include "autograd/hooks.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "coll/group.h"
@@ -87,7 +88,7 @@ weft_error *wfi_data_parallel_take_error(weft_data_parallel *parallel)
 
 weft_status wfi_data_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out)
 {
-    weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_INT64, &mine);
+    weft_tensor *number = wfi_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_INT64, &mine, NULL);
     if (!number)
         return WEFT_ERR_MEMORY;
     weft_status status = weft_group_allreduce(parallel->group, number, how, parallel->options.timeout_ms);
@@ -165,7 +166,7 @@ static void accumulate(weft_data_parallel *parallel, wfi_parallel_parameter *of,
 {
     if (of->accumulated)
         add_to(of->accumulated, sum);
-    else if (!(of->accumulated = weft_tensor_clone(sum)))
+    else if (!(of->accumulated = wfi_tensor_clone(sum, NULL)))
         keep_status(parallel, WEFT_ERR_MEMORY, "a sum that is carried on");
 }
 
@@ -279,7 +280,7 @@ static weft_status fill_missing(weft_data_parallel *parallel)
 /* For each parameter 1 if this member has a gradient for it, otherwise 0. [lock] */
 static weft_tensor *used_here(const weft_data_parallel *parallel)
 {
-    weft_tensor *used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8);
+    weft_tensor *used = wfi_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8, NULL);
     for (size_t i = 0; used && i < parallel->count; i++)
         ((uint8_t *)weft_tensor_data(used))[i] = parallel->parameters[i].arrived || parallel->parameters[i].accumulated;
     return used;
@@ -288,7 +289,7 @@ static weft_tensor *used_here(const weft_data_parallel *parallel)
 /* The order in which gradients arrived here. -1 first: there is none, because this member has had no pass yet. */
 static weft_tensor *own_order(const weft_data_parallel *parallel)
 {
-    weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_INT64);
+    weft_tensor *order = wfi_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_INT64, NULL);
     int64_t *at = order ? weft_tensor_data(order) : NULL;
     size_t came = parallel->order_count;
     if (order && !came)
@@ -497,7 +498,7 @@ static void free_hook(void *arg)
 weft_status wfi_data_parallel_add_hooks(weft_data_parallel *parallel)
 {
     weft_status status = WEFT_OK;
-    parallel->hooks = weft_hooks_create();
+    parallel->hooks = wfi_hooks_create();
     if (!parallel->hooks)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parallel->count && !status; i++) {

@@ -232,8 +232,8 @@ weft_status wfi_data_parallel_broadcast(weft_data_parallel *parallel, size_t roo
     weft_status status = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && !status; i++) {
         weft_tensor *tensor = tensor_of(module, i);
-        values[i] =
-            gives ? weft_tensor_ref(tensor) : weft_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
+        values[i] = gives ? weft_tensor_ref(tensor)
+                          : wfi_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor), NULL);
         status = !values[i] ? WEFT_ERR_MEMORY
                             : weft_group_broadcast_async(parallel->group, values[i], root, parallel->options.timeout_ms,
                                                          &futures[i]);

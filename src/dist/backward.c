@@ -52,7 +52,7 @@ static weft_tensor *initial_gradient(const weft_tensor *root, size_t index, weft
         return NULL;
     }
     weft_tensor *gradient =
-        given ? weft_tensor_contiguous(given) : wfi_tensor_full_like(root, root->shape, root->dtype, 1);
+        given ? wfi_tensor_contiguous(given, NULL) : wfi_tensor_full_like(root, root->shape, root->dtype, 1);
     if (!gradient)
         *error = refuse(WEFT_ERR_MEMORY, "out of memory");
     return gradient;

@@ -128,10 +128,10 @@ weft_tape *weft_context_tape_sized(weft_context *context, const weft_tape_option
     WFI_LIVE(context);
     weft_tape_options own;
     options = WFI_SIZED(options, size, &own);
-    if (!options)
-        (void)wfi_refuse_newer(NULL, "weft_context_tape", "weft_tape_options");
-    if (!context || !options)
+    if (!context)
         return NULL;
+    if (!options)
+        return wfi_tape_newer(weft_context_tape(context, NULL));
     wfi_mutex_lock(&context->lock);
     uint32_t number = ++context->tapes;
     wfi_mutex_unlock(&context->lock);

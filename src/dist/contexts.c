@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/text/json_writer.h"
+#include "base/text/refuse.h"
 #include "base/text/sized.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
@@ -15,11 +16,8 @@
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
-weft_status weft_context_open(weft_agent *agent, weft_context **out)
+static weft_status open_context(weft_agent *agent, weft_context **out)
 {
-    WFI_LIVE(agent);
-    if (!agent || !out)
-        return wfi_refuse_null("weft_context_open", agent ? "out" : "the agent");
     if (agent->forked)
         return WEFT_ERR_STATE;
     if (!wfi_agent_enter(agent))
@@ -49,6 +47,15 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
         wfi_context_unref(context);
     wfi_agent_leave(agent);
     return status;
+}
+
+weft_status weft_context_open(weft_agent *agent, weft_context **out, weft_error **error)
+{
+    WFI_LIVE(agent);
+    if (!agent || !out)
+        return wfi_refuse_null_to(error, "weft_context_open", agent ? "out" : "the agent");
+    weft_status status = open_context(agent, out);
+    return status ? wfi_refuse_to(error, status, "weft_context_open: %s", weft_status_text(status)) : WEFT_OK;
 }
 
 /*
@@ -102,15 +109,17 @@ weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options 
     WFI_LIVE(agent);
     weft_tape_options own;
     weft_context *context = NULL;
+    weft_error *why = NULL;
     const weft_tape_options *options = WFI_SIZED(given, size, &own);
-    weft_status status = agent && options ? weft_context_open(agent, &context) : WEFT_ERR_INVALID;
+    weft_status status = options ? weft_context_open(agent, &context, &why) : WEFT_ERR_INVALID;
     if (status) {
         weft_tape *failed = weft_tape_open(NULL);
         if (!options)
             weft_tape_fail(failed, status, "dist_tape_open: " WFI_NEWER, "weft_tape_options");
         else
             weft_tape_fail(failed, status, "dist_tape_open: %s",
-                           agent ? weft_status_text(status) : "the agent is NULL");
+                           why ? weft_error_message(why) : weft_status_text(status));
+        weft_error_unref(why);
         return failed;
     }
     weft_tape *tape = weft_context_tape(context, options);

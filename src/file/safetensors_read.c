@@ -119,7 +119,7 @@ static weft_status read_tensor(const wfi_safetensors *file, wfi_safetensors_entr
                                weft_error **error)
 {
     char name[WFI_SHOWN];
-    e->tensor = weft_tensor_empty(e->shape, e->dtype);
+    e->tensor = wfi_tensor_empty(e->shape, e->dtype, NULL);
     if (!e->tensor)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\": tensor \"%s\" has %llu bytes",
                              file->path, wfi_shown(e->name, name), (unsigned long long)e->size);

@@ -151,10 +151,10 @@ static weft_status put(const writing *w, const void *data, size_t size)
 
 static weft_status put_elements(writing *w, weft_tensor *tensor)
 {
-    weft_tensor *here = weft_tensor_to_device(tensor, (weft_device){WEFT_DEVICE_CPU, 0});
+    weft_tensor *here = wfi_tensor_to_device(tensor, (weft_device){WEFT_DEVICE_CPU, 0}, NULL);
     /* A bool of another library may have any byte. The format has 0 and 1, as the uint8 has that it converts to. */
-    weft_tensor *packed =
-        tensor->dtype == WEFT_DTYPE_BOOL ? weft_tensor_to(here, WEFT_DTYPE_UINT8) : weft_tensor_contiguous(here);
+    weft_tensor *packed = tensor->dtype == WEFT_DTYPE_BOOL ? wfi_tensor_to(here, WEFT_DTYPE_UINT8, NULL)
+                                                           : wfi_tensor_contiguous(here, NULL);
     weft_tensor_unref(here);
     if (!packed)
         return no_memory(w);

@@ -18,7 +18,7 @@
  */
 static weft_tensor *uniform(weft_shape shape, int64_t fan_in, uint64_t seed, uint64_t stream)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = wfi_tensor_empty(shape, WEFT_DTYPE_FLOAT32, NULL);
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     if (tensor && wfi_random_uniform(tensor, (wfi_random){seed, stream}, -bound, bound) == WEFT_OK)
         return tensor;
@@ -43,7 +43,7 @@ static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
            groups > 0 && layer->in_channels % groups == 0 && layer->out_channels % groups == 0;
 }
 
-weft_module *weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error)
 {
     weft_conv2d_layer own;
     if (!layer)
@@ -70,7 +70,7 @@ weft_module *weft_conv2d_create_sized(const weft_conv2d_layer *layer, size_t siz
     if (!how)
         return wfi_module_no_memory(error, "Conv2d");
     *how = layer->how;
-    weft_module *module = weft_module_create(&conv2d_type, how, error);
+    weft_module *module = wfi_module_create(&conv2d_type, how, error);
     if (!module)
         return NULL;
     int64_t fan_in = numel / layer->out_channels;
@@ -90,13 +90,13 @@ static weft_tensor *linear_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type linear_type = {.name = "Linear", .forward = linear_forward};
 
-weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
-                                weft_error **error)
+weft_module *wfi_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
+                               weft_error **error)
 {
     if (in_features < 1 || out_features < 1)
         return wfi_module_refuse(error, "Linear", "in_features %lld, out_features %lld: both must be positive",
                                  (long long)in_features, (long long)out_features);
-    weft_module *module = weft_module_create(&linear_type, NULL, error);
+    weft_module *module = wfi_module_create(&linear_type, NULL, error);
     if (!module)
         return NULL;
     weft_module_add_parameter(module, "weight", uniform(WEFT_SHAPE(out_features, in_features), in_features, seed, 0));
@@ -148,7 +148,7 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
 static const weft_module_type batch_norm2d_type = {
     .name = "BatchNorm2d", .forward = batch_norm2d_forward, .drop = free};
 
-weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error)
+weft_module *wfi_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error)
 {
     if (channels < 1 || !(momentum >= 0 && momentum <= 1) || !(eps >= 0))
         return wfi_module_refuse(
@@ -161,14 +161,14 @@ weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double 
         return wfi_module_no_memory(error, "BatchNorm2d");
     how->momentum = momentum;
     how->eps = eps;
-    weft_module *module = weft_module_create(&batch_norm2d_type, how, error);
+    weft_module *module = wfi_module_create(&batch_norm2d_type, how, error);
     if (!module)
         return NULL;
     weft_shape shape = WEFT_SHAPE(channels);
-    weft_module_add_parameter(module, "weight", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));
-    weft_module_add_parameter(module, "bias", weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32));
-    weft_module_add_buffer(module, "running_mean", weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32));
-    weft_module_add_buffer(module, "running_var", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));
-    weft_module_add_buffer(module, "num_batches_tracked", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
+    weft_module_add_parameter(module, "weight", wfi_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1, NULL));
+    weft_module_add_parameter(module, "bias", wfi_tensor_zeros(shape, WEFT_DTYPE_FLOAT32, NULL));
+    weft_module_add_buffer(module, "running_mean", wfi_tensor_zeros(shape, WEFT_DTYPE_FLOAT32, NULL));
+    weft_module_add_buffer(module, "running_var", wfi_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1, NULL));
+    weft_module_add_buffer(module, "num_batches_tracked", wfi_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64, NULL));
     return wfi_module_finish(module, error);
 }

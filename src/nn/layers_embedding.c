@@ -14,8 +14,8 @@
 /* N(0, 1), and 0 in the row `padding` (-1: none). NULL: no memory. */
 static weft_tensor *table(int64_t rows, int64_t width, int64_t padding, uint64_t seed)
 {
-    weft_tensor *weight = weft_tensor_empty(WEFT_SHAPE(rows, width), WEFT_DTYPE_FLOAT32);
-    weft_tensor *zero = padding < 0 ? NULL : weft_tensor_select(weight, 0, padding);
+    weft_tensor *weight = wfi_tensor_empty(WEFT_SHAPE(rows, width), WEFT_DTYPE_FLOAT32, NULL);
+    weft_tensor *zero = padding < 0 ? NULL : wfi_tensor_select(weight, 0, padding, NULL);
     bool made = weight && wfi_random_normal(weight, (wfi_random){seed, 0}, 0, 1) == WEFT_OK;
     if (made && (padding < 0 || zero)) {
         if (zero)
@@ -47,7 +47,7 @@ static weft_module *create(const weft_module_type *type, int64_t rows, int64_t w
     if (!state)
         return wfi_module_no_memory(error, type->name);
     memcpy(state, how, size);
-    weft_module *module = weft_module_create(type, state, error);
+    weft_module *module = wfi_module_create(type, state, error);
     if (!module)
         return NULL;
     weft_module_add_parameter(module, "weight", table(rows, width, padding, seed));
@@ -63,7 +63,7 @@ static weft_tensor *embedding_forward(weft_tape *tape, weft_module *self, weft_t
 
 static const weft_module_type embedding_type = {.name = "Embedding", .forward = embedding_forward, .drop = free};
 
-weft_module *weft_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
     weft_embedding_layer own;
@@ -112,7 +112,7 @@ static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_a
 static const weft_module_type embedding_bag_type = {
     .name = "EmbeddingBag", .forward = embedding_bag_forward, .call = embedding_bag_call, .drop = free};
 
-weft_module *weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
     weft_embedding_bag_layer own;

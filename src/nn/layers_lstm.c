@@ -49,7 +49,7 @@ static const weft_module_type lstm_type = {.name = "LSTM", .forward = lstm_forwa
 
 static weft_tensor *uniform(weft_shape shape, double bound, wfi_random random)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = wfi_tensor_empty(shape, WEFT_DTYPE_FLOAT32, NULL);
     if (tensor && wfi_random_uniform(tensor, random, -bound, bound) == WEFT_OK)
         return tensor;
     weft_tensor_unref(tensor);
@@ -81,7 +81,7 @@ static bool fits(const weft_lstm_layer *layer)
            wfi_shape_numel(&WEFT_SHAPE(4 * layer->hidden_features, layer->hidden_features), &numel);
 }
 
-weft_module *weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error)
 {
     weft_lstm_layer own;
     if (!layer)
@@ -104,7 +104,7 @@ weft_module *weft_lstm_create_sized(const weft_lstm_layer *layer, size_t size, w
     if (!how)
         return wfi_module_no_memory(error, "LSTM");
     *how = (weft_lstm_options){.batch_first = layer->batch_first, .no_bias = layer->no_bias, .dropout = layer->dropout};
-    weft_module *module = weft_module_create(&lstm_type, how, error);
+    weft_module *module = wfi_module_create(&lstm_type, how, error);
     if (!module)
         return NULL;
     int64_t count = layer->layers == 0 ? 1 : layer->layers;

@@ -14,7 +14,7 @@ static weft_module *create_with(const weft_module_type *type, const void *state,
     if (!copy)
         return wfi_module_no_memory(error, type->name);
     memcpy(copy, state, size);
-    return weft_module_create(type, copy, error);
+    return wfi_module_create(type, copy, error);
 }
 
 static weft_tensor *relu_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -25,9 +25,9 @@ static weft_tensor *relu_forward(weft_tape *tape, weft_module *self, weft_tensor
 
 static const weft_module_type relu_type = {.name = "ReLU", .forward = relu_forward};
 
-weft_module *weft_relu_create(void)
+weft_module *wfi_relu_create(weft_error **error)
 {
-    return weft_module_create(&relu_type, NULL, NULL);
+    return wfi_module_create(&relu_type, NULL, error);
 }
 
 static weft_tensor *sigmoid_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -38,9 +38,9 @@ static weft_tensor *sigmoid_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type sigmoid_type = {.name = "Sigmoid", .forward = sigmoid_forward};
 
-weft_module *weft_sigmoid_create(void)
+weft_module *wfi_sigmoid_create(weft_error **error)
 {
-    return weft_module_create(&sigmoid_type, NULL, NULL);
+    return wfi_module_create(&sigmoid_type, NULL, error);
 }
 
 static weft_tensor *tanh_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -51,9 +51,9 @@ static weft_tensor *tanh_forward(weft_tape *tape, weft_module *self, weft_tensor
 
 static const weft_module_type tanh_type = {.name = "Tanh", .forward = tanh_forward};
 
-weft_module *weft_tanh_create(void)
+weft_module *wfi_tanh_create(weft_error **error)
 {
-    return weft_module_create(&tanh_type, NULL, NULL);
+    return wfi_module_create(&tanh_type, NULL, error);
 }
 
 static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -63,7 +63,7 @@ static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_
 
 static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward = max_pool2d_forward, .drop = free};
 
-weft_module *weft_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error)
+weft_module *wfi_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error)
 {
     weft_max_pool2d_options own;
     if (!options)
@@ -86,7 +86,7 @@ static weft_tensor *adaptive_avg_pool2d_forward(weft_tape *tape, weft_module *se
 static const weft_module_type adaptive_avg_pool2d_type = {
     .name = "AdaptiveAvgPool2d", .forward = adaptive_avg_pool2d_forward, .drop = free};
 
-weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error)
+weft_module *wfi_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error)
 {
     if (height < 1 || width < 1)
         return wfi_module_refuse(error, "AdaptiveAvgPool2d", "height %lld, width %lld: both must be positive",
@@ -114,12 +114,12 @@ static weft_module *create_dropout(const weft_module_type *type, double p, weft_
     return create_with(type, &p, sizeof(p), error);
 }
 
-weft_module *weft_dropout_create(double p, weft_error **error)
+weft_module *wfi_dropout_create(double p, weft_error **error)
 {
     return create_dropout(&dropout_type, p, error);
 }
 
-weft_module *weft_dropout2d_create(double p, weft_error **error)
+weft_module *wfi_dropout2d_create(double p, weft_error **error)
 {
     return create_dropout(&dropout2d_type, p, error);
 }
@@ -131,9 +131,9 @@ static weft_tensor *flatten_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type flatten_type = {.name = "Flatten", .forward = flatten_forward, .drop = free};
 
-weft_module *weft_flatten_create(int from_dim)
+weft_module *wfi_flatten_create(int from_dim, weft_error **error)
 {
-    return create_with(&flatten_type, &from_dim, sizeof(from_dim), NULL);
+    return create_with(&flatten_type, &from_dim, sizeof(from_dim), error);
 }
 
 static weft_tensor *softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -143,9 +143,9 @@ static weft_tensor *softmax_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type softmax_type = {.name = "Softmax", .forward = softmax_forward, .drop = free};
 
-weft_module *weft_softmax_create(int dim)
+weft_module *wfi_softmax_create(int dim, weft_error **error)
 {
-    return create_with(&softmax_type, &dim, sizeof(dim), NULL);
+    return create_with(&softmax_type, &dim, sizeof(dim), error);
 }
 
 static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -155,9 +155,9 @@ static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft
 
 static const weft_module_type log_softmax_type = {.name = "LogSoftmax", .forward = log_softmax_forward, .drop = free};
 
-weft_module *weft_log_softmax_create(int dim)
+weft_module *wfi_log_softmax_create(int dim, weft_error **error)
 {
-    return create_with(&log_softmax_type, &dim, sizeof(dim), NULL);
+    return create_with(&log_softmax_type, &dim, sizeof(dim), error);
 }
 
 static weft_tensor *sequential_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -182,13 +182,18 @@ static const weft_module_type sequential_type = {
     .name = "Sequential", .forward = sequential_forward, .call = sequential_call};
 
 /* A NULL among the modules was refused by its own constructor, which gave the reason. */
-weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
+weft_module *wfi_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
     if (!modules && count > 0)
         return wfi_module_refuse(error, sequential_type.name, "the list of %zu modules is NULL", count);
-    for (size_t i = 0; i < count; i++)
-        error = !modules[i] ? NULL : error;
-    weft_module *sequential = weft_module_create(&sequential_type, NULL, error);
+    size_t there = 0;
+    while (there < count && modules[there])
+        there++;
+    for (size_t i = 0; i < count && there < count; i++)
+        weft_module_unref(modules[i]);
+    if (there < count)
+        return wfi_module_refuse(error, sequential_type.name, "module %zu of %zu is NULL", there, count);
+    weft_module *sequential = wfi_module_create(&sequential_type, NULL, error);
     char name[24];
     for (size_t i = 0; i < count; i++) {
         snprintf(name, sizeof(name), "%zu", i);

@@ -36,7 +36,7 @@ weft_module *wfi_module_newer(weft_error **error, const char *type, const char *
     return wfi_module_refuse(error, type, WFI_NEWER, of);
 }
 
-weft_module *weft_module_create_sized(const weft_module_type *given, size_t size, void *state, weft_error **error)
+weft_module *wfi_module_create_sized(const weft_module_type *given, size_t size, void *state, weft_error **error)
 {
     weft_module_type own;
     const weft_module_type *type = given ? WFI_SIZED(given, size, &own) : NULL;

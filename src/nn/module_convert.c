@@ -23,8 +23,8 @@ static weft_status convert(conversion *c, const wfi_named *list)
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < list->count && status == WEFT_OK; i++) {
         weft_tensor *old = list->tensors[i];
-        weft_tensor *tensor = c->moves                         ? weft_tensor_to_device(old, c->device)
-                              : wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, c->dtype)
+        weft_tensor *tensor = c->moves                         ? wfi_tensor_to_device(old, c->device, NULL)
+                              : wfi_dtype_is_float(old->dtype) ? wfi_tensor_to(old, c->dtype, NULL)
                                                                : weft_tensor_ref(old);
         if (!tensor)
             return WEFT_ERR_MEMORY;

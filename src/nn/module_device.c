@@ -27,9 +27,9 @@ static bool same_device(weft_device a, weft_device b)
 static weft_tensor *moved(weft_tensor *tensor, weft_device to)
 {
     if (to.kind != WEFT_DEVICE_CPU || !tensor)
-        return weft_tensor_to_device(tensor, to);
+        return wfi_tensor_to_device(tensor, to, NULL);
     weft_tensor *copy =
-        weft_tensor_empty_pinned(weft_tensor_device(tensor), weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
+        wfi_tensor_empty_pinned(weft_tensor_device(tensor), weft_tensor_shape(tensor), weft_tensor_dtype(tensor), NULL);
     if (!copy || weft_tensor_assign(copy, tensor) == WEFT_OK)
         return copy;
     weft_tensor_unref(copy);
@@ -88,7 +88,7 @@ static weft_status run_back(void *state, weft_tensors saved, weft_tensors dy, co
     (void)saved;
     device_run *run = state;
     weft_tape *pass = open_pass(run);
-    weft_tensor *given = weft_tensor_to_device(dy.items[0], weft_tensor_device(run->y));
+    weft_tensor *given = wfi_tensor_to_device(dy.items[0], weft_tensor_device(run->y), NULL);
     if (pass && given)
         weft_backward_with(pass, (weft_tensors){&run->y, 1}, (weft_tensors){&given, 1},
                            &(weft_backward_options){.retain = true});
@@ -160,7 +160,7 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
         return NULL;
     }
     run->outside = weft_tensor_device(x);
-    run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, self->device));
+    run->x = weft_tape_take(run->tape, wfi_tensor_to_device(x, self->device, NULL));
     weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node);
     run->y = weft_module_forward(run->tape, run->child, run->x);
     if (run->tape)
@@ -181,9 +181,8 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type device_type = {.name = NAME, .forward = device_forward};
 
-weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error)
+weft_module *wfi_on_device_create(weft_module *child, weft_device device, weft_error **error)
 {
-    WFI_LIVE(child);
     if (!child)
         return wfi_module_refuse(error, NAME, "the child is NULL");
     weft_error *why = NULL;
@@ -194,7 +193,7 @@ weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_
         weft_error_unref(why);
         return NULL;
     }
-    weft_module *module = weft_module_create(&device_type, NULL, error);
+    weft_module *module = wfi_module_create(&device_type, NULL, error);
     if (!module) {
         weft_module_unref(child);
         return NULL;

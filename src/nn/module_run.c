@@ -35,7 +35,7 @@ static bool may_run(weft_tape *tape, const weft_module *module, const char *what
 static weft_args call(weft_tape *tape, weft_module *module, weft_args inputs)
 {
     weft_values *results = NULL;
-    weft_status status = weft_values_create(WEFT_NO_VALUES, &results);
+    weft_status status = weft_values_create(WEFT_NO_VALUES, &results, NULL);
     if (status == WEFT_OK)
         status = module->type.call(tape, module, inputs, results);
     if (status != WEFT_OK)
@@ -58,7 +58,7 @@ static weft_args call_forward(weft_tape *tape, weft_module *module, weft_args in
         return WEFT_NO_VALUES;
     }
     weft_tensor *y = module->type.forward(tape, module, x);
-    weft_status status = !y ? WEFT_ERR_INVALID : weft_values_create(WEFT_VALUES(weft_of_tensor(y)), &results);
+    weft_status status = !y ? WEFT_ERR_INVALID : weft_values_create(WEFT_VALUES(weft_of_tensor(y)), &results, NULL);
     if (status == WEFT_OK)
         return wfi_tape_take_values(tape, results);
     wfi_tape_fail(tape, status, module->type.name, "%s: %s", module->type.name,

@@ -39,7 +39,7 @@ static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t 
 {
     if (is_on_device(rows))
         return NULL;
-    weft_tensor *packed = weft_tensor_contiguous(rows);
+    weft_tensor *packed = wfi_tensor_contiguous(rows, NULL);
     if (!packed)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for the rows of gradient %zu", i);
     const int64_t *at = wfi_tensor_address(packed);
@@ -156,7 +156,7 @@ static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
     int64_t bad;
     if (gradient.rows)
         return wfi_sparse_rows_init(&out->rows, gradient.values, gradient.rows, INT64_MAX, &bad);
-    if (gradient.values && !(out->dense = weft_tensor_contiguous(gradient.values)))
+    if (gradient.values && !(out->dense = wfi_tensor_contiguous(gradient.values, NULL)))
         return WEFT_ERR_MEMORY;
     return WEFT_OK;
 }
@@ -229,7 +229,7 @@ static weft_status squares_on_gpu(const wfi_ready *ready, size_t count, weft_ten
 static weft_status add_squares(const wfi_ready *ready, size_t count, int64_t parts, double *total)
 {
     weft_tensor *partial = wfi_tensor_empty_like(tensor_of(&ready[0]), WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
-    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
+    weft_tensor *here = wfi_tensor_empty(WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64, NULL);
     weft_status status = !partial || !here ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
     if (status == WEFT_OK)
         status = wfi_copy(partial, here);

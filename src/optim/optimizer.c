@@ -135,14 +135,12 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     return error;
 }
 
-weft_optimizer *weft_optimizer_create_sized(weft_tensors parameters, const weft_optimizer_spec *spec, size_t size,
-                                            weft_error **error)
+weft_status weft_optimizer_create_sized(weft_tensors parameters, const weft_optimizer_spec *spec, size_t size,
+                                        weft_optimizer **out, weft_error **error)
 {
     weft_optimizer *optimizer = NULL;
-    weft_error *found = create(parameters, spec, size, &optimizer);
-    if (found)
-        wfi_refuse_with(error, found);
-    return optimizer;
+    weft_error *why = create(parameters, spec, size, &optimizer);
+    return WFI_GIVE("weft_optimizer_create", optimizer, why, weft_optimizer_unref, out, error);
 }
 
 /* That a group's spec says of the optimizer as a whole what the first group's does. */

@@ -55,7 +55,7 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
     slots_of(optimizer, i, slots);
     if (!optimizer->type->uncounted && index == 0) {
         state.name = STEP;
-        state.tensor = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)kept->steps);
+        state.tensor = wfi_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)kept->steps, NULL);
     } else {
         const wfi_slot *slot = &slots[optimizer->type->uncounted ? index : index - 1];
         state.name = slot->name;
@@ -158,7 +158,7 @@ weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incom
         return take_step(into, item);
     weft_device to = weft_tensor_device(optimizer->parameters[item->parameter]), now = weft_tensor_device(item->tensor);
     bool is_there = to.kind == now.kind && to.index == now.index;
-    *slot = is_there ? weft_tensor_clone(item->tensor) : weft_tensor_to_device(item->tensor, to);
+    *slot = is_there ? wfi_tensor_clone(item->tensor, NULL) : wfi_tensor_to_device(item->tensor, to, NULL);
     return *slot ? NULL
                  : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
 }

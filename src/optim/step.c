@@ -461,7 +461,7 @@ double weft_optimizer_norm(const weft_optimizer *optimizer)
     WFI_LIVE(optimizer);
     if (!optimizer || !optimizer->norm_on_gpu)
         return !optimizer ? 0 : optimizer->norm;
-    weft_tensor *here = weft_tensor_to_device(optimizer->norm_on_gpu, (weft_device){WEFT_DEVICE_CPU, 0});
+    weft_tensor *here = wfi_tensor_to_device(optimizer->norm_on_gpu, (weft_device){WEFT_DEVICE_CPU, 0}, NULL);
     double norm = !here ? NAN : weft_tensor_get_f64(here, 0);
     weft_tensor_unref(here);
     return norm;

@@ -75,7 +75,7 @@ static weft_status run_parameters(weft_call *call, void *user)
     items[0] = weft_of_i64((int64_t)all.count);
     for (; made < count && !status; made += !status) {
         weft_rref *rref;
-        status = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[(size_t)from + made]), &rref);
+        status = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[(size_t)from + made]), &rref, NULL);
         if (!status)
             items[1 + made] = weft_of_rref(rref);
     }

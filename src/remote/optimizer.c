@@ -181,7 +181,7 @@ static weft_status add_parameter(weft_agent *agent, parameters *all, const weft_
     if (value->type == WEFT_TYPE_RREF)
         items[all->count] = weft_rref_ref(value->as.rref);
     else
-        status = weft_rref_create(agent, *value, &items[all->count]);
+        status = weft_rref_create(agent, *value, &items[all->count], error);
     all->count += !status;
     return status;
 }

@@ -86,8 +86,7 @@ static weft_status run_create(weft_call *call, void *user)
         status = WEFT_ERR_MEMORY;
     if (!status) {
         wfi_mutex_init(&made->lock);
-        made->optimizer = weft_optimizer_create((weft_tensors){items, count}, &spec, &error);
-        status = made->optimizer ? WEFT_OK : error ? weft_error_code(error) : WEFT_ERR_MEMORY;
+        status = weft_optimizer_create((weft_tensors){items, count}, &spec, &made->optimizer, &error);
     }
     free(items);
     if (!status) {

@@ -63,7 +63,7 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
             weft_tensor_unref(item.tensor);
             break;
         }
-        tensors[*count] = weft_tensor_clone(item.tensor);
+        tensors[*count] = wfi_tensor_clone(item.tensor, NULL);
         weft_tensor_unref(item.tensor);
         if (!tensors[*count])
             status = WEFT_ERR_MEMORY;

@@ -18,7 +18,7 @@ static uint64_t clock_now(const wfi_clock *clock)
 
 static weft_sim_options with_defaults(const weft_sim_options *options)
 {
-    weft_sim_options all = options ? *options : (weft_sim_options){0};
+    weft_sim_options all = *options;
     if (!all.latency_min_ns)
         all.latency_min_ns = 2000;
     if (all.ranks_per_host < 1)
@@ -34,13 +34,9 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
     return all;
 }
 
-weft_sim *weft_sim_open_sized(const weft_sim_options *options, size_t size)
+static weft_sim *open_world(const weft_sim_options *options)
 {
-    weft_sim_options own;
-    options = WFI_SIZED(options, size, &own);
-    if (!options)
-        (void)wfi_refuse_newer(NULL, "weft_sim_open", "weft_sim_options");
-    weft_sim *sim = options ? wfi_calloc(1, sizeof(*sim)) : NULL;
+    weft_sim *sim = wfi_calloc(1, sizeof(*sim));
     if (!sim)
         return NULL;
     WFI_BEGIN(sim);
@@ -63,6 +59,16 @@ weft_sim *weft_sim_open_sized(const weft_sim_options *options, size_t size)
         return NULL;
     }
     return sim;
+}
+
+weft_status weft_sim_open_sized(const weft_sim_options *options, size_t size, weft_sim **out, weft_error **error)
+{
+    weft_sim_options own;
+    options = WFI_SIZED(options, size, &own);
+    if (!options)
+        return wfi_refuse_newer(error, "weft_sim_open", "weft_sim_options");
+    weft_sim *sim = open_world(options);
+    return WFI_GIVE("weft_sim_open", sim, NULL, weft_sim_close, out, error);
 }
 
 static void programs_free(weft_sim *sim)

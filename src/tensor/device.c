@@ -3,7 +3,6 @@
 #include "tensor/tensor.h"
 
 #include "base/error.h"
-#include "base/text/log.h"
 
 #include <stdio.h>
 
@@ -36,10 +35,11 @@ weft_status weft_device_check(weft_device device, weft_error **error)
     return WEFT_OK;
 }
 
-static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape shape, weft_dtype dtype)
+static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape shape, weft_dtype dtype,
+                          weft_error **why)
 {
     if (device.kind == WEFT_DEVICE_CPU && device.index == 0)
-        return weft_tensor_empty(shape, dtype);
+        return wfi_tensor_empty(shape, dtype, why);
     char text[WFI_WANTED_TEXT];
     weft_error *error = NULL;
     weft_tensor *tensor = NULL;
@@ -47,23 +47,23 @@ static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape s
     if (status == WEFT_OK)
         status = wfi_tensor_create(shape, dtype, kind, device.index, &tensor);
     if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_DEBUG, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
-                error ? weft_error_message(error) : weft_status_text(status));
+        (void)wfi_error_fail(why, status, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
+                             error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
     return tensor;
 }
 
-weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype)
+weft_tensor *wfi_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why)
 {
-    return empty(device, WFI_MEMORY_CUDA, shape, dtype);
+    return empty(device, WFI_MEMORY_CUDA, shape, dtype, why);
 }
 
-weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype)
+weft_tensor *wfi_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why)
 {
-    return empty(device, WFI_MEMORY_PINNED, shape, dtype);
+    return empty(device, WFI_MEMORY_PINNED, shape, dtype, why);
 }
 
 weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype)
 {
-    return weft_tensor_empty_on(weft_tensor_device(tensor), shape, dtype);
+    return wfi_tensor_empty_on(weft_tensor_device(tensor), shape, dtype, NULL);
 }

@@ -15,34 +15,37 @@ static weft_status check(weft_device device, weft_error **error)
     return status;
 }
 
-static weft_stream *made(weft_device device, weft_status status, weft_stream *stream, weft_error **error)
+static weft_status give(weft_device device, weft_status status, weft_stream *stream, weft_stream **out,
+                        weft_error **error)
 {
     if (status == WEFT_OK)
-        return stream;
-    if (status == WEFT_ERR_STATE)
+        *out = stream;
+    else if (status == WEFT_ERR_STATE)
         (void)wfi_refuse_to(error, status, "cuda:%d has %d streams already: drop some first", device.index,
                             WFI_STREAMS_MOST - 1);
     else
         (void)wfi_refuse_to(error, status, "no stream on cuda:%d: %s", device.index, weft_status_text(status));
-    return NULL;
+    return status;
 }
 
-weft_stream *weft_stream_create(weft_device device, weft_error **error)
+weft_status weft_stream_create(weft_device device, weft_stream **out, weft_error **error)
 {
     weft_stream *stream = NULL;
-    if (check(device, error) != WEFT_OK)
-        return NULL;
-    weft_status status = wfi_stream_create(device.index, &stream);
-    return made(device, status, stream, error);
+    weft_status status = out ? check(device, error) : wfi_refuse_null_to(error, "weft_stream_create", "out");
+    if (status)
+        return status;
+    status = wfi_stream_create(device.index, &stream);
+    return give(device, status, stream, out, error);
 }
 
-weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error)
+weft_status weft_stream_wrap(weft_device device, void *cuda_stream, weft_stream **out, weft_error **error)
 {
     weft_stream *stream = NULL;
-    if (check(device, error) != WEFT_OK)
-        return NULL;
-    weft_status status = wfi_stream_wrap(device.index, cuda_stream, &stream);
-    return made(device, status, stream, error);
+    weft_status status = out ? check(device, error) : wfi_refuse_null_to(error, "weft_stream_wrap", "out");
+    if (status)
+        return status;
+    status = wfi_stream_wrap(device.index, cuda_stream, &stream);
+    return give(device, status, stream, out, error);
 }
 
 weft_stream *weft_stream_ref(weft_stream *stream)

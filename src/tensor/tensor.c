@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "tensor/cell.h"
 
+#include "base/error.h"
 #include "base/parker.h"
-#include "base/text/log.h"
 #include "base/text/refuse.h"
 #include "tensor/print.h"
 
@@ -125,19 +125,15 @@ const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char te
     return text;
 }
 
-__attribute__((cold)) static weft_tensor *not_made(const char *what, const weft_shape *shape, weft_dtype dtype,
-                                                   const char *why)
-{
-    char text[WFI_WANTED_TEXT];
-    wfi_log(WEFT_LOG_DEBUG, "%s %s: %s", what, wfi_tensor_wanted(shape, dtype, text), why);
-    return NULL;
-}
-
-weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype)
+weft_tensor *wfi_tensor_empty(weft_shape shape, weft_dtype dtype, weft_error **why)
 {
     weft_tensor *tensor = NULL;
+    char text[WFI_WANTED_TEXT];
     weft_status status = wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor);
-    return status == WEFT_OK ? tensor : not_made("no new tensor", &shape, dtype, weft_status_text(status));
+    if (status != WEFT_OK)
+        (void)wfi_error_fail(why, status, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
+                             weft_status_text(status));
+    return tensor;
 }
 
 /* From the first element to the end of the last, in bytes. WEFT_ERR_INVALID: a negative stride. */
@@ -216,15 +212,18 @@ weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, char why
     return status;
 }
 
-weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides, weft_drop_fn drop,
-                              void *arg)
+weft_status weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides, weft_drop_fn drop,
+                             void *arg, weft_tensor **out, weft_error **error)
 {
     const wfi_wrapping how = {
         .shape = shape, .dtype = dtype, .data = data, .strides = strides, .drop = drop, .arg = arg};
     weft_tensor *tensor = NULL;
-    char why[WFI_WHY_TEXT];
-    return wfi_tensor_wrap(&how, &tensor, why) == WEFT_OK ? tensor
-                                                          : not_made("memory not wrapped as", &shape, dtype, why);
+    char why[WFI_WHY_TEXT], text[WFI_WANTED_TEXT];
+    weft_status status = wfi_tensor_wrap(&how, &tensor, why);
+    if (status == WEFT_OK)
+        return WFI_GIVE("weft_tensor_wrap", tensor, NULL, weft_tensor_unref, out, error);
+    return wfi_refuse_to(error, status, "weft_tensor_wrap: memory not wrapped as %s: %s",
+                         wfi_tensor_wanted(&shape, dtype, text), why);
 }
 
 /* ---- Reading and freeing cells ---- */

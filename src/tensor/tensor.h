@@ -44,6 +44,25 @@ const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char te
 weft_status wfi_tensor_check(const weft_shape *shape, weft_dtype dtype);
 /* New contiguous tensor on a kind of memory. WEFT_ERR_TYPE, _SHAPE, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
+/*
+ * The constructors of weft/tensor.h, for the library itself. They return the tensor. NULL: it could not be made; *why,
+ * if `why` is not NULL, receives the reason.
+ */
+weft_tensor *wfi_tensor_empty(weft_shape shape, weft_dtype dtype, weft_error **why);
+weft_tensor *wfi_tensor_zeros(weft_shape shape, weft_dtype dtype, weft_error **why);
+weft_tensor *wfi_tensor_full(weft_shape shape, weft_dtype dtype, double value, weft_error **why);
+weft_tensor *wfi_tensor_arange(int64_t count, weft_dtype dtype, weft_error **why);
+weft_tensor *wfi_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data, weft_error **why);
+weft_tensor *wfi_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why);
+weft_tensor *wfi_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype, weft_error **why);
+weft_tensor *wfi_tensor_to_device(weft_tensor *tensor, weft_device device, weft_error **why);
+weft_tensor *wfi_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_error **why);
+weft_tensor *wfi_tensor_transpose(weft_tensor *tensor, int dim0, int dim1, weft_error **why);
+weft_tensor *wfi_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length, weft_error **why);
+weft_tensor *wfi_tensor_select(weft_tensor *tensor, int dim, int64_t index, weft_error **why);
+weft_tensor *wfi_tensor_contiguous(weft_tensor *tensor, weft_error **why);
+weft_tensor *wfi_tensor_clone(const weft_tensor *tensor, weft_error **why);
+weft_tensor *wfi_tensor_to(weft_tensor *tensor, weft_dtype dtype, weft_error **why);
 /* A new contiguous tensor on the device of `tensor`. NULL: no memory. */
 weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype);
 /* A contiguous tensor over an existing storage, to which it takes a reference. Its elements must lie in the storage. */

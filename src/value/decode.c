@@ -94,7 +94,7 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
     if (!place && d->options->admit && !admit_tensor(d, dtype, shape))
         return NULL;
     if (!place) {
-        place = weft_tensor_empty(shape, dtype);
+        place = wfi_tensor_empty(shape, dtype, NULL);
         if (!place)
             fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", index);
         return place;

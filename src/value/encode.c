@@ -149,7 +149,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         e->status = WEFT_ERR_INVALID;
         return;
     }
-    weft_tensor *flat = weft_tensor_contiguous(tensor);
+    weft_tensor *flat = wfi_tensor_contiguous(tensor, NULL);
     if (!flat) {
         e->status = WEFT_ERR_MEMORY;
         return;

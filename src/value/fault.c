@@ -76,22 +76,21 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
     }
 }
 
-weft_status wfi_values_refuse(const char *function, weft_args values, weft_status status, weft_log_level null_tensor)
+weft_status wfi_values_refuse(weft_error **error, const char *function, weft_args values, weft_status status,
+                              weft_log_level null_tensor)
 {
     char text[200] = "", at[WFI_WALK_PATH], path[WFI_WALK_PATH + 8];
     bool tensor = false;
     wfi_walk walk;
-    if (status == WEFT_ERR_MEMORY)
-        return status;
     wfi_list_fault(values, 0, "the list", text, sizeof(text));
     wfi_walk_begin(&walk, values);
-    for (const weft_value *value; !text[0] && (value = wfi_walk_next(&walk));) {
+    for (const weft_value *value; !text[0] && status != WEFT_ERR_MEMORY && (value = wfi_walk_next(&walk));) {
         snprintf(path, sizeof(path), "value %s", wfi_walk_path(&walk, at));
         wfi_value_fault(value, walk.depth, path, text, sizeof(text));
         tensor = text[0] && value->type == WEFT_TYPE_TENSOR;
     }
-    if (!tensor || null_tensor == WEFT_LOG_ERROR)
-        return wfi_refuse(status, "%s: %s", function, text[0] ? text : weft_status_text(status));
+    if (error || !tensor || null_tensor == WEFT_LOG_ERROR)
+        return wfi_refuse_to(error, status, "%s: %s", function, text[0] ? text : weft_status_text(status));
     wfi_log(null_tensor, "%s: %s", function, text);
     return status;
 }

@@ -12,9 +12,10 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
 void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room); /* NULL, too many */
 void wfi_list_fault(weft_args list, int depth, const char *path, char *text, size_t room);
 
-/* Logs the fault for which `function` returns `status`, which is returned. `null_tensor` is the level of the line about
- * a NULL tensor, which usually comes from an operator that failed. The level of other lines is error. */
-__attribute__((cold)) weft_status wfi_values_refuse(const char *function, weft_args values, weft_status status,
-                                                    weft_log_level null_tensor);
+/* Writes the fault for which `function` returns `status`, which is returned, to *error, or to the log if `error` is
+ * NULL. `null_tensor` is then the level of the line about a NULL tensor, which usually comes from an operator that
+ * failed. The level of other lines is error. */
+__attribute__((cold)) weft_status wfi_values_refuse(weft_error **error, const char *function, weft_args values,
+                                                    weft_status status, weft_log_level null_tensor);
 
 #endif

@@ -259,12 +259,12 @@ weft_status wfi_values_create(weft_args from, weft_values **out)
     return status;
 }
 
-weft_status weft_values_create(weft_args from, weft_values **out)
+weft_status weft_values_create(weft_args from, weft_values **out, weft_error **error)
 {
     if (!out)
-        return wfi_refuse_null("weft_values_create", "out");
+        return wfi_refuse_null_to(error, "weft_values_create", "out");
     weft_status status = wfi_args_are_readable(from) ? wfi_values_create(from, out) : WEFT_ERR_INVALID;
-    return status ? wfi_values_refuse("weft_values_create", from, status, WEFT_LOG_DEBUG) : WEFT_OK;
+    return status ? wfi_values_refuse(error, "weft_values_create", from, status, WEFT_LOG_DEBUG) : WEFT_OK;
 }
 
 weft_values *weft_values_ref(weft_values *values)
@@ -296,7 +296,7 @@ weft_status weft_values_add(weft_values *values, weft_value value)
     if (!values)
         return wfi_refuse_null("weft_values_add", "the list");
     if (!wfi_args_are_readable((weft_args){&value, 1}))
-        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, WEFT_ERR_INVALID, WEFT_LOG_DEBUG);
+        return wfi_values_refuse(NULL, "weft_values_add", (weft_args){&value, 1}, WEFT_ERR_INVALID, WEFT_LOG_DEBUG);
     if (values->count >= WEFT_MAX_VALUES)
         return wfi_refuse(WEFT_ERR_TOO_LARGE, "weft_values_add: the list has %zu values, and a list may have %d",
                           values->count, WEFT_MAX_VALUES);
@@ -309,7 +309,7 @@ weft_status weft_values_add(weft_values *values, weft_value value)
     values->items = items;
     weft_status status = wfi_value_own(&value, &values->items[values->count]);
     if (status)
-        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, status, WEFT_LOG_DEBUG);
+        return wfi_values_refuse(NULL, "weft_values_add", (weft_args){&value, 1}, status, WEFT_LOG_DEBUG);
     values->count++;
     return WEFT_OK;
 }

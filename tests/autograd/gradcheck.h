@@ -6,6 +6,7 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -76,7 +77,7 @@ static inline void gradcheck_shapes(gradcheck_fn fn, const weft_shape *shapes, i
 {
     weft_tensor *in[GRADCHECK_INPUTS];
     for (int i = 0; i < count; i++) {
-        in[i] = weft_tensor_empty(shapes[i], WEFT_DTYPE_FLOAT64);
+        in[i] = tensor_empty(shapes[i], WEFT_DTYPE_FLOAT64);
         assert_non_null(in[i]);
         formula_fill(in[i], 100 + (uint64_t)i, 1, offset);
     }

@@ -8,6 +8,7 @@
 #include "oracle/formula.h"
 #include "tensor/copy.h"
 #include "tensor/parallel.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -19,10 +20,10 @@
 /* One row of weights, DRAWS times. */
 static weft_tensor *rows_of(const double *weights, int64_t classes, weft_dtype dtype)
 {
-    weft_tensor *rows = weft_tensor_empty(S(DRAWS, classes), dtype), *row, *all;
+    weft_tensor *rows = tensor_empty(S(DRAWS, classes), dtype), *row, *all;
     assert_non_null(rows);
-    row = weft_tensor_copy_of(S(classes), WEFT_DTYPE_FLOAT64, weights);
-    all = weft_tensor_to(row, dtype);
+    row = tensor_copy_of(S(classes), WEFT_DTYPE_FLOAT64, weights);
+    all = tensor_to(row, dtype);
     assert_int_equal(wfi_expand(all, rows), WEFT_OK);
     weft_tensor_unref(row);
     weft_tensor_unref(all);
@@ -129,16 +130,15 @@ static void assert_same_draws(weft_tensor *a, weft_tensor *b, bool same)
 
 static weft_tensor *weights_of(weft_shape shape)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     formula_fill(x, 3, 1, 1.5);
     return x;
 }
 
 static void draws_follow_the_seed_and_not_the_layout(void **state)
 {
-    weft_tensor *x = weights_of(S(20, 30, 5)), *flat = weft_tensor_reshape(x, S(600, 5));
-    weft_tensor *turned = weft_tensor_transpose(x, 0, 2), *copy = weft_tensor_clone(turned),
-                *same = weft_tensor_transpose(copy, 0, 2);
+    weft_tensor *x = weights_of(S(20, 30, 5)), *flat = tensor_reshape(x, S(600, 5));
+    weft_tensor *turned = tensor_transpose(x, 0, 2), *copy = tensor_clone(turned), *same = tensor_transpose(copy, 0, 2);
     weft_tensor *drawn = draw_kept(1, x), *drawn_flat = draw_kept(1, flat);
     assert_int_equal(weft_tensor_ndim(drawn), 2);
     assert_int_equal(weft_tensor_size(drawn, 1), 30);
@@ -153,10 +153,10 @@ static void draws_follow_the_seed_and_not_the_layout(void **state)
 /* Row r draws the same with more rows behind it: what a batch holds besides does not change an observer's action. */
 static void draws_of_a_row_do_not_depend_on_those_after_it(void **state)
 {
-    weft_tensor *x = weights_of(S(300, 4)), *some = weft_tensor_narrow(x, 0, 0, 7);
+    weft_tensor *x = weights_of(S(300, 4)), *some = tensor_narrow(x, 0, 0, 7);
     weft_tensor *of_all = draw_kept(9, x), *of_some = draw_kept(9, some);
     assert_memory_equal(weft_tensor_data(of_all), weft_tensor_data(of_some), 7 * sizeof(int64_t));
-    weft_tensor *vector = weft_tensor_select(x, 0, 0), *one = draw_kept(9, vector);
+    weft_tensor *vector = tensor_select(x, 0, 0), *one = draw_kept(9, vector);
     assert_int_equal(weft_tensor_ndim(one), 0);
     assert_int_equal(weft_tensor_get_i64(one, 0), weft_tensor_get_i64(of_all, 0));
     weft_tensor *all[] = {x, some, of_all, of_some, vector, one};
@@ -181,7 +181,7 @@ static void draws_of_no_rows_are_none(void **state)
 {
     const weft_shape shapes[] = {S(0, 3), S(0, 0), S(2, 0, 3)};
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
-        weft_tensor *x = weft_tensor_zeros(shapes[k], WEFT_DTYPE_FLOAT64), *drawn = draw_kept(1, x);
+        weft_tensor *x = tensor_zeros(shapes[k], WEFT_DTYPE_FLOAT64), *drawn = draw_kept(1, x);
         assert_int_equal(weft_tensor_numel(drawn), 0);
         assert_int_equal(weft_tensor_ndim(drawn), shapes[k].ndim - 1);
         weft_tensor_unref(drawn);

@@ -2,6 +2,7 @@
 /* test_autograd_draws.c - random fills and draws; what index_select, scatter_add and losses over more dimensions refuse. */
 #include <weft/weft.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -26,8 +27,8 @@ static void fills_have_their_distribution_and_follow_the_seed(void **state)
 {
     const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64};
     for (int d = 0; d < 2; d++) {
-        weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
-        weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
+        weft_tensor *x = tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
+        weft_tensor *y = tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
         double mean, deviation;
         assert_int_equal(weft_tensor_fill_uniform(x, 7, -1, 3), WEFT_OK);
         moments(x, &mean, &deviation);
@@ -37,7 +38,7 @@ static void fills_have_their_distribution_and_follow_the_seed(void **state)
         assert_int_equal(weft_tensor_fill_normal(y, 7, 5, 2), WEFT_OK);
         moments(y, &mean, &deviation);
         assert_true(fabs(mean - 5) < 0.05 && fabs(deviation - 2) < 0.05);
-        weft_tensor *again = weft_tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
+        weft_tensor *again = tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
         assert_int_equal(weft_tensor_fill_normal(again, 7, 5, 2), WEFT_OK);
         assert_memory_equal(weft_tensor_data(again), weft_tensor_data(y), weft_tensor_nbytes(y));
         assert_int_equal(weft_tensor_fill_normal(again, 8, 5, 2), WEFT_OK);
@@ -50,9 +51,8 @@ static void fills_have_their_distribution_and_follow_the_seed(void **state)
 
 static void tensor_with_gaps_gets_the_same_numbers(void **state)
 {
-    weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT32);
-    weft_tensor *part = weft_tensor_narrow(whole, 1, 1, 3),
-                *plain = weft_tensor_empty(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *whole = tensor_zeros(WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *part = tensor_narrow(whole, 1, 1, 3), *plain = tensor_empty(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_fill_uniform(part, 3, 1, 2), WEFT_OK);
     assert_int_equal(weft_tensor_fill_uniform(plain, 3, 1, 2), WEFT_OK);
     for (int64_t i = 0; i < 12; i++)
@@ -65,9 +65,9 @@ static void tensor_with_gaps_gets_the_same_numbers(void **state)
 
 static void fills_refuse_what_makes_no_sense(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                *whole = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
-    weft_tensor *none = weft_tensor_empty(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                *whole = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
+    weft_tensor *none = tensor_empty(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64);
     assert_int_equal(weft_tensor_fill_uniform(NULL, 1, 0, 1), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_fill_normal(NULL, 1, 0, 1), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_fill_uniform(x, 1, 2, 1), WEFT_ERR_INVALID);
@@ -133,7 +133,7 @@ static weft_tensor *loss(weft_tape *t, weft_tensor *x, weft_tensor *index)
 static void assert_refused(run_fn run, weft_tensor *index, weft_status code, const char *part)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32));
     weft_tensor_set_requires_grad(x, true);
     assert_null(run(t, x, index));
     assert_int_equal(weft_tape_status(t), code);
@@ -145,7 +145,7 @@ static void assert_refused(run_fn run, weft_tensor *index, weft_status code, con
 
 static weft_tensor *indices(weft_shape shape, int64_t value)
 {
-    return weft_tensor_full(shape, WEFT_DTYPE_INT64, (double)value);
+    return tensor_full(shape, WEFT_DTYPE_INT64, (double)value);
 }
 
 static void wrong_indices_are_named(void **state)
@@ -154,7 +154,7 @@ static void wrong_indices_are_named(void **state)
                    "element 0 of the index is 3, not in [0, 3)");
     assert_refused(select_rows, indices(WEFT_SHAPE(1), -1), WEFT_ERR_INVALID, "is -1");
     assert_refused(select_rows, indices(WEFT_SHAPE(2, 2), 0), WEFT_ERR_SHAPE, "one dimension, not [2, 2]");
-    assert_refused(select_rows, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32), WEFT_ERR_TYPE, "int64, not int32");
+    assert_refused(select_rows, tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32), WEFT_ERR_TYPE, "int64, not int32");
     assert_refused(select_rows, NULL, WEFT_ERR_INVALID, "the index is NULL");
     assert_refused(select_nowhere, indices(WEFT_SHAPE(2), 0), WEFT_ERR_SHAPE, "no dimension 2");
     assert_refused(add_rows, indices(WEFT_SHAPE(3, 2), 7), WEFT_ERR_INVALID, "is 7, not in [0, 3)");

@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static void operators_without_a_kernel_say_so(void **state)
     for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]) * 6; i++) {
         weft_dtype dtype = dtypes[i % 6];
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 2), dtype, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(2, 2), dtype, 1);
         weft_tensor_set_requires_grad(x, true);
         assert_null(operators[i / 6].run(t, x));
         assert_int_equal(weft_tape_status(t), WEFT_ERR_TYPE);
@@ -56,10 +57,10 @@ static void operators_without_a_kernel_say_so(void **state)
 static weft_tensor *counted(int64_t count, weft_dtype dtype)
 {
     if (dtype != WEFT_DTYPE_COMPLEX64 && dtype != WEFT_DTYPE_COMPLEX128)
-        return weft_tensor_arange(count, dtype);
-    weft_tensor *z = weft_tensor_zeros(WEFT_SHAPE(count), dtype);
+        return tensor_arange(count, dtype);
+    weft_tensor *z = tensor_zeros(WEFT_SHAPE(count), dtype);
     for (int64_t i = 0; i < count; i++) {
-        weft_tensor *one = weft_tensor_select(z, 0, i);
+        weft_tensor *one = tensor_select(z, 0, i);
         weft_tensor_fill(one, (double)i);
         weft_tensor_unref(one);
     }
@@ -74,7 +75,7 @@ static void what_moves_elements_takes_any_dtype(void **state)
         weft_tape *t = weft_tape_open(NULL);
         weft_tensor *x = weft_tape_take(t, counted(6, (weft_dtype)dtype)), *m = weft_reshape(t, x, WEFT_SHAPE(2, 3));
         weft_tensor *turned = weft_clone(t, weft_transpose(t, m, 0, 1));
-        weft_tensor *index = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64, 2));
+        weft_tensor *index = weft_tape_take(t, tensor_full(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64, 2));
         weft_tensor *picked = weft_take_along_dim(t, m, 1, index);
         weft_tensor *both[] = {m, m}, *joined = weft_concat(t, (weft_tensors){both, 2}, 1);
         assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -90,7 +91,7 @@ static void what_was_written_is_noticed(void **state)
 {
     for (int through_view = 0; through_view < 2; through_view++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *view = weft_tensor_select(x, 0, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *view = tensor_select(x, 0, 1);
         weft_tensor_set_requires_grad(x, true);
         weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
         *(float *)weft_tensor_data(view) = 7;
@@ -111,7 +112,7 @@ static void a_tape_wants_its_device(void **state)
     assert_non_null(t);
     assert_true(weft_tape_status(t) == WEFT_ERR_UNSUPPORTED || weft_tape_status(t) == WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "the tape's device: no cuda:4711 here: "));
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     assert_null(weft_relu(t, x));
     weft_tape_close(t);
     weft_tensor_unref(x);
@@ -131,7 +132,7 @@ static weft_tensor *on_device(weft_shape shape)
 
 static void operands_lie_where_the_tape_computes(void **state)
 {
-    weft_tensor *there = on_device(WEFT_SHAPE(2, 2)), *here = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *there = on_device(WEFT_SHAPE(2, 2)), *here = tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32);
     for (int which = 0; which < 2; which++) {
         weft_tape *t = weft_tape_open(NULL);
         weft_tensor *both[] = {which == 0 ? there : here, which == 0 ? here : there};

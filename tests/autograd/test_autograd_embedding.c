@@ -7,6 +7,7 @@
 #include "oracle/cases.h"
 
 #include "tensor/parallel.h"
+#include "tensors.h"
 
 #define S(...) WEFT_SHAPE(__VA_ARGS__)
 #define TABLE_KEY 1
@@ -23,8 +24,8 @@ static weft_tensor *with_gaps(weft_tensor *packed)
 {
     weft_shape wide = weft_tensor_shape(packed);
     wide.dims[wide.ndim++] = 2;
-    weft_tensor *storage = weft_tensor_full(wide, weft_tensor_dtype(packed), 1000);
-    weft_tensor *view = weft_tensor_select(storage, -1, 1);
+    weft_tensor *storage = tensor_full(wide, weft_tensor_dtype(packed), 1000);
+    weft_tensor *view = tensor_select(storage, -1, 1);
     assert_int_equal(weft_tensor_assign(view, packed), WEFT_OK);
     weft_tensor_unref(storage);
     weft_tensor_unref(packed);
@@ -135,7 +136,7 @@ static void operands_may_have_gaps(void **state)
 /* Rows added up where they belong; drop it. */
 static weft_tensor *dense_of(const weft_gradient *gradient, const weft_tensor *weight)
 {
-    weft_tensor *dense = weft_tensor_zeros(weft_tensor_shape(weight), WEFT_DTYPE_FLOAT64);
+    weft_tensor *dense = tensor_zeros(weft_tensor_shape(weight), WEFT_DTYPE_FLOAT64);
     int64_t width = weft_tensor_size(weight, 1), n = weft_tensor_numel(gradient->rows);
     assert_int_equal(weft_tensor_numel(gradient->values), n * width);
     for (int64_t i = 0; i < n * width; i++) {
@@ -190,8 +191,8 @@ static void rows_of_several_uses_follow_each_other(void **state)
 {
     (void)state;
     const int64_t numbers[] = {3, 0, 3};
-    weft_tensor *weight = formula_tensor(S(5, 2), WEFT_DTYPE_FLOAT64, TABLE_KEY), *leaf = weft_tensor_clone(weight);
-    weft_tensor *index = weft_tensor_copy_of(S(3), WEFT_DTYPE_INT64, numbers);
+    weft_tensor *weight = formula_tensor(S(5, 2), WEFT_DTYPE_FLOAT64, TABLE_KEY), *leaf = tensor_clone(weight);
+    weft_tensor *index = tensor_copy_of(S(3), WEFT_DTYPE_INT64, numbers);
     weft_embedding_options how = {.sparse = true};
     weft_tensor_set_requires_grad(weight, true);
     weft_tensor_set_requires_grad(leaf, true);
@@ -242,8 +243,8 @@ static void gradients_agree_with_finite_differences(void **state)
 {
     (void)state;
     const int64_t numbers[] = {3, 0, 3, 4, 1, 3}, starts[] = {0, 2, 2, 5};
-    weft_tensor *index = weft_tensor_copy_of(S(6), WEFT_DTYPE_INT64, numbers);
-    weft_tensor *offsets = weft_tensor_copy_of(S(4), WEFT_DTYPE_INT64, starts);
+    weft_tensor *index = tensor_copy_of(S(6), WEFT_DTYPE_INT64, numbers);
+    weft_tensor *offsets = tensor_copy_of(S(4), WEFT_DTYPE_INT64, starts);
     gradcheck_shapes(look_up, &S(5, 3), 1, 0, index);
     for (int mode = WEFT_BAG_MEAN; mode <= WEFT_BAG_MAX; mode++) {
         bag_of b = {index, offsets, {.mode = (weft_bag_mode)mode}};
@@ -263,8 +264,8 @@ static void the_first_of_equal_elements_gets_the_gradient(void **state)
 {
     (void)state;
     const float rows[] = {0, 0, 5, 7, 0, 0, 5, 6};
-    weft_tensor *weight = weft_tensor_copy_of(S(4, 2), WEFT_DTYPE_FLOAT32, rows);
-    weft_tensor *index = weft_tensor_copy_of(S(1, 3), WEFT_DTYPE_INT64, (int64_t[]){3, 1, 0});
+    weft_tensor *weight = tensor_copy_of(S(4, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *index = tensor_copy_of(S(1, 3), WEFT_DTYPE_INT64, (int64_t[]){3, 1, 0});
     weft_tensor_set_requires_grad(weight, true);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_backward(t, weft_sum(t, weft_embedding_bag(t, weight, index, NULL, NULL,
@@ -289,7 +290,7 @@ static weft_tensor *all_bits(int threads, int mode)
 {
     wfi_cpu_threads_set(threads);
     weft_tensor *weight = formula_tensor(S(ROWS, WIDTH), WEFT_DTYPE_FLOAT32, TABLE_KEY);
-    weft_tensor *index = weft_tensor_empty(S(BAGS, LENGTH), WEFT_DTYPE_INT64);
+    weft_tensor *index = tensor_empty(S(BAGS, LENGTH), WEFT_DTYPE_INT64);
     formula_fill_below(index, 9, ROWS);
     weft_tensor_set_requires_grad(weight, true);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -332,9 +333,9 @@ static void nothing_to_pick_gives_zeros(void **state)
 {
     (void)state;
     weft_tensor *weight = formula_tensor(S(4, 3), WEFT_DTYPE_FLOAT32, TABLE_KEY),
-                *none = weft_tensor_zeros(S(0), WEFT_DTYPE_INT64);
-    weft_tensor *two = weft_tensor_zeros(S(2), WEFT_DTYPE_INT64), *flat = weft_tensor_zeros(S(5, 0), WEFT_DTYPE_INT64);
-    weft_tensor *no_rows = weft_tensor_zeros(S(0, 3), WEFT_DTYPE_FLOAT32);
+                *none = tensor_zeros(S(0), WEFT_DTYPE_INT64);
+    weft_tensor *two = tensor_zeros(S(2), WEFT_DTYPE_INT64), *flat = tensor_zeros(S(5, 0), WEFT_DTYPE_INT64);
+    weft_tensor *no_rows = tensor_zeros(S(0, 3), WEFT_DTYPE_FLOAT32);
     weft_tensor_set_requires_grad(weight, true);
     for (int mode = WEFT_BAG_MEAN; mode <= WEFT_BAG_MAX; mode++) {
         weft_embedding_bag_options how = {.mode = (weft_bag_mode)mode};
@@ -364,7 +365,7 @@ static void nothing_to_pick_gives_zeros(void **state)
 
 static weft_tensor *ints(weft_shape shape, const int64_t *values)
 {
-    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_DTYPE_INT64, values);
+    weft_tensor *tensor = tensor_copy_of(shape, WEFT_DTYPE_INT64, values);
     assert_non_null(tensor);
     return tensor;
 }
@@ -407,7 +408,7 @@ static void embedding_names_what_does_not_fit(void **state)
     refused(WEFT_ERR_INVALID, "index is NULL", .weight = w);
     refused(WEFT_ERR_SHAPE, "[V, D]", .weight = v, .index = INTS(0));
     refused(WEFT_ERR_TYPE, "must be int64, not float32", .weight = w, .index = weft_tensor_ref(w));
-    refused(WEFT_ERR_SHAPE, "8 dimensions, one too many", .weight = w, .index = weft_tensor_zeros(S(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_INT64));
+    refused(WEFT_ERR_SHAPE, "8 dimensions, one too many", .weight = w, .index = tensor_zeros(S(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_INT64));
     refused(WEFT_ERR_INVALID, "row -5 is not in [-4, 4)", .weight = w, .index = INTS(0), .how = {.padding = true, .padding_row = -5});
 #undef refused
     weft_tensor_unref(w);
@@ -425,11 +426,11 @@ static void embedding_bag_names_what_does_not_fit(void **state)
     refused(WEFT_ERR_INVALID, "offset 0 is 1, not 0", .weight = w, .index = INTS(0, 1), .offsets = INTS(1));
     refused(WEFT_ERR_INVALID, "offset 2 is 1, not in [2, 2]", .weight = w, .index = INTS(0, 1), .offsets = INTS(0, 2, 1));
     refused(WEFT_ERR_INVALID, "offset 1 is 3, not in [0, 2]", .weight = w, .index = INTS(0, 1), .offsets = INTS(0, 3));
-    refused(WEFT_ERR_INVALID, "2 indices, but no bag", .weight = w, .index = INTS(0, 1), .offsets = weft_tensor_zeros(S(0), WEFT_DTYPE_INT64));
+    refused(WEFT_ERR_INVALID, "2 indices, but no bag", .weight = w, .index = INTS(0, 1), .offsets = tensor_zeros(S(0), WEFT_DTYPE_INT64));
     refused(WEFT_ERR_TYPE, "offsets must be int64", .weight = w, .index = INTS(0, 1), .offsets = weft_tensor_ref(v));
     refused(WEFT_ERR_SHAPE, "the index's shape", .weight = w, .index = INTS(0, 1), .offsets = INTS(0), .scale = weft_tensor_ref(v), .how = {.mode = WEFT_BAG_SUM});
     refused(WEFT_ERR_INVALID, "for sums alone", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_ref(v));
-    refused(WEFT_ERR_TYPE, "dtype", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_zeros(S(3), WEFT_DTYPE_FLOAT64));
+    refused(WEFT_ERR_TYPE, "dtype", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = tensor_zeros(S(3), WEFT_DTYPE_FLOAT64));
     refused(WEFT_ERR_INVALID, "no sparse with WEFT_BAG_MAX", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = WEFT_BAG_MAX, .sparse = true});
     refused(WEFT_ERR_INVALID, "no mode 3", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = (weft_bag_mode)3});
 #undef refused

@@ -2,6 +2,8 @@
 /* test_autograd_errors.c - what each operator refuses, and that its message names the operator and what did not fit. */
 #include <weft/weft.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -198,7 +200,7 @@ static const struct {
 
 static weft_tensor *leaf(weft_shape shape, weft_dtype dtype)
 {
-    weft_tensor *x = weft_tensor_full(shape, dtype, 3);
+    weft_tensor *x = tensor_full(shape, dtype, 3);
     assert_non_null(x);
     weft_tensor_set_requires_grad(x, dtype != WEFT_DTYPE_INT64);
     return x;
@@ -249,7 +251,7 @@ static void batch_norm_trains_on_two_values_a_channel(void **state)
 {
     const float values[2] = {3, 5};
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_DTYPE_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, tensor_zeros(S(2, 1, 1, 1), WEFT_DTYPE_FLOAT32));
     memcpy(weft_tensor_data(x), values, sizeof(values));
     weft_tensor *y = weft_batch_norm2d(t, x, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true});
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -266,8 +268,8 @@ static weft_tensor *no_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 static void users_module_fails_the_tape_in_its_words(void **state)
 {
     static const weft_module_type type = {.name = "Picky", .forward = no_forward};
-    weft_module *parts[] = {weft_relu_create(), weft_module_create(&type, NULL, NULL)};
-    weft_module *net = weft_sequential_create(parts, 2, NULL);
+    weft_module *parts[] = {relu_create(), module_create(&type, NULL, NULL)};
+    weft_module *net = sequential_create(parts, 2, NULL);
     weft_tape *t = weft_tape_open(NULL);
     assert_null(weft_module_forward(t, net, ((operands *)*state)->m));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
@@ -279,7 +281,7 @@ static void users_module_fails_the_tape_in_its_words(void **state)
 /* The network works inside on tapes of its own: what fails there must be found on the caller's. */
 static void failure_inside_a_resnet_reaches_the_callers_tape(void **state)
 {
-    weft_module *net = weft_resnet50_create(2, 1, NULL);
+    weft_module *net = resnet50_create(2, 1, NULL);
     weft_tape *t = weft_tape_open(NULL);
     assert_null(weft_module_forward(t, net, ((operands *)*state)->c));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);
@@ -303,7 +305,7 @@ static void lists_at_null_are_refused(void **state)
 {
     static const weft_operator op = {.name = "mine"};
     const weft_tensors none = {NULL, 0}, two = {NULL, 2}, four = {NULL, 4};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1), WEFT_DTYPE_FLOAT32), *out[2];
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1, 1, 1), WEFT_DTYPE_FLOAT32), *out[2];
     weft_tape *t = weft_tape_open(NULL);
     assert_int_equal(weft_tape_gradients(t, none).count, 0); /* an empty list */
     assert_int_equal(weft_tape_grads(t, none).count, 0);

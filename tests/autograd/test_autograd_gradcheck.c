@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_autograd_gradcheck.c - every operator's gradient by finite differences in float64, odd shapes included. */
 #include "autograd/gradcheck.h"
+#include "tensors.h"
 
 #define S(...) WEFT_SHAPE(__VA_ARGS__)
 #define SHAPES(...) ((const weft_shape[]){__VA_ARGS__})
@@ -62,7 +63,7 @@ EXPRESSION(mse_sum, weft_mse_loss_reduced(t, in[0], in[1], WEFT_REDUCTION_SUM))
 EXPRESSION(mse_none, weft_mse_loss_reduced(t, in[0], in[1], WEFT_REDUCTION_NONE))
 #define LIST(...) ((weft_tensors){(weft_tensor *[]){__VA_ARGS__}, sizeof((weft_tensor *[]){__VA_ARGS__}) / sizeof(weft_tensor *)})
 EXPRESSION(gather, weft_take_along_dim(t, in[0], 1, (weft_tensor *)arg))
-EXPRESSION(gather_turned, weft_take_along_dim(t, weft_transpose(t, in[0], 0, 1), 0, weft_tape_take(t, weft_tensor_transpose((weft_tensor *)arg, 0, 1))))
+EXPRESSION(gather_turned, weft_take_along_dim(t, weft_transpose(t, in[0], 0, 1), 0, weft_tape_take(t, tensor_transpose((weft_tensor *)arg, 0, 1))))
 EXPRESSION(log_of_gathered, weft_log(t, weft_take_along_dim(t, weft_softmax(t, in[0], 1), 1, (weft_tensor *)arg)))
 EXPRESSION(stack_first, weft_stack(t, LIST(in[0], in[1], in[2]), 0))
 EXPRESSION(stack_last, weft_stack(t, LIST(in[0], in[1]), -1))
@@ -76,7 +77,7 @@ EXPRESSION(concat_again, weft_mul(t, weft_concat(t, LIST(in[0], in[0], in[1], in
 static weft_tensor *norm_eval(weft_tape *t, weft_tensor *const *in, const void *arg)
 {
     weft_tensor *mean = weft_tape_take(t, formula_tensor(S(3), WEFT_DTYPE_FLOAT64, 8));
-    weft_tensor *var = weft_tape_take(t, weft_tensor_full(S(3), WEFT_DTYPE_FLOAT64, 1.5));
+    weft_tensor *var = weft_tape_take(t, tensor_full(S(3), WEFT_DTYPE_FLOAT64, 1.5));
     return weft_batch_norm2d(t, in[0], in[1], in[2], mean, var, NULL);
 }
 
@@ -177,7 +178,7 @@ CHECK(check_div_of_nothing, divide, 0, NULL, S(0, 3), S(3))
 
 static void check_with_target(gradcheck_fn fn)
 {
-    weft_tensor *target = weft_tensor_empty(S(3), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_empty(S(3), WEFT_DTYPE_INT64);
     formula_fill_below(target, 4, 5);
     gradcheck_shapes(fn, SHAPES(S(3, 5)), 1, 0, target);
     weft_tensor_unref(target);
@@ -197,7 +198,7 @@ static void check_cross_entropy(void **state)
 
 static void check_cross_entropy_of_pixels(void **state)
 {
-    weft_tensor *target = weft_tensor_empty(S(2, 2, 3), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_empty(S(2, 2, 3), WEFT_DTYPE_INT64);
     formula_fill_below(target, 4, 4);
     gradcheck_shapes(cross_entropy, SHAPES(S(2, 4, 2, 3)), 1, 0, target);
     gradcheck_shapes(nll_none, SHAPES(S(2, 4, 2, 3)), 1, 0, target);
@@ -206,7 +207,7 @@ static void check_cross_entropy_of_pixels(void **state)
 
 static void check_slices(void **state)
 {
-    weft_tensor *at = weft_tensor_empty(S(7), WEFT_DTYPE_INT64), *places = weft_tensor_empty(S(2, 7), WEFT_DTYPE_INT64);
+    weft_tensor *at = tensor_empty(S(7), WEFT_DTYPE_INT64), *places = tensor_empty(S(2, 7), WEFT_DTYPE_INT64);
     formula_fill_below(at, 4, 5);
     formula_fill_below(places, 4, 5);
     gradcheck_shapes(index_select, SHAPES(S(3, 5)), 1, 0, at);
@@ -218,7 +219,7 @@ static void check_slices(void **state)
 
 static void check_gather(void **state)
 {
-    weft_tensor *at = weft_tensor_empty(S(3, 7), WEFT_DTYPE_INT64);
+    weft_tensor *at = tensor_empty(S(3, 7), WEFT_DTYPE_INT64);
     formula_fill_below(at, 4, 5);
     gradcheck_shapes(gather, SHAPES(S(3, 5)), 1, 0, at);
     gradcheck_shapes(gather, SHAPES(S(4, 5)), 1, 0, at);
@@ -234,8 +235,8 @@ static void assert_gradients(gradcheck_fn fn, weft_dtype dtype, const double *co
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *in[2];
     for (int k = 0; k < count; k++) {
-        weft_tensor *wide = weft_tensor_copy_of(S(4), WEFT_DTYPE_FLOAT64, values[k]);
-        in[k] = weft_tensor_to(wide, dtype);
+        weft_tensor *wide = tensor_copy_of(S(4), WEFT_DTYPE_FLOAT64, values[k]);
+        in[k] = tensor_to(wide, dtype);
         weft_tensor_unref(wide);
         weft_tensor_set_requires_grad(in[k], true);
     }

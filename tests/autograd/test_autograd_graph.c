@@ -5,6 +5,7 @@
 
 #include <weft/weft.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 
 static weft_tensor *leaf(float value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, value);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, value);
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -86,7 +87,7 @@ static void *run_passes(void *arg)
     for (int i = 0; i < (s->retain ? ROUNDS : 1); i++) {
         weft_gradient sum = {0};
         wfi_engine engine = {.retain = s->retain, .give = keep, .arg = &sum};
-        wfi_engine_root(&engine, s->loss->grad_node, 0, weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1));
+        wfi_engine_root(&engine, s->loss->grad_node, 0, tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1));
         wfi_engine_run(&engine);
         if (engine.error) {
             s->spent++;
@@ -121,7 +122,7 @@ static void passes_at_once_over_one_graph(void **state)
         weft_tensor *x = leaf(2), *y = x;
         for (int i = 0; i < 20; i++) /* y = 2^20 x: each layer needs what it saved */
             y = weft_mul(s.tape, weft_add(s.tape, y, y),
-                         weft_tape_take(s.tape, weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1)));
+                         weft_tape_take(s.tape, tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1)));
         s.loss = weft_sum(s.tape, weft_mul(s.tape, y, x)); /* 3 * 2^20 x^2: the gradient is 2^21 x */
         s.wanted = (float)(1 << 21) * 2;
         wfi_tape_commit(s.tape);
@@ -184,17 +185,17 @@ static void tapes_at_once_record_into_one_graph(void **state)
 
 static weft_tensor *share(float value)
 {
-    return weft_tensor_full(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, value);
+    return tensor_full(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, value);
 }
 
 static weft_tensor *rows(int64_t a, int64_t b)
 {
-    return weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){a, b});
+    return tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){a, b});
 }
 
 static weft_tensor *values(float a, float b)
 {
-    return weft_tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, (float[]){a, a, b, b});
+    return tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, (float[]){a, a, b, b});
 }
 
 static void sums_of_dense_shares_and_rows(void **state)

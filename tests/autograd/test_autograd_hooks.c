@@ -2,6 +2,8 @@
 /* test_autograd_hooks.c - functions of the user's in a backward pass: on shares, on sums, on the gradient of any tensor. */
 #include <weft/weft.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 #include "said.h"
 
@@ -16,7 +18,7 @@ static weft_tape *recording(void)
 
 static weft_tensor *leaf(float value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, value);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, value);
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -43,7 +45,7 @@ static weft_tensor *double_it(weft_tensor *gradient, void *arg)
 {
     seen *s = arg;
     s->shares[s->count++] = first(gradient);
-    weft_tensor *twice = weft_tensor_clone(gradient);
+    weft_tensor *twice = tensor_clone(gradient);
     weft_tensor_fill(twice, 2 * first(gradient));
     return twice;
 }
@@ -69,7 +71,7 @@ static void shares_and_sum_pass_the_hooks(void **state)
     weft_tape *t = recording();
     weft_tensor *x = leaf(1), *other = leaf(1);
     seen s = {0};
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(
         weft_hooks_add(hooks, x,
                        &(weft_leaf_hook){.pre = double_it, .post = add_a_hundred, .arg = &s, .drop = count_drop}),
@@ -94,7 +96,7 @@ static void several_hooks_run_in_order(void **state)
     weft_tape *t = recording();
     weft_tensor *x = leaf(1);
     seen a = {0}, b = {0};
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(
         weft_hooks_add(hooks, x, &(weft_leaf_hook){.pre = double_it, .post = add_a_hundred, .arg = &a, .drop = NULL}),
         WEFT_OK);
@@ -118,7 +120,7 @@ static void post_is_not_called_without_a_gradient(void **state)
     weft_tape *t = recording();
     weft_tensor *x = leaf(1), *y = leaf(1);
     seen s = {0};
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.post = add_a_hundred, .arg = &s}), WEFT_OK);
     weft_tape_set_hooks(t, hooks);
     weft_backward(t, weft_sum(t, weft_add(t, weft_detach(t, x), y)));
@@ -135,14 +137,14 @@ static weft_tensor *sevens(weft_tensor *of, void *arg)
 {
     const int64_t *length = arg;
     (void)of;
-    return *length ? weft_tensor_full(WEFT_SHAPE(*length), WEFT_DTYPE_FLOAT32, 7) : NULL;
+    return *length ? tensor_full(WEFT_SHAPE(*length), WEFT_DTYPE_FLOAT32, 7) : NULL;
 }
 
 static void leaf_without_a_gradient_may_be_given_one(void **state)
 {
     weft_tensor *x = leaf(1), *y = leaf(1);
     int64_t length = 2;
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.absent = sevens, .arg = &length}), WEFT_OK);
     assert_int_equal(weft_hooks_add(hooks, y, &(weft_leaf_hook){.absent = sevens, .arg = &length}), WEFT_OK);
     weft_tape *t = recording();
@@ -209,7 +211,7 @@ static void pass_waits_for_what_a_hook_began(void **state)
         weft_tape *t = recording();
         weft_tensor *x = leaf(1);
         later l = {.fail = fail};
-        weft_hooks *hooks = weft_hooks_create();
+        weft_hooks *hooks = hooks_create();
         assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.post = begin_change, .arg = &l}), WEFT_OK);
         weft_tape_set_hooks(t, hooks);
         weft_backward(t, weft_sum(t, x));
@@ -235,7 +237,7 @@ static weft_tensor *give_null(weft_tensor *gradient, void *arg)
 static weft_tensor *give_another_dtype(weft_tensor *gradient, void *arg)
 {
     (void)arg;
-    return weft_tensor_to(gradient, WEFT_DTYPE_FLOAT64);
+    return tensor_to(gradient, WEFT_DTYPE_FLOAT64);
 }
 
 static void hook_that_gives_no_gradient_fails_the_pass(void **state)
@@ -244,7 +246,7 @@ static void hook_that_gives_no_gradient_fails_the_pass(void **state)
     for (int i = 0; i < 4; i++) {
         weft_tape *t = recording();
         weft_tensor *x = leaf(1);
-        weft_hooks *hooks = weft_hooks_create();
+        weft_hooks *hooks = hooks_create();
         assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.pre = bad[i % 2]}), WEFT_OK);
         if (i < 2)
             weft_tape_set_hooks(t, hooks);
@@ -263,7 +265,7 @@ static void hook_on_the_sum_may_fail_the_pass(void **state)
     weft_tape *t = recording();
     weft_tensor *x = leaf(1);
     seen s = {.fail = WEFT_ERR_CANCELLED};
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.post = add_a_hundred, .arg = &s}), WEFT_OK);
     weft_tape_set_hooks(t, hooks);
     weft_backward(t, two_shares(t, x));
@@ -275,10 +277,10 @@ static void hook_on_the_sum_may_fail_the_pass(void **state)
 
 static void misuse_drops_and_says_so(void **state)
 {
-    weft_tensor *x = leaf(1), *constant = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = leaf(1), *constant = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
     seen s = {0};
     const weft_leaf_hook how = {.pre = double_it, .arg = &s, .drop = count_drop};
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     assert_int_equal(weft_hooks_add(NULL, x, &how), WEFT_ERR_INVALID);
     assert_int_equal(weft_hooks_add(hooks, NULL, &how), WEFT_ERR_INVALID);
     assert_int_equal(weft_hooks_add(hooks, constant, &how), WEFT_ERR_INVALID);
@@ -319,8 +321,8 @@ static void function_on_the_gradient_of_a_tensor_between(void **state)
 
 static void a_wrong_leaf_is_named(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_hooks *hooks = weft_hooks_create();
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_hooks *hooks = hooks_create();
     REFUSES(weft_hooks_add(hooks, x, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "leaf wants no gradient");
     REFUSES(weft_hooks_add(hooks, NULL, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "weft_hooks_add: leaf is NULL");
     REFUSES(weft_hooks_add(NULL, x, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "the set of hooks is NULL");

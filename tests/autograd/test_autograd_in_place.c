@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ typedef weft_tensor *(*relu_fn)(weft_tape *, weft_tensor *);
 
 static weft_tensor *leaf(void)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT64);
     for (int i = 0; i < COUNT; i++)
         ((double *)weft_tensor_data(x))[i] = (i % 7 - 3) * 0.25;
     weft_tensor_set_requires_grad(x, true);
@@ -89,7 +90,7 @@ static void what_is_wrong_is_said_as_by_the_plain_one(void **state)
     assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
     weft_tape_close(t);
     t = weft_tape_open(NULL);
-    weft_tensor *counts = weft_tape_take(t, weft_tensor_arange(4, WEFT_DTYPE_INT64));
+    weft_tensor *counts = weft_tape_take(t, tensor_arange(4, WEFT_DTYPE_INT64));
     assert_null(weft_relu_in_place(t, counts));
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "wants float32 or float64"));
     weft_tape_close(t);

@@ -7,6 +7,7 @@
 
 #include "oracle/formula.h"
 #include "tensor/parallel.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static void stack_takes_the_steps_of_an_episode(void **state)
     weft_tape *t = recording(NULL);
     for (int i = 0; i < STEPS; i++) {
         weft_tape *child = recording(t);
-        weft_tensor *action = weft_tape_take(child, weft_tensor_full(S(1), WEFT_DTYPE_INT64, i % 3 == 0));
+        weft_tensor *action = weft_tape_take(child, tensor_full(S(1), WEFT_DTYPE_INT64, i % 3 == 0));
         weft_tensor *log_p = weft_log_softmax(child, scores, 0);
         steps[i] = weft_tensor_ref(weft_select(child, weft_take_along_dim(child, log_p, 0, action), 0, 0));
         weft_tape_close(child);
@@ -63,7 +64,7 @@ static void stack_takes_the_steps_of_an_episode(void **state)
 static void concat_takes_a_very_long_list(void **state)
 {
     const size_t count = 20000;
-    weft_tensor *x[] = {leaf(S(1, 2), 1), leaf(S(3, 2), 2), weft_tensor_full(S(0, 2), WEFT_DTYPE_FLOAT64, 0)};
+    weft_tensor *x[] = {leaf(S(1, 2), 1), leaf(S(3, 2), 2), tensor_full(S(0, 2), WEFT_DTYPE_FLOAT64, 0)};
     weft_tensor **list = calloc(count, sizeof(*list));
     assert_non_null(list);
     for (size_t i = 0; i < count; i++)
@@ -86,14 +87,14 @@ static void concat_takes_a_very_long_list(void **state)
 /* The gradients lie in one storage: what is added to one of them must not reach its neighbour, nor the caller's tensor. */
 static void gradients_that_share_a_storage_stay_apart(void **state)
 {
-    weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_DTYPE_FLOAT64, 50), *kept = weft_tensor_clone(weights);
+    weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_DTYPE_FLOAT64, 50), *kept = tensor_clone(weights);
     for (int i = 0; i < 5; i++)
         x[i] = leaf(S(3), 1 + (uint64_t)i);
     weft_tape *t = recording(NULL);
     weft_tensor *middle = weft_scale(t, x[2], 1); /* gets a second share besides */
     weft_tensor *y = weft_stack(t, (weft_tensors){(weft_tensor *[]){x[0], x[1], middle, x[3], x[4]}, 5}, 0);
     weft_tensor *outputs[] = {y, middle},
-                *gradients[] = {weights, weft_tape_take(t, weft_tensor_full(S(3), WEFT_DTYPE_FLOAT64, 10))};
+                *gradients[] = {weights, weft_tape_take(t, tensor_full(S(3), WEFT_DTYPE_FLOAT64, 10))};
     for (int pass = 1; pass <= 2; pass++) {
         weft_backward_with(t, (weft_tensors){outputs, 2}, (weft_tensors){gradients, 2},
                            &(weft_backward_options){.retain = pass == 1});
@@ -119,8 +120,8 @@ static void joined_tensors_are_new(void **state)
     const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_INT64,
                                  WEFT_DTYPE_INT32,   WEFT_DTYPE_UINT8,   WEFT_DTYPE_BOOL};
     for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
-        weft_tensor *x = weft_tensor_full(S(2, 3), dtypes[k], 1), *turned = weft_tensor_transpose(x, 0, 1);
-        weft_tensor *at = weft_tensor_full(S(3, 1), WEFT_DTYPE_INT64, 1);
+        weft_tensor *x = tensor_full(S(2, 3), dtypes[k], 1), *turned = tensor_transpose(x, 0, 1);
+        weft_tensor *at = tensor_full(S(3, 1), WEFT_DTYPE_INT64, 1);
         weft_tape *t = recording(NULL);
         weft_tensor *results[] = {weft_stack(t, (weft_tensors){&turned, 1}, 0),
                                   weft_concat(t, (weft_tensors){&turned, 1}, 0), weft_take_along_dim(t, turned, 1, at)};
@@ -141,7 +142,7 @@ static void joined_tensors_are_new(void **state)
 /* The index is kept for the gradient: to change it before the backward pass is an error, not a wrong gradient. */
 static void gather_notices_a_changed_index(void **state)
 {
-    weft_tensor *x = leaf(S(4), 1), *at = weft_tensor_full(S(2), WEFT_DTYPE_INT64, 3);
+    weft_tensor *x = leaf(S(4), 1), *at = tensor_full(S(2), WEFT_DTYPE_INT64, 3);
     weft_tape *t = recording(NULL);
     weft_tensor *loss = weft_sum(t, weft_take_along_dim(t, x, 0, at));
     weft_tensor_fill(at, 0);
@@ -156,8 +157,8 @@ static void gather_notices_a_changed_index(void **state)
 static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **state)
 {
     enum { ROWS = 500, PICKS = 201, WIDTH = 7 };
-    weft_tensor *x = weft_tensor_empty(S(ROWS, WIDTH), WEFT_DTYPE_FLOAT32),
-                *at = weft_tensor_empty(S(ROWS, PICKS), WEFT_DTYPE_INT64);
+    weft_tensor *x = tensor_empty(S(ROWS, WIDTH), WEFT_DTYPE_FLOAT32),
+                *at = tensor_empty(S(ROWS, PICKS), WEFT_DTYPE_INT64);
     weft_tensor *weights = formula_tensor(S(ROWS, PICKS), WEFT_DTYPE_FLOAT32, 3);
     static float wanted[ROWS][WIDTH];
     const int64_t *index = weft_tensor_data(at);
@@ -186,7 +187,7 @@ static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **stat
 
 static void concat_of_sizes_that_do_not_add_up_is_refused(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(S(0, INT64_MAX), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(S(0, INT64_MAX), WEFT_DTYPE_FLOAT32);
     weft_tape *t = weft_tape_open(NULL);
     assert_non_null(x);
     assert_null(weft_concat(t, (weft_tensors){(weft_tensor *[]){x, x}, 2}, 1));

@@ -8,6 +8,7 @@
 
 #include "tensor/cpu/lstm_cell.h"
 #include "tensor/parallel.h"
+#include "tensors.h"
 
 #define S(...) WEFT_SHAPE(__VA_ARGS__)
 #define WEIGHTS_MAX 12
@@ -22,7 +23,7 @@ typedef struct call {
 
 static weft_tensor *leaf(weft_shape shape, weft_dtype dtype, uint64_t key, double factor)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    weft_tensor *tensor = tensor_empty(shape, dtype);
     assert_non_null(tensor);
     formula_fill(tensor, key, factor, 0);
     weft_tensor_set_requires_grad(tensor, true);
@@ -345,13 +346,13 @@ static void large_values_saturate(void **state)
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++) {
         weft_dtype type = dtype == 0 ? WEFT_DTYPE_FLOAT32 : WEFT_DTYPE_FLOAT64;
-        weft_tensor *ih = weft_tensor_full(S(4, 1), type, 1), *hh = weft_tensor_zeros(S(4, 1), type);
-        weft_tensor *x = weft_tensor_empty(S(1, 7, 1), type), *weights[] = {ih, hh};
+        weft_tensor *ih = tensor_full(S(4, 1), type, 1), *hh = tensor_zeros(S(4, 1), type);
+        weft_tensor *x = tensor_empty(S(1, 7, 1), type), *weights[] = {ih, hh};
         const double values[] = {1e30, -1e30, 300, -300, 20, -20, NAN};
         weft_tape *t = weft_tape_open(NULL);
         for (int i = 0; i < 7; i++)
-            weft_tensor_fill(
-                weft_tape_take(t, weft_tensor_select(weft_tape_take(t, weft_tensor_select(x, 0, 0)), 0, i)), values[i]);
+            weft_tensor_fill(weft_tape_take(t, tensor_select(weft_tape_take(t, tensor_select(x, 0, 0)), 0, i)),
+                             values[i]);
         weft_tensor *y =
             weft_lstm(t, x, NULL, NULL, (weft_tensors){weights, 2}, &(weft_lstm_options){.no_bias = true}, NULL, NULL);
         assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -384,12 +385,12 @@ static void what_does_not_fit_is_named(void **state)
 {
     (void)state;
     call good = call_with(4, 3, 6, 5);
-    weft_tensor *matrix = weft_tensor_zeros(S(3, 6), WEFT_DTYPE_FLOAT32),
-                *none = weft_tensor_zeros(S(0, 3, 6), WEFT_DTYPE_FLOAT32);
-    weft_tensor *one = weft_tensor_zeros(S(1, 3, 5), WEFT_DTYPE_FLOAT32),
-                *wide = weft_tensor_zeros(S(2, 3, 6), WEFT_DTYPE_FLOAT32);
-    weft_tensor *ints = weft_tensor_zeros(S(4, 3, 6), WEFT_DTYPE_INT64),
-                *twice = weft_tensor_zeros(S(4, 3, 6), WEFT_DTYPE_FLOAT64);
+    weft_tensor *matrix = tensor_zeros(S(3, 6), WEFT_DTYPE_FLOAT32),
+                *none = tensor_zeros(S(0, 3, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *one = tensor_zeros(S(1, 3, 5), WEFT_DTYPE_FLOAT32),
+                *wide = tensor_zeros(S(2, 3, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *ints = tensor_zeros(S(4, 3, 6), WEFT_DTYPE_INT64),
+                *twice = tensor_zeros(S(4, 3, 6), WEFT_DTYPE_FLOAT64);
     call c = good;
 #define REFUSED(change, status, says)                                                                                  \
     do {                                                                                                               \

@@ -2,6 +2,7 @@
 /* test_autograd_operator.c - operators of the user's own: recorded, run backward, failing, and their state's end. */
 #include <weft/weft.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ static weft_tape *recording(void)
 
 static weft_tensor *leaf(int64_t count, float value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, value);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, value);
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -48,7 +49,7 @@ static weft_status mix_backward(void *state, weft_tensors saved, weft_tensors dy
     for (int i = 0; i < 2 && c->fail == WEFT_OK; i++) {
         if (!wanted[i])
             continue;
-        dx[i] = weft_tensor_zeros(weft_tensor_shape(saved.items[i]), WEFT_DTYPE_FLOAT32);
+        dx[i] = tensor_zeros(weft_tensor_shape(saved.items[i]), WEFT_DTYPE_FLOAT32);
         for (int64_t k = 0; k < weft_tensor_numel(dx[i]); k++) {
             if (dy.items[0])
                 data(dx[i])[k] += (float)(i + 1) * data(dy.items[0])[k];
@@ -66,7 +67,7 @@ static void mix(weft_tape *t, weft_tensor *a, weft_tensor *b, counts *c, weft_te
 {
     weft_tensor *inputs[] = {a, b}, *saved[] = {a, b, NULL}, *results[2];
     for (int r = 0; r < 2; r++)
-        results[r] = weft_tensor_empty(weft_tensor_shape(a), WEFT_DTYPE_FLOAT32);
+        results[r] = tensor_empty(weft_tensor_shape(a), WEFT_DTYPE_FLOAT32);
     for (int64_t k = 0; k < weft_tensor_numel(a); k++) {
         data(results[0])[k] = data(a)[k] + 2 * data(b)[k];
         data(results[1])[k] = data(a)[k] * data(b)[k];
@@ -99,7 +100,7 @@ static void operator_with_two_results_gets_both_gradients(void **state)
 static void result_without_gradient_is_null_and_unwanted_input_is_said(void **state)
 {
     weft_tape *t = recording();
-    weft_tensor *a = leaf(2, 3), *b = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 4), *out[2];
+    weft_tensor *a = leaf(2, 3), *b = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 4), *out[2];
     counts c = {0};
     mix(t, a, b, &c, out);
     weft_backward(t, weft_sum(t, out[1]));
@@ -129,7 +130,7 @@ static void results_that_nobody_used_do_not_run(void **state)
 
 static void state_ends_on_every_path(void **state)
 {
-    weft_tensor *a = leaf(2, 3), *b = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out[2];
+    weft_tensor *a = leaf(2, 3), *b = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out[2];
     counts c = {0};
     weft_tape *t = weft_tape_open(NULL); /* does not record: the results themselves, and drop at once */
     mix(t, a, a, &c, out);
@@ -184,7 +185,7 @@ static void failing_function_fails_the_pass_with_its_name(void **state)
 static weft_status wrong_shape(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
 {
     (void)state, (void)saved, (void)dy, (void)wanted;
-    dx[0] = weft_tensor_zeros(WEFT_SHAPE(1, 1), WEFT_DTYPE_FLOAT32);
+    dx[0] = tensor_zeros(WEFT_SHAPE(1, 1), WEFT_DTYPE_FLOAT32);
     return WEFT_OK;
 }
 
@@ -192,7 +193,7 @@ static void gradient_of_another_shape_is_refused(void **state)
 {
     static const weft_operator op = {.name = "crooked", .backward = wrong_shape};
     weft_tape *t = recording();
-    weft_tensor *a = leaf(2, 3), *y = weft_tensor_clone(a), *out;
+    weft_tensor *a = leaf(2, 3), *y = tensor_clone(a), *out;
     weft_tape_record(t, &op, (weft_tensors){&a, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
     weft_backward(t, weft_sum(t, out));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);
@@ -237,7 +238,7 @@ static void operator_with_a_hundred_inputs(void **state)
 {
     static const weft_operator op = {.name = "sum of many", .backward = sum_backward};
     weft_tape *t = recording();
-    weft_tensor *inputs[MANY] = {NULL}, *y = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out;
+    weft_tensor *inputs[MANY] = {NULL}, *y = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out;
     for (int i = 0; i < MANY; i++)
         inputs[i] = i % 3 == 0 ? NULL : leaf(2, (float)i);
     weft_tape_record(t, &op, (weft_tensors){inputs, MANY}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
@@ -257,7 +258,7 @@ static void operator_with_a_hundred_inputs(void **state)
 
 static void misuse_is_said(void **state)
 {
-    weft_tensor *a = leaf(2, 3), *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64), *none = NULL, *out = a;
+    weft_tensor *a = leaf(2, 3), *integers = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64), *none = NULL, *out = a;
     counts c = {0};
     weft_tape *t = recording();
     weft_tape_record(t, NULL, (weft_tensors){&a, 1}, (weft_tensors){0}, NULL, (weft_tensors){&a, 1}, &out);

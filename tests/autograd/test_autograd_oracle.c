@@ -7,6 +7,7 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -267,8 +268,8 @@ static weft_tensor *with_gaps(weft_tensor *packed)
 {
     weft_shape wide = weft_tensor_shape(packed);
     wide.dims[wide.ndim++] = 2;
-    weft_tensor *storage = weft_tensor_full(wide, weft_tensor_dtype(packed), 9);
-    weft_tensor *view = weft_tensor_select(storage, -1, 1);
+    weft_tensor *storage = tensor_full(wide, weft_tensor_dtype(packed), 9);
+    weft_tensor *view = tensor_select(storage, -1, 1);
     assert_int_equal(weft_tensor_assign(view, packed), WEFT_OK);
     weft_tensor_unref(storage);
     weft_tensor_unref(packed);
@@ -279,12 +280,12 @@ static weft_tensor *make_input(const input *in, const how *h, bool must_be_packe
 {
     weft_tensor *x;
     if (in->kind == 'i') {
-        x = weft_tensor_empty(in->shape, WEFT_DTYPE_INT64);
+        x = tensor_empty(in->shape, WEFT_DTYPE_INT64);
         formula_fill_below(x, in->key, (int64_t)in->factor);
         for (int64_t i = 0; i < weft_tensor_numel(x); i++)
             ((int64_t *)weft_tensor_data(x))[i] += (int64_t)in->offset;
     } else {
-        x = weft_tensor_empty(in->shape, h->dtype);
+        x = tensor_empty(in->shape, h->dtype);
         formula_fill(x, in->key, in->factor, in->offset);
     }
     if (h->gaps && !must_be_packed)

@@ -4,6 +4,8 @@
 #include <weft/weft.h>
 
 #include "mem/mem.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 #include "prng.h"
 
@@ -17,7 +19,7 @@ static weft_tape *recording(void)
 
 static weft_tensor *leaf(weft_shape shape, double value)
 {
-    weft_tensor *x = weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, value);
+    weft_tensor *x = tensor_full(shape, WEFT_DTYPE_FLOAT32, value);
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -71,7 +73,7 @@ static void tape_backward_wants_one_element(void **state)
 static void tape_backward_wants_a_recorded_output(void **state)
 {
     weft_tape *t = recording();
-    weft_tensor *x = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1);
     weft_backward(t, weft_relu(t, x));
     assert_error(t, WEFT_ERR_INVALID, "not recorded");
     weft_tape_close(t);
@@ -121,10 +123,9 @@ static void tape_optimizers_step_is_noticed(void **state)
 {
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
     a_step_is_noticed(
-        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL),
-        x);
-    a_step_is_noticed(
-        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL), x);
+        optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL), x);
+    a_step_is_noticed(optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL),
+                      x);
     weft_tensor_unref(x);
 }
 
@@ -318,8 +319,8 @@ static void tape_dropout_follows_the_seed(void **state)
 static void tape_given_gradient_must_be_its_outputs(void **state)
 {
     weft_tensor *x = leaf(WEFT_SHAPE(2), 1);
-    weft_tensor *wrong[] = {weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                            weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64)};
+    weft_tensor *wrong[] = {tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                            tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64)};
     for (int i = 0; i < 2; i++) {
         weft_tape *t = recording();
         weft_tensor *y = weft_scale(t, x, 2);
@@ -367,8 +368,8 @@ static void tape_moved_running_mean_is_noticed(void **state)
     for (int which = 0; which < 2; which++) {
         weft_tape *t = recording();
         weft_tensor *x = leaf(WEFT_SHAPE(2, 3, 2, 2), 1), *w = leaf(WEFT_SHAPE(3), 1);
-        weft_tensor *running[] = {weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                                  weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1)};
+        weft_tensor *running[] = {tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                                  tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1)};
         weft_tensor *y = weft_sum(t, weft_mul(t, w, running[which]));
         weft_batch_norm2d(t, x, NULL, NULL, running[0], running[1], &(weft_batch_norm_options){.train = true});
         weft_backward(t, y);

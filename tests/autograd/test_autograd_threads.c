@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <pthread.h>
@@ -19,11 +21,9 @@ typedef struct shared {
 static weft_module *make_net(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1},
-                           NULL),
-        weft_relu_create(), weft_flatten_create(1), weft_linear_create(144, 5, false, 2, NULL),
-        weft_log_softmax_create(1)};
-    return weft_sequential_create(parts, 5, NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1}, NULL),
+        relu_create(), flatten_create(1), linear_create(144, 5, false, 2, NULL), log_softmax_create(1)};
+    return sequential_create(parts, 5, NULL);
 }
 
 /* With a reference; NULL on failure. */
@@ -55,7 +55,7 @@ static void *work(void *arg)
 static void threads_share_parameters(void **state)
 {
     shared s = {.net = make_net(), .x = formula_tensor(WEFT_SHAPE(3, 1, 8, 8), WEFT_DTYPE_FLOAT32, 1)};
-    s.target = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
+    s.target = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
     weft_tensor_set_requires_grad(s.x, true);
     s.wanted = gradient(&s);
     assert_non_null(s.wanted);
@@ -91,7 +91,7 @@ static void *use_kept(void *arg)
 static void threads_use_what_another_tape_made(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor_set_requires_grad(x, true);
     weft_tensor *kept = weft_add_scalar(t, x, 2);
     weft_tensor_set_requires_grad(kept, true);

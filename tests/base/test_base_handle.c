@@ -5,6 +5,8 @@
  */
 #include "children.h"
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -69,7 +71,7 @@ static void must_abort(const misuse *m)
 
 static weft_tensor *make_tensor(void)
 {
-    return weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    return tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
 }
 
 static void tensor_use(void)
@@ -106,12 +108,12 @@ static void tensor_in_value(void)
     weft_values *values;
     weft_tensor *x = make_tensor();
     weft_tensor_unref(x);
-    (void)!weft_values_create(WEFT_VALUES(weft_of_tensor(x)), &values);
+    (void)!weft_values_create(WEFT_VALUES(weft_of_tensor(x)), &values, NULL);
 }
 
 static void view_after_base(void) /* the view is its own object: this is no misuse */
 {
-    weft_tensor *x = make_tensor(), *flat = weft_tensor_reshape(x, WEFT_SHAPE(6));
+    weft_tensor *x = make_tensor(), *flat = tensor_reshape(x, WEFT_SHAPE(6));
     weft_tensor_unref(x);
     MUST(weft_tensor_numel(flat) == 6);
     weft_tensor_unref(flat);
@@ -177,7 +179,7 @@ static void error_twice(void)
 static void values_twice(void)
 {
     weft_values *values;
-    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(1)), &values));
+    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(1)), &values, NULL));
     weft_values_unref(values);
     weft_values_unref(values);
 }
@@ -229,14 +231,14 @@ static void temporary_after_tape(void)
 
 static void module_use(void)
 {
-    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module *module = linear_create(2, 3, false, 1, NULL);
     weft_module_unref(module);
     (void)weft_module_numel(module);
 }
 
 static void module_twice(void)
 {
-    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module *module = linear_create(2, 3, false, 1, NULL);
     weft_module_unref(module);
     weft_module_unref(module);
 }
@@ -245,7 +247,7 @@ static weft_optimizer *make_optimizer(void)
 {
     weft_tensor *x = make_tensor();
     weft_optimizer *optimizer =
-        weft_optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
+        optimizer_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     weft_tensor_unref(x);
     MUST(optimizer);
     return optimizer;
@@ -267,14 +269,14 @@ static void optimizer_twice(void)
 
 static void hooks_twice(void)
 {
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     weft_hooks_unref(hooks);
     weft_hooks_unref(hooks);
 }
 
 static void sim_twice(void)
 {
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     weft_sim_close(sim);
     weft_sim_close(sim);
 }
@@ -347,7 +349,7 @@ static void agent_held(void)
         &(weft_agent_options){
             .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .threads = 1},
         &held_agent, NULL));
-    MUST_OK(weft_rref_create(held_agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_rref_create(held_agent, weft_of_i64(7), &rref, NULL));
     MUST_OK(weft_agent_close(held_agent, WEFT_FOREVER));
     (void)weft_agent_world_size(held_agent);
 }
@@ -540,7 +542,7 @@ static void close_group_of_parallel(weft_agent *agent, void *arg)
 {
     weft_group *group;
     weft_data_parallel *parallel;
-    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module *module = linear_create(2, 3, false, 1, NULL);
     (void)arg;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
@@ -557,7 +559,7 @@ static void unref_parallel_twice(weft_agent *agent, void *arg)
 {
     weft_group *group;
     weft_data_parallel *parallel;
-    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module *module = linear_create(2, 3, false, 1, NULL);
     (void)arg;
     MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
@@ -574,7 +576,7 @@ static void unref_rref_twice(weft_agent *agent, void *arg)
 {
     weft_rref *rref;
     (void)arg;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref, NULL));
     weft_rref_unref(rref);
     weft_rref_unref(rref);
 }
@@ -589,7 +591,7 @@ static void use_rref(weft_agent *agent, void *arg)
     weft_rref *rref;
     weft_value value;
     (void)arg;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref, NULL));
     weft_rref_unref(rref);
     (void)!weft_rref_local_value(rref, 0, &value);
 }
@@ -606,7 +608,7 @@ static void unref_dist_optimizer_twice(weft_agent *agent, void *arg)
     weft_tensor *x = make_tensor();
     (void)arg;
     weft_tensor_set_requires_grad(x, true);
-    MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &rref, NULL));
     MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(rref)),
                                        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, &optimizer, NULL));
     weft_dist_optimizer_unref(optimizer);
@@ -622,7 +624,7 @@ static void use_context(weft_agent *agent, void *arg)
 {
     weft_context *context;
     (void)arg;
-    MUST_OK(weft_context_open(agent, &context));
+    MUST_OK(weft_context_open(agent, &context, NULL));
     weft_context_close(context, NULL);
     (void)weft_context_get_id(context);
 }
@@ -741,7 +743,7 @@ static void test_reading_null_gives_nothing(void **cmocka)
     int64_t number;
     (void)cmocka;
     weft_values *values;
-    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(7)), &values));
+    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(7)), &values, NULL));
     assert_int_equal(weft_values_get_i64(values, 0, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_values_get_i64(NULL, 0, &number), WEFT_ERR_INVALID);
     assert_int_equal(weft_values_get_bytes(values, 0, NULL, NULL), WEFT_ERR_INVALID);

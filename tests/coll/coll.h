@@ -4,6 +4,7 @@
 #define TESTS_COLL_H
 
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -33,7 +34,7 @@ static inline bool coll_can(weft_dtype dtype, weft_op how)
 
 static inline weft_tensor *coll_empty(weft_dtype dtype, int64_t count)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), dtype);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(count), dtype);
     MUST(x);
     return x;
 }
@@ -41,7 +42,7 @@ static inline weft_tensor *coll_empty(weft_dtype dtype, int64_t count)
 /* Whether it is true at all members, which all ask. */
 static inline bool coll_everywhere(weft_group *group, bool here)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, here);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, here);
     MUST(x);
     MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
     bool all = *(const int64_t *)weft_tensor_data(x) != 0;
@@ -54,7 +55,7 @@ static inline weft_tensor *coll_convert(weft_tensor *x, weft_dtype dtype)
 {
     weft_tensor *converted;
     if (!coll_is_complex(dtype)) {
-        converted = weft_tensor_to(x, dtype);
+        converted = tensor_to(x, dtype);
         MUST(converted);
         return converted;
     }

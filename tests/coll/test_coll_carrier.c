@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_coll_carrier.c - operations that functions of the program carry, and rules for algorithms. */
 #include "coll/coll.h"
+#include "tensors.h"
 
 #include <unistd.h>
 
@@ -15,7 +16,7 @@ typedef struct bridge {
 
 static weft_tensor *over(void *data, size_t count, weft_dtype dtype)
 {
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE((int64_t)count), dtype, data, NULL, NULL, NULL);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE((int64_t)count), dtype, data, NULL, NULL, NULL);
     MUST(x);
     return x;
 }
@@ -68,7 +69,7 @@ static void carried(weft_agent *agent, void *arg)
     MUST(b.dropped == 2);
     MUST_OK(weft_group_set_carrier(group, &table, &b, count_drop));
     for (int i = 0; i < 10; i++) {
-        x[i] = weft_tensor_full(WEFT_SHAPE(100 + i), WEFT_DTYPE_FLOAT32, i);
+        x[i] = tensor_full(WEFT_SHAPE(100 + i), WEFT_DTYPE_FLOAT32, i);
         MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_OP_SUM, 20000, &futures[i]));
     }
     for (int i = 0; i < 10; i++) {
@@ -182,7 +183,7 @@ typedef struct own_group {
 static weft_status call_own_group(void *arg)
 {
     own_group *own = arg;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
     weft_future *future;
     MUST_BE(weft_group_allreduce(own->group, x, WEFT_OP_SUM, 20000), WEFT_ERR_STATE);
     MUST_BE(weft_group_barrier_async(own->group, 20000, &future), WEFT_ERR_STATE);
@@ -195,7 +196,7 @@ static void calls_itself(weft_agent *agent, void *arg)
 {
     static const weft_group_carrier table = {.barrier = call_own_group};
     own_group own = {0};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     (void)arg;
     MUST_OK(weft_group_open(agent, "own", NULL, 0, 0, &own.group, NULL));
     MUST_OK(weft_group_set_carrier(own.group, &table, &own, NULL));

@@ -10,6 +10,7 @@
 #include "rpc/spoiler.h"
 #include "sim/sim.h"
 #include "prng.h"
+#include "tensors.h"
 
 enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20 };
 
@@ -44,7 +45,7 @@ static void adjust_fabrics(weft_agent_options *options, void *arg)
 
 static weft_tensor *filled(int64_t count, double value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64, value);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64, value);
     MUST(x);
     return x;
 }
@@ -573,7 +574,7 @@ static void one_is_missing(weft_agent *agent, void *arg)
 static void members_disagree(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
-    weft_tensor *x = filled(me == 1 ? 7 : 8, 1), *f = weft_tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
+    weft_tensor *x = filled(me == 1 ? 7 : 8, 1), *f = tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
                 *y = filled(8, 1);
     weft_group *meet = make(agent, "meet");
     for (int i = 0; i < 5; i++) {
@@ -666,8 +667,8 @@ static void one_runs_ahead(weft_agent *agent, void *arg)
 static void mistakes(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all");
-    weft_tensor *x = filled(6, 1), *y = filled(5, 1), *i = weft_tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_INT32, 1);
-    weft_tensor *c = weft_tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_COMPLEX64, 1);
+    weft_tensor *x = filled(6, 1), *y = filled(5, 1), *i = tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_INT32, 1);
+    weft_tensor *c = tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_COMPLEX64, 1);
     size_t me = (size_t)weft_group_index(all);
     MUST_BE(weft_group_allreduce(NULL, x, WEFT_OP_SUM, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allreduce(all, NULL, WEFT_OP_SUM, 100), WEFT_ERR_INVALID);

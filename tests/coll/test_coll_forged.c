@@ -7,6 +7,7 @@
 #include "rpc/inside.h"
 
 #include "coll/group.h"
+#include "tensors.h"
 
 #include <string.h>
 
@@ -77,7 +78,7 @@ typedef struct scene {
 
 static scene begin(weft_agent *agent, const char *name, int64_t elements)
 {
-    scene s = {.group = make(agent, name), .x = weft_tensor_zeros(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT64)};
+    scene s = {.group = make(agent, name), .x = tensor_zeros(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT64)};
     MUST_OK(weft_group_allreduce_async(s.group, s.x, WEFT_OP_SUM, LIMIT_MS, &s.future));
     return s;
 }
@@ -155,8 +156,7 @@ static void takes_anothers(weft_agent *agent, void *arg)
     (void)arg;
     weft_group *meet = make(agent, "meet");
     if (weft_agent_rank(agent) == 0) {
-        scene s = {.group = make(agent, "three"),
-                   .x = weft_tensor_zeros(WEFT_SHAPE(LONG_BYTES / 8), WEFT_DTYPE_FLOAT64)};
+        scene s = {.group = make(agent, "three"), .x = tensor_zeros(WEFT_SHAPE(LONG_BYTES / 8), WEFT_DTYPE_FLOAT64)};
         MUST_OK(weft_group_set_algorithms(s.group, "broadcast * * tree")); /* it sends to both */
         MUST_OK(weft_group_broadcast_async(s.group, s.x, 0, LIMIT_MS, &s.future));
         for (uint32_t token = 0; token < 20; token++)

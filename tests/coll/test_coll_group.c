@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_coll_group.c - barriers and all-gathers of values over all and some, with missing, dead and mistaken members. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 static world *scene; /* the one that runs */
 
@@ -72,7 +73,7 @@ static void gathers(weft_agent *agent, void *arg)
     weft_values *got;
     for (int i = 0; i < 6; i++) {
         int64_t numbers = i % 2 ? 1 << 19 : 3;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(numbers), WEFT_DTYPE_FLOAT32, me);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(numbers), WEFT_DTYPE_FLOAT32, me);
         MUST_OK(
             weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(me * (i + 1)), weft_of_tensor(x)), 10000, &got));
         check_gathered(got, size, i + 1, numbers);

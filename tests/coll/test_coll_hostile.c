@@ -8,6 +8,7 @@
 
 #include "coll/group.h"
 #include "prng.h"
+#include "tensors.h"
 
 enum { ROUNDS = 300, WORDS = 25 };
 
@@ -105,7 +106,7 @@ static void listen_to_a_liar(weft_agent *agent, void *arg)
     for (int round = 0; weft_agent_rank(agent) == 0 && round < ROUNDS; round++) {
         weft_group *group;
         weft_future *futures[3] = {NULL};
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
         char name[16];
         snprintf(name, sizeof(name), "lie-%d", round);
         MUST_OK(weft_group_open(agent, name, NULL, 0, 0, &group, NULL));

@@ -7,6 +7,7 @@
  * This program is its own workers, as test_coll_shared.c.
  */
 #include "coll/crew.h"
+#include "tensors.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -76,7 +77,7 @@ static weft_tensor *rounded(int64_t count, int who)
 
 static void same_bits(weft_group *group, const weft_tensor *x)
 {
-    weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, 0);
+    weft_tensor *mine = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, 0);
     *(int64_t *)weft_tensor_data(mine) = (int64_t)coll_hash(x);
     weft_tensor *all = coll_empty(WEFT_DTYPE_INT64, (int64_t)weft_group_size(group));
     MUST_OK(weft_group_allgather(group, mine, all, 40000));
@@ -95,7 +96,7 @@ static void compare(weft_agent *agent, weft_group *warm, int64_t count, weft_op 
     snprintf(name, sizeof(name), "cold-%d", number);
     weft_group *cold = crew_group(agent, name, NULL);
     int size = (int)weft_group_size(warm);
-    weft_tensor *x = rounded(count, weft_agent_rank(agent)), *y = weft_tensor_clone(x);
+    weft_tensor *x = rounded(count, weft_agent_rank(agent)), *y = tensor_clone(x);
     MUST_OK(weft_group_allreduce(warm, x, how, 40000));
     MUST_OK(weft_group_allreduce(cold, y, how, 40000));
     MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
@@ -135,7 +136,7 @@ static int run_many(void)
         weft_tensor *x[AT_ONCE];
         weft_future *done[AT_ONCE];
         for (int i = 0; i < AT_ONCE; i++) {
-            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * (i % 6 == 5 ? 2000 : 500)), WEFT_DTYPE_FLOAT32, me + i);
+            x[i] = tensor_full(WEFT_SHAPE(1 + i * (i % 6 == 5 ? 2000 : 500)), WEFT_DTYPE_FLOAT32, me + i);
             MUST(x[i]);
             if (i % 4 == 3)
                 MUST_OK(weft_group_barrier_async(group, 40000, &done[i]));
@@ -176,7 +177,7 @@ static void with_root(weft_group *group, int64_t count, size_t root)
 {
     size_t size = weft_group_size(group), me = (size_t)weft_group_index(group);
     bool at_root = me == root;
-    weft_tensor *part = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, (double)me + 1);
+    weft_tensor *part = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, (double)me + 1);
     weft_tensor *all = at_root ? coll_empty(WEFT_DTYPE_FLOAT32, count * (int64_t)size) : NULL;
     MUST_OK(weft_group_gather(group, part, all, root, 40000));
     for (int64_t i = 0; at_root && i < weft_tensor_numel(all); i++)
@@ -236,7 +237,7 @@ static int run_dies(void)
     weft_status status = WEFT_OK;
     child_say('r');
     for (int round = 0; !status; round++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(counts[round % 4]), WEFT_DTYPE_FLOAT32, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(counts[round % 4]), WEFT_DTYPE_FLOAT32, 1);
         status = operate(group, round, x);
         weft_tensor_unref(x);
     }
@@ -259,7 +260,7 @@ static int run_stops(void)
     child_say('r');
     double until = child_now_s() + 0.4;
     for (float go = 1; go > 0;) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
         go = ((float *)weft_tensor_data(x))[0];
         weft_tensor_unref(x);
@@ -302,7 +303,7 @@ static int run_disagrees(void)
         weft_group *group = open_warm(agent, name);
         crew_meet(agent);
         int64_t count = is_odd && way == 0 ? 11 : is_odd && way == 2 ? 100000 : 10;
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
         weft_status wanted = way == 3 ? WEFT_ERR_CANCELLED : WEFT_ERR_STATE;
         if (is_odd && way == 1) {
             MUST_BE(weft_group_barrier(group, WEFT_FOREVER), wanted);

@@ -9,6 +9,7 @@
 #include "coll/coll.h"
 #include "coll/group.h"
 #include "prng.h"
+#include "tensors.h"
 
 enum { MOST = 9, OPERATIONS = 24, WINDOW = 6, WARM = 5, SLOT = 16384 /* float32 that fit a slot */, PERIOD = 61 };
 
@@ -121,15 +122,14 @@ static void make(call *c, size_t size, size_t me)
     bool at_root = me == c->root, gathers = c->kind == ALLGATHER || (c->kind == GATHER && at_root);
     if (c->kind == SCATTER) {
         c->in = at_root ? coll_empty(WEFT_DTYPE_FLOAT32, all) : NULL;
-        c->out = at_root && c->in_place ? weft_tensor_narrow(c->in, 0, own, c->count)
-                                        : coll_empty(WEFT_DTYPE_FLOAT32, c->count);
+        c->out =
+            at_root && c->in_place ? tensor_narrow(c->in, 0, own, c->count) : coll_empty(WEFT_DTYPE_FLOAT32, c->count);
         for (size_t k = 0; at_root && k < size; k++)
             fill(c, c->in, (int64_t)k * c->count, me, (int64_t)k * c->count);
         return;
     }
     c->out = gathers ? coll_empty(WEFT_DTYPE_FLOAT32, all) : NULL;
-    c->in = gathers && c->in_place ? weft_tensor_narrow(c->out, 0, own, c->count)
-                                   : coll_empty(WEFT_DTYPE_FLOAT32, c->count);
+    c->in = gathers && c->in_place ? tensor_narrow(c->out, 0, own, c->count) : coll_empty(WEFT_DTYPE_FLOAT32, c->count);
     fill(c, c->in, 0, me, 0);
 }
 

@@ -6,6 +6,7 @@
 #include "coll/coll.h"
 #include "rpc/stage.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <sched.h>
 
@@ -269,8 +270,8 @@ static void slow_in_a_ring(weft_agent *agent, void *arg)
 {
     enum { SLOW = 3, ELEMENTS = 32 << 10, HELD_MOST = 4 * (32 << 10) + 4096 };
     size_t size = (size_t)weft_agent_world_size(agent), me = (size_t)weft_agent_rank(agent);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, (double)me);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE((int64_t)size * ELEMENTS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, (double)me);
+    weft_tensor *y = tensor_zeros(WEFT_SHAPE((int64_t)size * ELEMENTS), WEFT_DTYPE_FLOAT32);
     for (int round = 0; round < 2; round++) { /* in the first one members learn that they may send long messages */
         weft_group *all = make(agent, round ? "second" : "first");
         MUST_OK(weft_group_set_algorithms(all, "allgather * * ring"));

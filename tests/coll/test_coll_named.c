@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_coll_named.c - who is named when an operation is late or members disagree; and what of a group outlives its end. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/log.h>
 #include <weft/ops.h>
@@ -26,7 +27,7 @@ static weft_group *make(weft_agent *agent, const char *name)
 
 static weft_tensor *one(void)
 {
-    return weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, 1);
+    return tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, 1);
 }
 
 static void must_say(const weft_group *group, int worker, const char *words)
@@ -233,7 +234,7 @@ static void sizes_differ(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
     int me = weft_agent_rank(agent);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_DTYPE_FLOAT64);
     MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000), WEFT_ERR_STATE);
     const char *message = weft_error_message(weft_group_error(all));
     MUST(strstr(message, "allreduce of 7 float64 (sum)") && strstr(message, "allreduce of 5 float64 (sum)"));
@@ -265,7 +266,7 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *meet = make(agent, "meet");
-    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = one(), *all_x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
     for (int gathers = 0; gathers < 2; gathers++) {
         weft_group *all = make(agent, gathers ? "gather" : "reduce");
         weft_status status = WEFT_OK;
@@ -314,7 +315,7 @@ static void root_waits_for_destroyed(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
-    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = one(), *all_x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
     if (me == 2) {
         MUST_OK(weft_group_gather(all, x, NULL, 0, WEFT_FOREVER)); /* it has given its part */
         weft_group_close(all);
@@ -378,7 +379,7 @@ static void no_elements(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all"), *pair = make(agent, "pair"), *meet = make(agent, "meet");
-    weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64), *x = one();
+    weft_tensor *none = tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64), *x = one();
     MUST_OK(weft_group_allreduce(all, none, WEFT_OP_SUM, 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* it is complete on all before the next one ends the group */
     MUST_BE(weft_group_broadcast(all, me ? x : none, 0, 20000), WEFT_ERR_STATE);
@@ -443,7 +444,7 @@ static void early_flood(weft_agent *agent, void *arg)
 {
     enum { FLOOD = 40, ELEMENTS = 400 };
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     weft_future *futures[FLOOD];
     size_t begun = 0;
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* else the flood can come before a member has made the group */
@@ -470,7 +471,7 @@ static void early_flood(weft_agent *agent, void *arg)
 static void values_over_budget(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *few = make(agent, "few");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(30 << 10), WEFT_DTYPE_UINT8), *y = one();
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(30 << 10), WEFT_DTYPE_UINT8), *y = one();
     weft_values *got = NULL;
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(x)), 20000, &got), WEFT_ERR_BUSY);
     const char *message = weft_error_message(weft_group_error(all));
@@ -490,7 +491,7 @@ static void values_over_budget(weft_agent *agent, void *arg)
 
 static weft_tensor *numbers(int me, int64_t count)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     for (int64_t i = 0; i < count; i++)
         ((double *)weft_tensor_data(x))[i] = 100.0 * me + (double)i;
     return x;
@@ -508,9 +509,9 @@ static void overlaps(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all");
     int me = weft_agent_rank(agent);
-    weft_tensor *x = numbers(me, 12), *first = weft_tensor_narrow(x, 0, 0, 6), *second = weft_tensor_narrow(x, 0, 6, 6);
-    weft_tensor *late = weft_tensor_narrow(x, 0, 5, 6), *part = weft_tensor_narrow(first, 0, 2 * ((me + 1) % 3), 2);
-    weft_tensor *own = weft_tensor_narrow(first, 0, 2 * me, 2), *crooked = weft_tensor_narrow(first, 0, 1, 2);
+    weft_tensor *x = numbers(me, 12), *first = tensor_narrow(x, 0, 0, 6), *second = tensor_narrow(x, 0, 6, 6);
+    weft_tensor *late = tensor_narrow(x, 0, 5, 6), *part = tensor_narrow(first, 0, 2 * ((me + 1) % 3), 2);
+    weft_tensor *own = tensor_narrow(first, 0, 2 * me, 2), *crooked = tensor_narrow(first, 0, 1, 2);
     MUST_BE(weft_group_all_to_all(all, first, first, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_all_to_all(all, first, late, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_all_to_all(all, late, first, 20000), WEFT_ERR_INVALID);
@@ -526,8 +527,7 @@ static void overlaps(weft_agent *agent, void *arg)
     MUST(weft_tensor_get_f64(first, 5) == 205);
     MUST_OK(weft_group_gather(all, own, first, 1, 20000));
     MUST_OK(weft_group_scatter(all, first, own, 1, 20000));
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(6, 2), WEFT_DTYPE_FLOAT64),
-                *column = weft_tensor_select(wide, 1, 0);
+    weft_tensor *wide = tensor_zeros(WEFT_SHAPE(6, 2), WEFT_DTYPE_FLOAT64), *column = tensor_select(wide, 1, 0);
     weft_tensor *mine = numbers(me, 6);
     MUST_OK(weft_tensor_assign(column, mine));
     MUST_OK(weft_group_all_to_all(all, column, column, 20000));
@@ -550,7 +550,7 @@ static void refusals(weft_agent *agent, void *arg)
 {
     char line[LINE] = "";
     weft_group *all = make(agent, "all"), *less = NULL;
-    weft_tensor *x = one(), *whole = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
+    weft_tensor *x = one(), *whole = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
     weft_logging_set_sink(keep_line, line);
     MUST_BE(weft_group_broadcast(all, x, 7, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "root is 7: the group has 1 members"));
@@ -588,7 +588,7 @@ static void refused_words(weft_agent *agent, void *arg)
     MUST(strstr(line, "output has 3 elements: not 2 (the members) times 2 (input's)"));
     MUST_BE(weft_group_reduce_scatter(all, three, one_element, WEFT_OP_SUM, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "input has 3 elements: not 2 (the members) times 1 (output's)"));
-    weft_tensor *inside = weft_tensor_narrow(four, 0, 1, 2);
+    weft_tensor *inside = tensor_narrow(four, 0, 1, 2);
     MUST_BE(weft_group_allgather(all, inside, four, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "input overlaps output, and is not this member's part of it, from element "));
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(NULL)), 0, &got), WEFT_ERR_INVALID);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_coll_observe.c - operations of groups in the metrics and in the trace: how many, their bytes, their time. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ static void must_count(const weft_agent *agent, const char *name, const char *la
 static void use_groups(weft_agent *agent, void *arg)
 {
     weft_group *group;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
     (void)arg;
     char *text = metrics_of(agent);
     MUST(!strstr(text, "weft_group_operation")); /* nothing was called: no lines */
@@ -100,7 +101,7 @@ static void trace(weft_agent_options *options, void *arg)
 static void call_twice(weft_agent *agent, void *arg)
 {
     weft_group *group;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
     (void)arg;
     MUST_OK(weft_group_open(agent, "grads", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < 2; i++)

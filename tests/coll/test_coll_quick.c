@@ -5,6 +5,7 @@
  * operation that takes long becomes an ordinary one. This program is its own workers (crew.h).
  */
 #include "coll/crew.h"
+#include "tensors.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -64,7 +65,7 @@ static int run_allocates(void)
     weft_agent *agent = crew_open(DEATH_MS);
     weft_group *group = crew_shared(agent, "all");
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         int least = INT_MAX;
         for (int window = 0; window < WINDOWS; window++) {
             int before = atomic_load(&allocations);
@@ -90,12 +91,12 @@ static int run_mixed(void)
     weft_agent *agent = crew_open(DEATH_MS);
     weft_group *group = crew_shared(agent, "all");
     int me = weft_group_index(group), size = (int)weft_group_size(group);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(9000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(9000), WEFT_DTYPE_FLOAT32);
     for (int round = 0; round < ROUNDS; round++) {
         weft_future *done = NULL;
-        weft_tensor *y = weft_tensor_full(WEFT_SHAPE(1 + round % 3 * 100000), WEFT_DTYPE_FLOAT32, me == round % size);
-        weft_tensor *rows = weft_tensor_full(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
-        weft_tensor *across = weft_tensor_transpose(rows, 0, 1);
+        weft_tensor *y = tensor_full(WEFT_SHAPE(1 + round % 3 * 100000), WEFT_DTYPE_FLOAT32, me == round % size);
+        weft_tensor *rows = tensor_full(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
+        weft_tensor *across = tensor_transpose(rows, 0, 1);
         MUST(y && across);
         if (round % 4 == 1)
             MUST_OK(weft_group_allreduce_async(group, y, WEFT_OP_SUM, 40000, &done));

@@ -8,6 +8,7 @@
  */
 #include "coll/crew.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +55,7 @@ static const char by_messages[] = "allreduce * * recursive_doubling; allgather *
 static void compare_allreduce(weft_group *shared, weft_group *other, weft_dtype dtype, weft_op how, int64_t count)
 {
     uint64_t seed = (uint64_t)count * 131 + (uint64_t)dtype * 7 + (uint64_t)how;
-    weft_tensor *x = filled(dtype, count, seed, weft_group_index(shared)), *y = weft_tensor_clone(x);
+    weft_tensor *x = filled(dtype, count, seed, weft_group_index(shared)), *y = tensor_clone(x);
     MUST(y);
     MUST_OK(weft_group_allreduce(shared, x, how, 40000));
     MUST_OK(weft_group_allreduce(other, y, how, 40000));
@@ -109,7 +110,7 @@ static void compare_rooted(weft_group *shared, weft_group *other, rooted what, i
     int64_t size = (int64_t)weft_group_size(shared);
     for (int i = 0; i < 2; i++) {
         wholes[i] = filled(WEFT_DTYPE_INT32, count * size, (uint64_t)count + root, me);
-        parts[i] = in_place ? weft_tensor_narrow(wholes[i], 0, me * count, count)
+        parts[i] = in_place ? tensor_narrow(wholes[i], 0, me * count, count)
                             : filled(WEFT_DTYPE_INT32, count, (uint64_t)count + root, me + 100);
         MUST(parts[i]);
         MUST_OK(run_rooted(groups[i], what, parts[i], wholes[i], root));
@@ -184,8 +185,8 @@ static void *run_group(void *arg)
     int size = (int)weft_group_size(group);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < AT_ONCE; i++) {
-            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * 900 * (i == AT_ONCE - 1 ? 2 : 1)), WEFT_DTYPE_FLOAT32,
-                                    weft_group_index(group) + i);
+            x[i] = tensor_full(WEFT_SHAPE(1 + i * 900 * (i == AT_ONCE - 1 ? 2 : 1)), WEFT_DTYPE_FLOAT32,
+                               weft_group_index(group) + i);
             MUST(x[i]);
             if (i % 5 == 4) /* between the others; the last one is too large for shared memory */
                 MUST_OK(weft_group_broadcast_async(group, x[i], (size_t)(round % size), 40000, &done[i]));
@@ -231,7 +232,7 @@ static int run_leaves(void)
 {
     weft_agent *agent = open_worker();
     weft_group *group = crew_shared(agent, "all");
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(12000), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(12000), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, 40000));
     MUST_OK(weft_group_barrier(group, 40000));
     MUST(((float *)weft_tensor_data(x))[11999] == (float)weft_group_size(group));
@@ -272,7 +273,7 @@ static int run_ahead(void)
     weft_tensor *x[COUNT];
     for (int i = 0; i < COUNT; i++) {
         size_t root = (size_t)i / 50 % size;
-        x[i] = weft_tensor_full(WEFT_SHAPE(1 + i % 7 * 2000), WEFT_DTYPE_FLOAT32, me == root ? i : -1);
+        x[i] = tensor_full(WEFT_SHAPE(1 + i % 7 * 2000), WEFT_DTYPE_FLOAT32, me == root ? i : -1);
         MUST(x[i]);
         if (i % 3)
             MUST_OK(weft_group_broadcast_async(group, x[i], root, 40000, &done[i]));
@@ -324,10 +325,10 @@ static int run_disagrees(void)
         weft_group *group = crew_shared(agent, name);
         crew_meet(agent);
         /* another count; another kind, which is shared too; one by messages; a cancelled one */
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(i == 0                ? 10 + (rank == 1)
-                                                      : i == 2 && rank == 1 ? 100000
-                                                                            : 10),
-                                           WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(i == 0                ? 10 + (rank == 1)
+                                                 : i == 2 && rank == 1 ? 100000
+                                                                       : 10),
+                                      WEFT_DTYPE_FLOAT32);
         weft_status wanted = i == 3 ? WEFT_ERR_CANCELLED : WEFT_ERR_STATE;
         if (i == 1 && rank == 1) {
             MUST_BE(weft_group_barrier(group, WEFT_FOREVER), wanted);
@@ -360,8 +361,8 @@ static int run_roots_differ(void)
         char name[32];
         snprintf(name, sizeof(name), "roots-%d", what);
         weft_group *group = crew_shared(agent, name);
-        weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
-        weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
+        weft_tensor *part = tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+        weft_tensor *whole = tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
         weft_status status = run_rooted(group, (rooted)what, part, whole, root);
         if (!status)
             status = weft_group_barrier(group, 40000);
@@ -380,7 +381,7 @@ static int run_cancels(void)
 {
     weft_agent *agent = open_worker();
     weft_group *group = crew_shared(agent, "all");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_future *future;
     crew_meet(agent);
     if (weft_agent_rank(agent) != 0) {
@@ -412,7 +413,7 @@ static weft_status operate(weft_group *group, weft_tensor *x, int kind, int roun
     size_t size = weft_group_size(group), root = (size_t)round % size, me = (size_t)weft_group_index(group);
     int64_t count = weft_tensor_numel(x);
     bool has_sum = kind == ROOTED || (kind == REDUCES && me == root);
-    weft_tensor *whole = weft_tensor_full(WEFT_SHAPE(count * (int64_t)size), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *whole = tensor_full(WEFT_SHAPE(count * (int64_t)size), WEFT_DTYPE_FLOAT32, 1);
     for (int64_t i = 0; i < count; i++)
         data[i] = kind == BROADCASTS && me != root ? 0 : 1;
     weft_status status = kind == ROOTED ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER)
@@ -433,7 +434,7 @@ static int run_death(int64_t count, int kind)
     int rank = weft_agent_rank(agent);
     weft_group *group = crew_shared(agent, "all"), *less;
     weft_status status = WEFT_OK;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
     child_say('r');
     for (int round = 0; !status; round++)
         status = operate(group, x, kind > ROOTED ? round % (ROOTED + 1) : kind, round);
@@ -483,7 +484,7 @@ static int run_stops(void)
     child_say('r');
     double until = child_now_s() + 0.6;
     for (float go = 1; go > 0;) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
         go = ((float *)weft_tensor_data(x))[0];
         weft_tensor_unref(x);
@@ -537,7 +538,7 @@ static void attack(weft_agent *agent, uint64_t seed)
     int rank = weft_agent_rank(agent), ended = 0;
     crew_meet(agent);
     for (int i = 0; i < 200 && !ended; i++) {
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
         if (rank == 1)
             write_nonsense(memory, bytes, seed * 1000000 + (uint64_t)i * 5000);
         weft_status status = weft_group_allreduce(group, x, WEFT_OP_SUM, 100);

@@ -6,6 +6,7 @@
  * COLL_LARGE=1 in the environment (tools/check --long): sizes up to 64 MiB.
  */
 #include "coll/coll.h"
+#include "tensors.h"
 
 #define MOST 9
 
@@ -37,7 +38,7 @@ static double given(weft_dtype dtype, int rank, int64_t i)
 static weft_tensor *given_tensor(const scene *s, int rank, int64_t first, int64_t count)
 {
     enum { PERIOD = 4 }; /* of `given` */
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     double *data = weft_tensor_data(x);
     for (int64_t i = 0; i < count; i++)
         data[i] = i < PERIOD ? given(s->dtype, rank, first + i) : data[i - PERIOD];
@@ -178,7 +179,7 @@ static void moves_to_all(weft_agent *agent, weft_group *group, scene *s)
     weft_tensor_unref(out);
     /* In place: the input is this member's part of the output. */
     out = coll_empty(s->dtype, s->count * size);
-    weft_tensor *part = weft_tensor_narrow(out, 0, me * s->count, s->count);
+    weft_tensor *part = tensor_narrow(out, 0, me * s->count, s->count);
     MUST_OK(weft_tensor_assign(part, in));
     MUST_OK(weft_group_allgather(group, part, out, 60000));
     for (int rank = 0; rank < size; rank++)

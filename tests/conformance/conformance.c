@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 /* ---- Worlds ---------------------------------------------------------------------------------------------------- */
@@ -82,7 +84,7 @@ static void run_bodies(world *w)
     now_in = w;
     w->port = world_free_port();
     if (w->fabric == WORLD_SIM) {
-        w->sim = weft_sim_open(&(weft_sim_options){.seed = w->seed});
+        w->sim = sim_open(&(weft_sim_options){.seed = w->seed});
         assert_non_null(w->sim);
         for (int rank = 0; rank < w->size; rank++)
             assert_int_equal(weft_sim_spawn(w->sim, rank, body_fiber, NULL), WEFT_OK);
@@ -158,7 +160,7 @@ weft_status serve_sum(weft_call *call, void *user)
         return WEFT_ERR_TYPE;
     if (!weft_tensor_same_shape(a, b))
         return WEFT_ERR_SHAPE;
-    weft_tensor *sum = weft_tensor_clone(a), *second = weft_tensor_contiguous(b);
+    weft_tensor *sum = tensor_clone(a), *second = tensor_contiguous(b);
     float *to = weft_tensor_data(sum);
     const float *from = weft_tensor_data(second);
     for (int64_t i = 0; i < weft_tensor_numel(sum); i++)

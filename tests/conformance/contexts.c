@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* contexts.c - see contexts.h. */
 #include "conformance/contexts.h"
+#include "tensors.h"
 
 #include <weft/context.h>
 #include <weft/group.h>
@@ -15,14 +16,14 @@ atomic_int holding;
 
 weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, (float[]){a, b});
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, (float[]){a, b});
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
 
 weft_tensor *leaf_drawn(weft_shape shape, weft_dtype dtype, uint64_t seed)
 {
-    weft_tensor *x = weft_tensor_empty(shape, dtype);
+    weft_tensor *x = tensor_empty(shape, dtype);
     MUST_OK(weft_tensor_fill_uniform(x, seed, -2, 2));
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -72,7 +73,7 @@ weft_status serve_parameter(weft_call *call, void *user)
 weft_status serve_three(weft_call *call, void *user)
 {
     weft_tape *t = weft_call_tape(call);
-    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = weft_call_tensor(call, 0), *constant = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
                                      weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
     weft_tensor_unref(constant);
@@ -135,7 +136,7 @@ static weft_status held_backward(void *state, weft_tensors saved, weft_tensors d
 /* x, as `op` gives it. */
 static void give_through(weft_call *call, const weft_operator *op)
 {
-    weft_tensor *x = weft_call_tensor(call, 0), *y = weft_tensor_clone(x), *out = NULL;
+    weft_tensor *x = weft_call_tensor(call, 0), *y = tensor_clone(x), *out = NULL;
     weft_tape_record(weft_call_tape(call), op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1},
                      &out);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(out)));
@@ -177,7 +178,7 @@ weft_status serve_here(weft_call *call, void *user)
 void step_open(step *s, weft_agent *agent)
 {
     *s = (step){.agent = agent};
-    MUST_OK(weft_context_open(agent, &s->context));
+    MUST_OK(weft_context_open(agent, &s->context, NULL));
     s->tape = weft_context_tape(s->context, NULL);
     MUST(s->tape);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_conformance_backward.c - items 66 to 70, 75, 76 and 78: passes that end well, and what their gradients are. */
 #include "conformance/contexts.h"
+#include "tensors.h"
 
 #include <weft/ops.h>
 #include <weft/operator.h>
@@ -68,15 +69,15 @@ static weft_tensor *product(step *s, way how, weft_tensor *x, weft_tensor *y)
         made = step_fetch(s, a);
         break;
     case TWO_FETCHED:
-        ones = weft_tensor_full(weft_tensor_shape(x), weft_tensor_dtype(x), 1);
+        ones = tensor_full(weft_tensor_shape(x), weft_tensor_dtype(x), 1);
         a = step_remote(s, next, "mul", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(ones)));
         b = step_remote(s, (next + 1) % WORKERS, "mul", WEFT_VALUES(weft_of_tensor(ones), weft_of_tensor(y)));
         made = weft_mul(s->tape, step_fetch(s, a), step_fetch(s, b));
         weft_tensor_unref(ones);
         break;
     default:
-        MUST_OK(weft_rref_create(s->agent, weft_of_tensor(x), &a));
-        MUST_OK(weft_rref_create(s->agent, weft_of_tensor(y), &b));
+        MUST_OK(weft_rref_create(s->agent, weft_of_tensor(x), &a, NULL));
+        MUST_OK(weft_rref_create(s->agent, weft_of_tensor(y), &b, NULL));
         made = step_call(s, next, "mul fetched", WEFT_VALUES(weft_of_rref(a), weft_of_rref(b)));
         break;
     }
@@ -138,7 +139,7 @@ static void trainers_and_server(weft_agent *agent, void *arg)
         weft_future *futures[2 * WORKERS];
         weft_rref *parameter = NULL;
         int count = 0;
-        MUST_OK(weft_rref_create(agent, weft_of_tensor(parameters[0]), &parameter));
+        MUST_OK(weft_rref_create(agent, weft_of_tensor(parameters[0]), &parameter, NULL));
         for (int round = 0; round < 2; round++)
             for (int rank = 0; rank < WORKERS; rank++)
                 futures[count++] = start(agent, weft_to_rank(rank), "train", WEFT_VALUES(weft_of_rref(parameter)));
@@ -190,7 +191,7 @@ static void several_roots(weft_agent *agent, weft_tensor *x)
     step_open(&s, agent);
     weft_tensor *y = step_call(&s, next, "times", WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *z = step_call(&s, after, "times", WEFT_VALUES(weft_of_tensor(y)));
-    weft_tensor *given[] = {NULL, weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 2), NULL};
+    weft_tensor *given[] = {NULL, tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 2), NULL};
     weft_tensor *roots[] = {weft_sum(s.tape, y), z, weft_sum(s.tape, weft_scale(s.tape, x, 10))};
     must_have_none(&s, next); /* a call that names the tape: what it recorded is visible now */
     const weft_pass_options how = {.gradients = {given, 3}};
@@ -488,7 +489,7 @@ typedef struct given_gradient {
 static weft_status both_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
 {
     given_gradient *given = state;
-    weft_tensor *gradient = weft_tensor_clone(dy.items[0]);
+    weft_tensor *gradient = tensor_clone(dy.items[0]);
     given->data = weft_tensor_data(gradient);
     for (int i = 0; i < 2; i++)
         if (wanted[i])
@@ -500,7 +501,7 @@ static weft_status both_backward(void *state, weft_tensors saved, weft_tensors d
 static weft_tensor *both(weft_tape *t, weft_tensor *a, weft_tensor *b, given_gradient *given)
 {
     static const weft_operator op = {.name = "both", .backward = both_backward};
-    weft_tensor *sum = weft_tensor_clone(a), *out = NULL;
+    weft_tensor *sum = tensor_clone(a), *out = NULL;
     weft_tape_record(t, &op, (weft_tensors){(weft_tensor *[]){a, b}, 2}, (weft_tensors){0}, given,
                      (weft_tensors){&sum, 1}, &out);
     weft_tensor_unref(sum);
@@ -541,7 +542,7 @@ static void sparse_gradients_are_not_copied(weft_agent *agent)
 {
     int next = next_rank(agent);
     weft_tensor *weight = leaf_drawn(WEFT_SHAPE(100, 2), WEFT_DTYPE_FLOAT32, 1),
-                *index = weft_tensor_arange(1, WEFT_DTYPE_INT64);
+                *index = tensor_arange(1, WEFT_DTYPE_INT64);
     weft_gradient first, second;
     step s;
     step_open(&s, agent);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 /* ---- Functions ----------------------------------------------------------------------------------------------------- */
@@ -11,9 +12,9 @@
 /* A tensor larger than what a reply carries, and of it one column: not contiguous where it is made. */
 static weft_status serve_column(weft_call *call, void *user)
 {
-    weft_tensor *whole = weft_tensor_arange(100 * 1000, WEFT_DTYPE_INT64);
-    weft_tensor *table = weft_tensor_reshape(whole, WEFT_SHAPE(1000, 100));
-    weft_tensor *column = weft_tensor_select(table, 1, weft_call_i64(call, 0));
+    weft_tensor *whole = tensor_arange(100 * 1000, WEFT_DTYPE_INT64);
+    weft_tensor *table = tensor_reshape(whole, WEFT_SHAPE(1000, 100));
+    weft_tensor *column = tensor_select(table, 1, weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(column)));
     weft_tensor_unref(column);
     weft_tensor_unref(table);
@@ -125,8 +126,8 @@ static void twenty_shapes(weft_agent *agent, void *arg)
     for (int i = 0; i < 20; i++) {
         int to = i % WORKERS;                                /* ourselves among them */
         int64_t n = weft_agent_rank(agent) + to + 1 + 3 * i; /* on both sides of what a message carries */
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, 1.5),
-                    *y = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, i);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, 1.5),
+                    *y = tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, i);
         weft_values *got = NULL;
         weft_tensor *sum = NULL;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(y)), NULL,
@@ -140,10 +141,10 @@ static void twenty_shapes(weft_agent *agent, void *arg)
         weft_tensor_unref(y);
     }
     /* The shapes at the edges: a scalar, none at all, and all dimensions there may be. */
-    weft_tensor *edges[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 0.1),
-                            weft_tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_INT32),
-                            weft_tensor_zeros(WEFT_SHAPE(3, 0, 5), WEFT_DTYPE_UINT8),
-                            weft_tensor_full(WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1, 2), WEFT_DTYPE_INT64, 7)};
+    weft_tensor *edges[] = {tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 0.1),
+                            tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_INT32),
+                            tensor_zeros(WEFT_SHAPE(3, 0, 5), WEFT_DTYPE_UINT8),
+                            tensor_full(WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1, 2), WEFT_DTYPE_INT64, 7)};
     weft_values *got = echo(agent, next_rank(agent), WEFT_VALUES(weft_of_tensors((weft_tensors){edges, 4})));
     weft_args list = list_of(got);
     for (int i = 0; i < 4; i++) {
@@ -180,7 +181,7 @@ ITEM(item_9_no_return_value, .program = no_result, ITEM_FUNCTIONS(functions))
 
 static void containers(weft_agent *agent, void *arg)
 {
-    weft_tensor *small = weft_tensor_arange(6, WEFT_DTYPE_INT32), *large = weft_tensor_arange(5000, WEFT_DTYPE_FLOAT64);
+    weft_tensor *small = tensor_arange(6, WEFT_DTYPE_INT32), *large = tensor_arange(5000, WEFT_DTYPE_FLOAT64);
     weft_tensor *both[] = {large, small};
     for (int to = 0; to < WORKERS; to++) {
         weft_values *got =
@@ -212,9 +213,9 @@ ITEM(item_10_tensors_in_nested_containers, .program = containers, ITEM_FUNCTIONS
 /* The elements arrive as they are seen; the strides do not: what is not contiguous is packed, and counted. */
 static void strides(weft_agent *agent, void *arg)
 {
-    weft_tensor *flat = weft_tensor_arange(1024 * 96, WEFT_DTYPE_FLOAT32),
-                *table = weft_tensor_reshape(flat, WEFT_SHAPE(1024, 96)), *turned = weft_tensor_transpose(table, 0, 1),
-                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 128 KiB: read, not copied into a message */
+    weft_tensor *flat = tensor_arange(1024 * 96, WEFT_DTYPE_FLOAT32),
+                *table = tensor_reshape(flat, WEFT_SHAPE(1024, 96)), *turned = tensor_transpose(table, 0, 1),
+                *strip = tensor_narrow(table, 1, 10, 80); /* each over 128 KiB: read, not copied into a message */
     weft_tensor *sent[] = {turned, strip};
     for (int i = 0; i < 2; i++) {
         weft_stats before, after;
@@ -244,8 +245,8 @@ ITEM(item_11_non_contiguous_tensors, .program = strides, ITEM_FUNCTIONS(function
 /* There are no sparse tensors: indices and values go as two. A view as a result sends the view, not all that it is of. */
 static void sparse_and_views(weft_agent *agent, void *arg)
 {
-    weft_tensor *indices = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, (int64_t[]){0, 1, 1, 2, 0, 2}),
-                *values = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, (float[]){3, 4, 5});
+    weft_tensor *indices = tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, (int64_t[]){0, 1, 1, 2, 0, 2}),
+                *values = tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, (float[]){3, 4, 5});
     weft_stats before, after;
     int to = next_rank(agent);
     weft_values *got = echo(agent, to, WEFT_VALUES(weft_of_tensor(indices), weft_of_tensor(values)));
@@ -361,8 +362,8 @@ static void heavy_calls(weft_agent *agent)
 {
     enum { COUNT = 20 };
     weft_future *futures[COUNT];
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 2),
-                *y = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 3);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 2),
+                *y = tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 3);
     for (int i = 0; i < COUNT; i++)
         futures[i] =
             start(agent, weft_to_rank(next_rank(agent)), "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(y)));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_conformance_contexts.c - items 59 to 65: the names, graphs and ends of contexts. */
 #include "conformance/contexts.h"
+#include "tensors.h"
 
 #include <weft/ops.h>
 
@@ -25,7 +26,7 @@ static void two_hundred_contexts(weft_agent *agent, void *arg)
     weft_context *contexts[MANY];
     weft_context_id last = {0};
     for (int i = 0; i < MANY; i++) {
-        MUST_OK(weft_context_open(agent, &contexts[i]));
+        MUST_OK(weft_context_open(agent, &contexts[i], NULL));
         weft_context_id id = weft_context_get_id(contexts[i]);
         MUST((int)id.rank == weft_agent_rank(agent) && id.incarnation && id.number > last.number);
         MUST(!last.number || id.incarnation == last.incarnation);
@@ -265,7 +266,7 @@ static void complex_arguments(weft_agent *agent, void *arg)
     char wanted[96];
     step s;
     step_open(&s, agent);
-    weft_tensor *leaves[6], *index = weft_tensor_arange(2, WEFT_DTYPE_INT64);
+    weft_tensor *leaves[6], *index = tensor_arange(2, WEFT_DTYPE_INT64);
     for (int i = 0; i < 6; i++) {
         leaves[i] = leaf_of((float)i, 1);
         weft_tensor_set_requires_grad(leaves[i], i % 2 == 0);

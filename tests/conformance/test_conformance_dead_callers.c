@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 enum { CALLS = 1000, LARGE = 64 * 1024, PATIENCE_MS = 20000 };
@@ -79,8 +80,8 @@ static int call_until_killed(void)
     weft_agent *agent = open_agent(NULL);
     if (weft_agent_rank(agent) == 1) {
         weft_future *futures[CALLS];
-        weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
-                    *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+        weft_tensor *small = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
+                    *large = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
         for (int i = 0; i < CALLS; i++)
             MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_tensor(i % 10 ? small : large)),
                                    &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &futures[i]));
@@ -94,8 +95,8 @@ static int call_until_killed(void)
 
 static void answer_all(void)
 {
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
-                *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+    weft_tensor *small = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
+                *large = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     for (int i = 0; i < CALLS; i++) {
         MUST(weft_call_cancelled(held[i]) && weft_call_from(held[i]) == 1);
         weft_call_give(held[i], WEFT_VALUES(weft_of_tensor(i % 10 ? small : large)));

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 static const weft_function functions[] = {COMMON_FUNCTIONS};
@@ -131,7 +132,7 @@ static void gather(weft_agent *agent)
     int rank = weft_agent_rank(agent);
     weft_group *all = group_of(agent, "gather", NULL, 0);
     for (int round = 0; round < 5; round++) {
-        weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1 + 1000 * rank), WEFT_DTYPE_FLOAT32, rank + round);
+        weft_tensor *mine = tensor_full(WEFT_SHAPE(1 + 1000 * rank), WEFT_DTYPE_FLOAT32, rank + round);
         weft_values *got = NULL;
         weft_args list;
         MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank), weft_of_tensor(mine)), ITEM_PATIENCE_MS,

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 enum { LARGE = 64 << 20, CALLS = 200 };
@@ -20,7 +21,7 @@ static weft_status serve_swallow(weft_call *call, void *user)
 /* A result as large. */
 static weft_status serve_give_large(weft_call *call, void *user)
 {
-    weft_tensor *large = weft_tensor_empty(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+    weft_tensor *large = tensor_empty(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
     return WEFT_OK;
@@ -92,7 +93,7 @@ static void large_ahead(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     compare(agent, "swallow", WEFT_VALUES(weft_of_tensor(large)));
     compare(agent, "give large", WEFT_NO_VALUES);
     weft_tensor_unref(large);

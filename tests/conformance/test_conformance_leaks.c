@@ -206,7 +206,7 @@ static void use_after_shutdown(int rank)
     MUST_OK(item_open(rank, NULL, &agent, &error));
     weft_rref *theirs = make(agent, weft_to_rank(next_rank(agent)), "rank", WEFT_NO_VALUES), *mine = NULL;
     MUST(read_i64(theirs) == next_rank(agent));
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine, NULL));
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* it reports what is left, and does not mind */
     MUST_BE(weft_rref_to_here(theirs, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);
     MUST(!weft_rref_confirmed(theirs));
@@ -284,7 +284,7 @@ static void exact_counts(weft_agent *agent, void *arg)
     must_hold(agent, 0, 0, 0);
     step(1);
     weft_rref *mine = NULL, *theirs[3];
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine)); /* known to nobody: a value, no fork */
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine, NULL)); /* known to nobody: a value, no fork */
     must_hold(agent, 1, 0, 0);
     step(2);
     for (int i = 0; i < 3; i++) {

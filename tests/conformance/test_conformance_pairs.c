@@ -4,6 +4,8 @@
  * here on three workers, and the results are compared with those of one tape.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -13,7 +15,7 @@ enum { IN = 3, HIDDEN = 4, CLASSES = 2, ROWS = 5 };
 
 static weft_tensor *numbers(int64_t rows, int64_t columns, double first)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; i < rows * columns; i++)
         ((float *)weft_tensor_data(x))[i] = (float)sin(first + (double)i);
     return x;
@@ -21,7 +23,7 @@ static weft_tensor *numbers(int64_t rows, int64_t columns, double first)
 
 static weft_tensor *classes_of(int64_t rows)
 {
-    weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_zeros(WEFT_SHAPE(rows), WEFT_DTYPE_INT64);
     for (int64_t i = 0; i < rows; i++)
         ((int64_t *)weft_tensor_data(target))[i] = i % CLASSES;
     return target;
@@ -61,14 +63,14 @@ static const weft_function served[] = {
 
 static weft_module *make_net(int64_t argument)
 {
-    return weft_linear_create(IN, CLASSES, false, 5, NULL);
+    return linear_create(IN, CLASSES, false, 5, NULL);
 }
 
 /* ---- The pairs --------------------------------------------------------------------------------------------------- */
 
 static void calls_of_pairs(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_arange(8, WEFT_DTYPE_FLOAT32), *y;
+    weft_tensor *x = tensor_arange(8, WEFT_DTYPE_FLOAT32), *y;
     weft_values *results;
     MUST_OK(print_twice_and_thrice(agent, x));
     MUST_OK(scale_there(agent, x, &results));
@@ -91,7 +93,7 @@ static void calls_of_pairs(weft_agent *agent)
 static void gradient_of_pairs(weft_agent *agent)
 {
     weft_tensor *x = numbers(ROWS, IN, 1), *target = classes_of(ROWS), *back = leaf(numbers(CLASSES, HIDDEN, 2)),
-                *bias = leaf(weft_tensor_zeros(WEFT_SHAPE(CLASSES), WEFT_DTYPE_FLOAT32)), *gradient = NULL;
+                *bias = leaf(tensor_zeros(WEFT_SHAPE(CLASSES), WEFT_DTYPE_FLOAT32)), *gradient = NULL;
     MUST_OK(gradient_of(agent, x, target, back, bias, &gradient));
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *h = weft_linear(t, x, weft_tape_take(t, numbers(HIDDEN, IN, 9)), NULL);
@@ -115,7 +117,7 @@ static void optimizer_of_pairs(weft_agent *agent)
     weft_module *same = make_net(0);
     weft_tensors parameters = weft_module_parameters(same);
     weft_optimizer *local =
-        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
+        optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "net", WEFT_NO_VALUES, NULL, &net));
     MUST_OK(make_optimizer(agent, net, &sgd));
     for (int step = 0; step < 3; step++) {
@@ -144,14 +146,14 @@ static void optimizer_of_pairs(weft_agent *agent)
 static void data_parallel_of_pairs(weft_agent *agent)
 {
     weft_tensor *x = numbers(ROWS, IN, weft_agent_rank(agent)), *target = classes_of(ROWS), *mean;
-    weft_module *model = weft_linear_create(IN, CLASSES, false, (uint64_t)weft_agent_rank(agent), NULL);
+    weft_module *model = linear_create(IN, CLASSES, false, (uint64_t)weft_agent_rank(agent), NULL);
     weft_tensors parameters = weft_module_parameters(model);
     weft_optimizer *sgd =
-        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
+        optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
     MUST_OK(train(agent, model, sgd, x, target));
     weft_group *all;
     MUST_OK(weft_group_open(agent, "compare", NULL, 0, 0, &all, NULL));
-    mean = weft_tensor_clone(parameters.items[0]);
+    mean = tensor_clone(parameters.items[0]);
     MUST_OK(weft_group_broadcast(all, mean, 0, 0));
     MUST(!memcmp(weft_tensor_data(mean), weft_tensor_data(parameters.items[0]), sizeof(float) * IN * CLASSES));
     weft_group_close(all);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_conformance_parallel.c - items 81 and 82: data-parallel modules beside parameters on other workers. */
 #include "conformance/contexts.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/data_parallel.h>
 #include <weft/ops.h>
@@ -69,7 +71,7 @@ static const float samples[PASSES][TRAINERS][2] = {
 /* On a step the product with p is the server's; without one it is made here. */
 static weft_tensor *loss_of(weft_tape *t, weft_module *layers, step *s, const float sample[2])
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, sample));
+    weft_tensor *x = weft_tape_take(t, tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, sample));
     weft_tensor *h = weft_module_forward(t, weft_module_child(layers, 0), x);
     weft_tensor *ph =
         s ? step_call(s, SERVER, "times", WEFT_VALUES(weft_of_tensor(h))) : weft_mul(t, parameters[SERVER], h);
@@ -130,9 +132,9 @@ static void train_hybrid(weft_agent *agent, parallel_part part, bool uneven)
     int me = weft_agent_rank(agent);
     /* Without data parallelism nobody makes the trainers' layers alike. */
     uint64_t seed = part == PART_NONE ? 7 : 7 + 10 * (uint64_t)me;
-    weft_module *first = weft_linear_create(2, 2, true, part == PART_INSIDE ? 5 : seed, NULL);
-    weft_module *second = weft_linear_create(2, 2, true, seed + 1, NULL);
-    weft_module *layers = weft_sequential_create((weft_module *[]){first, second}, 2, NULL);
+    weft_module *first = linear_create(2, 2, true, part == PART_INSIDE ? 5 : seed, NULL);
+    weft_module *second = linear_create(2, 2, true, seed + 1, NULL);
+    weft_module *layers = sequential_create((weft_module *[]){first, second}, 2, NULL);
     char name[32];
     snprintf(name, sizeof(name), "trainers-%d-%d", (int)part, uneven);
     member m = {0};
@@ -220,7 +222,7 @@ static void compare_with_one(const member *m, forward_fn loss, int rank, int siz
 
 static weft_tensor *linear_loss(weft_tape *t, weft_module *module, int rank, step *s)
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(5, 4), WEFT_DTYPE_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, tensor_empty(WEFT_SHAPE(5, 4), WEFT_DTYPE_FLOAT32));
     MUST_OK(weft_tensor_fill_uniform(x, 50 + (uint64_t)rank, -1, 1));
     weft_tensor *y = weft_module_forward(t, module, x);
     return weft_sum(t, weft_mul(t, y, y));
@@ -229,7 +231,7 @@ static weft_tensor *linear_loss(weft_tape *t, weft_module *module, int rank, ste
 static weft_tensor *bag_loss(weft_tape *t, weft_module *module, int rank, step *s)
 {
     int64_t rows[] = {rank, 2, 7, rank, 9, 2 + rank};
-    weft_tensor *index = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, rows));
+    weft_tensor *index = weft_tape_take(t, tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, rows));
     weft_tensor *y = weft_module_forward(t, module, index);
     return weft_sum(t, weft_mul(t, y, y));
 }
@@ -239,7 +241,7 @@ static weft_tensor *remote_loss(weft_tape *t, weft_module *module, int rank, ste
 {
     int next = (rank + 1) % WORKERS;
     weft_tensor *x =
-        weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, (float[]){(float)rank - 1.5f, 2}));
+        weft_tape_take(t, tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, (float[]){(float)rank - 1.5f, 2}));
     weft_tensor *px =
         s ? step_call(s, next, "times", WEFT_VALUES(weft_of_tensor(x))) : weft_mul(t, parameters[next], x);
     weft_tensor *y = weft_module_forward(t, module, px);
@@ -249,7 +251,7 @@ static weft_tensor *remote_loss(weft_tape *t, weft_module *module, int rank, ste
 /* Each worker has one pass more than the one before. */
 static void uneven_passes(weft_agent *agent)
 {
-    member m = member_open(agent, "uneven", WORKERS, weft_linear_create(4, 3, false, 1, NULL), true);
+    member m = member_open(agent, "uneven", WORKERS, linear_create(4, 3, false, 1, NULL), true);
     for (int i = 0; i <= weft_agent_rank(agent); i++)
         compare_passes(agent, &m, linear_loss);
     MUST_OK(weft_data_parallel_join(m.parallel));
@@ -263,12 +265,11 @@ static void comparison(weft_agent *agent, void *arg)
         weft_module *module;
         forward_fn loss;
     } cases[] = {
-        {"linear", weft_linear_create(4, 3, false, 1, NULL), linear_loss},
+        {"linear", linear_create(4, 3, false, 1, NULL), linear_loss},
         {"rows",
-         weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .how.sparse = true, .seed = 2},
-                                   NULL),
+         embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .how.sparse = true, .seed = 2}, NULL),
          bag_loss},
-        {"local-and-remote", weft_linear_create(2, 5, true, 3, NULL), remote_loss},
+        {"local-and-remote", linear_create(2, 5, true, 3, NULL), remote_loss},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         member m = member_open(agent, cases[i].name, WORKERS, cases[i].module, false);

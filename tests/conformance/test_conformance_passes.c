@@ -2,6 +2,8 @@
 /* test_conformance_passes.c - items 71 to 74, 77 and 79: passes that fail, that
  * are ended, and that are looked at. */
 #include "conformance/contexts.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/hooks.h>
 #include <weft/ops.h>
@@ -159,8 +161,8 @@ static void wrong_roots(weft_agent *agent, weft_tensor *x)
     step s;
     step_open(&s, agent);
     weft_tensor *y = step_call(&s, next_rank(agent), "times", WEFT_VALUES(weft_of_tensor(x)));
-    weft_tensor *loss = weft_sum(s.tape, y), *plain = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
-    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *loss = weft_sum(s.tape, y), *plain = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *flat = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
     weft_tensor *two[] = {flat, flat};
     weft_future *pass = NULL;
     refused(&s, NULL, NULL, WEFT_ERR_INVALID, "root 0 is NULL");
@@ -195,7 +197,7 @@ static void wrong_contexts(weft_agent *agent, weft_tensor *x)
     weft_dist_backward(t, weft_sum(t, x), NULL);
     tape_failed(t, WEFT_ERR_STATE, "no distributed context");
     /* The function of local tapes, under a context. */
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     t = weft_context_tape(c, NULL);
     weft_backward(t, weft_sum(t, x));
     tape_failed(t, WEFT_ERR_STATE, "weft_dist_backward");
@@ -208,7 +210,7 @@ static void wrong_contexts(weft_agent *agent, weft_tensor *x)
     weft_tensor_unref(gradient);
     weft_tape_close(t);
     /* A context that is over. */
-    MUST_OK(weft_context_open(agent, &over));
+    MUST_OK(weft_context_open(agent, &over, NULL));
     t = weft_context_tape(over, NULL);
     weft_tensor *loss = weft_sum(t, x);
     weft_context_close(over, NULL);
@@ -295,7 +297,7 @@ typedef struct hook_calls {
 
 static weft_tensor *doubled(weft_tensor *gradient)
 {
-    weft_tensor *twice = weft_tensor_clone(gradient);
+    weft_tensor *twice = tensor_clone(gradient);
     for (int64_t i = 0; i < weft_tensor_numel(twice); i++)
         ((float *)weft_tensor_data(twice))[i] *= 2;
     return twice;
@@ -333,7 +335,7 @@ static void hooks_are_called(weft_agent *agent, void *arg)
     float p = parameter_at(next, 0), q = parameter_at(next, 1), u = parameter_at(after, 0), v = parameter_at(after, 1);
     hook_calls calls = {0};
     weft_tensor *x = leaf_of(3, 4);
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     MUST_OK(weft_hooks_add(hooks, x, &(weft_leaf_hook){.pre = double_share, .arg = &calls}));
     MUST_OK(weft_hooks_add(hooks, x, &(weft_leaf_hook){.post = add_one, .arg = &calls}));
     step s;

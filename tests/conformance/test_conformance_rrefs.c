@@ -23,7 +23,7 @@ static weft_status serve_read_two(weft_call *call, void *user)
 static weft_status serve_offer(weft_call *call, void *user)
 {
     weft_rref *rref = NULL;
-    MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref));
+    MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(weft_call_i64(call, 0)), &rref, NULL));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     return WEFT_OK;
@@ -246,7 +246,7 @@ static void returned_and_local(weft_agent *agent, void *arg)
         weft_rref_unref(theirs);
         /* One of our own, as an argument. */
         weft_rref *mine = NULL;
-        MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine));
+        MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine, NULL));
         MUST(read_on(agent, to, mine) == 5);
         weft_rref_unref(mine);
         /* To what the callee made on yet another. */
@@ -297,7 +297,7 @@ static void local_only(weft_agent *agent, void *arg)
     weft_stats before, after;
     weft_agent_stats(agent, &before);
     weft_rref *mine = NULL;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(35), &mine));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(35), &mine, NULL));
     MUST(weft_rref_is_owner(mine) && weft_rref_confirmed(mine));
     MUST_OK(weft_rref_local_value(mine, 0, &value));
     MUST(value.type == WEFT_TYPE_I64 && value.as.i64 == 35 && read_i64(mine) == 35);

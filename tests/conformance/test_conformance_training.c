@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_conformance_training.c - items 80 and 83: optimizers over several workers, and modules on them. */
 #include "conformance/contexts.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/dist_optim.h>
 #include <weft/nn.h>
@@ -28,7 +30,7 @@ static const weft_function functions[] = {
 
 static weft_status serve_new_parameter(weft_call *call, void *user)
 {
-    weft_tensor *parameter = weft_tensor_clone(weft_call_tensor(call, 0));
+    weft_tensor *parameter = tensor_clone(weft_call_tensor(call, 0));
     weft_tensor_set_requires_grad(parameter, true);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(parameter)));
     weft_tensor_unref(parameter);
@@ -111,7 +113,7 @@ static void trained_as_locally(weft_agent *agent, const weft_optimizer_spec *spe
     pair p = make_pair(agent);
     weft_tensor *x = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32, 3);
     weft_tensor_set_requires_grad(x, false);
-    weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here, 2}, spec, NULL);
+    weft_optimizer *here = optimizer_create((weft_tensors){p.here, 2}, spec, NULL);
     weft_dist_optimizer *there = NULL;
     MUST(here);
     MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])), spec,
@@ -147,7 +149,7 @@ static void without_a_gradient(weft_agent *agent)
 {
     pair p = make_pair(agent);
     weft_dist_optimizer *there = NULL;
-    weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here, 1}, &configurations[1], NULL);
+    weft_optimizer *here = optimizer_create((weft_tensors){p.here, 1}, &configurations[1], NULL);
     MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])),
                                        &configurations[1], &there, NULL));
     for (int i = 0; i < 2; i++) {
@@ -183,7 +185,7 @@ static void errors_in_the_constructor(weft_agent *agent)
     MUST(says(error, "-0.5") && weft_error_worker(error) == -1); /* no owner was asked */
     weft_error_unref(error);
     error = NULL;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number)); /* a number, of this worker */
+    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number, NULL)); /* a number, of this worker */
     MUST_BE(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(number)),
                                        &configurations[0], &none, &error),
             WEFT_ERR_REMOTE);
@@ -198,10 +200,10 @@ static void errors_in_the_constructor(weft_agent *agent)
 static void errors_in_a_step(weft_agent *agent)
 {
     pair p = make_pair(agent);
-    weft_tensor *index = weft_tensor_arange(2, WEFT_DTYPE_INT64), *before = weft_tensor_clone(p.here[0]);
+    weft_tensor *index = tensor_arange(2, WEFT_DTYPE_INT64), *before = tensor_clone(p.here[0]);
     weft_dist_optimizer *there = NULL;
     weft_error *error = NULL;
-    weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here + 1, 1}, &configurations[1], NULL);
+    weft_optimizer *here = optimizer_create((weft_tensors){p.here + 1, 1}, &configurations[1], NULL);
     MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(p.there[0]), weft_of_rref(p.there[1])),
                                        &configurations[1], &there, NULL));
     step s;
@@ -246,18 +248,18 @@ CONTEXT_ITEM(item_80_distributed_optimizers, .program = optimizers, ITEM_FUNCTIO
 
 static weft_module *make_layers(int64_t argument)
 {
-    weft_module *layers[] = {weft_linear_create(4, 6, false, (uint64_t)argument, NULL), weft_dropout_create(0.5, NULL)};
-    return weft_sequential_create(layers, 2, NULL);
+    weft_module *layers[] = {linear_create(4, 6, false, (uint64_t)argument, NULL), dropout_create(0.5, NULL)};
+    return sequential_create(layers, 2, NULL);
 }
 
 static weft_module *make_bag(int64_t argument)
 {
-    return weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .seed = 5}, NULL);
+    return embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .seed = 5}, NULL);
 }
 
 static weft_module *make_lstm(int64_t argument)
 {
-    return weft_lstm_create(&(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .seed = 6}, NULL);
+    return lstm_create(&(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .seed = 6}, NULL);
 }
 
 static weft_module *make_nothing(int64_t argument)
@@ -341,7 +343,7 @@ static void over_the_wire(weft_agent *agent, weft_rref *there, weft_tensor *x)
     weft_rref *ours = NULL;
     weft_tape *local = weft_tape_open(NULL);
     weft_tensor *wanted = layers_here(local, here, x, WEFT_MODE_EVAL, 0);
-    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, weft_module_ref(here), &ours));
+    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, weft_module_ref(here), &ours, NULL));
     for (int i = 0; i < 2; i++) {
         weft_values *results = NULL;
         weft_tensor *y = NULL;
@@ -363,9 +365,9 @@ static void several_inputs_and_results(weft_agent *agent, weft_tensor *x)
     weft_rref *bag = NULL, *lstm = NULL;
     weft_target to = weft_to_rank(next_rank(agent));
     weft_module *bag_here = make_bag(0), *lstm_here = make_lstm(0);
-    weft_tensor *index = weft_tensor_arange(5, WEFT_DTYPE_INT64);
-    weft_tensor *offsets = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 2});
-    weft_tensor *sequence = weft_tensor_reshape(x, WEFT_SHAPE(2, 1, 4));
+    weft_tensor *index = tensor_arange(5, WEFT_DTYPE_INT64);
+    weft_tensor *offsets = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 2});
+    weft_tensor *sequence = tensor_reshape(x, WEFT_SHAPE(2, 1, 4));
     weft_tape *t = weft_tape_open(NULL);
     MUST_OK(weft_rpc_remote(agent, to, "bag", WEFT_NO_VALUES, NULL, &bag));
     MUST_OK(weft_rpc_remote(agent, to, "lstm", WEFT_NO_VALUES, NULL, &lstm));
@@ -412,9 +414,9 @@ static void what_is_no_module(weft_agent *agent, weft_tensor *x)
     must_not_run(none, x, WEFT_ERR_INVALID, "could not be made");
     MUST_OK(weft_rpc_remote(agent, to, "unknown", WEFT_NO_VALUES, NULL, &none));
     must_not_run(none, x, WEFT_ERR_NOT_FOUND, "unknown");
-    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number, NULL));
     must_not_run(number, x, WEFT_ERR_TYPE, "");
-    MUST_BE(weft_rref_create_typed(agent, &weft_module_object, NULL, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_create_typed(agent, &weft_module_object, NULL, &none, NULL), WEFT_ERR_INVALID);
 }
 
 static void modules(weft_agent *agent, void *arg)

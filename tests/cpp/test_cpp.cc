@@ -170,7 +170,7 @@ static void check_failures(weft_agent *agent)
                   std::strstr(failure.what(), "no bread today"),
               "a failure passes through a handler with its origin");
     }
-    check(fails([] { weft::make<weft::tensor>(weft_tensor_arange, -1, WEFT_DTYPE_FLOAT64); }, WEFT_ERR_INVALID),
+    check(fails([] { weft::make<weft::tensor>(weft_tensor_arange, -1, WEFT_DTYPE_FLOAT64); }, WEFT_ERR_SHAPE),
           "a NULL is a failure");
     check(fails([=] { weft::make<weft::group>(weft_group_open, agent, "bad name", nullptr, 0, 0); }, WEFT_ERR_INVALID,
                 "bad name"),

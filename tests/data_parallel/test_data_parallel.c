@@ -5,6 +5,8 @@
  * what happens when a member fails or dies.
  */
 #include "data_parallel/member.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -23,10 +25,10 @@ typedef struct model {
 
 static model make_model(uint64_t seed)
 {
-    model m = {.first = weft_linear_create(IN, HIDDEN, false, seed, NULL),
-               .second = weft_linear_create(HIDDEN, OUT, false, seed + 1, NULL),
-               .third = weft_linear_create(HIDDEN, OUT, false, seed + 2, NULL)};
-    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
+    model m = {.first = linear_create(IN, HIDDEN, false, seed, NULL),
+               .second = linear_create(HIDDEN, OUT, false, seed + 1, NULL),
+               .third = linear_create(HIDDEN, OUT, false, seed + 2, NULL)};
+    m.all = sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
     MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     return m;
 }
@@ -38,7 +40,7 @@ static void end_model(model *m)
 
 static weft_tensor *data_of(int member, int step, int64_t columns, uint64_t what)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
     MUST_OK(weft_tensor_fill_normal(x, (uint64_t)(member * 1000 + step * 10) + what, 0, 1));
     return x;
 }
@@ -73,7 +75,7 @@ static void add_reference(const model *m, int member, int step, bool uses_third,
     weft_tensors grads = weft_tape_grads(t, parameters);
     for (size_t i = 0; i < parameters.count; i++) {
         if (!sums[i])
-            sums[i] = weft_tensor_zeros(weft_tensor_shape(grads.items[i]), WEFT_DTYPE_FLOAT64);
+            sums[i] = tensor_zeros(weft_tensor_shape(grads.items[i]), WEFT_DTYPE_FLOAT64);
         double *to = weft_tensor_data(sums[i]);
         const double *from = weft_tensor_data(grads.items[i]);
         for (int64_t k = 0; k < weft_tensor_numel(sums[i]); k++)
@@ -119,7 +121,7 @@ static void same_everywhere(weft_group *group, const weft_module *module)
 {
     weft_tensors parameters = weft_module_parameters(module);
     for (size_t i = 0; i < parameters.count; i++) {
-        weft_tensor *mine = weft_tensor_clone(parameters.items[i]), *first = weft_tensor_clone(mine);
+        weft_tensor *mine = tensor_clone(parameters.items[i]), *first = tensor_clone(mine);
         MUST_OK(weft_group_broadcast(group, first, 0, 20000));
         MUST(memcmp(weft_tensor_data(mine), weft_tensor_data(first), weft_tensor_nbytes(mine)) == 0);
         weft_tensor_unref(mine);
@@ -138,10 +140,9 @@ static void train(weft_agent *agent, void *arg)
     model m = make_model((uint64_t)me * 100 + 7), whole = make_model(7); /* member 0's is what all get */
     weft_data_parallel *parallel = make_parallel(group, &m, s);
     weft_tensors parameters = weft_module_parameters(m.all), of_whole = weft_module_parameters(whole.all);
-    weft_optimizer *sgd =
-        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
+    weft_optimizer *sgd = optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     weft_optimizer *sgd_whole =
-        weft_optimizer_create(of_whole, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
+        optimizer_create(of_whole, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     weft_tensor *sums[6] = {0};
     double room = s->options.reduce ? 0.05 : 1e-9;
     MUST(parameters.count == 6);
@@ -319,7 +320,7 @@ static void in_context(weft_agent *agent, void *arg)
         weft_context *context;
         for (int member = 0; member < size; member++)
             add_reference(&m, member, step, !s->options.find_unused || member == 0, size, sums);
-        MUST_OK(weft_context_open(agent, &context));
+        MUST_OK(weft_context_open(agent, &context, NULL));
         weft_context_set_hooks(context, weft_data_parallel_hooks(parallel));
         weft_tape *t = weft_context_tape(context, &(weft_tape_options){.record = true, .seed = 3});
         weft_tensor *x = data_of(me, step, IN, 1), *y = data_of(me, step, OUT, 2);
@@ -370,8 +371,7 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_data_parallel *none = NULL;
     weft_error *error = NULL;
     /* Other shapes on member 1. */
-    weft_module *odd = weft_linear_create(IN, me == 1 ? 9 : 8, false, 1, NULL),
-                *even = weft_linear_create(IN, 4, false, 1, NULL);
+    weft_module *odd = linear_create(IN, me == 1 ? 9 : 8, false, 1, NULL), *even = linear_create(IN, 4, false, 1, NULL);
     MUST_BE(weft_data_parallel_create(group, odd, NULL, &none, &error), WEFT_ERR_INVALID);
     must_speak(error, "member 1 has weight float32 [9, 6] where member 0 has weight float32 [8, 6]");
     weft_error_unref(error);

@@ -8,6 +8,7 @@
 #include "data_parallel/refusal.h"
 #include "mem/mem.h"
 #include "tensor/tensor.h"
+#include "make.h"
 
 enum { WIDTH = 3, SHORT_MS = 300 };
 
@@ -35,7 +36,7 @@ static void time_limit(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent), *meet;
     MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
     if (weft_agent_rank(agent) != 1)
-        must_refuse(group, weft_linear_create(WIDTH, WIDTH, true, 1, NULL),
+        must_refuse(group, linear_create(WIDTH, WIDTH, true, 1, NULL),
                     &(weft_data_parallel_options){.timeout_ms = SHORT_MS}, WEFT_ERR_TIMEOUT, "rank 1");
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_group_close(meet);
@@ -46,10 +47,10 @@ static void time_limit(weft_agent *agent, void *arg)
 static void no_time_limit(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent);
-    must_refuse(group, weft_linear_create(WIDTH, WIDTH, true, 1, NULL), &(weft_data_parallel_options){.timeout_ms = -4},
+    must_refuse(group, linear_create(WIDTH, WIDTH, true, 1, NULL), &(weft_data_parallel_options){.timeout_ms = -4},
                 WEFT_ERR_INVALID, "timeout_ms is -4: 0, more, or WEFT_FOREVER");
     MUST(!weft_group_error(group));
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
                                       &parallel, NULL));
@@ -89,7 +90,7 @@ static void options_differ(weft_agent *agent, void *arg)
     for (size_t i = 0; i < sizeof(differences) / sizeof(*differences); i++) {
         const difference *d = &differences[i];
         const weft_data_parallel_options *options = weft_agent_rank(agent) == 2 ? &d->of_odd : &d->of_others;
-        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+        weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
         if (d->words) {
             must_refuse(group, module, options, WEFT_ERR_INVALID, d->words);
             continue;
@@ -111,8 +112,8 @@ static weft_module *layers(bool is_odd)
 {
     weft_module *made[LAYERS];
     for (uint64_t i = 0; i < LAYERS; i++)
-        made[i] = weft_linear_create(WIDTH, WIDTH, is_odd && i == 0, i, NULL);
-    return weft_sequential_create(made, LAYERS, NULL);
+        made[i] = linear_create(WIDTH, WIDTH, is_odd && i == 0, i, NULL);
+    return sequential_create(made, LAYERS, NULL);
 }
 
 typedef struct refusal {
@@ -155,7 +156,7 @@ static void buffer_elsewhere(weft_agent *agent, void *arg)
 {
     static char far_away[16]; /* stands for device memory */
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     bool is_odd = weft_agent_rank(agent) == 1;
     wfi_storage *storage;
     weft_tensor *buffer;

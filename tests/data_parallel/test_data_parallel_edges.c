@@ -7,6 +7,8 @@
  * for vector i, whose average over the members is (i + 1) (size + 1) / 2 + step.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 enum { MOST = 6, PATIENCE_MS = 20000 };
 
@@ -27,11 +29,11 @@ static const weft_module_type vectors_type = {.name = "Vectors", .forward = forw
 /* v0 has 1 element, v1 has 2 ... */
 static vectors make_vectors(size_t count, const weft_dtype *dtypes)
 {
-    vectors made = {.module = weft_module_create(&vectors_type, NULL, NULL), .count = count};
+    vectors made = {.module = module_create(&vectors_type, NULL, NULL), .count = count};
     for (size_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof(name), "v%zu", i);
-        made.v[i] = weft_tensor_zeros(WEFT_SHAPE((int64_t)i + 1), dtypes ? dtypes[i] : WEFT_DTYPE_FLOAT32);
+        made.v[i] = tensor_zeros(WEFT_SHAPE((int64_t)i + 1), dtypes ? dtypes[i] : WEFT_DTYPE_FLOAT32);
         weft_module_add_parameter(made.module, name, made.v[i]);
     }
     MUST_OK(weft_module_status(made.module));
@@ -61,7 +63,7 @@ static weft_tensors losses(weft_tape *t, const vectors *m, const size_t *uses, s
 {
     for (size_t i = count; i-- > 0;) {
         weft_tensor *v = m->v[uses[i]];
-        weft_tensor *c = weft_tape_take(t, weft_tensor_empty(weft_tensor_shape(v), weft_tensor_dtype(v)));
+        weft_tensor *c = weft_tape_take(t, tensor_empty(weft_tensor_shape(v), weft_tensor_dtype(v)));
         weft_tensor_fill(c, constant_of(uses[i], member, step));
         weft_tensor *product = weft_mul(t, v, c);
         if (on_the_way && on_the_way->vector == uses[i])
@@ -205,9 +207,9 @@ static void kinds_of_parameters(weft_agent *agent, void *arg)
                                         WEFT_DTYPE_FLOAT32};
     int index = weft_agent_rank(agent), size = weft_agent_world_size(agent);
     vectors m = make_vectors(5, dtypes);
-    weft_tensor *buffer = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT64, index + 4);
+    weft_tensor *buffer = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT64, index + 4);
     weft_module_add_buffer(m.module, "buffer", weft_tensor_ref(buffer));
-    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *empty = tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_FLOAT32);
     weft_module_add_parameter(m.module, "empty", empty);
     weft_tensor_fill(m.v[1], index + 8);
     weft_tensor_set_requires_grad(m.v[4], false);
@@ -403,12 +405,12 @@ static void modules_differ(weft_agent *agent, void *arg)
     MUST_OK(weft_group_open(agent, "differ", NULL, 0, 0, &group, NULL));
     for (int i = 0; i < 4; i++) {
         bool odd = me == 2;
-        weft_module *module = weft_module_create(&vectors_type, NULL, NULL);
-        weft_tensor *v = weft_tensor_zeros(WEFT_SHAPE(2), odd && i == 1 ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
-        weft_module_add_parameter(module, "u", weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32));
+        weft_module *module = module_create(&vectors_type, NULL, NULL);
+        weft_tensor *v = tensor_zeros(WEFT_SHAPE(2), odd && i == 1 ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
+        weft_module_add_parameter(module, "u", tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32));
         weft_module_add_parameter(module, odd && i == 0 ? "w" : "v", v);
         if (odd && i == 2)
-            weft_module_add_parameter(module, "more", weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
+            weft_module_add_parameter(module, "more", tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
         if (odd && i == 3)
             weft_tensor_set_requires_grad(v, false);
         weft_data_parallel *none = NULL;

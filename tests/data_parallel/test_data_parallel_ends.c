@@ -8,6 +8,8 @@
 #include "data_parallel/data_parallel.h"
 #include "data_parallel/member.h"
 #include "data_parallel/refusal.h"
+#include "make.h"
+#include "tensors.h"
 
 enum { SIZE = 4, WIDTH = 3, PASSES = 4 };
 
@@ -28,7 +30,7 @@ static weft_status pass(weft_data_parallel *parallel, weft_module *module, size_
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, (double)me + 1));
+    weft_tensor *x = weft_tape_take(t, tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, (double)me + 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
     weft_status status = weft_tape_status(t);
     const weft_tensor *found = status ? NULL : weft_tape_grad(t, weft_module_find(module, "weight"));
@@ -53,7 +55,7 @@ static void with_death(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent), worker = -1;
     weft_group *group = make_group(agent), *left = NULL;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL, *again = NULL;
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
@@ -98,7 +100,7 @@ static void refused_alone(weft_agent *agent, void *arg)
 {
     bool is_odd = weft_agent_rank(agent) == 1;
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *none = NULL;
     weft_error *error = NULL;
     for (size_t i = 0; is_odd && i < weft_module_parameters(module).count; i++)
@@ -115,7 +117,7 @@ static void refused_alone(weft_agent *agent, void *arg)
 static void something_else(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *none = NULL;
     weft_values *all = NULL;
     weft_error *error = NULL;
@@ -136,7 +138,7 @@ static void something_else(weft_agent *agent, void *arg)
 static void group_goes_first(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent), *meet;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
@@ -175,7 +177,7 @@ static void spoiled_alone(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *group = make_group(agent), *meet;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
     MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
@@ -207,7 +209,7 @@ static void lies_about_order(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+    weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_lie, .reduce_arg = me == 0 ? &parallel : NULL};
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
@@ -223,14 +225,14 @@ static weft_error *classify(weft_agent *agent, weft_data_parallel *parallel, wef
 {
     weft_context *context = NULL;
     if (in_context)
-        MUST_OK(weft_context_open(agent, &context));
+        MUST_OK(weft_context_open(agent, &context, NULL));
     weft_tape *t = in_context ? weft_context_tape(context, NULL) : weft_tape_open(&(weft_tape_options){.record = true});
     if (in_context)
         weft_context_set_hooks(context, weft_data_parallel_hooks(parallel));
     else
         weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
-    weft_tensor *y = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, target));
+    weft_tensor *x = weft_tape_take(t, tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
+    weft_tensor *y = weft_tape_take(t, tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, target));
     weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, module, x), y);
     if (in_context)
         weft_dist_backward(t, loss, NULL);
@@ -248,7 +250,7 @@ static void forward_fails(weft_agent *agent, void *arg)
     for (int in_context = 0; in_context < 2; in_context++) {
         bool is_odd = weft_agent_rank(agent) == 1;
         weft_group *group = make_group(agent), *meet;
-        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
+        weft_module *module = linear_create(WIDTH, WIDTH, true, 1, NULL);
         weft_data_parallel *parallel = NULL;
         MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
@@ -272,7 +274,7 @@ static weft_status layered_pass(weft_data_parallel *parallel, weft_module *modul
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
+    weft_tensor *x = weft_tape_take(t, tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
     weft_status status = weft_tape_status(t);
     if (words)
@@ -287,11 +289,10 @@ static void no_buckets(weft_agent *agent, void *arg)
 {
     for (int half = 0; half < 2; half++) {
         weft_group *group = make_group(agent), *meet;
-        weft_module *module =
-            weft_sequential_create((weft_module *[]){weft_linear_create(WIDTH, WIDTH, false, 1, NULL),
-                                                     weft_linear_create(WIDTH, WIDTH, false, 2, NULL),
-                                                     weft_linear_create(WIDTH, WIDTH, false, 3, NULL)},
-                                   3, NULL);
+        weft_module *module = sequential_create((weft_module *[]){linear_create(WIDTH, WIDTH, false, 1, NULL),
+                                                                  linear_create(WIDTH, WIDTH, false, 2, NULL),
+                                                                  linear_create(WIDTH, WIDTH, false, 3, NULL)},
+                                                3, NULL);
         size_t count = weft_module_parameters(module).count;
         weft_data_parallel *parallel = NULL;
         weft_data_parallel_options options = {.first_bucket_bytes = 1, .bucket_bytes = 1};

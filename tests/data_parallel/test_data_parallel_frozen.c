@@ -7,6 +7,8 @@
  * from 1 on. So each element of each gradient is that number, and its average is known.
  */
 #include "data_parallel/member.h"
+#include "make.h"
+#include "tensors.h"
 
 enum { WIDTH = 3, SIZE = 3, ODD = 1 };
 
@@ -29,7 +31,7 @@ static void make_parallel(member *me, weft_data_parallel_options options)
 /* The weight is frozen when the object is made. */
 static member open_member(weft_agent *agent, weft_data_parallel_options options)
 {
-    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1, NULL)};
+    member me = {.group = make_group(agent), .module = linear_create(WIDTH, WIDTH, false, 1, NULL)};
     MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &me.meet, NULL));
     me.index = weft_agent_rank(agent);
     me.size = weft_agent_world_size(agent);
@@ -58,7 +60,7 @@ static weft_tape *run_pass(const member *me)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(me->parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
+    weft_tensor *x = weft_tape_take(t, tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
     weft_backward(t, weft_scale(t, weft_sum(t, weft_module_forward(t, me->module, x)), me->index + 1));
     return t;
 }
@@ -163,8 +165,8 @@ static void thawed_in_stages(weft_agent *agent, void *arg)
     member me = open_member(agent, (weft_data_parallel_options){0});
     double mean = (double)(me.size + 1) / 2;
     weft_optimizer *sgd =
-        weft_optimizer_create(weft_module_parameters(me.module),
-                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5, .sgd.momentum = 0.5}, NULL);
+        optimizer_create(weft_module_parameters(me.module),
+                         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5, .sgd.momentum = 0.5}, NULL);
     for (int stage = 0; stage < 4; stage++) {
         for (int pass = 0; pass < 3; pass++) {
             weft_tape *t = run_pass(&me);
@@ -267,7 +269,7 @@ static void strike(weft_sim *sim, int rank, void *arg)
 static void with_fault(weft_agent *agent, void *arg)
 {
     scene *s = arg;
-    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1, NULL)};
+    member me = {.group = make_group(agent), .module = linear_create(WIDTH, WIDTH, false, 1, NULL)};
     weft_data_parallel_options options = {.timeout_ms = LIMIT_MS};
     weft_error *error = NULL;
     me.index = weft_agent_rank(agent);

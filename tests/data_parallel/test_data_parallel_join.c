@@ -7,6 +7,8 @@
  * is known if all have the same v, and shows it if they have not.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -40,14 +42,13 @@ static const weft_module_type vectors_type = {.name = "Vectors", .forward = forw
 
 static member open_member(weft_agent *agent, const scene *s)
 {
-    member me = {.index = weft_agent_rank(agent), .module = weft_module_create(&vectors_type, NULL, NULL)};
+    member me = {.index = weft_agent_rank(agent), .module = module_create(&vectors_type, NULL, NULL)};
     for (int i = 0; i < VECTORS; i++) {
         char name[24];
         snprintf(name, sizeof(name), "v%d", i);
-        weft_module_add_parameter(me.module, name,
-                                  weft_tensor_full(WEFT_SHAPE(3 + i), WEFT_DTYPE_FLOAT64, 1 + 0.3 * i));
+        weft_module_add_parameter(me.module, name, tensor_full(WEFT_SHAPE(3 + i), WEFT_DTYPE_FLOAT64, 1 + 0.3 * i));
     }
-    me.buffer = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_INT64, 0);
+    me.buffer = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_INT64, 0);
     weft_module_add_buffer(me.module, "count", me.buffer);
     MUST_OK(weft_module_status(me.module));
     weft_data_parallel_options options = s->options;
@@ -112,8 +113,8 @@ static void must_be_of(const member *me, int root, weft_tensor *const *copies)
 {
     weft_tensors parameters = weft_module_parameters(me->module);
     for (size_t i = 0; i <= parameters.count; i++) {
-        weft_tensor *wanted = weft_tensor_clone(copies[i]);
-        weft_tensor *found = weft_tensor_clone(i < parameters.count ? parameters.items[i] : me->buffer);
+        weft_tensor *wanted = tensor_clone(copies[i]);
+        weft_tensor *found = tensor_clone(i < parameters.count ? parameters.items[i] : me->buffer);
         MUST_OK(weft_group_broadcast(me->meet, wanted, (size_t)root, MEET_MS));
         MUST(memcmp(weft_tensor_data(found), weft_tensor_data(wanted), weft_tensor_nbytes(wanted)) == 0);
         weft_tensor_unref(wanted);
@@ -157,7 +158,7 @@ static void epochs(weft_agent *agent, void *arg)
     const scene *s = arg;
     member me = open_member(agent, s);
     weft_tensors parameters = weft_module_parameters(me.module);
-    weft_optimizer *sgd = weft_optimizer_create(
+    weft_optimizer *sgd = optimizer_create(
         parameters,
         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.01, .sgd.momentum = s->has_momentum ? 0.9 : 0}, NULL);
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
@@ -170,7 +171,7 @@ static void epochs(weft_agent *agent, void *arg)
         }
         weft_tensor_fill(me.buffer, 10 * epoch + me.index);
         for (size_t i = 0; i <= VECTORS; i++)
-            mine[i] = weft_tensor_clone(i < VECTORS ? parameters.items[i] : me.buffer);
+            mine[i] = tensor_clone(i < VECTORS ? parameters.items[i] : me.buffer);
         MUST_OK(weft_data_parallel_join(me.parallel));
         must_be_of(&me, s->last[epoch], mine);
         for (size_t i = 0; i <= VECTORS; i++)

@@ -4,12 +4,13 @@
 #define TESTS_DIST_PARAMETERS_H
 
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define WORKERS 3
 
 static inline weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -91,7 +92,7 @@ static inline weft_status serve_broken(weft_call *call, void *user)
 {
     (void)user;
     static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
-    weft_tensor *x = weft_call_tensor(call, 0), *y = weft_tensor_clone(x), *out = NULL;
+    weft_tensor *x = weft_call_tensor(call, 0), *y = tensor_clone(x), *out = NULL;
     weft_tape_record(weft_call_tape(call), &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1},
                      &out);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(out)));

@@ -4,6 +4,7 @@
  * called, used or not used; and nothing of a context is left when it is closed.
  */
 #include "dist/parameters.h"
+#include "tensors.h"
 
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
 
@@ -12,7 +13,7 @@ static weft_status serve_three(weft_call *call, void *user)
 {
     (void)user;
     weft_tape *t = weft_call_tape(call);
-    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = weft_call_tensor(call, 0), *constant = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
                                      weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
     weft_tensor_unref(constant);
@@ -39,7 +40,7 @@ static void one_call(weft_agent *agent, void *arg)
         return;
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
     must_be(result(y, 0), 15, -14);
@@ -63,7 +64,7 @@ static void results_that_are_not_used(weft_agent *agent, void *arg)
         return;
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *all[WORKERS];
     for (int rank = 0; rank < WORKERS; rank++)
@@ -89,7 +90,7 @@ static void round_and_round(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_context *c;
     weft_tensor *x = leaf_of(1, 1);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y =
         call_on(t, agent, (me + 1) % WORKERS, "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(2 * WORKERS - 1)));
@@ -117,7 +118,7 @@ static void passes_that_retain(weft_agent *agent, void *arg)
         return;
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *loss = weft_sum(t, result(y, 0));
@@ -144,7 +145,7 @@ static void an_operator_that_fails(weft_agent *agent, void *arg)
         return;
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
     weft_values *z = call_on(t, agent, 2, "broken", WEFT_VALUES(weft_of_tensor(result(y, 0))));
@@ -170,7 +171,7 @@ static void many_contexts(weft_agent *agent, void *arg)
     for (int step = 0; step < 100; step++) {
         weft_context *c;
         weft_tensor *x = leaf_of(5, 7);
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_values *y = call_on(t, agent, 2, "times", WEFT_VALUES(weft_of_tensor(x)));
         weft_dist_backward(t, weft_sum(t, result(y, 0)), NULL);
@@ -211,8 +212,8 @@ static void remote_roots(weft_agent *agent, void *arg)
     for (int owner = 0; owner < 2; owner++) {
         weft_context *c;
         weft_future *pass;
-        weft_tensor *x = leaf_of(5, 7), *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
-        MUST_OK(weft_context_open(agent, &c));
+        weft_tensor *x = leaf_of(5, 7), *ones = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_values *first = call_on(t, agent, 2, "times", WEFT_VALUES(weft_of_tensor(x)));
         weft_rref *y = remote_on(t, agent, owner, WEFT_VALUES(weft_of_tensor(result(first, 0))));
@@ -245,7 +246,7 @@ static void fetched_values(weft_agent *agent, void *arg)
         weft_context *c;
         weft_future *fetched;
         weft_tensor *x = leaf_of(5, 7), *y;
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_rref *handle = remote_on(t, agent, owner, WEFT_VALUES(weft_of_tensor(x)));
         MUST_OK(weft_rref_fetch(handle, &(weft_rpc_options){.tape = t}, &fetched));
@@ -275,8 +276,8 @@ static void remote_root_misuse(weft_agent *agent, void *arg)
     weft_future *pass;
     weft_rref *number;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
-    MUST_OK(weft_context_open(agent, &other));
+    MUST_OK(weft_context_open(agent, &c, NULL));
+    MUST_OK(weft_context_open(agent, &other, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_rref *y = remote_on(t, agent, 1, WEFT_VALUES(weft_of_tensor(x)));
     MUST(weft_rref_backward(NULL, c, NULL, &pass) == WEFT_ERR_INVALID);
@@ -285,7 +286,7 @@ static void remote_root_misuse(weft_agent *agent, void *arg)
     MUST(weft_rref_fetch(NULL, NULL, &pass) == WEFT_ERR_INVALID);
     MUST_OK(weft_rref_backward(y, other, NULL, &pass)); /* which rank 1 does not know */
     MUST(ended(pass) == WEFT_ERR_INVALID);
-    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number, NULL));
     MUST_OK(weft_rref_backward(number, c, NULL, &pass)); /* no tensor */
     MUST(ended(pass) == WEFT_ERR_INVALID);
     weft_rref_unref(number);
@@ -306,7 +307,7 @@ static void contexts_in_the_dump(weft_agent *agent, void *arg)
     weft_context *c;
     char text[16384] = "";
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *loss = weft_sum(t, result(y, 0));
@@ -339,8 +340,9 @@ static void misuse(weft_agent *agent, void *arg)
         return;
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST(weft_context_open(NULL, &c) == WEFT_ERR_INVALID && weft_context_open(agent, NULL) == WEFT_ERR_INVALID);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST(weft_context_open(NULL, &c, NULL) == WEFT_ERR_INVALID &&
+         weft_context_open(agent, NULL, NULL) == WEFT_ERR_INVALID);
+    MUST_OK(weft_context_open(agent, &c, NULL));
     MUST(weft_context_get_id(c).number > 0 && weft_context_get_id(NULL).number == 0);
     weft_tape *t = weft_context_tape(c, NULL), *other = weft_tape_open(&(weft_tape_options){.record = true});
     weft_error *error = NULL;

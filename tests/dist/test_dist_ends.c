@@ -67,7 +67,7 @@ static void news_in_a_late_answer(weft_agent *agent, void *arg)
     if (me == 0) {
         weft_context *c;
         weft_tensor *x = leaf_of(5, 7);
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         MUST(weft_rpc_sync(agent, weft_to_rank(1), "cut off", WEFT_VALUES(weft_of_tensor(x)),
                            &(weft_rpc_options){.tape = t, .timeout_ms = 50}, NULL) == WEFT_ERR_TIMEOUT);
@@ -94,7 +94,7 @@ static void a_context_that_stays_open(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) == 0) {
         weft_tensor *x = leaf_of(5, 7);
         weft_values *results;
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "times", WEFT_VALUES(weft_of_tensor(x)),
                               &(weft_rpc_options){.tape = t}, &results));
@@ -123,7 +123,7 @@ static weft_status close_early(weft_agent *agent, world *w, weft_args how, bool 
 {
     weft_context *c;
     weft_future *answer;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     if (cut) { /* rank 2 is to hear of the end, and rank 1 not */
         weft_values *results;
@@ -237,7 +237,7 @@ static void a_close_under_a_handler(weft_agent *agent, void *arg)
             weft_context *c;
             weft_future *answer;
             weft_tensor *x = leaf_of(5, 7);
-            MUST_OK(weft_context_open(agent, &c));
+            MUST_OK(weft_context_open(agent, &c, NULL));
             weft_tape *t = weft_context_tape(c, NULL);
             MUST_OK(
                 weft_rpc_async(agent, weft_to_rank(1), "slowly",
@@ -293,7 +293,7 @@ static void wander_and_close(weft_agent *agent, world *w, weft_tensor *x, int de
     weft_context *c;
     weft_future *answers[4];
     int count = 0;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     for (uint64_t calls = 1 + draw(4); calls; calls--) {
         weft_rpc_options how = {.tape = t, .timeout_ms = draw(2) ? 0 : 1 + (int64_t)draw(8)};
@@ -338,7 +338,7 @@ static void a_death_at_the_close(weft_agent *agent, void *arg)
         weft_context *c;
         weft_future *answer;
         weft_tensor *x = leaf_of(5, 7);
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "slowly",
                                WEFT_VALUES(weft_of_tensor(x), weft_of_i64(0), weft_of_i64(10), weft_of_bool(true)),

@@ -4,6 +4,8 @@
  * root and at every other worker that had a part.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/remote_module.h>
 
@@ -40,7 +42,7 @@ static int64_t limit_ms(void)
 
 static weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -82,7 +84,7 @@ static const weft_operator slow_pipe = {.name = "slow_pipe", .backward = slow_ba
 
 static weft_tensor *record(weft_tape *t, const weft_operator *op, weft_tensor *x)
 {
-    weft_tensor *y = weft_tensor_clone(x), *out = NULL;
+    weft_tensor *y = tensor_clone(x), *out = NULL;
     weft_tape_record(t, op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
     weft_tensor_unref(y);
     return out;
@@ -178,7 +180,7 @@ static weft_tensor *record_under(step *s, weft_agent *agent, const char *functio
 {
     weft_tensor *y;
     *s = (step){.agent = agent, .x = leaf_of(5, 7)};
-    MUST_OK(weft_context_open(agent, &s->context));
+    MUST_OK(weft_context_open(agent, &s->context, NULL));
     s->tape = weft_context_tape(s->context, NULL);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "relay", WEFT_VALUES(weft_of_tensor(s->x), weft_of_string(function)),
                           &(weft_rpc_options){.tape = s->tape}, &s->results));
@@ -336,7 +338,7 @@ static void late_call(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     for (int rank = 0; rank < 2; rank++) {
         static const char *const words[] = {"no answer from rank 0 (worker0) within the call's time limit",
@@ -365,7 +367,7 @@ static weft_tensor *patient_forward(weft_tape *t, weft_module *self, weft_tensor
 static weft_module *make_patient(int64_t argument)
 {
     static const weft_module_type type = {.name = "Patient", .forward = patient_forward};
-    return weft_module_create(&type, NULL, NULL);
+    return module_create(&type, NULL, NULL);
 }
 
 /* A forward pass of a module that lives elsewhere: the tape has the error. */
@@ -383,7 +385,7 @@ static void late_forward(weft_agent *agent, void *arg)
     await(&entered);
     weft_tensor *x = leaf_of(5, 7);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "patient", WEFT_NO_VALUES, NULL, &module));
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *y = weft_remote_forward(t, module, x, &(weft_forward_options){.timeout_ms = limit_ms()});
     atomic_store(&released, true);

@@ -5,6 +5,7 @@
  * holds more than 5/4 of its memory budget.
  */
 #include "dist/parameters.h"
+#include "tensors.h"
 
 #include <weft/dist_optim.h>
 
@@ -57,7 +58,7 @@ static weft_status serve_handle(weft_call *call, void *user)
 {
     (void)user;
     weft_rref *rref;
-    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_tensor(parameter_here(call)), &rref);
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_tensor(parameter_here(call)), &rref, NULL);
     if (status)
         return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
@@ -120,7 +121,7 @@ typedef struct recorded {
 static recorded record(weft_agent *agent)
 {
     recorded r = {.x = leaf_of(5, 7)};
-    MUST_OK(weft_context_open(agent, &r.c));
+    MUST_OK(weft_context_open(agent, &r.c, NULL));
     r.t = weft_context_tape(r.c, NULL);
     r.results = call_on(r.t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(r.x)));
     r.loss = weft_sum(r.t, result(r.results, 0));
@@ -148,8 +149,8 @@ static void a_pass_within_the_call_that_fills_the_queue(weft_agent *agent, void 
     if (weft_agent_rank(agent) != 0)
         return;
     recorded r = record(agent);
-    weft_tensor *batch = weft_tensor_zeros(WEFT_SHAPE(128, HELD_BYTES / 128 / sizeof(float)), WEFT_DTYPE_FLOAT32),
-                *turned = weft_tensor_transpose(batch, 0, 1), *h = weft_scale(r.t, result(r.results, 0), 3);
+    weft_tensor *batch = tensor_zeros(WEFT_SHAPE(128, HELD_BYTES / 128 / sizeof(float)), WEFT_DTYPE_FLOAT32),
+                *turned = tensor_transpose(batch, 0, 1), *h = weft_scale(r.t, result(r.results, 0), 3);
     weft_error *error = NULL;
     weft_status status =
         weft_rpc_sync(agent, weft_to_rank(1), "train", WEFT_VALUES(weft_of_tensor(h), weft_of_tensor(turned)),
@@ -361,7 +362,7 @@ static weft_status serve_much(weft_call *call, void *user)
     atomic_store(&asked, true);
     while (atomic_load(&held))
         world_sleep_ms(now, 1);
-    weft_tensor *much = weft_tensor_zeros(WEFT_SHAPE(MUCH), WEFT_DTYPE_INT8);
+    weft_tensor *much = tensor_zeros(WEFT_SHAPE(MUCH), WEFT_DTYPE_INT8);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(much)));
     weft_tensor_unref(much);
     return WEFT_OK;
@@ -435,8 +436,8 @@ static void an_abort_that_is_refused(weft_agent *agent, void *arg)
     size_t passes = 0;
     weft_context *c;
     weft_future *pass;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
-    MUST_OK(weft_context_open(agent, &c));
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "through", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1)));
     weft_tensor *loss = weft_sum(t, result(y, 0));

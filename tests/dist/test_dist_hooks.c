@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dist_hooks.c - hooks on leaves of any worker in a pass over several, and what they begin that does not end. */
 #include "dist/parameters.h"
+#include "make.h"
 
 #include <weft/hooks.h>
 
@@ -28,7 +29,7 @@ static weft_status post(weft_tensor *leaf, weft_tensor *sum, weft_future **wait,
 
 static weft_hooks *hooks_of(weft_tensor *leaf, const int *what)
 {
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     MUST_OK(weft_hooks_add(hooks, leaf, &(weft_leaf_hook){.post = post, .arg = (void *)what}));
     return hooks;
 }
@@ -63,7 +64,7 @@ typedef struct run {
 static run record(weft_agent *agent, int what)
 {
     run r = {.x = leaf_of(5, 7)};
-    MUST_OK(weft_context_open(agent, &r.context));
+    MUST_OK(weft_context_open(agent, &r.context, NULL));
     r.tape = weft_context_tape(r.context, NULL);
     r.results = call_on(r.tape, agent, 1, "hooked", WEFT_VALUES(weft_of_tensor(r.x), weft_of_i64(what)));
     r.loss = weft_sum(r.tape, result(r.results, 0));
@@ -177,7 +178,7 @@ static void a_cancel_at_the_end(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     run r = record(agent, DOUBLES);
-    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks *hooks = hooks_create();
     weft_hooks_set_end(hooks, cancel_at_the_end, NULL);
     weft_context_set_hooks(r.context, hooks);
     weft_hooks_unref(hooks);

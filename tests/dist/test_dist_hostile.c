@@ -4,6 +4,7 @@
  * malformed lists. Each is refused with a status, and the pass that it meant goes on as if nothing had been said.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <malloc.h>
 
@@ -14,7 +15,7 @@ static weft_tensor *parameter; /* rank 1's */
 static void make_parameter(world *w)
 {
     (void)w;
-    parameter = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3);
+    parameter = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3);
     weft_tensor_set_requires_grad(parameter, true);
 }
 
@@ -121,7 +122,7 @@ static void close_far_numbers(weft_agent *agent, weft_tensor *gradient)
 {
     const uint64_t step = UINT64_C(1) << 61, one = 1;
     weft_context *ours;
-    MUST_OK(weft_context_open(agent, &ours));
+    MUST_OK(weft_context_open(agent, &ours, NULL));
     weft_context_id id = weft_context_get_id(ours);
     weft_context_close(ours, NULL);
     close_there(agent, step, step + 7);
@@ -137,7 +138,7 @@ static void close_far_numbers(weft_agent *agent, weft_tensor *gradient)
 static void forge(weft_agent *agent)
 {
     static const uint64_t numbers[] = {1, 1, 99, UINT64_MAX, 0};
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
+    weft_tensor *fits = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
     weft_tensor *items[] = {fits, fits};
     weft_tensors none = {NULL, 0};
     head good = head_of(context_id, 0, 1, 2), cut = good, nowhere = head_of(context_id, 999, 1, 0), longer = good;
@@ -194,10 +195,10 @@ static void a_member_that_forges(weft_agent *agent, void *arg)
     weft_context *c = NULL;
     weft_tape *t = NULL;
     weft_values *y = NULL;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5), *result;
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5), *result;
     weft_tensor_set_requires_grad(x, true);
     if (me == 0) {
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         context_id = weft_context_get_id(c);
         t = weft_context_tape(c, NULL);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)),
@@ -247,9 +248,9 @@ static void abort_there(weft_agent *agent, int to, uint32_t root, uint64_t numbe
 static void forge_as_participant(weft_agent *agent)
 {
     static const uint64_t anothers = 1, ours = 2, twice[] = {2, 2}, beyond[] = {3, 0, UINT64_MAX};
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000),
-                *longer = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1000),
-                *wider = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1000);
+    weft_tensor *fits = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000),
+                *longer = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1000),
+                *wider = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1000);
     weft_tensor *items[] = {fits, fits};
     weft_tensors one = {items, 1}, none = {NULL, 0};
     head early = head_of(context_id, 0, 1, 2), own = head_of(context_id, 2, 1, 2);
@@ -284,7 +285,7 @@ static void forge_as_participant(weft_agent *agent)
 static void forge_late(weft_agent *agent)
 {
     static const uint64_t ours = 2;
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
+    weft_tensor *fits = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
     (void)say(agent, 0, head_of(context_id, 0, 1, 0), &ours, 1, (weft_tensors){&fits, 1}, 0);
     (void)say(agent, 0, head_of(context_id, 0, 1, 2), &ours, 1, (weft_tensors){&fits, 1}, 0);
     abort_there(agent, 1, 0, 1); /* it has no say there; at rank 0 it has */
@@ -333,11 +334,11 @@ typedef struct victim {
 static void record(weft_agent *agent, victim *v)
 {
     weft_tensor *parts[2];
-    v->x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
-    v->y = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 7);
+    v->x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
+    v->y = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 7);
     weft_tensor_set_requires_grad(v->x, true);
     weft_tensor_set_requires_grad(v->y, true);
-    MUST_OK(weft_context_open(agent, &v->context));
+    MUST_OK(weft_context_open(agent, &v->context, NULL));
     context_id = weft_context_get_id(v->context);
     v->tape = weft_context_tape(v->context, NULL);
     for (int i = 0; i < 2; i++) {
@@ -435,7 +436,7 @@ static void medium_budget(weft_agent_options *options, void *arg)
 
 static weft_tensor *large_tensor(int64_t elements)
 {
-    return weft_tensor_full(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT32, 1);
+    return tensor_full(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT32, 1);
 }
 
 static uint64_t held_by_victim(void)
@@ -459,7 +460,7 @@ static void record_large(weft_agent *agent, victim *v)
     *v = (victim){.x = large_tensor(ELEMENTS), .y = large_tensor(ELEMENTS)};
     weft_tensor_set_requires_grad(v->x, true);
     weft_tensor_set_requires_grad(v->y, true);
-    MUST_OK(weft_context_open(agent, &v->context));
+    MUST_OK(weft_context_open(agent, &v->context, NULL));
     context_id = weft_context_get_id(v->context);
     v->tape = weft_context_tape(v->context, NULL);
     for (int i = 0; i < 2; i++) {
@@ -701,10 +702,10 @@ static void many_gradients(weft_agent *agent, void *arg)
     weft_values *results;
     weft_tensor *sum;
     for (int i = 0; i < MANY; i++) {
-        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+        leaves[i] = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(leaves[i], true);
     }
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "add_all", WEFT_VALUES(weft_of_tensors((weft_tensors){leaves, MANY})),
                           &(weft_rpc_options){.tape = t}, &results));
@@ -756,10 +757,10 @@ static void record_many(weft_agent *agent, victim *v, weft_tensor **leaves)
     weft_tensor *sum;
     *v = (victim){0};
     for (int i = 0; i < MANY_SENDS; i++) {
-        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+        leaves[i] = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(leaves[i], true);
     }
-    MUST_OK(weft_context_open(agent, &v->context));
+    MUST_OK(weft_context_open(agent, &v->context, NULL));
     context_id = weft_context_get_id(v->context);
     v->tape = weft_context_tape(v->context, NULL);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "add_all",
@@ -809,9 +810,9 @@ static void pass_through_victim(weft_agent *agent)
 {
     weft_context *c;
     weft_values *results;
-    weft_tensor *y, *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *y, *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor_set_requires_grad(x, true);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "twice", WEFT_VALUES(weft_of_tensor(x)),
                           &(weft_rpc_options){.tape = t}, &results));

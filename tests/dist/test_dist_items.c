@@ -55,7 +55,7 @@ static void items_are_linked(weft_agent *agent, void *arg)
         weft_tensor *x = leaf_of(5, 7);
         weft_values *results = NULL;
         int to = round < 2 ? 1 : 0;
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_status status =
             weft_rpc_sync(agent, weft_to_rank(to), "stream",

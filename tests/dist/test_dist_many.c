@@ -69,7 +69,7 @@ static weft_status pass_over_many(weft_agent *agent, world *w, weft_sim_program 
     weft_context *c;
     weft_values *held[2] = {NULL, NULL};
     weft_tensor *x = leaf_of(5, 7), *sum;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     MUST_OK(add_many(t, agent, x, held, &sum));
     pass_is_over = false;

@@ -5,6 +5,7 @@
  * below.
  */
 #include "dist/parameters.h"
+#include "make.h"
 
 void *__real_wfi_calloc(size_t count, size_t size);
 void *__wrap_wfi_calloc(size_t count, size_t size);
@@ -51,7 +52,7 @@ static const weft_function functions[] = {
 static weft_module *make_layer(int64_t argument)
 {
     (void)argument;
-    return weft_linear_create(2, 2, false, 1, NULL);
+    return linear_create(2, 2, false, 1, NULL);
 }
 
 static weft_status status_of(const weft_error *error)
@@ -94,7 +95,7 @@ static bool pass_without_memory(weft_agent *agent, int step, int count, bool sto
 {
     weft_context *c;
     weft_tensor *x = leaf_of(5, 7);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *far = call_on(t, agent, 1, "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1))),
                 *near = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));

@@ -2,6 +2,7 @@
 /* test_dist_observe.c - what contexts and passes leave in the metrics and the trace of each worker. */
 #include "dist/parameters.h"
 #include "rpc/script.h"
+#include "tensors.h"
 
 #include <weft/dist_optim.h>
 
@@ -15,7 +16,7 @@ static weft_status serve_parameter(weft_call *call, void *user)
     (void)user;
     weft_agent *agent = weft_call_agent(call);
     weft_rref *handle = NULL;
-    weft_status status = weft_rref_create(agent, weft_of_tensor(parameters[weft_agent_rank(agent)]), &handle);
+    weft_status status = weft_rref_create(agent, weft_of_tensor(parameters[weft_agent_rank(agent)]), &handle, NULL);
     if (!status)
         weft_call_give(call, WEFT_VALUES(weft_of_rref(handle)));
     weft_rref_unref(handle);
@@ -72,7 +73,7 @@ static weft_context *chain(weft_agent *agent, weft_tensor *x)
 {
     weft_context *c;
     weft_dist_optimizer *sgd = make_optimizer(agent);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1)));
     weft_dist_backward(t, weft_sum(t, result(y, 0)), &(weft_pass_options){.step = sgd});
@@ -86,7 +87,7 @@ static weft_context *chain(weft_agent *agent, weft_tensor *x)
 static weft_context *failure(weft_agent *agent, weft_tensor *x)
 {
     weft_context *c;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "broken", WEFT_VALUES(weft_of_tensor(x)));
     weft_dist_backward(t, weft_sum(t, result(y, 0)), NULL);
@@ -102,9 +103,9 @@ static weft_context *root_elsewhere(weft_agent *agent, weft_tensor *x)
     weft_context *c;
     weft_future *pass;
     weft_rref *y;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *ones = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(0)),
                             &(weft_rpc_options){.tape = t}, &y));
     MUST_OK(weft_rref_backward(y, c, &(weft_pass_options){.gradients = {&ones, 1}}, &pass));
@@ -240,9 +241,9 @@ static void undo(weft_agent *agent, void *arg)
     weft_context *c;
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = leaf_of(5, 7), *one = leaf_of(1, 1), *y = weft_tensor_clone(x), *out = NULL;
+    weft_tensor *x = leaf_of(5, 7), *one = leaf_of(1, 1), *y = tensor_clone(x), *out = NULL;
     static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tape_record(t, &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
     weft_values *there = call_on(t, agent, 1, "pass_on", WEFT_VALUES(weft_of_tensor(out), weft_of_i64(0)));

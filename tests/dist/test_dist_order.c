@@ -10,6 +10,7 @@
  */
 #include "rpc/world.h"
 #include "prng.h"
+#include "tensors.h"
 
 #define WORKERS 4
 #define PROGRAMS 6
@@ -338,7 +339,7 @@ static void one_program(weft_agent *agent, world *w)
     weft_tape *tapes[3];
     half halves[2];
     reference wanted = {0};
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     for (int i = 0; i < 3; i++)
         tapes[i] = weft_context_tape(c, NULL);
     for (int i = 0; i < 2; i++)
@@ -426,7 +427,7 @@ static void order(weft_agent *agent, void *arg)
 static weft_tensor *random_leaf(uint64_t state)
 {
     hand h = {.state = state};
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     for (int i = 0; i < ELEMENTS; i++)
         ((double *)weft_tensor_data(x))[i] = draw_real(&h);
     weft_tensor_set_requires_grad(x, true);
@@ -510,7 +511,7 @@ static void deep(weft_agent *agent, void *arg)
     program_now = 0;
     if (weft_agent_rank(agent))
         return;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     for (int i = 0; i < DEEP_CALLS; i++)
         MUST_OK(

@@ -13,6 +13,7 @@
 #include "rpc/spoiler.h"
 #include "rpc/world.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -295,7 +296,7 @@ static void one_context(weft_agent *agent, bool may_fail)
     hand h = {.count = 0};
     weft_context *c;
     b->count = b->calls = 0;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     take(&h, parameters[me], parameter_line(b, me));
     weft_status status = WEFT_OK;
@@ -354,7 +355,7 @@ static void begin_world(world *w)
 {
     (void)w;
     for (int rank = 0; rank < MOST; rank++) {
-        parameters[rank] = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
+        parameters[rank] = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
         *(float *)weft_tensor_data(parameters[rank]) = 1;
         weft_tensor_set_requires_grad(parameters[rank], true);
     }

@@ -6,6 +6,7 @@
 #include "dist/parameters.h"
 
 #include "mem/mem.h"
+#include "tensors.h"
 
 #define ELEMENTS (64 << 10) /* a slab */
 #define PASSES 24
@@ -51,7 +52,7 @@ static weft_future *begin_pass(weft_context *c, weft_agent *agent, int rank, con
     weft_future *pass;
     weft_values *results, *more = NULL;
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *zero = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *zero = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     const weft_rpc_options how = {.tape = t, .parent = (weft_call *)parent};
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "weigh",
                           WEFT_VALUES(weft_of_tensor(zero), weft_of_i64(number), weft_of_i64(hops)), &how, &results));
@@ -112,7 +113,7 @@ static void make_large_parameters(world *w)
 {
     (void)w;
     for (int rank = 0; rank < WORKERS; rank++) {
-        parameters[rank] = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, rank);
+        parameters[rank] = tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, rank);
         weft_tensor_set_requires_grad(parameters[rank], true);
     }
 }
@@ -175,7 +176,7 @@ static void run_passes(weft_agent *agent, int beside)
     weft_context *c;
     weft_future *passes[PASSES];
     size_t before = 0, most = 0;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     for (int i = 0; i < PASSES + beside; i++) {
         if (i == beside + 1)
             before = held();
@@ -220,7 +221,7 @@ static void a_pass_among_others_fails(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     for (int i = 0; i < COUNT; i++)
         end_pass(begin_pass(c, agent, 1, i == FAILS ? "broken" : NULL, i, 1, NULL),
                  i == FAILS ? WEFT_ERR_SYSTEM : WEFT_OK);
@@ -272,7 +273,7 @@ static void the_root_of_some_passes_dies(weft_agent *agent, void *arg)
     weft_context *c;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     end_pass(begin_pass(c, agent, 1, NULL, 0, 0, NULL), WEFT_OK);
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values_unref(call_on(t, agent, 2, "lead", WEFT_VALUES(weft_of_i64(5))));
@@ -304,7 +305,7 @@ static void a_final_pass_is_told_on_once(weft_agent *agent, void *arg)
     (void)arg;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     end_pass(begin_pass(c, agent, 1, NULL, 0, 1, NULL), WEFT_OK);
     head h = head_of(weft_context_get_id(c), 0, 1);
     for (int i = 0; i < 10; i++)

@@ -8,6 +8,7 @@
 #include "emulated/emulated.h"
 #include "gpu/gpu.h"
 #include "mem/mem.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -21,9 +22,9 @@ static void (*fail_next)(emulated_call call, uint64_t after, uint64_t times);
 
 static weft_tensor *random_on_gpu(weft_shape shape, uint64_t seed)
 {
-    weft_tensor *here = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *here = tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_fill_normal(here, seed, 0, 1), WEFT_OK);
-    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor *there = tensor_to_device(here, gpu);
     weft_tensor_unref(here);
     if (there)
         weft_tensor_set_requires_grad(there, true);
@@ -32,10 +33,10 @@ static weft_tensor *random_on_gpu(weft_shape shape, uint64_t seed)
 
 static weft_tensor *numbers_on_gpu(int64_t count, int64_t below)
 {
-    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
+    weft_tensor *here = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
     for (int64_t i = 0; i < count; i++)
         ((int64_t *)weft_tensor_data(here))[i] = i * 3 % below;
-    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor *there = tensor_to_device(here, gpu);
     weft_tensor_unref(here);
     return there;
 }
@@ -55,7 +56,7 @@ static weft_tensor *one_step(void)
         weft_backward(t, loss);
         bool has_gradients = weft_tape_grad(t, table) && weft_tape_grad(t, bias);
         if (weft_tape_status(t) == WEFT_OK && has_gradients)
-            loss_here = weft_tensor_to_device(loss, cpu);
+            loss_here = tensor_to_device(loss, cpu);
         if (weft_tape_status(t) == WEFT_ERR_INVALID)
             weft_error_print(weft_tape_error(t), stderr);
         assert_int_not_equal(weft_tape_status(t), WEFT_ERR_INVALID); /* the operands are right */
@@ -134,7 +135,7 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
 static void a_shortage_is_told_with_its_numbers(void **state)
 {
     settle();
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty_on(gpu, WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
     assert_non_null(x);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
     logged[0] = '\0';

@@ -9,6 +9,7 @@
 #include <weft/weft.h>
 
 #include "mpi_groups/mpi_carrier.h"
+#include "../tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,13 +105,13 @@ static weft_status prepare(program *p, int which)
     int64_t part = BYTES / (int64_t)sizeof(float);
     int64_t count_in = operations[which].parts_in ? part * p->size : part;
     int64_t count_out = operations[which].parts_out ? part * p->size : part;
-    *t = (trial){.in = weft_tensor_empty(WEFT_SHAPE(count_in), WEFT_DTYPE_FLOAT32)};
+    *t = (trial){.in = tensor_empty(WEFT_SHAPE(count_in), WEFT_DTYPE_FLOAT32)};
     float *values = t->in ? weft_tensor_data(t->in) : NULL;
     for (int64_t i = 0; values && i < count_in; i++)
         values[i] = (float)((p->rank * 31 + i * 7 + which) % 8); /* sums of these values are exact */
     for (int way = 0; way < WAYS; way++) {
-        t->out[way] = operations[which].in_place ? weft_tensor_clone(t->in)
-                                                 : weft_tensor_zeros(WEFT_SHAPE(count_out), WEFT_DTYPE_FLOAT32);
+        t->out[way] =
+            operations[which].in_place ? tensor_clone(t->in) : tensor_zeros(WEFT_SHAPE(count_out), WEFT_DTYPE_FLOAT32);
         if (!values || !t->out[way])
             return WEFT_ERR_MEMORY;
     }
@@ -218,8 +219,8 @@ static weft_tensor *typed(const program *p, weft_dtype dtype)
     for (int i = 0; i < 2 * TYPED_COUNT; i++)
         values[i] = (float)((p->rank + i * 3) % 4 / 2 + (dtype == WEFT_DTYPE_BOOL ? 0 : 1));
     weft_tensor *plain =
-        weft_tensor_copy_of(WEFT_SHAPE(TYPED_COUNT), is_complex ? WEFT_DTYPE_COMPLEX64 : WEFT_DTYPE_FLOAT32, values);
-    weft_tensor *out = plain ? weft_tensor_to(plain, dtype) : NULL;
+        tensor_copy_of(WEFT_SHAPE(TYPED_COUNT), is_complex ? WEFT_DTYPE_COMPLEX64 : WEFT_DTYPE_FLOAT32, values);
+    weft_tensor *out = plain ? tensor_to(plain, dtype) : NULL;
     weft_tensor_unref(plain);
     return out;
 }

@@ -6,6 +6,8 @@
  *   states    brings states that fit no policy, has to hear so each time, and then fails
  * Serves until the agent ends the job.
  */
+#include "../tensors.h"
+
 #include <weft/weft.h>
 
 #include <string.h>
@@ -29,8 +31,8 @@ static bool is_told_off(weft_call *call, weft_args arguments)
 
 static bool bring_bad_states(weft_call *call)
 {
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(1, 5), WEFT_DTYPE_FLOAT32),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(1, 4), WEFT_DTYPE_FLOAT64);
+    weft_tensor *wide = tensor_zeros(WEFT_SHAPE(1, 5), WEFT_DTYPE_FLOAT32),
+                *doubles = tensor_zeros(WEFT_SHAPE(1, 4), WEFT_DTYPE_FLOAT64);
     bool good = wide && doubles && is_told_off(call, WEFT_VALUES(weft_of_i64(0), weft_of_tensor(wide))) &&
                 is_told_off(call, WEFT_VALUES(weft_of_i64(0), weft_of_tensor(doubles))) &&
                 is_told_off(call, WEFT_VALUES(weft_of_f64(0)));
@@ -43,7 +45,7 @@ static weft_status run_episode(weft_call *call, void *arg)
 {
     (void)arg;
     if (is("returns")) {
-        weft_tensor *returns = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
+        weft_tensor *returns = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(returns), weft_of_f64(1)));
         weft_tensor_unref(returns);
         return WEFT_OK;

@@ -3,6 +3,8 @@
  * stray_trainer.c - a trainer of batch_parameter_server whose gradients do not fit, in several ways. Each has to fail with
  * an error that says why, and nothing else may happen; then it leaves. Exits with 0 if so.
  */
+#include "../tensors.h"
+
 #include <weft/weft.h>
 
 #include <string.h>
@@ -31,8 +33,8 @@ static int send(weft_agent *agent, weft_tensor *const *gradients, size_t count, 
 static int misbehave(weft_agent *agent, weft_values *model)
 {
     weft_tensors parameters;
-    weft_tensor *gradients[64], *odd = weft_tensor_zeros(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32),
-                                *wide = weft_tensor_zeros(WEFT_SHAPE(32, 1, 3, 3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *gradients[64], *odd = tensor_zeros(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32),
+                                *wide = tensor_zeros(WEFT_SHAPE(32, 1, 3, 3), WEFT_DTYPE_FLOAT64);
     if (weft_values_get_tensors(model, 0, &parameters) || parameters.count > 64 || !odd || !wide)
         return 1;
     memcpy(gradients, parameters.items, parameters.count * sizeof(*gradients));

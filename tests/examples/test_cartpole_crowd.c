@@ -6,6 +6,7 @@
 #include <weft/weft.h>
 
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <learner.h>
 #include <observer.h>
@@ -193,7 +194,7 @@ static void call_for_steps(weft_agent *agent, void *arg)
         stay_until_all_came(agent);
         return;
     }
-    weft_tensor *states = weft_tensor_zeros(WEFT_SHAPE(set.envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
+    weft_tensor *states = tensor_zeros(WEFT_SHAPE(set.envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
     for (int64_t step = 0; step < STEPS; step++) {
         weft_values *values;
         weft_tensor *actions;
@@ -223,7 +224,7 @@ static void no_thread_waits_on_tcp(void **state)
 static void expect_refusal(weft_agent *agent, int64_t step, weft_shape shape, weft_status inner)
 {
     weft_error *error = NULL;
-    weft_tensor *states = weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *states = tensor_zeros(shape, WEFT_DTYPE_FLOAT32);
     MUST(weft_rpc_sync(agent, weft_to_rank(0), CART_SELECT_ACTION,
                        WEFT_VALUES(weft_of_i64(step), weft_of_tensor(states)), &(weft_rpc_options){.error = &error},
                        NULL) == WEFT_ERR_REMOTE);

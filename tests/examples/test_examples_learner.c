@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_examples_learner.c - what the CartPole agent learns from: the decisions of each observer, and that one's own returns. */
 #include <stdint.h>
+#include "tensors.h"
 #include "unit.h"
 
 #include <learner.h>
@@ -19,7 +20,7 @@ static void decide(cart_learner *learner, int step)
     const int ranks[OBSERVERS] = {1, 2, 3};
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *states =
-        weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(OBSERVERS, ENVS, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32));
+        weft_tape_take(t, tensor_empty(WEFT_SHAPE(OBSERVERS, ENVS, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32));
     float *values = weft_tensor_data(states);
     for (int i = 0; i < OBSERVERS * ENVS * CARTPOLE_STATE; i++)
         values[i] = (float)((i * 7 + step * 3) % 11 - 5) / 10;
@@ -40,7 +41,7 @@ static void learn(const int signs[OBSERVERS], char text[1 << 14])
         decide(learner, step);
     for (int i = 0; i < OBSERVERS; i++)
         if (signs[i])
-            returns[i + 1] = weft_tensor_full(WEFT_SHAPE(STEPS, ENVS), WEFT_DTYPE_FLOAT64, signs[i]);
+            returns[i + 1] = tensor_full(WEFT_SHAPE(STEPS, ENVS), WEFT_DTYPE_FLOAT64, signs[i]);
     assert_int_equal(cart_learner_learn(learner, returns, &error), WEFT_OK);
     size_t used = 0;
     weft_tensors weights = weft_module_parameters(cart_learner_policy(learner));

@@ -9,6 +9,7 @@
 #include <random_stream.h>
 
 #include "oracle/formula.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -22,6 +23,12 @@ typedef struct episode {
     int64_t actions[MOST_ROWS];
     bool last[MOST_ROWS];
 } episode;
+
+static weft_module *policy_of(int64_t hidden, double dropout, uint64_t seed)
+{
+    weft_module *made = NULL;
+    return policy_create(hidden, dropout, seed, &made) ? NULL : made;
+}
 
 static double next_number(FILE *file)
 {
@@ -58,20 +65,20 @@ static void close_to(double got, double wanted, double tolerance, const char *wh
 
 static weft_tensor *floats(weft_tape *t, weft_shape shape, weft_dtype dtype, const double *values)
 {
-    weft_tensor *wide = weft_tape_take(t, weft_tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values));
+    weft_tensor *wide = weft_tape_take(t, tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values));
     assert_non_null(wide);
-    return weft_tape_take(t, weft_tensor_to(wide, dtype));
+    return weft_tape_take(t, tensor_to(wide, dtype));
 }
 
 static weft_tensor *stored_mask(weft_tape *t, const episode *e, weft_dtype dtype)
 {
-    weft_tensor *number = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_INT64));
-    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_FLOAT64));
+    weft_tensor *number = weft_tape_take(t, tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_INT64));
+    weft_tensor *mask = weft_tape_take(t, tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_FLOAT64));
     formula_fill_below(number, 5, 10);
     double *m = weft_tensor_data(mask);
     for (int64_t i = 0; i < e->rows * e->hidden; i++)
         m[i] = weft_tensor_get_i64(number, i) >= 6 ? 1 / (1 - 0.6) : 0;
-    return weft_tape_take(t, weft_tensor_to(mask, dtype));
+    return weft_tape_take(t, tensor_to(mask, dtype));
 }
 
 static void check_gradients(FILE *file, const episode *e, weft_module *policy, bool dropout, double tolerance)
@@ -81,7 +88,7 @@ static void check_gradients(FILE *file, const episode *e, weft_module *policy, b
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *states = floats(t, WEFT_SHAPE(e->rows, 4), dtype, e->states);
     weft_tensor *returns = floats(t, WEFT_SHAPE(e->rows), dtype, e->returns);
-    weft_tensor *actions = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(e->rows), WEFT_DTYPE_INT64, e->actions));
+    weft_tensor *actions = weft_tape_take(t, tensor_copy_of(WEFT_SHAPE(e->rows), WEFT_DTYPE_INT64, e->actions));
     weft_tensor *mask = dropout ? stored_mask(t, e, dtype) : NULL;
     weft_tensor *loss = policy_loss(t, policy, states, mask, actions, returns);
     loss = weft_scale(t, loss, 1.0 / (double)e->observers);
@@ -100,7 +107,7 @@ static void check_dtype(weft_dtype dtype, double tolerance)
 {
     episode e;
     FILE *file = read_episode(&e);
-    weft_module *policy = policy_create(e.hidden, 0.6, 1);
+    weft_module *policy = policy_of(e.hidden, 0.6, 1);
     assert_int_equal(weft_module_to(policy, dtype), WEFT_OK);
     weft_tensors parameters = weft_module_parameters(policy);
     assert_int_equal(parameters.count, PARAMETERS);
@@ -149,9 +156,9 @@ static void a_decision_follows_from_its_key(void **state)
     enum { ROWS = 64, HIDDEN = 33 };
     uint64_t keys[ROWS];
     int64_t actions[ROWS], alone;
-    weft_module *policy = policy_create(HIDDEN, 0.25, 3);
+    weft_module *policy = policy_of(HIDDEN, 0.25, 3);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
+    weft_tensor *even = weft_tape_take(t, tensor_full(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
     for (int i = 0; i < ROWS; i++)
         keys[i] = random_key(9, (uint64_t)i);
     weft_tensor *mask = policy_mask(t, policy, keys, ROWS);
@@ -175,9 +182,9 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
     static int64_t actions[ROWS];
     const float row[] = {0.3f, 0.7f};
     double stay = 0, right = 0;
-    weft_module *policy = policy_create(HIDDEN, 0.6, 3);
+    weft_module *policy = policy_of(HIDDEN, 0.6, 3);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *odds = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32));
+    weft_tensor *odds = weft_tape_take(t, tensor_empty(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32));
     for (int i = 0; i < ROWS; i++) {
         keys[i] = random_key(4, (uint64_t)i);
         ((float *)weft_tensor_data(odds))[2 * i] = row[0];
@@ -200,8 +207,7 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
 
 static void names_and_sizes_are_those_of_the_tutorial(void **state)
 {
-    weft_module *policy = policy_create(128, 0.6, 1), *same = policy_create(128, 0.6, 1),
-                *plain = policy_create(8, 0, 1);
+    weft_module *policy = policy_of(128, 0.6, 1), *same = policy_of(128, 0.6, 1), *plain = policy_of(8, 0, 1);
     assert_int_equal(weft_module_numel(policy), 898);
     assert_string_equal(weft_module_parameter_name(policy, 0), "affine1.weight");
     assert_string_equal(weft_module_parameter_name(policy, 3), "affine2.bias");

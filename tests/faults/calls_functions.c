@@ -5,6 +5,7 @@
  */
 #include "rpc/must.h"
 #include "faults/calls.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -121,7 +122,7 @@ static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype,
     if (dtype != WEFT_DTYPE_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_WORDS)
         return NULL;
     calls_room *room = room_make(PLACE_WORDS, -1);
-    return weft_tensor_wrap(shape, dtype, room_words(room), NULL, leave_place, room);
+    return tensor_wrap(shape, dtype, room_words(room), NULL, leave_place, room);
 }
 
 static weft_status run_place(weft_call *call, void *user)
@@ -142,7 +143,7 @@ static weft_tensor *sum_total(void)
 {
     pthread_mutex_lock(&sum.lock);
     if (!sum.total)
-        sum.total = weft_tensor_zeros(WEFT_SHAPE(SUM_COUNT), WEFT_DTYPE_INT64);
+        sum.total = tensor_zeros(WEFT_SHAPE(SUM_COUNT), WEFT_DTYPE_INT64);
     MUST(sum.total);
     pthread_mutex_unlock(&sum.lock);
     return sum.total;
@@ -206,7 +207,7 @@ static weft_status run_retain(weft_call *call, void *user)
     weft_tensor *x = weft_call_tensor(call, 1);
     bool own = weft_call_from(call) == weft_agent_rank(weft_call_agent(call));
     check_tensor(x, id, ARGUMENT, "its argument");
-    retain(own ? weft_tensor_clone(x) : weft_tensor_ref(x), id);
+    retain(own ? tensor_clone(x) : weft_tensor_ref(x), id);
     return answer(call, id, id + 1);
 }
 
@@ -216,7 +217,7 @@ static void check_rows(weft_batch *batch)
 {
     weft_tensor *rows = weft_batch_tensor(batch, 1);
     for (size_t i = 0; i < weft_batch_count(batch); i++) {
-        weft_tensor *row = weft_tensor_select(rows, 0, (int64_t)i);
+        weft_tensor *row = tensor_select(rows, 0, (int64_t)i);
         check_tensor(row, weft_call_i64(weft_batch_call(batch, i), 0), ARGUMENT, "its row");
         weft_tensor_unref(row);
     }
@@ -226,7 +227,7 @@ static void answer_rows(weft_batch *batch)
 {
     weft_tensor *rows = weft_batch_tensor(batch, 1);
     size_t count = weft_batch_count(batch), width = (size_t)weft_tensor_size(rows, 1);
-    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
+    weft_tensor *numbers = tensor_zeros(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
     MUST(numbers);
     check_rows(batch);
     for (size_t i = 0; i < count; i++) {

@@ -3,6 +3,7 @@
 #include "faults/calls_kinds.h"
 
 #include "rpc/must.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -314,7 +315,7 @@ static void step_tensor(trip *t, size_t count)
 static void step_sum(trip *t)
 {
     int64_t value = (int64_t)chance_below(1000);
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(SUM_COUNT), WEFT_DTYPE_INT64, (double)value);
+    weft_tensor *tensor = tensor_full(WEFT_SHAPE(SUM_COUNT), WEFT_DTYPE_INT64, (double)value);
     MUST(tensor);
     trip_start(t, WEFT_VALUES(weft_of_i64(t->id), weft_of_tensor(tensor), weft_of_i64(value)), NULL);
     weft_tensor_unref(tensor);

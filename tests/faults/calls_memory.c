@@ -2,6 +2,7 @@
 /* calls_memory.c - contents that follow from an id; memory between canaries, overwritten when nobody may touch it any more. */
 #include "rpc/must.h"
 #include "faults/calls.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -49,7 +50,7 @@ void check_tensor(const weft_tensor *tensor, int64_t id, unsigned salt, const ch
 
 weft_tensor *make_tensor(size_t count, int64_t id, unsigned salt)
 {
-    weft_tensor *tensor = weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT32);
+    weft_tensor *tensor = tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT32);
     MUST(tensor);
     words_fill(weft_tensor_data(tensor), count, id, salt);
     return tensor;
@@ -88,7 +89,7 @@ uint32_t *room_words(calls_room *room)
 weft_tensor *room_tensor(calls_room *room)
 {
     weft_tensor *tensor =
-        weft_tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_DTYPE_INT32, room_words(room), NULL, NULL, NULL);
+        tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_DTYPE_INT32, room_words(room), NULL, NULL, NULL);
     MUST(tensor);
     return tensor;
 }

@@ -8,6 +8,7 @@
 #include "common/workers.h"
 
 #include "cli.h"
+#include "tensors.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -72,8 +73,8 @@ static bool echo_begin(weft_agent *agent, int rank, size_t bytes, echoed *out)
 {
     static uint32_t salt;
     echoed e = {.bytes = bytes, .salt = salt += 1000003};
-    e.there = weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8);
-    e.back = weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8);
+    e.there = tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8);
+    e.back = tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8);
     weft_status status = e.there && e.back ? WEFT_OK : WEFT_ERR_MEMORY;
     uint8_t *sent = status == WEFT_OK ? weft_tensor_data(e.there) : NULL;
     for (size_t i = 0; sent && i < bytes; i++)

@@ -13,6 +13,7 @@
 
 #include "rpc/must.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <stdio.h>
 
@@ -315,8 +316,7 @@ static void play_skew(session *s)
 static void play_too_large(session *s)
 {
     enum { COUNT = WEFT_MAX_CALL_TENSORS + 1 };
-    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32),
-                **many = malloc(COUNT * sizeof(weft_tensor *));
+    weft_tensor *one = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32), **many = malloc(COUNT * sizeof(weft_tensor *));
     weft_values *all = NULL;
     for (size_t i = 0; i < COUNT; i++)
         many[i] = one;

@@ -8,6 +8,7 @@
 
 #include "coll/coll.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <stdio.h>
 
@@ -100,7 +101,7 @@ static weft_tensor *make(const op_run *run, int64_t count, value_fn value)
         put(half ? WEFT_DTYPE_FLOAT64 : dtype, data, i, value(run, i));
     if (!half)
         return x;
-    weft_tensor *converted = weft_tensor_to(x, dtype);
+    weft_tensor *converted = tensor_to(x, dtype);
     MUST(converted);
     weft_tensor_unref(x);
     return converted;
@@ -112,8 +113,8 @@ static weft_tensor *lay_out(const op_run *run, weft_tensor *x)
     int64_t count = weft_tensor_numel(x);
     if (!run->plan.strided || count < 2)
         return x;
-    weft_tensor *wide = weft_tensor_empty(WEFT_SHAPE(count, 2), weft_tensor_dtype(x));
-    weft_tensor *strided = weft_tensor_select(wide, 1, 0);
+    weft_tensor *wide = tensor_empty(WEFT_SHAPE(count, 2), weft_tensor_dtype(x));
+    weft_tensor *strided = tensor_select(wide, 1, 0);
     MUST_OK(weft_tensor_assign(strided, x));
     weft_tensor_unref(wide);
     weft_tensor_unref(x);
@@ -306,7 +307,7 @@ weft_status op_begin(weft_group *group, const op_plan *plan, op_run *run)
 /* The first place where they differ; -1: they are alike. */
 static int64_t wrong_at(const weft_tensor *is, weft_tensor *wanted)
 {
-    weft_tensor *plain = weft_tensor_contiguous((weft_tensor *)is);
+    weft_tensor *plain = tensor_contiguous((weft_tensor *)is);
     size_t bytes = weft_tensor_nbytes(wanted);
     const uint8_t *a = weft_tensor_data(plain), *b = weft_tensor_data(wanted);
     int64_t at = -1;

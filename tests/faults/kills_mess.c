@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kills_mess.c - everything that rank 0 can have under way with a worker when that dies. See kills.h. */
 #include "faults/kills.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 
@@ -64,7 +65,7 @@ kill_mess *kill_mess_begin(weft_agent *agent, int victim, unsigned shape)
     kill_mess *mess = calloc(1, sizeof(*mess));
     MUST(mess);
     *mess = (kill_mess){.agent = agent, .victim = weft_agent_worker(agent, victim)};
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 3);
+    weft_tensor *tensor = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 3);
     for (int i = 0; i < 2; i++) {
         add_call(mess, HOLD, WEFT_VALUES(weft_of_i64(i), weft_of_tensor(tensor)));
         if (shape & 1)

@@ -7,6 +7,7 @@
  */
 #include "faults/kills.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static int64_t checksum(const float *data)
 
 static weft_tensor *pattern(int64_t seed)
 {
-    weft_tensor *tensor = weft_tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     float *data = weft_tensor_data(tensor);
     for (int64_t i = 0; i < ELEMENTS; i++)
@@ -192,7 +193,7 @@ kill_pulls *kill_pulls_begin(weft_agent *agent, uint64_t seed)
         p->memory = malloc(((size_t)ELEMENTS + 2 * GUARD) * sizeof(float));
         MUST(p->memory);
         memset(p->memory, CANARY, ((size_t)ELEMENTS + 2 * GUARD) * sizeof(float));
-        p->landing = weft_tensor_wrap(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, p->memory + GUARD, NULL, NULL, NULL);
+        p->landing = tensor_wrap(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, p->memory + GUARD, NULL, NULL, NULL);
         MUST(p->landing);
         p->left = checksum(p->memory + GUARD);
         MUST(pthread_create(&p->thread, NULL, pull, p) == 0);

@@ -3,6 +3,7 @@
 #include "faults/kills.h"
 #include "mem/slab.h"
 #include "net/net_measure.h"
+#include "tensors.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -40,7 +41,7 @@ static weft_status run_check(weft_call *call, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, (double)weft_call_i64(call, 0));
+    weft_tensor *tensor = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, (double)weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
     return WEFT_OK;
@@ -300,7 +301,7 @@ static void say_why(weft_future *hold, void *arg)
 /* Two calls to each survivor, which hold them until we are gone, with arguments that take their time. */
 static void depend_on_survivors(weft_agent *agent)
 {
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *tensor = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 1);
     /* On a busy machine a survivor may turn one away, all of its workers being in waits. */
     const weft_rpc_options forever = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 1000, .pause_ms = 20}};
     for (int i = 0; i < 4; i++) {

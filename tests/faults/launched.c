@@ -8,6 +8,8 @@
  * rank 0 never calls; rank 0 prints "launched: waits". If the job fails, the exit code is 1 and standard error has the
  * reason.
  */
+#include "tensors.h"
+
 #include <weft/group.h>
 #include <weft/rpc.h>
 
@@ -27,7 +29,7 @@ static double element(int64_t rank, int64_t i)
 
 static weft_tensor *input_of(int64_t rank, int64_t count)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     if (!x)
         abort();
     for (int64_t i = 0; i < count; i++)
@@ -37,7 +39,7 @@ static weft_tensor *input_of(int64_t rank, int64_t count)
 
 static weft_tensor *room_for(int64_t count)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     if (!x)
         abort();
     return x;

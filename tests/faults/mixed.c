@@ -5,6 +5,7 @@
  * versions of libfabric in one job; without RANK in the environment it spawns two more of itself.
  */
 #include "oracle/formula.h"
+#include "tensors.h"
 
 #include <rdma/fabric.h>
 #include <stdio.h>
@@ -74,7 +75,7 @@ static bool end(weft_future *reply, int64_t count, uint64_t key)
 static bool call_one(weft_agent *agent, int rank, int64_t count, uint64_t key, bool lands)
 {
     weft_future *reply;
-    weft_tensor *landing = lands ? weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32) : NULL;
+    weft_tensor *landing = lands ? tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32) : NULL;
     weft_status status = begin(agent, rank, count, key, landing, &reply);
     bool ok = !status && end(reply, count, key) && (!lands || holds(landing, count, key + 1));
     if (status)

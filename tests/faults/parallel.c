@@ -12,6 +12,8 @@
 
 #include "rpc/must.h"
 #include "prng.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,10 +78,10 @@ static model make_model(const faults_lane *lane, uint64_t seed, bool odd)
                .out = 1 + (int64_t)(chance >> 16 & 3)};
     if ((chance >> 24 & 7) == 0)
         m.hidden *= 64; /* several buckets of the default size would need more; this is several of the small sizes */
-    m.first = weft_linear_create(m.in + odd, m.hidden, false, seed, NULL);
-    m.second = weft_linear_create(m.hidden, m.out, false, seed + 1, NULL);
-    m.third = weft_linear_create(m.hidden, m.out, false, seed + 2, NULL);
-    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
+    m.first = linear_create(m.in + odd, m.hidden, false, seed, NULL);
+    m.second = linear_create(m.hidden, m.out, false, seed + 1, NULL);
+    m.third = linear_create(m.hidden, m.out, false, seed + 2, NULL);
+    m.all = sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
     MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     MUST(weft_module_parameters(m.all).count == PARAMETERS);
     return m;
@@ -92,7 +94,7 @@ static weft_tensor *parameter(const model *m, size_t i)
 
 static weft_tensor *data_of(const faults_lane *lane, size_t member, unsigned step, int64_t columns, uint64_t what)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
     MUST_OK(weft_tensor_fill_normal(x, prng_mix(lane->seed + member * 1000 + step * 10 + what), 0, 1));
     return x;
 }
@@ -155,7 +157,7 @@ static void average(session *s, double members, weft_gradient out[PARAMETERS])
     for (size_t i = 0; i < PARAMETERS; i++) {
         weft_tensor *p = parameter(&s->copy, i);
         out[i] = (weft_gradient){
-            .values = s->sums[i] ? weft_tensor_copy_of(weft_tensor_shape(p), WEFT_DTYPE_FLOAT64, s->sums[i]) : NULL};
+            .values = s->sums[i] ? tensor_copy_of(weft_tensor_shape(p), WEFT_DTYPE_FLOAT64, s->sums[i]) : NULL};
         for (int64_t k = 0; out[i].values && k < weft_tensor_numel(p); k++)
             ((double *)weft_tensor_data(out[i].values))[k] /= members;
     }
@@ -210,7 +212,7 @@ static bool check_and_step(session *s, weft_gradients real, double members, unsi
 
 static weft_tensor *twice(weft_tensor *gradient, void *arg)
 {
-    weft_tensor *more = weft_tensor_clone(gradient);
+    weft_tensor *more = tensor_clone(gradient);
     for (int64_t i = 0; more && i < weft_tensor_numel(more); i++)
         ((double *)weft_tensor_data(more))[i] *= 2;
     return more;
@@ -237,9 +239,9 @@ static void choose_options(session *s)
 static weft_optimizer *make_optimizer(const session *s, const model *m)
 {
     double momentum = prng_mix(s->lane->seed + 4) % 2 ? 0.5 : 0;
-    weft_optimizer *made = weft_optimizer_create(
-        weft_module_parameters(m->all),
-        &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = momentum}, NULL);
+    weft_optimizer *made =
+        optimizer_create(weft_module_parameters(m->all),
+                         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = momentum}, NULL);
     MUST(made);
     return made;
 }
@@ -323,7 +325,7 @@ static pass run_pass(session *s, unsigned step, bool broken)
 {
     pass p = {.status = WEFT_OK};
     weft_context *c = NULL;
-    if (s->under_context && (p.status = weft_context_open(self.agent, &c)))
+    if (s->under_context && (p.status = weft_context_open(self.agent, &c, NULL)))
         return p;
     weft_tape *t = c ? weft_context_tape(c, NULL) : weft_tape_open(&(weft_tape_options){.record = true});
     if (c)
@@ -378,7 +380,7 @@ static uint64_t hash_of(const session *s)
 {
     uint64_t hash = 1;
     for (size_t i = 0; i < PARAMETERS; i++) {
-        weft_tensor *p = weft_tensor_contiguous(parameter(&s->real, i));
+        weft_tensor *p = tensor_contiguous(parameter(&s->real, i));
         const uint64_t *words = weft_tensor_data(p);
         for (int64_t k = 0; k < weft_tensor_numel(p); k++)
             hash = prng_mix(hash ^ words[k]);

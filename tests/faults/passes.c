@@ -240,7 +240,7 @@ static void check_no_gradients(const session *s)
 
 static bool open_context(session *s)
 {
-    weft_status status = weft_context_open(self.agent, &s->context);
+    weft_status status = weft_context_open(self.agent, &s->context, NULL);
     if (status)
         judge_status(s, status, "weft_context_open");
     s->id = status ? (weft_context_id){0} : weft_context_get_id(s->context);

@@ -8,6 +8,7 @@
 
 #include "rpc/must.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@ static weft_tensor *own[2][PARAMETERS]; /* integers, fractions */
 
 weft_tensor *graph_parameter(int rank, int k, bool fractions)
 {
-    weft_tensor *p = weft_tensor_empty(WEFT_SHAPE(COLUMNS), WEFT_DTYPE_FLOAT64);
+    weft_tensor *p = tensor_empty(WEFT_SHAPE(COLUMNS), WEFT_DTYPE_FLOAT64);
     MUST(p);
     double *data = weft_tensor_data(p);
     for (int i = 0; i < COLUMNS; i++) {
@@ -54,7 +55,7 @@ void graph_end(void)
 
 weft_tensor *graph_input(const graph *g)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(g->rows, COLUMNS), WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(g->rows, COLUMNS), WEFT_DTYPE_FLOAT64);
     MUST(x);
     double *data = weft_tensor_data(x);
     for (int64_t i = 0; i < g->rows * COLUMNS; i++)

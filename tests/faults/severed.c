@@ -15,6 +15,7 @@
  * stays, but this worker calls only itself: it needs no lane at all for its own sake.
  */
 #include "rpc/must.h"
+#include "tensors.h"
 
 #include <weft/weft.h>
 
@@ -132,8 +133,8 @@ static bool fits(weft_status status, const char *expected)
 static tally call_on(weft_agent *agent, double seconds, const char *expected)
 {
     tally t = {0};
-    weft_tensor *small = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 3);
+    weft_tensor *small = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *large = tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 3);
     uint64_t until = weft_agent_now_ns(agent) + (uint64_t)(seconds * 1e9);
     uint64_t large_ns = is_narrow ? until - (uint64_t)(seconds * 5e8) : 0;
     for (int64_t number = 0; weft_agent_now_ns(agent) < until && !weft_agent_status(agent); number++) {

@@ -6,6 +6,7 @@
  */
 #include "rpc/must.h"
 #include "sim/sim.h"
+#include "make.h"
 
 #include <weft/weft.h>
 
@@ -74,7 +75,7 @@ int main(int argc, char **argv)
     crowd all = {.size = argc > 1 ? atoi(argv[1]) : 200};
     MUST(all.size > 1);
     struct timespec cpu;
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 3});
+    weft_sim *sim = sim_open(&(weft_sim_options){.seed = 3});
     for (int rank = 0; rank < all.size; rank++)
         MUST_OK(weft_sim_spawn(sim, rank, be_one_of_many, &all));
     MUST_OK(weft_sim_run(sim, 3600 * 1000));

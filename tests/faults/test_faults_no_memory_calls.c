@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 enum { FRIEND, VICTIM, BYSTANDER, SIZE };
@@ -50,7 +51,7 @@ static weft_status run_sum(weft_call *call, void *user)
 
 static weft_status run_big(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(weft_call_i64(call, 0), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_arange(weft_call_i64(call, 0), WEFT_DTYPE_INT32);
     if (!x)
         return WEFT_ERR_MEMORY;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
@@ -182,8 +183,7 @@ static bool large_result(const asked *a)
 static bool landing(const asked *a)
 {
     weft_values *values;
-    weft_tensor *place =
-        a->to == VICTIM ? weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32) : shared.place;
+    weft_tensor *place = a->to == VICTIM ? tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32) : shared.place;
     weft_rpc_options options = {.land = {&place, 1}};
     MUST(place);
     memset(weft_tensor_data(place), 0, weft_tensor_nbytes(place));
@@ -246,7 +246,7 @@ static bool remote(const asked *a)
 static bool own_reference(const asked *a)
 {
     weft_rref *rref;
-    weft_status status = weft_rref_create(a->agent, weft_of_i64(4), &rref);
+    weft_status status = weft_rref_create(a->agent, weft_of_i64(4), &rref, NULL);
     if (!went_well("rref", status, NULL, a->may_fail))
         return false;
     bool well = gives_i64(a, "fetch", WEFT_VALUES(weft_of_rref(rref)), 4);
@@ -367,8 +367,8 @@ static void run_on(world_fabric fabric)
         .fabric = fabric, .size = SIZE, .seed = 7, .program = program, .adjust = adjust, WORLD_FUNCTIONS(functions)};
     memset(&shared, 0, sizeof(shared));
     shared.w = &w;
-    shared.big = weft_tensor_arange(BIG, WEFT_DTYPE_INT32);
-    shared.place = weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32);
+    shared.big = tensor_arange(BIG, WEFT_DTYPE_INT32);
+    shared.place = tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32);
     world_run(&w);
     printf("%s: %llu of %llu calls in want failed; %llu calls came in\n", world_fabric_name(fabric),
            (unsigned long long)shared.failures, (unsigned long long)(shared.failures + shared.good),

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 enum { SIZE = 3, VICTIM = 1, NUMBERS = 2000, LIMIT_MS = 200, BOUND_MS = 30000 };
@@ -100,7 +101,7 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
         status = weft_group_open(agent, name, ranks, SIZE, limit_ms, &group, NULL);
     if (!went_well("create", status, may_fail))
         return;
-    weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));
+    weft_tensor *mine = tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));
     bool well = mine != NULL;
     if (well) {
         take_part(group, mine, may_fail, &well);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file_partner.c - the C side of python.sh: `file_partner write FOLDER` writes files, `file_partner read FOLDER` reads partner.py's. */
 #include "file/safetensors.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/weft.h>
 
@@ -44,15 +46,15 @@ static weft_tensor *expected(weft_dtype dtype)
     const uint8_t odd[] = {0, 1, 0, 1, 0, 1};
     const float complex both[] = {0, 1 - 1 * I, 2 - 2 * I, 3 - 3 * I, 4 - 4 * I, 5 - 5 * I};
     if (dtype == WEFT_DTYPE_BOOL || dtype == WEFT_DTYPE_COMPLEX64)
-        return weft_tensor_copy_of(WEFT_SHAPE(2, 3), dtype, dtype == WEFT_DTYPE_BOOL ? (const void *)odd : both);
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, values), *y = weft_tensor_to(x, dtype);
+        return tensor_copy_of(WEFT_SHAPE(2, 3), dtype, dtype == WEFT_DTYPE_BOOL ? (const void *)odd : both);
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, values), *y = tensor_to(x, dtype);
     weft_tensor_unref(x);
     return y;
 }
 
 static weft_module *make_module(void)
 {
-    weft_module *module = weft_linear_create(3, 2, false, 1, NULL);
+    weft_module *module = linear_create(3, 2, false, 1, NULL);
     weft_tensor *x = expected(WEFT_DTYPE_FLOAT32);
     must(weft_tensor_assign(weft_module_find(module, "weight"), x) == WEFT_OK, "assign");
     weft_tensor_unref(x);
@@ -62,7 +64,7 @@ static weft_module *make_module(void)
 static weft_optimizer *make_optimizer(weft_module *module)
 {
     weft_tensors p = weft_module_parameters(module);
-    weft_optimizer *adam = weft_optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
+    weft_optimizer *adam = optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
     must(weft_optimizer_apply(adam, (weft_gradients){g, 2}) == WEFT_OK, "step");
     return adam;
@@ -74,9 +76,9 @@ static void write_dtypes(void)
     weft_error *error = NULL;
     for (size_t i = 0; i < KINDS; i++)
         items[i] = (wfi_file_tensor){wfi_safetensors_dtype(kinds[i]), expected(kinds[i])};
-    items[KINDS] = (wfi_file_tensor){"scalar", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 2.5)};
-    items[KINDS + 1] = (wfi_file_tensor){"empty", weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_INT64)};
-    items[KINDS + 2] = (wfi_file_tensor){"transposed \xc3\xa9\"", weft_tensor_transpose(items[1].tensor, 0, 1)};
+    items[KINDS] = (wfi_file_tensor){"scalar", tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 2.5)};
+    items[KINDS + 1] = (wfi_file_tensor){"empty", tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_INT64)};
+    items[KINDS + 2] = (wfi_file_tensor){"transposed \xc3\xa9\"", tensor_transpose(items[1].tensor, 0, 1)};
     must_be_ok(wfi_safetensors_save(in_folder("dtypes"), &(wfi_file_tensors){items, KINDS + 3, NULL, 0}, &error), error,
                "dtypes");
     for (size_t i = 0; i < KINDS + 3; i++)

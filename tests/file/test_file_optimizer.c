@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static weft_optimizer *make(const weft_optimizer_type *type, weft_tensor *parame
         spec = (weft_optimizer_spec){.type = type, .lr = 0.1, .sgd.momentum = 0.9};
     for (int k = 0; k < PARAMETERS; k++)
         parameters[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1 + (uint64_t)k);
-    weft_optimizer *o = weft_optimizer_create((weft_tensors){parameters, PARAMETERS}, &spec, NULL);
+    weft_optimizer *o = optimizer_create((weft_tensors){parameters, PARAMETERS}, &spec, NULL);
     assert_non_null(o);
     return o;
 }

@@ -4,6 +4,8 @@
 
 #include <weft/weft.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -207,8 +209,8 @@ static void a_header_over_the_limit_is_not_read(void **state)
 
 static void what_the_format_does_not_have_is_not_written(void **state)
 {
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128),
-                *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *wide = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128),
+                *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     const wfi_file_tensor items[] = {{"wide", wide}, {"not \xff", x}, {"__metadata__", x}};
     const weft_status wanted[] = {WEFT_ERR_UNSUPPORTED, WEFT_ERR_INVALID, WEFT_ERR_INVALID};
     const char *const texts[] = {"has no complex128, as \"wide\" is", "is not UTF-8", "no tensor may be called"};
@@ -260,7 +262,7 @@ static void tensors_of_all_dtypes_come_back(void **state)
         bytes[i] = i % 2;
     for (int i = 0; i <= WEFT_DTYPE_COMPLEX64; i++) {
         names[i] = weft_dtype_name((weft_dtype)i);
-        tensors[i] = weft_tensor_copy_of(WEFT_SHAPE(2, 3), (weft_dtype)i, bytes);
+        tensors[i] = tensor_copy_of(WEFT_SHAPE(2, 3), (weft_dtype)i, bytes);
     }
     weft_named_tensors *loaded = there_and_back(names, tensors, WEFT_DTYPE_COMPLEX64 + 1);
     for (int i = 0; i <= WEFT_DTYPE_COMPLEX64; i++) {
@@ -282,11 +284,10 @@ static void tensors_of_all_dtypes_come_back(void **state)
 
 static void tensors_of_any_form_come_back(void **state)
 {
-    weft_tensor *whole = weft_tensor_arange(6, WEFT_DTYPE_INT64), *rows = weft_tensor_reshape(whole, WEFT_SHAPE(2, 3));
+    weft_tensor *whole = tensor_arange(6, WEFT_DTYPE_INT64), *rows = tensor_reshape(whole, WEFT_SHAPE(2, 3));
     const char *const names[] = {"turned", "none", "one", "\xc3\xa9 \"\n"};
-    weft_tensor *tensors[] = {weft_tensor_transpose(rows, 0, 1),
-                              weft_tensor_zeros(WEFT_SHAPE(0, 9), WEFT_DTYPE_FLOAT32),
-                              weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5), weft_tensor_ref(whole)};
+    weft_tensor *tensors[] = {tensor_transpose(rows, 0, 1), tensor_zeros(WEFT_SHAPE(0, 9), WEFT_DTYPE_FLOAT32),
+                              tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5), weft_tensor_ref(whole)};
     weft_named_tensors *loaded = there_and_back(names, tensors, 4);
     const int64_t turned[] = {0, 3, 1, 4, 2, 5};
     assert_memory_equal(weft_tensor_data(weft_tensors_find(loaded, "turned")), turned, sizeof(turned));
@@ -307,7 +308,7 @@ static void bools_are_written_as_0_and_1(void **state)
 {
     const uint8_t bytes[] = {0, 1, 2, 255}, right[] = {0, 1, 1, 1};
     const char *const names[] = {"bools"};
-    weft_tensor *tensors[] = {weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, bytes)};
+    weft_tensor *tensors[] = {tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_BOOL, bytes)};
     weft_named_tensors *loaded = there_and_back(names, tensors, 1);
     assert_int_equal(weft_tensor_dtype(loaded->tensors.items[0]), WEFT_DTYPE_BOOL);
     assert_memory_equal(weft_tensor_data(loaded->tensors.items[0]), right, sizeof(right));
@@ -317,7 +318,7 @@ static void bools_are_written_as_0_and_1(void **state)
 static void files_of_modules_are_loaded_as_tensors(void **state)
 {
     weft_named_tensors *loaded = NULL;
-    weft_module *linear = weft_linear_create(3, 4, false, 1, NULL), *other = weft_linear_create(3, 4, false, 2, NULL);
+    weft_module *linear = linear_create(3, 4, false, 1, NULL), *other = linear_create(3, 4, false, 2, NULL);
     assert_int_equal(weft_module_save(linear, path, NULL), WEFT_OK);
     assert_int_equal(weft_tensors_load(path, &loaded, NULL), WEFT_OK);
     assert_int_equal(loaded->tensors.count, 2);
@@ -353,7 +354,7 @@ static void not_loaded(const char *from, weft_status wanted, const char *text)
 
 static void wrong_tensors_are_not_saved(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *pair[] = {x, x}, *half[] = {x, NULL};
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *pair[] = {x, x}, *half[] = {x, NULL};
     const char *const good[] = {"a", "b"}, *const same[] = {"a", "a"}, *const empty[] = {"a", ""},
                       *const null[] = {"a", NULL};
     not_saved(same, pair, WEFT_ERR_INVALID, "two tensors are called \"a\"");

@@ -6,6 +6,8 @@
 #include "children.h"
 #include "base/text/log.h"
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -47,9 +49,9 @@ static void must_be_untouched(void)
 
 static weft_status save(const char *path, bool optimizer)
 {
-    weft_module *module = weft_linear_create(IN, OUT, false, 1, NULL);
+    weft_module *module = linear_create(IN, OUT, false, 1, NULL);
     weft_tensors p = weft_module_parameters(module);
-    weft_optimizer *adam = weft_optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
+    weft_optimizer *adam = optimizer_create(p, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
     weft_error *error = NULL;
     assert_int_equal(weft_optimizer_apply(adam, (weft_gradients){g, 2}), WEFT_OK);
@@ -126,7 +128,7 @@ static void print_an_error(FILE *to, weft_agent *agent)
 
 static void print_tensor(FILE *to, weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_arange(20, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(20, WEFT_DTYPE_FLOAT32);
     weft_tensor_print(x, to);
     weft_tensor_print(NULL, to);
     weft_tensor_unref(x);
@@ -195,7 +197,7 @@ static void a_trace_to_a_pipe_without_reader(void **state)
     assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     child_must_end_well(&reader, 1);
     assert_int_equal(weft_agent_register(agent, &echo), WEFT_OK);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &results),
                          WEFT_OK);

@@ -8,6 +8,8 @@
 #include "fuzz/inside.h"
 
 #include "rpc/inside.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,7 @@ static weft_status run_back(weft_call *call, void *user)
 {
     weft_rref *rref;
     run_echo(call, user);
-    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref, NULL);
     if (status)
         return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
@@ -111,7 +113,7 @@ static void await_answers(weft_agent *agent)
 {
     weft_future *futures[CALLS] = {NULL};
     weft_rref *rref = NULL;
-    weft_tensor *place = weft_tensor_arange(1000, WEFT_DTYPE_FLOAT64);
+    weft_tensor *place = tensor_arange(1000, WEFT_DTYPE_FLOAT64);
     for (int i = 0; i < CALLS; i++) {
         weft_rpc_options how = {.timeout_ms = 40, .on_item = i == 1 ? on_item : NULL};
         if (i == 2)
@@ -158,7 +160,7 @@ static void play(weft_sim *sim, int rank, void *arg)
 
 bool fuzz_agent(const uint8_t *bytes, size_t size)
 {
-    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_open(&(weft_sim_options){.seed = 1})};
+    run = (struct run){.bytes = bytes, .size = size, .sim = sim_open(&(weft_sim_options){.seed = 1})};
     must(run.sim != NULL);
     for (int rank = 0; rank < 2; rank++)
         must(weft_sim_spawn(run.sim, rank, play, NULL) == WEFT_OK);

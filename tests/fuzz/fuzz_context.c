@@ -13,6 +13,8 @@
  *   5 weft:final     size u8; the bytes
  */
 #include "fuzz/inside.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/weft.h>
 
@@ -62,7 +64,7 @@ static weft_status run_twice(weft_call *call, void *user)
 static weft_status run_handle(weft_call *call, void *user)
 {
     weft_rref *rref;
-    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref);
+    weft_status status = weft_rref_create(weft_call_agent(call), weft_of_i64(7), &rref, NULL);
     if (status)
         return status;
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
@@ -91,7 +93,7 @@ static void say_pass(weft_agent *agent)
     uint8_t count = next();
     for (int i = 0; i < LISTS; i++)
         args[i] = next_list(sizes[i]);
-    weft_tensor *gradient = weft_tensor_full(WEFT_SHAPE(count & 0x80 ? 3 : 2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *gradient = tensor_full(WEFT_SHAPE(count & 0x80 ? 3 : 2), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *items[8];
     for (int i = 0; i < 8; i++)
         items[i] = gradient;
@@ -143,9 +145,9 @@ static void be_victim(weft_agent *agent)
 {
     weft_context *context;
     weft_values *values = NULL;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *y = NULL;
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *y = NULL;
     weft_tensor_set_requires_grad(x, true);
-    must(weft_context_open(agent, &context) == WEFT_OK);
+    must(weft_context_open(agent, &context, NULL) == WEFT_OK);
     weft_tape *t = weft_context_tape(context, NULL);
     if (weft_rpc_sync(agent, weft_to_rank(1), "twice", WEFT_VALUES(weft_of_tensor(x)), &(weft_rpc_options){.tape = t},
                       &values) == WEFT_OK)
@@ -188,7 +190,7 @@ static void play(weft_sim *sim, int rank, void *arg)
 
 bool fuzz_context(const uint8_t *bytes, size_t size)
 {
-    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_open(&(weft_sim_options){.seed = 1})};
+    run = (struct run){.bytes = bytes, .size = size, .sim = sim_open(&(weft_sim_options){.seed = 1})};
     must(run.sim != NULL);
     for (int rank = 0; rank < 2; rank++)
         must(weft_sim_spawn(run.sim, rank, play, NULL) == WEFT_OK);

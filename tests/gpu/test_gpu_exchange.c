@@ -7,6 +7,7 @@
 
 #include "gpu/gpu.h"
 #include "tensor/tensor.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static bool are_two(void)
 
 static weft_tensor *to(weft_tensor *tensor, weft_device device)
 {
-    weft_tensor *moved = weft_tensor_to_device(tensor, device);
+    weft_tensor *moved = tensor_to_device(tensor, device);
     assert_non_null(moved);
     weft_device is = weft_tensor_device(moved);
     assert_true(is.kind == device.kind && is.index == device.index);
@@ -51,15 +52,15 @@ static void tensors_go_from_one_gpu_to_another(void **state)
 {
     if (!are_two())
         return;
-    weft_tensor *x = weft_tensor_arange(60, WEFT_DTYPE_FLOAT64), *grid = weft_tensor_reshape(x, WEFT_SHAPE(5, 12));
+    weft_tensor *x = tensor_arange(60, WEFT_DTYPE_FLOAT64), *grid = tensor_reshape(x, WEFT_SHAPE(5, 12));
     weft_tensor *there = to(grid, gpu), *across = to(there, other), *back = to(across, cpu);
     same_elements(back, grid);
-    weft_tensor *part = weft_tensor_narrow(there, 1, 3, 4), *turned = weft_tensor_transpose(part, 0, 1);
+    weft_tensor *part = tensor_narrow(there, 1, 3, 4), *turned = tensor_transpose(part, 0, 1);
     weft_tensor *turned_across = to(turned, other), *turned_back = to(turned_across, cpu);
     assert_true(weft_tensor_is_contiguous(turned_across));
     same_elements(turned_back, turned);
-    weft_tensor *target = weft_tensor_empty_on(other, WEFT_SHAPE(12, 5), WEFT_DTYPE_FLOAT32);
-    weft_tensor *spread = weft_tensor_transpose(target, 0, 1);
+    weft_tensor *target = tensor_empty_on(other, WEFT_SHAPE(12, 5), WEFT_DTYPE_FLOAT32);
+    weft_tensor *spread = tensor_transpose(target, 0, 1);
     assert_int_equal(weft_tensor_assign(spread, there), WEFT_OK); /* converted, and spread over there */
     same_elements(spread, grid);
     DROP(x, grid, there, across, back, part, turned, turned_across, turned_back, target, spread);
@@ -67,27 +68,27 @@ static void tensors_go_from_one_gpu_to_another(void **state)
 
 static void the_same_device_gives_the_same_tensor(void **state)
 {
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *y = to(x, gpu);
+    weft_tensor *x = tensor_empty_on(gpu, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *y = to(x, gpu);
     assert_ptr_equal(x, y);
     DROP(x, y);
 }
 
 static void page_locked_tensors_are_cpu_tensors(void **state)
 {
-    weft_tensor *x = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
     assert_non_null(x);
     assert_int_equal(wfi_tensor_kind(x), WFI_MEMORY_PINNED);
     assert_int_equal(weft_tensor_device(x).kind, WEFT_DEVICE_CPU);
     assert_int_equal(weft_tensor_device(x).index, 0);
     for (int i = 0; i < 1200; i++)
         ((float *)weft_tensor_data(x))[i] = (float)i;
-    weft_tensor *there = to(x, gpu), *back = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
+    weft_tensor *there = to(x, gpu), *back = tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_assign(back, there), WEFT_OK);
     assert_memory_equal(weft_tensor_data(back), weft_tensor_data(x), weft_tensor_nbytes(x));
-    weft_tensor *sum = weft_tensor_clone(x);
-    weft_tensor *plain = weft_tensor_empty_pinned(cpu, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32); /* for the CPU: any memory */
+    weft_tensor *sum = tensor_clone(x);
+    weft_tensor *plain = tensor_empty_pinned(cpu, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32); /* for the CPU: any memory */
     assert_int_equal(wfi_tensor_kind(plain), WFI_MEMORY_HOST);
-    assert_null(weft_tensor_empty_pinned((weft_device){WEFT_DEVICE_CUDA, 1000}, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32));
+    assert_null(tensor_empty_pinned((weft_device){WEFT_DEVICE_CUDA, 1000}, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32));
     DROP(x, there, back, sum, plain);
 }
 
@@ -95,8 +96,8 @@ static void page_locked_tensors_are_cpu_tensors(void **state)
 static void elements_are_read_one_by_one(void **state)
 {
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3, 5), (weft_dtype)dtype, 1), *there = to(x, gpu);
-        weft_tensor *part = weft_tensor_narrow(there, 1, 2, 2);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(3, 5), (weft_dtype)dtype, 1), *there = to(x, gpu);
+        weft_tensor *part = tensor_narrow(there, 1, 2, 2);
         assert_null(weft_tensor_data(there));
         weft_tensor_fill(part, 0);
         assert_true(weft_tensor_get_f64(there, 6) == 1 && weft_tensor_get_f64(there, 7) == 0);
@@ -121,21 +122,21 @@ static void device_tensors_are_printed(void **state)
 {
     const float data[] = {1, -2.5f, 0, 4};
     const double parts[] = {1, 2, -3, 0.5};
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, data), *there = to(x, gpu);
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, data), *there = to(x, gpu);
     prints(there, "float32 [2, 2] cuda:0 [[1, -2.5], [0, 4]]\n");
-    weft_tensor *turned = weft_tensor_transpose(there, 0, 1);
+    weft_tensor *turned = tensor_transpose(there, 0, 1);
     prints(turned, "float32 [2, 2] cuda:0 [[1, 0], [-2.5, 4]]\n");
-    weft_tensor *z = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128, parts), *z_there = to(z, gpu);
+    weft_tensor *z = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128, parts), *z_there = to(z, gpu);
     prints(z_there, "complex128 [2] cuda:0 [1+2i, -3+0.5i]\n");
-    weft_tensor *none = weft_tensor_empty_on(gpu, WEFT_SHAPE(0), WEFT_DTYPE_INT64);
+    weft_tensor *none = tensor_empty_on(gpu, WEFT_SHAPE(0), WEFT_DTYPE_INT64);
     prints(none, "int64 [0] cuda:0 []\n");
     DROP(x, there, turned, z, z_there, none);
 }
 
 static void device_tensors_are_shared_by_dlpack(void **state)
 {
-    weft_tensor *x = weft_tensor_arange(12, WEFT_DTYPE_FLOAT32), *there = to(x, gpu);
-    weft_tensor *part = weft_tensor_narrow(there, 0, 2, 8), *again = NULL;
+    weft_tensor *x = tensor_arange(12, WEFT_DTYPE_FLOAT32), *there = to(x, gpu);
+    weft_tensor *part = tensor_narrow(there, 0, 2, 8), *again = NULL;
     weft_dlpack *lent = NULL;
     assert_int_equal(weft_tensor_to_dlpack(part, 0, &lent, NULL), WEFT_OK);
     assert_int_equal(lent->tensor.device.type, 2);
@@ -155,7 +156,7 @@ static void device_tensors_are_shared_by_dlpack(void **state)
 
 static void page_locked_tensors_are_shared_by_dlpack(void **state)
 {
-    weft_tensor *x = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32), *y = NULL;
+    weft_tensor *x = tensor_empty_pinned(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32), *y = NULL;
     weft_dlpack *lent = NULL;
     weft_tensor_fill(x, 3);
     assert_int_equal(weft_tensor_to_dlpack(x, 0, &lent, NULL), WEFT_OK);

@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "gpu/gpu.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -35,13 +37,12 @@ static int remove_folder(void **state)
 static weft_module *model_on(weft_device device, uint64_t seed)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 3, .kernel = {3, 3}, .seed = seed},
-                           NULL),
-        weft_batch_norm2d_create(3, 0, 0, NULL),
-        weft_flatten_create(1),
-        weft_linear_create(3 * 2 * 2, 2, false, seed + 1, NULL),
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 3, .kernel = {3, 3}, .seed = seed}, NULL),
+        batch_norm2d_create(3, 0, 0, NULL),
+        flatten_create(1),
+        linear_create(3 * 2 * 2, 2, false, seed + 1, NULL),
     };
-    weft_module *model = weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+    weft_module *model = sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
     assert_non_null(model);
     assert_int_equal(weft_module_to_device(model, device), WEFT_OK);
     return model;
@@ -88,8 +89,8 @@ static void step(weft_module *model, weft_optimizer *optimizer, weft_device devi
     assert_true(parameters.count <= 8);
     for (size_t i = 0; i < parameters.count; i++) {
         weft_tensor *filled =
-            weft_tensor_full(weft_tensor_shape(parameters.items[i]), WEFT_DTYPE_FLOAT32, number + 0.5 * (double)i);
-        gradients[i] = weft_tensor_to_device(filled, device);
+            tensor_full(weft_tensor_shape(parameters.items[i]), WEFT_DTYPE_FLOAT32, number + 0.5 * (double)i);
+        gradients[i] = tensor_to_device(filled, device);
         weft_tensor_unref(filled);
     }
     assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){gradients, parameters.count}), WEFT_OK);
@@ -103,9 +104,9 @@ static void optimizers_are_saved_from_and_loaded_to_a_device(void **state)
 {
     weft_module *here = model_on(cpu, 5), *there = model_on(gpu, 5), *resumed = model_on(gpu, 5);
     const weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9};
-    weft_optimizer *sgd_here = weft_optimizer_create(weft_module_parameters(here), &how, NULL),
-                   *sgd_there = weft_optimizer_create(weft_module_parameters(there), &how, NULL),
-                   *sgd_resumed = weft_optimizer_create(weft_module_parameters(resumed), &how, NULL);
+    weft_optimizer *sgd_here = optimizer_create(weft_module_parameters(here), &how, NULL),
+                   *sgd_there = optimizer_create(weft_module_parameters(there), &how, NULL),
+                   *sgd_resumed = optimizer_create(weft_module_parameters(resumed), &how, NULL);
     step(here, sgd_here, cpu, 1);
     step(there, sgd_there, gpu, 1);
     assert_int_equal(weft_optimizer_save(sgd_here, here_path, NULL), WEFT_OK);

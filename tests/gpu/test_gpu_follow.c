@@ -12,6 +12,8 @@
 #include "cartpole/policy.h"
 #include "gpu/gpu.h"
 #include "mem/mem.h"
+#include "make.h"
+#include "tensors.h"
 
 static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
 
@@ -26,21 +28,21 @@ typedef struct place {
 
 static weft_tensor *move(const place *at, weft_tensor *x)
 {
-    weft_tensor *there = weft_tensor_to_device(x, at->device);
+    weft_tensor *there = tensor_to_device(x, at->device);
     weft_tensor_unref(x);
     return weft_tape_take(at->tape, there);
 }
 
 static weft_tensor *numbers(const place *at, weft_shape shape, uint64_t key, double factor, double offset)
 {
-    weft_tensor *x = weft_tensor_empty(shape, at->dtype);
+    weft_tensor *x = tensor_empty(shape, at->dtype);
     formula_fill(x, key, factor, offset);
     return move(at, x);
 }
 
 static weft_tensor *below(const place *at, weft_shape shape, uint64_t key, int64_t end)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_INT64);
+    weft_tensor *x = tensor_empty(shape, WEFT_DTYPE_INT64);
     formula_fill_below(x, key, end);
     return move(at, x);
 }
@@ -50,16 +52,16 @@ static weft_tensor *below(const place *at, weft_shape shape, uint64_t key, int64
 static weft_module *make_convnet(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 8, .kernel = {3, 3}}, NULL),
-        weft_relu_create(),
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 8, .out_channels = 16, .kernel = {3, 3}}, NULL),
-        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {2, 2}}, NULL),
-        weft_flatten_create(1),
-        weft_linear_create(2304, 32, false, 1, NULL),
-        weft_relu_create(),
-        weft_linear_create(32, 10, false, 1, NULL),
-        weft_log_softmax_create(1)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 8, .kernel = {3, 3}}, NULL),
+        relu_create(),
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 8, .out_channels = 16, .kernel = {3, 3}}, NULL),
+        max_pool2d_create(&(weft_max_pool2d_options){.kernel = {2, 2}}, NULL),
+        flatten_create(1),
+        linear_create(2304, 32, false, 1, NULL),
+        relu_create(),
+        linear_create(32, 10, false, 1, NULL),
+        log_softmax_create(1)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_tensor *convnet_loss(const place *at, weft_module *net, int step)
@@ -78,18 +80,18 @@ static weft_module *make_resnet(void)
                                     .how = {.stride = {2, 2}, .padding = {3, 3}},
                                     .no_bias = true};
     weft_module *parts[] = {
-        weft_conv2d_create(&stem, NULL),
-        weft_batch_norm2d_create(8, 0, 0, NULL),
-        weft_relu_create(),
-        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, NULL),
-        weft_bottleneck_create(8, 2, 1, 1, NULL),
-        weft_bottleneck_create(8, 4, 2, 1, NULL),
-        weft_bottleneck_create(16, 8, 2, 1, NULL),
-        weft_bottleneck_create(32, 16, 2, 1, NULL),
-        weft_adaptive_avg_pool2d_create(1, 1, NULL),
-        weft_flatten_create(1),
-        weft_linear_create(64, 10, false, 1, NULL)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+        conv2d_create(&stem, NULL),
+        batch_norm2d_create(8, 0, 0, NULL),
+        relu_create(),
+        max_pool2d_create(&(weft_max_pool2d_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, NULL),
+        bottleneck_create(8, 2, 1, 1, NULL),
+        bottleneck_create(8, 4, 2, 1, NULL),
+        bottleneck_create(16, 8, 2, 1, NULL),
+        bottleneck_create(32, 16, 2, 1, NULL),
+        adaptive_avg_pool2d_create(1, 1, NULL),
+        flatten_create(1),
+        linear_create(64, 10, false, 1, NULL)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_tensor *resnet_loss(const place *at, weft_module *net, int step)
@@ -102,11 +104,10 @@ static weft_tensor *resnet_loss(const place *at, weft_module *net, int step)
 /* The language model of examples/rnn_model_parallel.c. */
 static weft_module *make_rnn(void)
 {
-    weft_module *parts[] = {
-        weft_embedding_create(&(weft_embedding_layer){.rows = 30, .width = 8}, NULL),
-        weft_lstm_create(&(weft_lstm_layer){.in_features = 8, .hidden_features = 12, .layers = 2}, NULL),
-        weft_linear_create(12, 30, false, 1, NULL)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+    weft_module *parts[] = {embedding_create(&(weft_embedding_layer){.rows = 30, .width = 8}, NULL),
+                            lstm_create(&(weft_lstm_layer){.in_features = 8, .hidden_features = 12, .layers = 2}, NULL),
+                            linear_create(12, 30, false, 1, NULL)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_tensor *rnn_loss(const place *at, weft_module *net, int step)
@@ -121,10 +122,10 @@ static weft_tensor *rnn_loss(const place *at, weft_module *net, int step)
 static weft_module *make_hybrid(void)
 {
     weft_module *parts[] = {
-        weft_embedding_bag_create(
+        embedding_bag_create(
             &(weft_embedding_bag_layer){.rows = 100, .width = 16, .how = {.mode = WEFT_BAG_SUM, .sparse = true}}, NULL),
-        weft_linear_create(16, 8, false, 1, NULL)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+        linear_create(16, 8, false, 1, NULL)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_tensor *hybrid_loss(const place *at, weft_module *net, int step)
@@ -132,7 +133,7 @@ static weft_tensor *hybrid_loss(const place *at, weft_module *net, int step)
     static const int64_t offsets[] = {0, 4, 5, 11, 18, 18, 25};
     uint64_t key = 100 + 10 * (uint64_t)step;
     weft_tensor *index = below(at, WEFT_SHAPE(30), key, 100);
-    weft_tensor *begins = move(at, weft_tensor_copy_of(WEFT_SHAPE(7), WEFT_DTYPE_INT64, offsets));
+    weft_tensor *begins = move(at, tensor_copy_of(WEFT_SHAPE(7), WEFT_DTYPE_INT64, offsets));
     weft_args_in bags = WEFT_VALUES(weft_of_tensor(index), weft_of_tensor(begins));
     weft_tensor *sums = weft_args_tensor(weft_module_call(at->tape, weft_module_child(net, 0), bags), 0);
     weft_tensor *scores = weft_module_forward(at->tape, weft_module_child(net, 1), sums);
@@ -143,16 +144,17 @@ static weft_tensor *hybrid_loss(const place *at, weft_module *net, int step)
 enum { DECISIONS = 40, HIDDEN = 128 };
 static weft_module *make_policy(void)
 {
-    return policy_create(HIDDEN, 0.6, 1);
+    weft_module *made = NULL;
+    return policy_create(HIDDEN, 0.6, 1, &made) ? NULL : made;
 }
 
 static weft_tensor *policy_step_loss(const place *at, weft_module *net, int step)
 {
     uint64_t key = 100 + 10 * (uint64_t)step;
-    weft_tensor *mask = weft_tensor_empty(WEFT_SHAPE(DECISIONS, HIDDEN), WEFT_DTYPE_FLOAT64);
+    weft_tensor *mask = tensor_empty(WEFT_SHAPE(DECISIONS, HIDDEN), WEFT_DTYPE_FLOAT64);
     for (int64_t i = 0; i < weft_tensor_numel(mask); i++)
         ((double *)weft_tensor_data(mask))[i] = formula_u64(key + 3, (uint64_t)i) % 10 >= 6 ? 2.5 : 0;
-    weft_tensor *units = weft_tensor_to(mask, at->dtype);
+    weft_tensor *units = tensor_to(mask, at->dtype);
     weft_tensor_unref(mask);
     return policy_loss(at->tape, net, numbers(at, WEFT_SHAPE(DECISIONS, 4), key, 1, 0), move(at, units),
                        below(at, WEFT_SHAPE(DECISIONS), key + 1, 2),
@@ -208,7 +210,7 @@ static double train_step(const model *m, weft_module *net, weft_optimizer *optim
     assert_int_equal(weft_tape_status(at.tape), WEFT_OK);
     weft_gradients gradients = weft_tape_gradients(at.tape, weft_optimizer_parameters(optimizer));
     assert_int_equal(weft_optimizer_apply(optimizer, gradients), WEFT_OK);
-    weft_tensor *here = weft_tensor_to_device(loss, cpu);
+    weft_tensor *here = tensor_to_device(loss, cpu);
     double value = weft_tensor_get_f64(here, 0);
     weft_tensor_unref(here);
     weft_tape_close(at.tape);
@@ -226,7 +228,7 @@ static void train(const model *m, weft_dtype dtype, weft_device device)
     assert_int_equal(weft_module_to(net, dtype), WEFT_OK);
     assert_int_equal(weft_module_to_device(net, device), WEFT_OK);
     follow_fill(net);
-    weft_optimizer *optimizer = weft_optimizer_create(weft_module_parameters(net), &m->how, NULL);
+    weft_optimizer *optimizer = optimizer_create(weft_module_parameters(net), &m->how, NULL);
     assert_non_null(optimizer);
     for (int step = 0; step < FOLLOW_STEPS; step++) {
         double got = train_step(m, net, optimizer, step, (place){.device = device, .dtype = dtype});

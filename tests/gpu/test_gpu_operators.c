@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "gpu/gpu.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0}
 
 static weft_tensor *counted(int64_t rows, int64_t columns, double scale)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; i < rows * columns; i++)
         ((float *)weft_tensor_data(x))[i] = (float)(sin((double)i * 1.7) * scale);
     weft_tensor_set_requires_grad(x, true);
@@ -23,19 +24,19 @@ static weft_tensor *counted(int64_t rows, int64_t columns, double scale)
 static void run(weft_device device, weft_tensor *const *in, weft_tensor **out)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = device});
-    weft_tensor *leaves[3], *ones = weft_tensor_full(WEFT_SHAPE(8, 5), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *leaves[3], *ones = tensor_full(WEFT_SHAPE(8, 5), WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < 3; i++) {
-        leaves[i] = weft_tensor_to_device(in[i], device);
+        leaves[i] = tensor_to_device(in[i], device);
         weft_tensor_set_requires_grad(leaves[i], true);
     }
     weft_tensor *y = weft_mul(t, weft_relu(t, weft_matmul(t, leaves[0], leaves[1])), leaves[2]);
-    weft_tensor *start = weft_tensor_to_device(ones, device);
+    weft_tensor *start = tensor_to_device(ones, device);
     weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&start, 1}, NULL);
     weft_error_print(weft_tape_error(t), stderr);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
-    out[0] = weft_tensor_to_device(y, cpu);
+    out[0] = tensor_to_device(y, cpu);
     for (int i = 0; i < 3; i++) {
-        out[i + 1] = weft_tensor_to_device(weft_tape_grad(t, leaves[i]), cpu);
+        out[i + 1] = tensor_to_device(weft_tape_grad(t, leaves[i]), cpu);
         weft_tensor_unref(leaves[i]);
     }
     weft_tensor_unref(ones);
@@ -62,7 +63,7 @@ static void a_tape_computes_on_the_gpu(void **state)
 static void operators_without_a_kernel_there_say_so(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_INT16);
+    weft_tensor *x = tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_INT16);
     assert_null(weft_add(t, x, x));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for int16 on cuda:0"));
@@ -101,8 +102,8 @@ enum { INDEXED = sizeof(indexed) / sizeof(indexed[0]) };
 static weft_status error_of(indexed_fn which, weft_device tape, weft_device of_index, const int64_t numbers[4],
                             char *text)
 {
-    weft_tensor *x = counted(4, 4, 1), *index = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, numbers);
-    weft_tensor *x_there = weft_tensor_to_device(x, tape), *index_there = weft_tensor_to_device(index, of_index);
+    weft_tensor *x = counted(4, 4, 1), *index = tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, numbers);
+    weft_tensor *x_there = tensor_to_device(x, tape), *index_there = tensor_to_device(index, of_index);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = tape});
     (void)which(t, x_there, index_there);
     weft_status status = weft_tape_wait(t);
@@ -130,9 +131,9 @@ static void an_index_outside_has_the_words_of_the_cpu(void **state)
 static void a_fault_of_the_gpu_is_added_to_an_error_of_the_host(void **state)
 {
     static const int64_t wrong[4] = {0, 3, 9, 1};
-    weft_tensor *here = counted(4, 4, 1), *x = weft_tensor_to_device(here, gpu);
-    weft_tensor *index = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, wrong);
-    weft_tensor *index_there = weft_tensor_to_device(index, gpu);
+    weft_tensor *here = counted(4, 4, 1), *x = tensor_to_device(here, gpu);
+    weft_tensor *index = tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, wrong);
+    weft_tensor *index_there = tensor_to_device(index, gpu);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
     (void)run_select(t, x, index_there);
     weft_tape_fail(t, WEFT_ERR_STATE, "the program gives up");
@@ -165,8 +166,8 @@ static void an_index_on_another_device_is_named(void **state)
 static void a_row_that_is_no_distribution_is_named(void **state)
 {
     const float rows[] = {1, 2, 0, 0, 1, -1};
-    weft_tensor *here = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
-    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor *here = tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *there = tensor_to_device(here, gpu);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
     (void)weft_categorical(t, there);
     assert_int_equal(weft_tape_wait(t), WEFT_ERR_INVALID);
@@ -180,17 +181,17 @@ static void a_row_that_is_no_distribution_is_named(void **state)
 static void largest_elements_are_those_of_the_cpu(void **state)
 {
     const float values[] = {1, 3, 3, 2, 5, NAN, 7, NAN, -1, -1, -2, -1, 0, -0.0f, 0, 0};
-    weft_tensor *here = weft_tensor_copy_of(WEFT_SHAPE(4, 4), WEFT_DTYPE_FLOAT32, values);
-    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor *here = tensor_copy_of(WEFT_SHAPE(4, 4), WEFT_DTYPE_FLOAT32, values);
+    weft_tensor *there = tensor_to_device(here, gpu);
     weft_device devices[2] = {cpu, gpu};
     weft_tensor *found[2], *pooled[2];
     for (int i = 0; i < 2; i++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.device = devices[i]});
         weft_tensor *x = i == 0 ? here : there;
-        found[i] = weft_tensor_to_device(weft_argmax(t, x, 1), cpu);
-        pooled[i] = weft_tensor_to_device(weft_max_pool2d(t, weft_reshape(t, x, WEFT_SHAPE(1, 1, 4, 4)),
-                                                          &(weft_max_pool2d_options){.kernel = {2, 2}}),
-                                          cpu);
+        found[i] = tensor_to_device(weft_argmax(t, x, 1), cpu);
+        pooled[i] = tensor_to_device(weft_max_pool2d(t, weft_reshape(t, x, WEFT_SHAPE(1, 1, 4, 4)),
+                                                     &(weft_max_pool2d_options){.kernel = {2, 2}}),
+                                     cpu);
         weft_tape_close(t);
     }
     assert_memory_equal(weft_tensor_data(found[0]), weft_tensor_data(found[1]), weft_tensor_nbytes(found[0]));
@@ -208,20 +209,20 @@ static void the_first_of_equal_rows_gets_the_gradient(void **state)
 {
     const float rows[] = {1, 5, 3, 5, 3, 2};
     const int64_t bags[] = {0, 1, 1, 2};
-    weft_tensor *table = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
-    weft_tensor *index = weft_tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_INT64, bags);
+    weft_tensor *table = tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *index = tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_INT64, bags);
     weft_device devices[2] = {cpu, gpu};
     weft_tensor *gradients[2];
     for (int i = 0; i < 2; i++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = devices[i]});
-        weft_tensor *x = weft_tape_take(t, weft_tensor_to_device(table, devices[i]));
-        weft_tensor *at = weft_tape_take(t, weft_tensor_to_device(index, devices[i]));
+        weft_tensor *x = weft_tape_take(t, tensor_to_device(table, devices[i]));
+        weft_tensor *at = weft_tape_take(t, tensor_to_device(index, devices[i]));
         weft_tensor_set_requires_grad(x, true);
         weft_backward(t, weft_sum(t, weft_embedding_bag(t, x, at, NULL, NULL,
                                                         &(weft_embedding_bag_options){.mode = WEFT_BAG_MAX})));
         weft_error_print(weft_tape_error(t), stderr);
         assert_int_equal(weft_tape_status(t), WEFT_OK);
-        gradients[i] = weft_tensor_to_device(weft_tape_grad(t, x), cpu);
+        gradients[i] = tensor_to_device(weft_tape_grad(t, x), cpu);
         weft_tape_close(t);
     }
     for (int i = 0; i < 6; i++)

@@ -8,6 +8,8 @@
 #include "gpu/gpu.h"
 #include "mem/mem.h"
 #include "tensor/cell.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include "emulated/emulated.h"
@@ -45,7 +47,7 @@ typedef struct set {
 
 static weft_tensor *moved(weft_tensor *x, weft_device device)
 {
-    weft_tensor *there = weft_tensor_to_device(x, device);
+    weft_tensor *there = tensor_to_device(x, device);
     assert_non_null(there);
     weft_tensor_unref(x);
     return there;
@@ -54,7 +56,7 @@ static weft_tensor *moved(weft_tensor *x, weft_device device)
 /* Numbers whose squares are rounded when they are added, so that the order of a sum shows. */
 static weft_tensor *fractions(weft_shape shape, weft_dtype dtype, int first, weft_device device)
 {
-    weft_tensor *x = weft_tensor_empty(shape, dtype);
+    weft_tensor *x = tensor_empty(shape, dtype);
     for (int64_t j = 0; j < weft_tensor_numel(x); j++) {
         int k = (int)((j * 37 + first * 11) % 101) - 50;
         if (dtype == WEFT_DTYPE_FLOAT64)
@@ -85,7 +87,7 @@ static weft_tensor *pass_on(weft_tape *t, weft_module *self, weft_tensor *x)
 static void make_set(set *s, size_t count, bool mixed, bool in_module, weft_device device)
 {
     static const weft_module_type holder = {.name = "holder", .forward = pass_on};
-    *s = (set){.count = count, .module = in_module ? weft_module_create(&holder, NULL, NULL) : NULL};
+    *s = (set){.count = count, .module = in_module ? module_create(&holder, NULL, NULL) : NULL};
     for (size_t i = 0; i < count; i++) {
         const weft_shape shape = WEFT_SHAPE(size_of(i));
         s->parameters[i] = fractions(shape, dtype_of(i, mixed), (int)i + 5, device);
@@ -118,7 +120,7 @@ static weft_status step_set(const set *s, weft_optimizer *optimizer, size_t with
 
 static void assert_same_bits(weft_tensor *a, weft_tensor *b)
 {
-    weft_tensor *x = moved(weft_tensor_clone(a), cpu), *y = moved(weft_tensor_clone(b), cpu);
+    weft_tensor *x = moved(tensor_clone(a), cpu), *y = moved(tensor_clone(b), cpu);
     size_t size = (size_t)weft_tensor_numel(x) * (weft_tensor_dtype(x) == WEFT_DTYPE_FLOAT64 ? 8 : 4);
     assert_int_equal(weft_tensor_numel(x), weft_tensor_numel(y));
     if (size > 0)
@@ -130,7 +132,7 @@ static void assert_same_bits(weft_tensor *a, weft_tensor *b)
 static weft_optimizer *make_optimizer(weft_tensors parameters, const weft_optimizer_spec *spec)
 {
     weft_error *error = NULL;
-    weft_optimizer *made = weft_optimizer_create(parameters, spec, &error);
+    weft_optimizer *made = optimizer_create(parameters, spec, &error);
     weft_error_print(error, stderr);
     assert_non_null(made);
     return made;
@@ -308,7 +310,7 @@ static weft_tensor *step_views(weft_device device)
     static const int64_t begins[VIEWS] = {0, 200, 600};
     weft_tensor *whole = fractions(WEFT_SHAPE(900), WEFT_DTYPE_FLOAT32, 3, device), *views[VIEWS], *gradients[VIEWS];
     for (int i = 0; i < VIEWS; i++) {
-        views[i] = weft_tensor_narrow(whole, 0, begins[i], LENGTH);
+        views[i] = tensor_narrow(whole, 0, begins[i], LENGTH);
         gradients[i] = fractions(WEFT_SHAPE(LENGTH), WEFT_DTYPE_FLOAT32, i, device);
     }
     weft_optimizer_spec spec = specs[1];
@@ -416,7 +418,7 @@ enum { WIDTH = 3 };
 
 static weft_tensor *rows_below(int64_t n, int64_t below, weft_device device)
 {
-    weft_tensor *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_DTYPE_INT64);
+    weft_tensor *rows = tensor_empty(WEFT_SHAPE(n), WEFT_DTYPE_INT64);
     uint64_t x = 88172645463325252u;
     for (int64_t i = 0; i < n; i++)
         ((int64_t *)weft_tensor_data(rows))[i] = (int64_t)prng_below(&x, (uint64_t)below);
@@ -468,7 +470,7 @@ static void sparse_steps_sort_their_rows(void **state)
 static void sparse_steps_run_on_the_stream_of_their_gradients(void **state)
 {
     uint64_t launches = 0;
-    weft_stream *stream = weft_stream_create(gpu, NULL);
+    weft_stream *stream = stream_create(gpu, NULL);
     weft_tensor *want = step_by_rows(&specs[ADAM], 600, 50, NULL, cpu, &launches);
     weft_tensor *got = step_by_rows(&specs[ADAM], 600, 50, stream, gpu, &launches);
     assert_same_bits(want, got);
@@ -508,8 +510,7 @@ static void drop_pair(sparse_pair *pair)
 static weft_status step_pair(const sparse_pair *pair, int64_t row, weft_error **error)
 {
     const int64_t rows[] = {1, ROWS - 1, row, 1};
-    weft_tensor *named =
-        moved(weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, rows), weft_tensor_device(pair->values));
+    weft_tensor *named = moved(tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, rows), weft_tensor_device(pair->values));
     const weft_gradients lent = {(weft_gradient[]){{pair->dense, NULL}, {pair->values, named}}, 2};
     weft_status status = weft_optimizer_check_gradients(pair->optimizer, lent, error);
     if (status == WEFT_OK)
@@ -556,9 +557,9 @@ static void the_next_step_shows_the_error_of_a_row(void **state)
     make_pair(&pair, gpu);
     assert_int_equal(step_pair(&pair, 77, NULL), WEFT_OK);
     assert_int_equal(step_pair(&pair, 88, NULL), WEFT_OK);
-    weft_tensor_unref(moved(weft_tensor_clone(pair.parameters[0]), cpu)); /* waits */
+    weft_tensor_unref(moved(tensor_clone(pair.parameters[0]), cpu)); /* waits */
     const weft_gradients lent = {(weft_gradient[]){{pair.dense, NULL}, {NULL, NULL}}, 2};
-    weft_tensor *before = weft_tensor_clone(pair.parameters[0]);
+    weft_tensor *before = tensor_clone(pair.parameters[0]);
     for (int i = 0; i < 2; i++)
         assert_int_equal(weft_optimizer_apply(pair.optimizer, lent), WEFT_ERR_INVALID);
     assert_same_bits(before, pair.parameters[0]); /* no step was made */
@@ -581,7 +582,7 @@ static void of_two_wrong_steps_the_first_one_counts(void **state)
     weft_optimizer *sgd = make_optimizer((weft_tensors){&p, 1}, &specs[PLAIN_SGD]);
     static const int64_t wrong[] = {3000, 10};
     for (int i = 0; i < 2; i++) {
-        weft_tensor *rows = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_INT64);
+        weft_tensor *rows = tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_INT64);
         ((int64_t *)weft_tensor_data(rows))[wrong[i]] = 9;
         rows = moved(rows, gpu);
         assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){values, rows}, 1}), WEFT_OK);
@@ -641,7 +642,7 @@ static void a_norm_refuses_a_negative_row(void **state)
         weft_tensor *values = fractions(WEFT_SHAPE(3, WIDTH), WEFT_DTYPE_FLOAT32, 7, on_gpu ? gpu : cpu);
         for (int i = 0; i < 2; i++) {
             weft_tensor *rows =
-                moved(weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, i ? wrong : right), on_gpu ? gpu : cpu);
+                moved(tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, i ? wrong : right), on_gpu ? gpu : cpu);
             assert_int_equal(weft_gradients_norm((weft_gradients){&(weft_gradient){values, rows}, 1}, &norm[i]),
                              i ? WEFT_ERR_INVALID : WEFT_OK);
             weft_tensor_unref(rows);
@@ -659,7 +660,7 @@ static void a_norm_takes_the_largest_row(void **state)
     for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
         weft_device device = on_gpu ? gpu : cpu;
         weft_tensor *values = fractions(WEFT_SHAPE(3, WIDTH), WEFT_DTYPE_FLOAT32, 7, device);
-        weft_tensor *rows = moved(weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, numbers), device);
+        weft_tensor *rows = moved(tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, numbers), device);
         weft_gradient gradient = {values, rows};
         assert_int_equal(weft_gradients_norm((weft_gradients){&gradient, 1}, &norm[on_gpu]), WEFT_OK);
         weft_tensor_unref(values);

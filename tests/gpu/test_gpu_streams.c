@@ -8,6 +8,8 @@
 
 #include "gpu/gpu.h"
 #include "mem/mem.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include "emulated/emulated.h"
@@ -33,7 +35,7 @@ static emulated_counts now(void)
 
 static weft_tensor *to(weft_tensor *x, weft_device device)
 {
-    weft_tensor *there = weft_tensor_to_device(x, device);
+    weft_tensor *there = tensor_to_device(x, device);
     assert_non_null(there);
     weft_tensor_unref(x);
     return there;
@@ -41,7 +43,7 @@ static weft_tensor *to(weft_tensor *x, weft_device device)
 
 static weft_tensor *floats(weft_shape shape, double first)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         ((float *)weft_tensor_data(x))[i] = (float)(first + (double)i);
     return x;
@@ -49,7 +51,7 @@ static weft_tensor *floats(weft_shape shape, double first)
 
 static weft_tensor *integers(weft_shape shape, const int64_t *values)
 {
-    return weft_tensor_copy_of(shape, WEFT_DTYPE_INT64, values);
+    return tensor_copy_of(shape, WEFT_DTYPE_INT64, values);
 }
 
 /* ---- Errors that a kernel sees ---- */
@@ -66,7 +68,7 @@ static weft_tensor *run_on(weft_tape *t, weft_device device, int which, bool wro
     weft_tensor *offsets =
         weft_tape_take(t, to(integers(WEFT_SHAPE(3), which == 6 ? first_offset : offset_values), device));
     weft_tensor *divisor = weft_tape_take(t, to(integers(WEFT_SHAPE(4), divisor_values), device));
-    weft_tensor *square = weft_tape_take(t, weft_tensor_reshape(index, WEFT_SHAPE(1, 4)));
+    weft_tensor *square = weft_tape_take(t, tensor_reshape(index, WEFT_SHAPE(1, 4)));
     weft_tensor *rows = weft_tape_take(t, to(floats(WEFT_SHAPE(3, 2), wrong ? -2 : 0.5), device));
     const int64_t fine_values[] = {0, 1, 2};
     weft_tensor *fine = weft_tape_take(t, to(integers(WEFT_SHAPE(3), fine_values), device));
@@ -193,7 +195,7 @@ static void an_error_that_nobody_asked_for_is_logged(void **state)
 /* Each of two streams has a fault. The tape's error has both. */
 static void faults_of_two_streams_are_told(void **state)
 {
-    weft_stream *stream = weft_stream_create(gpu, NULL);
+    weft_stream *stream = stream_create(gpu, NULL);
     weft_tape *parent = weft_tape_open(&(weft_tape_options){.device = gpu});
     weft_tape *child = weft_tape_open(&(weft_tape_options){.parent = parent, .stream = stream});
     weft_tensor *of_parent = run_on(parent, gpu, 3, true), *of_child = weft_tensor_ref(run_on(child, gpu, 7, true));
@@ -215,7 +217,7 @@ enum { SIZE = 300, ROUNDS = 4 };
 static weft_stream *new_stream(void)
 {
     weft_error *error = NULL;
-    weft_stream *stream = weft_stream_create(gpu, &error);
+    weft_stream *stream = stream_create(gpu, &error);
     weft_error_print(error, stderr);
     assert_non_null(stream);
     return stream;
@@ -420,12 +422,11 @@ static void a_copy_to_the_cpu_waits_for_one_stream(void **state)
 /* A model trains on a stream as on the common one: parameters, gradients and the optimizer's state cross or stay. */
 static double train(weft_stream *stream, bool changes)
 {
-    weft_module *parts[] = {weft_linear_create(6, 5, false, 1, NULL), weft_tanh_create(),
-                            weft_linear_create(5, 3, false, 2, NULL)};
-    weft_module *model = weft_sequential_create(parts, 3, NULL);
+    weft_module *parts[] = {linear_create(6, 5, false, 1, NULL), tanh_create(), linear_create(5, 3, false, 2, NULL)};
+    weft_module *model = sequential_create(parts, 3, NULL);
     assert_int_equal(weft_module_to_device(model, gpu), WEFT_OK);
     weft_optimizer *adam =
-        weft_optimizer_create(weft_module_parameters(model), &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
+        optimizer_create(weft_module_parameters(model), &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     const int64_t classes[] = {0, 2, 1, 1};
     weft_tensor *x = to(floats(WEFT_SHAPE(4, 6), -12), gpu), *target = to(integers(WEFT_SHAPE(4), classes), gpu);
     double loss = 0;
@@ -460,10 +461,10 @@ static void a_model_trains_on_a_stream(void **state)
 static void streams_are_checked(void **state)
 {
     weft_error *error = NULL;
-    assert_null(weft_stream_create(cpu, &error));
+    assert_null(stream_create(cpu, &error));
     assert_non_null(strstr(weft_error_message(error), "only CUDA devices have streams"));
     weft_error_unref(error);
-    weft_stream *mine = new_stream(), *same = weft_stream_wrap(gpu, weft_stream_cuda(mine), NULL);
+    weft_stream *mine = new_stream(), *same = stream_wrap(gpu, weft_stream_cuda(mine), NULL);
     assert_ptr_equal(weft_stream_cuda(same), weft_stream_cuda(mine));
     assert_ptr_equal(weft_stream_ref(mine), mine);
     weft_stream_unref(mine);
@@ -477,7 +478,7 @@ static void streams_are_checked(void **state)
     weft_stream_unref(NULL);
     weft_stream *all[60] = {NULL};
     int made = 0;
-    while (made < 60 && (all[made] = weft_stream_create(gpu, &error)))
+    while (made < 60 && (all[made] = stream_create(gpu, &error)))
         made++;
     assert_int_equal(made, 55);
     assert_string_equal(weft_error_message(error), "cuda:0 has 55 streams already: drop some first");

@@ -6,6 +6,7 @@
 #include "gpu/gpu.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ static const weft_dtype floats[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT
 
 static weft_tensor *to(weft_tensor *tensor, weft_device device)
 {
-    weft_tensor *moved = weft_tensor_to_device(tensor, device);
+    weft_tensor *moved = tensor_to_device(tensor, device);
     assert_non_null(moved);
     assert_int_equal(weft_tensor_device(moved).kind, device.kind);
     return moved;
@@ -25,13 +26,13 @@ static weft_tensor *to(weft_tensor *tensor, weft_device device)
 /* Of both signs, and of sizes from 2^-20 to 2^20; never 0. */
 static weft_tensor *numbers(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {
-    weft_tensor *wide = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64);
+    weft_tensor *wide = tensor_empty(shape, WEFT_DTYPE_FLOAT64);
     double *x = weft_tensor_data(wide);
     for (int64_t i = 0; i < weft_tensor_numel(wide); i++) {
         uint64_t bits = wfi_random_u64((wfi_random){3, stream}, (uint64_t)i);
         x[i] = ldexp(1 + (double)(bits >> 11) * 0x1p-53, (int)(bits % 41) - 20) * (bits >> 10 & 1 ? -1 : 1);
     }
-    weft_tensor *tensor = weft_tensor_to(wide, dtype);
+    weft_tensor *tensor = tensor_to(wide, dtype);
     weft_tensor_unref(wide);
     return tensor;
 }
@@ -39,7 +40,7 @@ static weft_tensor *numbers(weft_shape shape, weft_dtype dtype, uint64_t stream)
 /* `there` is on the device, `here` what it should be. Both are dropped. */
 static void same_bits(weft_tensor *there, weft_tensor *here)
 {
-    weft_tensor *back = to(there, cpu), *packed = weft_tensor_contiguous(here);
+    weft_tensor *back = to(there, cpu), *packed = tensor_contiguous(here);
     assert_true(weft_tensor_same_shape(back, packed));
     assert_int_equal(weft_tensor_dtype(back), weft_tensor_dtype(packed));
     assert_memory_equal(weft_tensor_data(back), weft_tensor_data(packed), weft_tensor_nbytes(packed));
@@ -53,7 +54,7 @@ static void every_dtype_goes_there_and_back(void **state)
 {
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
         for (int64_t rows = 0; rows <= 1000; rows = rows * 10 + 1) {
-            weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(rows, 7), (weft_dtype)dtype);
+            weft_tensor *x = tensor_empty(WEFT_SHAPE(rows, 7), (weft_dtype)dtype);
             for (size_t i = 0; i < weft_tensor_nbytes(x); i++)
                 ((uint8_t *)weft_tensor_data(x))[i] = (uint8_t)(i * 41 + (i >> 8));
             same_bits(to(x, gpu), x);
@@ -64,14 +65,14 @@ static void every_dtype_goes_there_and_back(void **state)
 /* Strides on either side, and in between. */
 static void views_are_packed_and_spread(void **state)
 {
-    weft_tensor *x = numbers(WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT32, 1), *turned = weft_tensor_transpose(x, 0, 1);
+    weft_tensor *x = numbers(WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT32, 1), *turned = tensor_transpose(x, 0, 1);
     same_bits(to(turned, gpu), weft_tensor_ref(turned));
-    weft_tensor *there = to(x, gpu), *there_turned = weft_tensor_transpose(there, 0, 1);
-    same_bits(weft_tensor_contiguous(there_turned), weft_tensor_ref(turned));
-    weft_tensor *halves = weft_tensor_empty_on(gpu, WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT16),
-                *halves_turned = weft_tensor_transpose(halves, 0, 1);
+    weft_tensor *there = to(x, gpu), *there_turned = tensor_transpose(there, 0, 1);
+    same_bits(tensor_contiguous(there_turned), weft_tensor_ref(turned));
+    weft_tensor *halves = tensor_empty_on(gpu, WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT16),
+                *halves_turned = tensor_transpose(halves, 0, 1);
     assert_int_equal(weft_tensor_assign(halves_turned, turned), WEFT_OK); /* converted, and spread there */
-    same_bits(halves, weft_tensor_to(x, WEFT_DTYPE_FLOAT16));
+    same_bits(halves, tensor_to(x, WEFT_DTYPE_FLOAT16));
     weft_tensor *all[] = {x, turned, there, there_turned, halves_turned};
     for (int i = 0; i < 5; i++)
         weft_tensor_unref(all[i]);
@@ -80,10 +81,10 @@ static void views_are_packed_and_spread(void **state)
 static void every_dtype_is_filled(void **state)
 {
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
-        weft_tensor *here = weft_tensor_full(WEFT_SHAPE(100, 9), (weft_dtype)dtype, 1);
-        weft_tensor *there = weft_tensor_empty_on(gpu, WEFT_SHAPE(100, 9), (weft_dtype)dtype);
+        weft_tensor *here = tensor_full(WEFT_SHAPE(100, 9), (weft_dtype)dtype, 1);
+        weft_tensor *there = tensor_empty_on(gpu, WEFT_SHAPE(100, 9), (weft_dtype)dtype);
         weft_tensor_fill(there, 1);
-        weft_tensor *part_here = weft_tensor_narrow(here, 1, 2, 3), *part_there = weft_tensor_narrow(there, 1, 2, 3);
+        weft_tensor *part_here = tensor_narrow(here, 1, 2, 3), *part_there = tensor_narrow(there, 1, 2, 3);
         weft_tensor_fill(part_here, 0);
         weft_tensor_fill(part_there, 0);
         weft_tensor_unref(part_here);
@@ -96,7 +97,7 @@ static void floats_convert_as_on_the_cpu(void **state)
 {
     for (int i = 0; i < 16; i++) {
         weft_tensor *x = numbers(WEFT_SHAPE(10000), floats[i / 4], 2), *there = to(x, gpu);
-        same_bits(weft_tensor_to(there, floats[i % 4]), weft_tensor_to(x, floats[i % 4]));
+        same_bits(tensor_to(there, floats[i % 4]), tensor_to(x, floats[i % 4]));
         weft_tensor_unref(x);
         weft_tensor_unref(there);
     }
@@ -106,9 +107,9 @@ static void floats_convert_as_on_the_cpu(void **state)
 static void doubles_are_rounded_once(void **state)
 {
     const double values[] = {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40, -1 - 0x1p-11 - 0x1p-40, NAN, 1e30, -0.0};
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT64, values), *there = to(x, gpu);
-    same_bits(weft_tensor_to(there, WEFT_DTYPE_FLOAT16), weft_tensor_to(x, WEFT_DTYPE_FLOAT16));
-    same_bits(weft_tensor_to(there, WEFT_DTYPE_BFLOAT16), weft_tensor_to(x, WEFT_DTYPE_BFLOAT16));
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT64, values), *there = to(x, gpu);
+    same_bits(tensor_to(there, WEFT_DTYPE_FLOAT16), tensor_to(x, WEFT_DTYPE_FLOAT16));
+    same_bits(tensor_to(there, WEFT_DTYPE_BFLOAT16), tensor_to(x, WEFT_DTYPE_BFLOAT16));
     weft_tensor_unref(x);
     weft_tensor_unref(there);
 }
@@ -116,7 +117,7 @@ static void doubles_are_rounded_once(void **state)
 static void relu_keeps_nan(void **state)
 {
     const float values[] = {-1, NAN, 0, 2, -0.0f, -INFINITY};
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32, values), *there = to(x, gpu);
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32, values), *there = to(x, gpu);
     assert_int_equal(wfi_relu(there, there), WEFT_OK);
     weft_tensor *y = to(there, cpu);
     for (int i = 0; i < 6; i++) {
@@ -143,9 +144,9 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
     for (int i = 0; i < 5; i++) {
         weft_tensor *a = numbers(WEFT_SHAPE(300, 40), dtypes[i], 3),
                     *whole = numbers(WEFT_SHAPE(40, 300), dtypes[i], 4);
-        weft_tensor *b[] = {weft_tensor_transpose(whole, 0, 1), numbers(WEFT_SHAPE(40), dtypes[i], 5)};
+        weft_tensor *b[] = {tensor_transpose(whole, 0, 1), numbers(WEFT_SHAPE(40), dtypes[i], 5)};
         weft_tensor *a_there = to(a, gpu), *whole_there = to(whole, gpu);
-        weft_tensor *b_there[] = {weft_tensor_transpose(whole_there, 0, 1), to(b[1], gpu)};
+        weft_tensor *b_there[] = {tensor_transpose(whole_there, 0, 1), to(b[1], gpu)};
         for (int k = 0; k < 2; k++) {
             for (int op = WFI_ADD; op < (i < 2 ? WFI_BINARY_OPS : WFI_DIV); op++)
                 same_bits(calculated((wfi_binary_op)op, a_there, b_there[k]), calculated((wfi_binary_op)op, a, b[k]));
@@ -159,11 +160,11 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
 /* Bytes of a bool that are neither 0 nor 1 come from other libraries. */
 static void bools_of_any_byte_have_the_values_of_the_cpu(void **state)
 {
-    weft_tensor *a = weft_tensor_empty(WEFT_SHAPE(300, 40), WEFT_DTYPE_BOOL);
+    weft_tensor *a = tensor_empty(WEFT_SHAPE(300, 40), WEFT_DTYPE_BOOL);
     for (size_t i = 0; i < weft_tensor_nbytes(a); i++)
         ((uint8_t *)weft_tensor_data(a))[i] = (uint8_t)(i % 5 * 63);
     weft_tensor *a_there = to(a, gpu);
-    weft_tensor *sums = weft_tensor_empty(WEFT_SHAPE(300), WEFT_DTYPE_INT64), *sums_there = to(sums, gpu);
+    weft_tensor *sums = tensor_empty(WEFT_SHAPE(300), WEFT_DTYPE_INT64), *sums_there = to(sums, gpu);
     assert_int_equal(wfi_sum(a, 1u << 1, sums), WEFT_OK);
     assert_int_equal(wfi_sum(a_there, 1u << 1, sums_there), WEFT_OK);
     assert_int_equal(weft_tensor_get_i64(sums_there, 0), 32);
@@ -177,7 +178,7 @@ static void bools_of_any_byte_have_the_values_of_the_cpu(void **state)
 
 static weft_tensor *mapped(wfi_map_op op, const weft_tensor *x, weft_tensor *z)
 {
-    weft_tensor *y = weft_tensor_clone(z);
+    weft_tensor *y = tensor_clone(z);
     weft_status status = op == WFI_SCALE        ? wfi_scale(x, 1.7, y)
                          : op == WFI_ADD_SCALAR ? wfi_add_scalar(x, 1.7, y)
                          : op == WFI_RELU       ? wfi_relu(x, y)
@@ -204,7 +205,7 @@ static void exp_and_ln_are_near(void **state)
 {
     for (int i = 0; i < 4; i++) {
         weft_dtype dtype = floats[i % 2];
-        weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(5000), dtype);
+        weft_tensor *x = tensor_empty(WEFT_SHAPE(5000), dtype);
         assert_int_equal(wfi_random_uniform(x, (wfi_random){5, 1}, 0.01, 10), WEFT_OK);
         weft_tensor *there = to(x, gpu);
         assert_int_equal(i < 2 ? wfi_exp(there, there) : wfi_ln(there, there), WEFT_OK); /* in place */
@@ -237,12 +238,11 @@ static void products_are_near(void **state)
     for (int i = 0; i < 8; i++) {
         weft_dtype dtype = floats[i % 2];
         bool ta = i & 2, tb = i & 4;
-        weft_tensor *a = weft_tensor_empty(ta ? WEFT_SHAPE(K, M) : WEFT_SHAPE(M, K), dtype),
-                    *b = weft_tensor_empty(tb ? WEFT_SHAPE(N, K) : WEFT_SHAPE(K, N), dtype);
+        weft_tensor *a = tensor_empty(ta ? WEFT_SHAPE(K, M) : WEFT_SHAPE(M, K), dtype),
+                    *b = tensor_empty(tb ? WEFT_SHAPE(N, K) : WEFT_SHAPE(K, N), dtype);
         assert_int_equal(wfi_random_normal(a, (wfi_random){8, 1}, 0, 1), WEFT_OK);
         assert_int_equal(wfi_random_normal(b, (wfi_random){8, 2}, 0, 1), WEFT_OK);
-        weft_tensor *a_there = to(a, gpu), *b_there = to(b, gpu),
-                    *c = weft_tensor_empty_on(gpu, WEFT_SHAPE(M, N), dtype);
+        weft_tensor *a_there = to(a, gpu), *b_there = to(b, gpu), *c = tensor_empty_on(gpu, WEFT_SHAPE(M, N), dtype);
         weft_tensor_fill(c, 2);
         wfi_gemm_args args = {.device = gpu,
                               .transpose_a = ta,
@@ -268,9 +268,9 @@ static void products_are_near(void **state)
 static void what_has_no_kernel_is_refused(void **state)
 {
     weft_tensor *here = numbers(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 9), *there = to(here, gpu);
-    weft_tensor *whole = weft_tensor_empty_on(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32);
+    weft_tensor *whole = tensor_empty_on(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32);
     assert_int_equal(wfi_binary(WFI_ADD, here, there, here), WEFT_ERR_UNSUPPORTED); /* on two devices */
-    assert_null(weft_tensor_to(whole, WEFT_DTYPE_FLOAT32));
+    assert_null(tensor_to(whole, WEFT_DTYPE_FLOAT32));
     assert_null(weft_tensor_data(there));
     weft_tensor_unref(here);
     weft_tensor_unref(there);

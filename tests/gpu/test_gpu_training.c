@@ -7,6 +7,8 @@
 
 #include "gpu/gpu.h"
 #include "mem/mem.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include "emulated/emulated.h"
@@ -33,7 +35,7 @@ typedef struct model {
 
 static weft_tensor *waves(weft_shape shape, int step)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         ((float *)weft_tensor_data(x))[i] = (float)sin(0.37 * (double)(step * 1000 + i));
     return x;
@@ -41,7 +43,7 @@ static weft_tensor *waves(weft_shape shape, int step)
 
 static weft_tensor *numbers(weft_shape shape, int64_t below, int step)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_INT64);
+    weft_tensor *x = tensor_empty(shape, WEFT_DTYPE_INT64);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         ((int64_t *)weft_tensor_data(x))[i] = (step * 7 + i * 3) % below;
     return x;
@@ -55,7 +57,7 @@ static weft_tensor *cross_entropy(weft_tape *t, weft_module *module, weft_tensor
 /* The network of PyTorch's MNIST example; its dropout draws the same numbers on both devices. */
 static weft_module *make_convnet(void)
 {
-    return weft_mnist_convnet_create(3);
+    return mnist_convnet_create(3);
 }
 static weft_tensor *image_input(int step)
 {
@@ -75,10 +77,10 @@ enum { WORDS = 30, TIME = 5, BATCH = 3 };
 static weft_module *make_language(void)
 {
     weft_module *parts[] = {
-        weft_embedding_create(&(weft_embedding_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL),
-        weft_lstm_create(&(weft_lstm_layer){.in_features = 8, .hidden_features = 12, .layers = 2, .seed = 2}, NULL),
-        weft_linear_create(12, WORDS, false, 3, NULL)};
-    return weft_sequential_create(parts, 3, NULL);
+        embedding_create(&(weft_embedding_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL),
+        lstm_create(&(weft_lstm_layer){.in_features = 8, .hidden_features = 12, .layers = 2, .seed = 2}, NULL),
+        linear_create(12, WORDS, false, 3, NULL)};
+    return sequential_create(parts, 3, NULL);
 }
 static weft_tensor *language_input(int step)
 {
@@ -98,9 +100,9 @@ static weft_tensor *language_loss(weft_tape *t, weft_module *module, weft_tensor
 static weft_module *make_bags(void)
 {
     weft_module *parts[] = {
-        weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL),
-        weft_tanh_create(), weft_linear_create(8, 4, false, 3, NULL)};
-    return weft_sequential_create(parts, 3, NULL);
+        embedding_bag_create(&(weft_embedding_bag_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL), tanh_create(),
+        linear_create(8, 4, false, 3, NULL)};
+    return sequential_create(parts, 3, NULL);
 }
 static weft_tensor *bags_input(int step)
 {
@@ -115,16 +117,15 @@ static weft_tensor *bags_target(int step)
 static weft_module *make_resnet(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 3, .out_channels = 8, .kernel = {3, 3}, .seed = 4},
-                           NULL),
-        weft_batch_norm2d_create(8, 0, 0, NULL),
-        weft_relu_create(),
-        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, NULL),
-        weft_bottleneck_create(8, 4, 2, 5, NULL),
-        weft_adaptive_avg_pool2d_create(1, 1, NULL),
-        weft_flatten_create(1),
-        weft_linear_create(16, 5, false, 6, NULL)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 3, .out_channels = 8, .kernel = {3, 3}, .seed = 4}, NULL),
+        batch_norm2d_create(8, 0, 0, NULL),
+        relu_create(),
+        max_pool2d_create(&(weft_max_pool2d_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, NULL),
+        bottleneck_create(8, 4, 2, 5, NULL),
+        adaptive_avg_pool2d_create(1, 1, NULL),
+        flatten_create(1),
+        linear_create(16, 5, false, 6, NULL)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 static weft_tensor *resnet_input(int step)
 {
@@ -137,21 +138,21 @@ static weft_tensor *resnet_target(int step)
 
 static weft_module *make_mlp(void)
 {
-    weft_module *parts[] = {weft_flatten_create(1), weft_linear_create(3 * 16 * 16, 20, false, 7, NULL),
-                            weft_relu_create(), weft_linear_create(20, 5, false, 8, NULL)};
-    return weft_sequential_create(parts, 4, NULL);
+    weft_module *parts[] = {flatten_create(1), linear_create(3 * 16 * 16, 20, false, 7, NULL), relu_create(),
+                            linear_create(20, 5, false, 8, NULL)};
+    return sequential_create(parts, 4, NULL);
 }
 
 /* Bags of words whose gradient is by rows. */
 static weft_module *make_sparse_bags(void)
 {
     weft_module *parts[] = {
-        weft_embedding_bag_create(
+        embedding_bag_create(
             &(weft_embedding_bag_layer){
                 .rows = WORDS, .width = 8, .seed = 1, .how = {.sparse = true, .padding = true, .padding_row = 3}},
             NULL),
-        weft_tanh_create(), weft_linear_create(8, 4, false, 3, NULL)};
-    return weft_sequential_create(parts, 3, NULL);
+        tanh_create(), linear_create(8, 4, false, 3, NULL)};
+    return sequential_create(parts, 3, NULL);
 }
 
 static const model models[] = {
@@ -183,7 +184,7 @@ static weft_optimizer *make_optimizer(int which, weft_tensors parameters)
         {.type = &weft_adamax_type, .lr = 0.01},
         {.type = &weft_sgd_type, .lr = 0.05, .max_norm = 0.5},
     };
-    weft_optimizer *made = weft_optimizer_create(parameters, &specs[which], &error);
+    weft_optimizer *made = optimizer_create(parameters, &specs[which], &error);
     weft_error_print(error, stderr);
     assert_non_null(made);
     return made;
@@ -199,7 +200,7 @@ static weft_tensor *queue_step(const model *m, weft_module *module, weft_optimiz
     weft_tape *t = weft_tape_open(
         &(weft_tape_options){.record = true, .mode = WEFT_MODE_TRAIN, .seed = (uint64_t)step + 1, .device = device});
     weft_tensor *x = m->input(step), *target = m->target(step);
-    weft_tensor *there = weft_tensor_to_device(x, device), *target_there = weft_tensor_to_device(target, device);
+    weft_tensor *there = tensor_to_device(x, device), *target_there = tensor_to_device(target, device);
     weft_tensor *loss = m->loss(t, module, there, target_there);
     weft_backward(t, loss);
     weft_error_print(weft_tape_error(t), stderr);
@@ -216,7 +217,7 @@ static weft_tensor *queue_step(const model *m, weft_module *module, weft_optimiz
 
 static double one_step(const model *m, weft_module *module, weft_optimizer *optimizer, int step, weft_device device)
 {
-    weft_tensor *loss = queue_step(m, module, optimizer, step, device), *here = weft_tensor_to_device(loss, cpu);
+    weft_tensor *loss = queue_step(m, module, optimizer, step, device), *here = tensor_to_device(loss, cpu);
     double value = weft_tensor_get_f64(here, 0);
     weft_tensor_unref(loss);
     weft_tensor_unref(here);
@@ -308,7 +309,7 @@ static double train_without_waiting(const model *m, int which)
            (unsigned long long)(after.calls[EMULATED_LAUNCH] - before.calls[EMULATED_LAUNCH]), LAST - FIRST);
     assert_int_equal(after.synchronisations, before.synchronisations);
     assert_int_equal(after.calls[EMULATED_ALLOCATION], before.calls[EMULATED_ALLOCATION]);
-    weft_tensor *here = weft_tensor_to_device(loss, cpu);
+    weft_tensor *here = tensor_to_device(loss, cpu);
     double value = weft_tensor_get_f64(here, 0);
     weft_tensor_unref(here);
     weft_tensor_unref(loss);
@@ -347,17 +348,17 @@ static int count_nan_of_state(const weft_optimizer *optimizer)
 static weft_tensor *stepped_with_nan(const weft_optimizer_spec *how, weft_device device, int *of_state)
 {
     const float numbers[] = {1, NAN, -1, 0.5f};
-    weft_tensor *here = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *g = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, numbers);
-    weft_tensor *p = weft_tensor_to_device(here, device), *g_there = weft_tensor_to_device(g, device);
-    weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){&p, 1}, how, NULL);
+    weft_tensor *here = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *g = tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, numbers);
+    weft_tensor *p = tensor_to_device(here, device), *g_there = tensor_to_device(g, device);
+    weft_optimizer *optimizer = optimizer_create((weft_tensors){&p, 1}, how, NULL);
     assert_non_null(optimizer);
     for (int step = 0; step < 2; step++) {
         assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&g_there, 1}), WEFT_OK);
         assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
     }
     *of_state = count_nan_of_state(optimizer);
-    weft_tensor *result = weft_tensor_clone(p), *back = weft_tensor_to_device(result, cpu);
+    weft_tensor *result = tensor_clone(p), *back = tensor_to_device(result, cpu);
     weft_optimizer_unref(optimizer);
     weft_tensor *all[] = {here, g, p, g_there, result};
     for (int i = 0; i < 5; i++)
@@ -419,17 +420,17 @@ static void fixed_norm_of_a_nan(weft_device device, int64_t plane)
     ((float *)weft_tensor_data(x))[plane] = INFINITY;
     const double values[4] = {2, 0, 0, 3}; /* weight, bias, mean, variance */
     for (int i = 0; i < 4; i++) {
-        weft_tensor *here = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, values[i]);
-        parts[i] = weft_tensor_to_device(here, device);
+        weft_tensor *here = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, values[i]);
+        parts[i] = tensor_to_device(here, device);
         weft_tensor_unref(here);
     }
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = device});
-    weft_tensor *input = weft_tensor_to_device(x, device);
+    weft_tensor *input = tensor_to_device(x, device);
     weft_tensor_set_requires_grad(input, true);
     weft_backward(t, weft_sum(t, weft_batch_norm2d(t, input, parts[0], parts[1], parts[2], parts[3],
                                                    &(weft_batch_norm_options){.eps = 1})));
     assert_int_equal(weft_tape_wait(t), WEFT_OK);
-    weft_tensor *dx = weft_tensor_to_device(weft_tape_grad(t, input), cpu);
+    weft_tensor *dx = tensor_to_device(weft_tape_grad(t, input), cpu);
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         assert_true(weft_tensor_get_f64(dx, i) == 1);
     weft_tape_close(t);

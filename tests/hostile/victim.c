@@ -6,6 +6,7 @@
  */
 #include "board.h"
 #include "children.h"
+#include "tensors.h"
 
 #include <weft/metrics.h>
 
@@ -195,7 +196,7 @@ static void work(worker *w)
 {
     while (!all_are_here(w) && !atomic_load(&w->at->stop))
         nap();
-    w->x = weft_tensor_arange(NUMEL, WEFT_DTYPE_FLOAT32);
+    w->x = tensor_arange(NUMEL, WEFT_DTYPE_FLOAT32);
     weft_status status = weft_rpc_remote(w->agent, weft_to_rank((w->rank + 1) % VICTIMS), "add",
                                          WEFT_VALUES(weft_of_i64(40), weft_of_i64(w->rank)), NULL, &w->rref);
     if (status)

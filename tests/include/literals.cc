@@ -49,7 +49,7 @@ static void check_list(const weft_values *values)
 
 static void take(weft_args_in from, weft_values **out)
 {
-    check(weft_values_create(from, out) == WEFT_OK, "a list can be made of the literal");
+    check(weft_values_create(from, out, nullptr) == WEFT_OK, "a list can be made of the literal");
 }
 
 int main()

@@ -7,6 +7,8 @@
 #include "base/text/sized.h"
 #include "rpc/world.h"
 #include "said.h"
+#include "make.h"
+#include "tensors.h"
 
 #define NEWER "it was compiled with a newer weft"
 
@@ -121,7 +123,7 @@ static void nested_structs(void **state)
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, &how, NULL), WEFT_ERR_INVALID);
     assert_newer(error);
     close_alone(agent);
-    assert_null(weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .how.reserved = {1}}, &error));
+    assert_null(conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .how.reserved = {1}}, &error));
     assert_newer(error);
 }
 
@@ -189,7 +191,7 @@ static void carriers(void **state)
     weft_group_carrier older = {.barrier = carry_barrier, .send = no_carrier};
     NEWER_STRUCT(weft_group_carrier) newer = {.known.barrier = carry_barrier, .more = &older};
     MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true, .world_size = 1}, &agent, NULL));
-    MUST_OK(weft_group_open(agent, "one", NULL, 0, &group, NULL));
+    MUST_OK(weft_group_open(agent, "one", NULL, 0, 0, &group, NULL));
     carried = dropped = 0;
     REFUSES(weft_group_set_carrier_sized(group, &newer.known, sizeof(newer), NULL, count_drop), WEFT_ERR_INVALID,
             NEWER);
@@ -253,12 +255,13 @@ static void module_types(void **state)
     newer = {.known = {.name = "Mine", .forward = forward, .drop = count_drop}, .more = &newer};
     weft_error *error = NULL;
     dropped = 0;
-    assert_null(weft_module_create_sized(&newer.known, sizeof(newer), NULL, &error));
+    weft_module *module;
+    MUST_BE(weft_module_create_sized(&newer.known, sizeof(newer), NULL, &module, &error), WEFT_ERR_INVALID);
     assert_int_equal(dropped, 1);
     assert_newer(error);
-    weft_module *module = weft_module_create_sized(&older, offsetof(weft_module_type, call), NULL, NULL);
+    MUST_OK(weft_module_create_sized(&older, offsetof(weft_module_type, call), NULL, &module, NULL));
     weft_tape *tape = weft_tape_open(NULL);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_args out = weft_module_call(tape, module, WEFT_VALUES(weft_of_tensor(x)));
     assert_int_equal(out.count, 1);
     weft_tape_close(tape);
@@ -278,7 +281,7 @@ static void operators(void **state)
     weft_operator older = {.name = "mine", .backward = no_gradient, .drop = (weft_drop_fn)abort};
     NEWER_STRUCT(weft_operator) newer = {.known = {"mine", no_gradient, count_drop}, .more = &newer};
     weft_tape *tape = weft_tape_open(NULL);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out;
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32), *out;
     weft_tensors one = {&x, 1}, none = {NULL, 0};
     weft_tape_record_sized(tape, &older, offsetof(weft_operator, drop), one, none, NULL, one, &out);
     assert_non_null(out);
@@ -299,13 +302,14 @@ static void object_types(void **state)
     weft_rref *rref;
     void *object;
     dropped = 0;
-    MUST_OK(weft_rref_create_typed_sized(agent, &older, offsetof(weft_object_type, drop), agent, &rref));
+    MUST_OK(weft_rref_create_typed_sized(agent, &older, offsetof(weft_object_type, drop), agent, &rref, NULL));
     MUST_OK(weft_rref_local_typed(rref, &older, 0, &object));
     weft_rref_unref(rref);
-    MUST_OK(weft_rref_create_typed_sized(agent, &newer.known, sizeof(newer), agent, &rref));
+    MUST_OK(weft_rref_create_typed_sized(agent, &newer.known, sizeof(newer), agent, &rref, NULL));
     weft_rref_unref(rref);
     newer.more = agent;
-    REFUSES(weft_rref_create_typed_sized(agent, &newer.known, sizeof(newer), agent, &rref), WEFT_ERR_INVALID, NEWER);
+    REFUSES(weft_rref_create_typed_sized(agent, &newer.known, sizeof(newer), agent, &rref, NULL), WEFT_ERR_INVALID,
+            NEWER);
     close_alone(agent);
     assert_int_equal(dropped, 2);
 }
@@ -320,17 +324,17 @@ static weft_status step(const weft_optimizer_update *update)
 static void optimizer_types(void **state)
 {
     weft_optimizer_type type = {.name = "Mine", .lr = 1, .step = step, .reserved = {0, 1}};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_tensors one = {&x, 1};
     weft_error *error = NULL;
-    assert_null(weft_optimizer_create(one, &(weft_optimizer_spec){.type = &type}, &error));
+    assert_null(optimizer_create(one, &(weft_optimizer_spec){.type = &type}, &error));
     assert_newer(error);
     weft_optimizer_spec how = {.type = &weft_adam_type, .adam.reserved = {0, 0, 1}};
-    assert_null(weft_optimizer_create(one, &how, &error));
+    assert_null(optimizer_create(one, &how, &error));
     assert_newer(error);
     how = (weft_optimizer_spec){.type = &weft_adam_type, .adam.beta1 = 0.5, .own = {1}}; /* without custom types */
-    weft_optimizer *adam = weft_optimizer_create_sized(one, &how, offsetof(weft_optimizer_spec, own), NULL);
-    assert_non_null(adam);
+    weft_optimizer *adam;
+    MUST_OK(weft_optimizer_create_sized(one, &how, offsetof(weft_optimizer_spec, own), &adam, NULL));
     how.own[0] = 7;
     MUST_OK(weft_optimizer_get_spec_sized(adam, 0, &how, offsetof(weft_optimizer_spec, own)));
     assert_true(how.adam.beta1 == 0.5 && how.own[0] == 7);
@@ -348,8 +352,8 @@ static void hooks_of_leaves(void **state)
 {
     weft_leaf_hook older = {.drop = count_drop, .replace = no_replacement};
     NEWER_STRUCT(weft_leaf_hook) newer = {.known.drop = count_drop, .more = &newer};
-    weft_hooks *hooks = weft_hooks_create();
-    weft_tensor *x = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_hooks *hooks = hooks_create();
+    weft_tensor *x = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor_set_requires_grad(x, true);
     dropped = 0;
@@ -371,7 +375,7 @@ static void options_of_operators(void **state)
 {
     weft_tape_options older = {.record = true, .mode = (weft_mode)77};
     weft_tape *tape = weft_tape_open_sized(&older, offsetof(weft_tape_options, mode));
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 4, 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1, 1, 4, 4), WEFT_DTYPE_FLOAT32);
     weft_max_pool2d_options pool = {.kernel = {2, 2}, .padding = {-1, -1}};
     assert_non_null(weft_max_pool2d_sized(tape, x, &pool, offsetof(weft_max_pool2d_options, padding)));
     NEWER_STRUCT(weft_max_pool2d_options) newer = {.known.kernel = {2, 2}};
@@ -381,6 +385,10 @@ static void options_of_operators(void **state)
     assert_newer(weft_error_ref(weft_tape_error(tape)));
     weft_tape_close(tape);
     weft_tensor_unref(x);
+    NEWER_STRUCT(weft_tape_options) newest = {.more = &newest};
+    tape = weft_tape_open_sized(&newest.known, sizeof(newest));
+    assert_newer(weft_error_ref(weft_tape_error(tape)));
+    weft_tape_close(tape);
 }
 
 /* ---- Structs that the library fills ------------------------------------------------------------------------------ */

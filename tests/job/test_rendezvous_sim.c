@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rendezvous_sim.c - the rendezvous inside the simulation: joining, deaths, pauses, the end; and that it replays. */
+#include "make.h"
 #include "unit.h"
 
 #include "job/link/rendezvous.h"
@@ -151,7 +152,7 @@ static sim_job *plan(int count, uint64_t seed)
     sim_job *job = calloc(1, sizeof(*job));
     assert_non_null(job);
     *job = (sim_job){.count = count, .death_timeout_ms = 2000, .join_timeout_ms = 60000, .life_ms = 10000};
-    job->sim = weft_sim_open(&(weft_sim_options){.seed = seed});
+    job->sim = sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(job->sim);
     for (int rank = 0; rank < count; rank++) {
         job->workers[rank].job = job;

@@ -4,6 +4,7 @@
  * was cut off for less than the bound lives and has missed nothing, whoever was declared dead is told, and all who live at
  * the end believe in the same members. And 2,000 workers at once.
  */
+#include "make.h"
 #include "unit.h"
 
 #include "job/link/rendezvous.h"
@@ -214,7 +215,7 @@ static void director(weft_sim *sim, int rank, void *arg)
 static int play(uint64_t seed, bool secret)
 {
     world w = {.random = seed * 2654435761u + 1, .secret = secret};
-    w.sim = weft_sim_open(&(weft_sim_options){.seed = seed});
+    w.sim = sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(w.sim);
     for (int rank = SEATS - 1; rank >= 0; rank--)
         assert_int_equal(weft_sim_spawn(w.sim, rank, live, &w), WEFT_OK);
@@ -288,7 +289,7 @@ static void two_thousand_workers_join(void **state)
 {
     crowd *all = calloc(1, sizeof(*all));
     assert_non_null(all);
-    all->sim = weft_sim_open(&(weft_sim_options){.seed = 5});
+    all->sim = sim_open(&(weft_sim_options){.seed = 5});
     for (int rank = 0; rank < MANY; rank++)
         assert_int_equal(weft_sim_spawn(all->sim, rank, be_one_of_many, all), WEFT_OK);
     assert_int_equal(weft_sim_run(all->sim, 60000), WEFT_OK);

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "tensors.h"
 #include "unit.h"
 
 static char far_away[256]; /* stands for device memory: nobody may look into it */
@@ -56,11 +57,11 @@ static void refusals_leave_nothing_behind(void **state)
 static void copies_to_and_from_a_device_are_refused(void **state)
 {
     weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
-                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
+                *host = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_copy(device, host), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_copy(host, device), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_memory_copy(host->storage, 0, device->storage, 0, 0), WEFT_OK); /* nothing is always there */
-    assert_null(weft_tensor_clone(device));
+    assert_null(tensor_clone(device));
     weft_tensor_unref(device);
     weft_tensor_unref(host);
 }
@@ -68,8 +69,8 @@ static void copies_to_and_from_a_device_are_refused(void **state)
 static void host_kernels_do_not_touch_device_memory(void **state)
 {
     weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
-                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
-    weft_tensor *total = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+                *host = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *total = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_relu(device, host), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_relu(host, device), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_add_into(device, host), WEFT_ERR_UNSUPPORTED);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net_host.c - see net_host.h. */
 #include "net/net_host.h"
+#include "make.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -175,7 +176,7 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
 {
     weft_sim_options options = {.seed = seed, .bytes_per_second = world->bytes_per_second};
     world_init(world, world->fabric ? world->fabric : world->like_verbs ? "sim-verbs" : "sim", size, body);
-    world->sim = weft_sim_open(&options);
+    world->sim = sim_open(&options);
     assert_non_null(world->sim);
     for (int rank = 0; rank < size; rank++)
         assert_int_equal(weft_sim_spawn(world->sim, rank, sim_program, world), WEFT_OK);

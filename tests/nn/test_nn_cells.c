@@ -6,6 +6,8 @@
 #include "mem/mem.h"
 #include "oracle/formula.h"
 #include "tensor/tensor.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -19,14 +21,14 @@
 static weft_module *make_net(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(
-            &(weft_conv2d_layer){.in_channels = 1, .out_channels = CHANNELS, .kernel = {3, 3}, .seed = 1}, NULL),
-        weft_batch_norm2d_create(CHANNELS, 0, 0, NULL),
-        weft_relu_create(),
-        weft_flatten_create(1),
-        weft_linear_create((int64_t)CHANNELS * 36, CLASSES, false, 2, NULL),
-        weft_log_softmax_create(1)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = CHANNELS, .kernel = {3, 3}, .seed = 1},
+                      NULL),
+        batch_norm2d_create(CHANNELS, 0, 0, NULL),
+        relu_create(),
+        flatten_create(1),
+        linear_create((int64_t)CHANNELS * 36, CLASSES, false, 2, NULL),
+        log_softmax_create(1)};
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_optimizer *optimizer_of(const weft_module *net, weft_update update)
@@ -34,7 +36,7 @@ static weft_optimizer *optimizer_of(const weft_module *net, weft_update update)
     weft_optimizer_spec spec = {
         .type = &weft_sgd_type, .update = update, .lr = 0.1, .sgd = {.momentum = 0.9, .weight_decay = 0.01}};
     weft_error *error = NULL;
-    weft_optimizer *o = weft_optimizer_create(weft_module_parameters(net), &spec, &error);
+    weft_optimizer *o = optimizer_create(weft_module_parameters(net), &spec, &error);
     assert_null(error);
     return o;
 }
@@ -46,7 +48,7 @@ typedef struct batch {
 static batch make_batch(int seed)
 {
     return (batch){formula_tensor(WEFT_SHAPE(4, 1, 8, 8), WEFT_DTYPE_FLOAT32, seed),
-                   weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_INT64)};
+                   tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_INT64)};
 }
 
 static void drop_batch(batch b)
@@ -170,10 +172,10 @@ static void all_ways_to_step_give_the_same_bits(void **state)
 
 static void plain_tensors_are_not_stepped_beside(void **state)
 {
-    weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *plain = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
     weft_error *error = NULL;
-    assert_null(weft_optimizer_create((weft_tensors){&plain, 1}, &spec, &error));
+    assert_null(optimizer_create((weft_tensors){&plain, 1}, &spec, &error));
     assert_int_equal(weft_error_code(error), WEFT_ERR_UNSUPPORTED);
     assert_non_null(strstr(weft_error_message(error), "parameter 0 is a plain tensor"));
     weft_error_unref(error);
@@ -198,7 +200,7 @@ static bool is_steady(school *s, weft_tape *t, weft_tensor *loss, weft_tensor *o
     const weft_backward_options retain = {.retain = true};
     weft_tensor *weight = weft_module_find(s->net, "4.weight");
     weft_backward_with(t, (weft_tensors){&loss, 1}, (weft_tensors){&one, 1}, &retain);
-    weft_tensor *g = weft_tape_grad(t, weight), *single = !g ? NULL : weft_tensor_clone(g);
+    weft_tensor *g = weft_tape_grad(t, weight), *single = !g ? NULL : tensor_clone(g);
     pthread_mutex_lock(&s->stepping);
     weft_status status = weft_optimizer_apply(s->optimizer, weft_tape_gradients(t, weft_module_parameters(s->net)));
     pthread_mutex_unlock(&s->stepping);
@@ -215,7 +217,7 @@ static void *train(void *arg)
 {
     school *s = arg;
     uintptr_t wrong = 0;
-    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *one = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < ROUNDS; i++) {
         batch b = make_batch(atomic_fetch_add(&s->next, 1));
         weft_tape *t = recording();
@@ -283,7 +285,7 @@ static void *look_often(void *arg)
     uintptr_t torn = 0;
     weft_tensor *mean = weft_module_find(s->norm, "running_mean");
     while (!atomic_load(&s->ended)) {
-        weft_tensor *now = weft_tensor_clone(mean);
+        weft_tensor *now = tensor_clone(mean);
         torn += weft_tensor_get_f64(now, 0) != weft_tensor_get_f64(now, 1);
         weft_tensor_unref(now);
     }
@@ -292,8 +294,8 @@ static void *look_often(void *arg)
 
 static void threads_move_running_statistics_and_lose_none(void **state)
 {
-    statistics s = {.norm = weft_batch_norm2d_create(2, 0.1, 0, NULL),
-                    .x = weft_tensor_zeros(WEFT_SHAPE(2, 2, 1, 1), WEFT_DTYPE_FLOAT32)};
+    statistics s = {.norm = batch_norm2d_create(2, 0.1, 0, NULL),
+                    .x = tensor_zeros(WEFT_SHAPE(2, 2, 1, 1), WEFT_DTYPE_FLOAT32)};
     memcpy(weft_tensor_data(s.x), (float[]){1, 1, 3, 3}, 4 * sizeof(float));
     pthread_t threads[TRAINERS], reader;
     assert_int_equal(pthread_create(&reader, NULL, look_often, &s), 0);
@@ -329,14 +331,13 @@ typedef struct rows {
 /* Each step takes 1 off every element of rows 1 and 3. */
 static rows make_rows(void)
 {
-    rows r = {.table = weft_embedding_create(&(weft_embedding_layer){.rows = ROWS, .width = WIDTH, .seed = 1}, NULL)};
+    rows r = {.table = embedding_create(&(weft_embedding_layer){.rows = ROWS, .width = WIDTH, .seed = 1}, NULL)};
     weft_tensor *weight = weft_module_find(r.table, "weight");
     weft_tensor_fill(weight, 0);
-    r.index = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){3, 1});
-    r.gradient =
-        (weft_gradient){weft_tensor_full(WEFT_SHAPE(2, WIDTH), WEFT_DTYPE_FLOAT32, 1), weft_tensor_ref(r.index)};
+    r.index = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){3, 1});
+    r.gradient = (weft_gradient){tensor_full(WEFT_SHAPE(2, WIDTH), WEFT_DTYPE_FLOAT32, 1), weft_tensor_ref(r.index)};
     weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
-    r.optimizer = weft_optimizer_create(weft_module_parameters(r.table), &spec, NULL);
+    r.optimizer = optimizer_create(weft_module_parameters(r.table), &spec, NULL);
     assert_non_null(r.optimizer);
     return r;
 }
@@ -364,7 +365,7 @@ static void rows_are_stepped_in_place_unless_somebody_has_the_table(void **state
     assert_non_null(weft_module_forward(t, r.table, r.index)); /* its record has no need of the table */
     step_rows(&r);
     assert_ptr_equal(weft_tensor_data(weight), address);
-    weft_tensor *held = weft_tensor_contiguous(weight);
+    weft_tensor *held = tensor_contiguous(weight);
     step_rows(&r);
     assert_ptr_not_equal(weft_tensor_data(weight), address);
     assert_true(weft_tensor_get_f64(held, 3 * WIDTH) == -1 && weft_tensor_get_f64(weight, 3 * WIDTH) == -2);
@@ -399,7 +400,7 @@ static void threads_gather_while_rows_are_stepped(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, gather_often, &r), 0);
     for (int i = 0; i < 300; i++) {
-        weft_tensor *held = i % 7 == 0 ? weft_tensor_contiguous(weft_module_find(r.table, "weight")) : NULL;
+        weft_tensor *held = i % 7 == 0 ? tensor_contiguous(weft_module_find(r.table, "weight")) : NULL;
         step_rows(&r);
         weft_tensor_unref(held);
     }
@@ -421,19 +422,19 @@ static size_t live_bytes(void)
 static void step_and_count(weft_update update)
 {
     size_t before = live_bytes();
-    weft_module *net = weft_linear_create(512, 512, true, 1, NULL);
+    weft_module *net = linear_create(512, 512, true, 1, NULL);
     size_t one = live_bytes() - before;
     assert_true(one >= (size_t)512 * 512 * 4);
-    weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *g = tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = update, .lr = 1};
-    weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(net), &spec, NULL);
+    weft_optimizer *sgd = optimizer_create(weft_module_parameters(net), &spec, NULL);
     weft_gradients gradients = {&(weft_gradient){.values = g}, 1};
     size_t alone = live_bytes(), second = update == WEFT_UPDATE_BESIDE ? one : 0;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(weft_optimizer_apply(sgd, gradients), WEFT_OK);
         assert_int_equal(live_bytes(), alone + second);
     }
-    weft_tensor *held = weft_tensor_contiguous(weft_module_find(net, "weight"));
+    weft_tensor *held = tensor_contiguous(weft_module_find(net, "weight"));
     for (int i = 0; i < 5; i++)
         assert_int_equal(weft_optimizer_apply(sgd, gradients), WEFT_OK);
     assert_int_equal(live_bytes(), alone + second + one);
@@ -456,7 +457,7 @@ static void steps_beside_take_two_slabs_and_what_is_held(void **state)
 
 static void joined_parameters_have_gradients_and_keep_their_values(void **state)
 {
-    weft_module *a = weft_linear_create(2, 2, true, 1, NULL), *b = weft_linear_create(2, 2, true, 2, NULL);
+    weft_module *a = linear_create(2, 2, true, 1, NULL), *b = linear_create(2, 2, true, 2, NULL);
     weft_tensor *both[] = {weft_module_find(a, "weight"), weft_module_find(b, "weight")};
     weft_tape *t = recording();
     weft_tensor *joined = weft_concat(t, (weft_tensors){both, 2}, 0);

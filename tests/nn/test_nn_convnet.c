@@ -6,6 +6,8 @@
 #include "nn/fingerprint.h"
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 
 #define BATCH 6
 
@@ -24,7 +26,7 @@ static void fill(weft_module *net, weft_dtype dtype)
 static void assert_matches(weft_module *net, weft_dtype dtype, double tolerance)
 {
     weft_tensor *x = formula_tensor(WEFT_SHAPE(BATCH, 1, 28, 28), dtype, 1);
-    weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_empty(WEFT_SHAPE(BATCH), WEFT_DTYPE_INT64);
     formula_fill_below(target, 2, 10);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *y = weft_module_forward(t, net, x), *loss = weft_nll_loss(t, y, target);
@@ -47,7 +49,7 @@ static void convnet_matches_pytorch_in_eval_mode(void **state)
 {
     const weft_dtype dtypes[2] = {WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT32};
     for (int i = 0; i < 2; i++) {
-        weft_module *net = weft_mnist_convnet_create(1);
+        weft_module *net = mnist_convnet_create(1);
         fill(net, dtypes[i]);
         weft_module_train(net, false);
         assert_matches(net, dtypes[i], i == 0 ? 1e-7 : 1e-4);
@@ -57,7 +59,7 @@ static void convnet_matches_pytorch_in_eval_mode(void **state)
 
 static void convnet_matches_pytorch_in_train_mode_without_dropout(void **state)
 {
-    weft_module *net = weft_mnist_convnet_create(1);
+    weft_module *net = mnist_convnet_create(1);
     fill(net, WEFT_DTYPE_FLOAT64);
     for (size_t i = 0; i < weft_module_child_count(net); i++)
         if (strncmp(weft_module_child_name(net, i), "dropout", 7) == 0)
@@ -79,7 +81,7 @@ static weft_tensor *run(weft_module *net, weft_tensor *x, uint64_t seed)
 
 static void convnet_dropout_follows_the_tapes_seed(void **state)
 {
-    weft_module *net = weft_mnist_convnet_create(1);
+    weft_module *net = mnist_convnet_create(1);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 28, 28), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *y[3] = {run(net, x, 4), run(net, x, 4), run(net, x, 5)};
     assert_memory_equal(weft_tensor_data(y[0]), weft_tensor_data(y[1]), weft_tensor_nbytes(y[0]));

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "children.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <dirent.h>
@@ -21,10 +23,9 @@ static char path[] = "weft-test-nn-file-XXXXXX";
 static weft_module *small(uint64_t seed)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 2, .kernel = {3, 3}, .seed = seed},
-                           NULL),
-        weft_batch_norm2d_create(2, 0, 0, NULL)};
-    return weft_sequential_create(parts, 2, NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 2, .kernel = {3, 3}, .seed = seed}, NULL),
+        batch_norm2d_create(2, 0, 0, NULL)};
+    return sequential_create(parts, 2, NULL);
 }
 
 static bool is_killed; /* in a child that is to be killed while it saves, when it has written the file */
@@ -97,7 +98,7 @@ static void file_any_damage_is_refused(void **state)
 
 static void file_of_another_module_is_refused(void **state)
 {
-    weft_module *a = small(1), *other = weft_linear_create(3, 4, false, 1, NULL);
+    weft_module *a = small(1), *other = linear_create(3, 4, false, 1, NULL);
     weft_error *error = NULL;
     assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
     assert_int_equal(weft_module_load(other, path, &error), WEFT_ERR_SHAPE);
@@ -122,7 +123,7 @@ static void assert_refused(weft_module *saved, weft_module *loaded, weft_status 
 
 static weft_module *linear(int in, int out, weft_dtype dtype)
 {
-    weft_module *m = weft_linear_create(in, out, false, 1, NULL);
+    weft_module *m = linear_create(in, out, false, 1, NULL);
     assert_int_equal(weft_module_to(m, dtype), WEFT_OK);
     return m;
 }
@@ -142,16 +143,16 @@ static weft_module *first_parts(size_t count, const char *buffer)
         parts[i] = weft_module_ref(weft_module_child(whole, i));
     weft_module_unref(whole);
     if (buffer) {
-        parts[count] = weft_module_create(&identity_type, NULL, NULL);
-        weft_module_add_buffer(parts[count++], buffer, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
+        parts[count] = module_create(&identity_type, NULL, NULL);
+        weft_module_add_buffer(parts[count++], buffer, tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     }
-    return weft_sequential_create(parts, count, NULL);
+    return sequential_create(parts, count, NULL);
 }
 
 static void file_of_a_module_nearly_the_same_is_refused(void **state)
 {
     weft_module *inner = linear(4, 3, WEFT_DTYPE_FLOAT32);
-    assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), weft_sequential_create(&inner, 1, NULL), WEFT_ERR_SHAPE,
+    assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), sequential_create(&inner, 1, NULL), WEFT_ERR_SHAPE,
                    "holds \"weight\", which the module does not have");
     assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), linear(4, 3, WEFT_DTYPE_FLOAT64), WEFT_ERR_TYPE,
                    "the module's is float64");
@@ -172,9 +173,9 @@ static void file_of_a_module_nearly_the_same_is_refused(void **state)
 /* A child that stands twice: its tensors are in the file once, and may be there twice if they are the same. */
 static void file_of_a_child_that_stands_twice(void **state)
 {
-    weft_module *x = weft_linear_create(2, 2, true, 1, NULL), *y = weft_linear_create(2, 2, true, 2, NULL);
-    weft_module *twice = weft_sequential_create((weft_module *[]){x, weft_module_ref(x)}, 2, NULL);
-    weft_module *apart = weft_sequential_create((weft_module *[]){weft_linear_create(2, 2, true, 3, NULL), y}, 2, NULL);
+    weft_module *x = linear_create(2, 2, true, 1, NULL), *y = linear_create(2, 2, true, 2, NULL);
+    weft_module *twice = sequential_create((weft_module *[]){x, weft_module_ref(x)}, 2, NULL);
+    weft_module *apart = sequential_create((weft_module *[]){linear_create(2, 2, true, 3, NULL), y}, 2, NULL);
     weft_error *error = NULL;
     assert_int_equal(weft_module_save(twice, path, NULL), WEFT_OK);
     assert_int_equal(weft_module_load(twice, path, NULL), WEFT_OK);

@@ -4,6 +4,7 @@
 
 #include "nn/moments.h"
 #include "tensor/parallel.h"
+#include "make.h"
 #include "unit.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 /* kaiming_uniform with a = sqrt(5): bound sqrt(6 / (1 + 5) / fan_in); biases have the same bound. */
 static void convnet_starts_as_pytorchs(void **state)
 {
-    weft_module *net = weft_mnist_convnet_create(7);
+    weft_module *net = mnist_convnet_create(7);
     const struct {
         const char *name;
         double fan_in;
@@ -29,7 +30,7 @@ static void convnet_starts_as_pytorchs(void **state)
 
 static void grouped_convolution_counts_its_groups_inputs(void **state)
 {
-    weft_module *conv = weft_conv2d_create(
+    weft_module *conv = conv2d_create(
         &(weft_conv2d_layer){.in_channels = 64, .out_channels = 64, .kernel = {3, 5}, .how = {.groups = 4}, .seed = 3},
         NULL);
     assert_uniform(weft_module_find(conv, "weight"), 1 / sqrt(16.0 * 3 * 5));
@@ -61,7 +62,7 @@ static void assert_resnet_parameter(const char *name, const weft_tensor *p)
 
 static void resnet_starts_as_torchvisions(void **state)
 {
-    weft_module *net = weft_resnet50_create(30, 5, NULL);
+    weft_module *net = resnet50_create(30, 5, NULL);
     weft_tensors parameters = weft_module_parameters(net), buffers = weft_module_buffers(net);
     for (size_t i = 0; i < parameters.count; i++)
         assert_resnet_parameter(weft_module_parameter_name(net, i), parameters.items[i]);
@@ -82,9 +83,9 @@ static bool same_bits(const weft_module *a, const weft_module *b)
 static void a_seed_gives_the_same_bits_on_any_number_of_threads(void **state)
 {
     wfi_cpu_threads_set(1);
-    weft_module *one = weft_mnist_convnet_create(9), *other = weft_mnist_convnet_create(10);
+    weft_module *one = mnist_convnet_create(9), *other = mnist_convnet_create(10);
     wfi_cpu_threads_set(3);
-    weft_module *three = weft_mnist_convnet_create(9);
+    weft_module *three = mnist_convnet_create(9);
     wfi_cpu_threads_set(1);
     assert_true(same_bits(one, three));
     assert_false(same_bits(one, other));
@@ -96,7 +97,7 @@ static void a_seed_gives_the_same_bits_on_any_number_of_threads(void **state)
 /* No two layers start alike. */
 static void layers_differ_from_each_other(void **state)
 {
-    weft_module *net = weft_resnet50_create(30, 5, NULL);
+    weft_module *net = resnet50_create(30, 5, NULL);
     const weft_tensor *a = weft_module_find(net, "layer1.1.conv1.weight");
     const weft_tensor *b = weft_module_find(net, "layer1.2.conv1.weight");
     assert_memory_not_equal(weft_tensor_data(a), weft_tensor_data(b), weft_tensor_nbytes(a));

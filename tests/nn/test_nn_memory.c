@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 void *__real_malloc(size_t size);
@@ -40,18 +42,17 @@ void *__wrap_realloc(void *old, size_t size)
 static weft_module *make_net(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1},
-                           NULL),
-        weft_batch_norm2d_create(4, 0, 0, NULL),
-        weft_relu_create(),
-        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {2, 2}}, NULL),
-        weft_adaptive_avg_pool2d_create(1, 2, NULL),
-        weft_dropout2d_create(0.5, NULL),
-        weft_flatten_create(1),
-        weft_linear_create(8, 3, false, 2, NULL),
-        weft_log_softmax_create(1),
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1}, NULL),
+        batch_norm2d_create(4, 0, 0, NULL),
+        relu_create(),
+        max_pool2d_create(&(weft_max_pool2d_options){.kernel = {2, 2}}, NULL),
+        adaptive_avg_pool2d_create(1, 2, NULL),
+        dropout2d_create(0.5, NULL),
+        flatten_create(1),
+        linear_create(8, 3, false, 2, NULL),
+        log_softmax_create(1),
     };
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+    return sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_status train(weft_module *net, weft_optimizer *sgd, weft_tensor *x, weft_tensor *target)
@@ -83,11 +84,10 @@ static weft_status build_and_train(void)
     weft_module *net = make_net();
     weft_optimizer *sgd = NULL;
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 8, 8), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     if (net)
-        sgd =
-            weft_optimizer_create(weft_module_parameters(net),
-                                  &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
+        sgd = optimizer_create(weft_module_parameters(net),
+                               &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, NULL);
     if (sgd && x && target)
         status = train(net, sgd, x, target);
     weft_tensor_unref(target);
@@ -124,14 +124,14 @@ static weft_status learn(weft_module *net, weft_optimizer *adam, weft_tensor *x)
 static weft_status build_and_learn(void)
 {
     weft_status status = WEFT_ERR_MEMORY;
-    weft_module *parts[] = {weft_linear_create(4, 3, false, 1, NULL), weft_dropout_create(0.5, NULL),
-                            weft_relu_create(), weft_softmax_create(1)};
-    weft_module *net = weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+    weft_module *parts[] = {linear_create(4, 3, false, 1, NULL), dropout_create(0.5, NULL), relu_create(),
+                            softmax_create(1)};
+    weft_module *net = sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer *adam = NULL;
     if (net)
-        adam = weft_optimizer_create(weft_module_parameters(net),
-                                     &(weft_optimizer_spec){.type = &weft_adam_type, .adam.amsgrad = true}, NULL);
+        adam = optimizer_create(weft_module_parameters(net),
+                                &(weft_optimizer_spec){.type = &weft_adam_type, .adam.amsgrad = true}, NULL);
     if (adam && x)
         status = learn(net, adam, x);
     weft_optimizer_unref(adam);
@@ -178,15 +178,15 @@ static weft_status build_and_read(void)
 {
     weft_status status = WEFT_ERR_MEMORY;
     weft_embedding_layer table = {.rows = 7, .width = 4, .how = {.padding = true, .sparse = true}};
-    reader r = {.embedding = weft_embedding_create(&table, NULL),
-                .lstm = weft_lstm_create(
+    reader r = {.embedding = embedding_create(&table, NULL),
+                .lstm = lstm_create(
                     &(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .dropout = 0.5}, NULL),
-                .bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 7, .width = 4}, NULL)};
-    weft_tensor *index = weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_INT64);
+                .bag = embedding_bag_create(&(weft_embedding_bag_layer){.rows = 7, .width = 4}, NULL)};
+    weft_tensor *index = tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_INT64);
     weft_optimizer *sgd = NULL;
     if (take_parameters(&r, r.embedding) && take_parameters(&r, r.lstm) && take_parameters(&r, r.bag))
-        sgd = weft_optimizer_create((weft_tensors){r.parameters, r.count},
-                                    &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
+        sgd = optimizer_create((weft_tensors){r.parameters, r.count},
+                               &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1}, NULL);
     if (index)
         formula_fill_below(index, 4, 7);
     if (sgd && index)

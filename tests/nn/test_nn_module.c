@@ -2,6 +2,8 @@
 /* test_nn_module.c - modules of one's own: names, order, state, life, and what building them wrongly leads to. */
 #include <weft/weft.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -27,9 +29,9 @@ static const weft_module_type doubler_type = {.name = "Doubler", .forward = doub
 
 static weft_module *make_doubler(doubler *d)
 {
-    weft_module *m = weft_module_create(&doubler_type, d, NULL);
-    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
-    weft_module_add_buffer(m, "seen", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
+    weft_module *m = module_create(&doubler_type, d, NULL);
+    weft_module_add_parameter(m, "gain", tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
+    weft_module_add_buffer(m, "seen", tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
     return m;
 }
 
@@ -39,7 +41,7 @@ static void users_module_computes_and_gets_gradients(void **state)
     weft_module *m = make_doubler(&outer);
     weft_module_add_child(m, "inner", make_doubler(&inner));
     assert_int_equal(weft_module_status(m), WEFT_OK);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *y = weft_sum(t, weft_module_forward(t, m, x));
     weft_backward(t, y);
@@ -82,7 +84,7 @@ static void assert_fails(weft_module *m, weft_status status)
 {
     assert_int_equal(weft_module_status(m), status);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
     assert_null(weft_module_forward(t, m, x));
     assert_int_equal(weft_tape_status(t), status);
     weft_tape_close(t);
@@ -96,11 +98,11 @@ static void first_mistake_of_building_stays(void **state)
     const char *bad[] = {"", "a.b", NULL};
     for (int i = 0; i < 3; i++) {
         weft_module *m = make_doubler(&d[0]);
-        weft_module_add_parameter(m, bad[i], weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
+        weft_module_add_parameter(m, bad[i], tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
         assert_fails(m, WEFT_ERR_INVALID);
     }
     weft_module *twice = make_doubler(&d[0]);
-    weft_module_add_buffer(twice, "gain", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
+    weft_module_add_buffer(twice, "gain", tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
     weft_module_add_child(twice, "x", NULL);
     assert_fails(twice, WEFT_ERR_EXISTS);
     weft_module *lent = make_doubler(&d[0]);
@@ -111,7 +113,7 @@ static void first_mistake_of_building_stays(void **state)
     doubler shared = {0};
     weft_module *parent = make_doubler(&d[0]), *child = make_doubler(&shared);
     weft_module_add_child(parent, "inner", weft_module_ref(child));
-    weft_module_add_parameter(child, "late", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32)); /* it has a parent */
+    weft_module_add_parameter(child, "late", tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32)); /* it has a parent */
     assert_int_equal(weft_module_status(parent), WEFT_OK);
     assert_fails(child, WEFT_ERR_STATE);
     weft_module_unref(parent);
@@ -138,9 +140,9 @@ static void conversion_changes_all_or_nothing(void **state)
 /* A list that was lent keeps its tensors: also one of a module below, at any depth. */
 static void a_module_above_a_lent_list_is_not_converted(void **state)
 {
-    weft_module *linear = weft_module_ref(weft_linear_create(2, 2, false, 1, NULL));
-    weft_module *inner = weft_sequential_create((weft_module *[]){linear}, 1, NULL);
-    weft_module *outer = weft_sequential_create((weft_module *[]){inner, weft_relu_create()}, 2, NULL);
+    weft_module *linear = weft_module_ref(linear_create(2, 2, false, 1, NULL));
+    weft_module *inner = sequential_create((weft_module *[]){linear}, 1, NULL);
+    weft_module *outer = sequential_create((weft_module *[]){inner, relu_create()}, 2, NULL);
     weft_tensors lent = weft_module_parameters(linear);
     weft_tensor *weight = lent.items[0];
     assert_int_equal(weft_module_to(outer, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE);
@@ -156,16 +158,15 @@ static void a_failed_module_says_why(void **state)
 {
     weft_error *error = NULL;
     weft_tape *t = weft_tape_open(NULL);
-    weft_module *dotted = weft_sequential_create(NULL, 0, NULL), *counted = weft_sequential_create(NULL, 0, NULL);
-    weft_module_add_parameter(dotted, "a.b", weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
+    weft_module *dotted = sequential_create(NULL, 0, NULL), *counted = sequential_create(NULL, 0, NULL);
+    weft_module_add_parameter(dotted, "a.b", tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     assert_int_equal(weft_module_status(dotted), WEFT_ERR_INVALID);
     assert_int_equal(weft_module_save(dotted, "never", &error), WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(error), "cannot take \"a.b\""));
     weft_error_unref(error);
-    assert_null(
-        weft_module_forward(t, dotted, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32))));
+    assert_null(weft_module_forward(t, dotted, weft_tape_take(t, tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32))));
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "cannot take \"a.b\""));
-    weft_module_add_parameter(counted, "n", weft_tensor_arange(3, WEFT_DTYPE_INT64));
+    weft_module_add_parameter(counted, "n", tensor_arange(3, WEFT_DTYPE_INT64));
     assert_int_equal(weft_module_status(counted), WEFT_ERR_TYPE);
     weft_module_unref(counted);
     weft_module_unref(dotted);

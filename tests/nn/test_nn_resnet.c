@@ -9,6 +9,8 @@
 #include "nn/fingerprint.h"
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 
 /* Of forward values, gradients' norms and gradients' elements. */
 typedef struct tolerances {
@@ -53,12 +55,12 @@ static int start(void **state, weft_dtype dtype)
     run *r = calloc(1, sizeof(*r));
     *state = r;
     r->near = dtype == WEFT_DTYPE_FLOAT32 ? float32 : float64;
-    r->net = weft_resnet50_create(30, 1, NULL);
+    r->net = resnet50_create(30, 1, NULL);
     if (weft_module_to(r->net, dtype) != WEFT_OK)
         return 1;
     fill(r->net);
     r->x = formula_tensor(WEFT_SHAPE(8, 3, 64, 64), dtype, 1);
-    r->target = weft_tensor_empty(WEFT_SHAPE(8), WEFT_DTYPE_INT64);
+    r->target = tensor_empty(WEFT_SHAPE(8), WEFT_DTYPE_INT64);
     formula_fill_below(r->target, 2, 30);
     r->tape = weft_tape_open(&(weft_tape_options){.record = true});
     r->logits = weft_module_forward(r->tape, r->net, r->x);

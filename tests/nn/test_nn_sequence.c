@@ -8,6 +8,8 @@
 #include "nn/moments.h"
 #include "oracle/cases.h"
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 
 #define S(...) WEFT_SHAPE(__VA_ARGS__)
 
@@ -27,7 +29,7 @@ static void lstm_has_pytorchs_names_and_initial_values(void **state)
 {
     (void)state;
     weft_module *net =
-        weft_lstm_create(&(weft_lstm_layer){.in_features = 20, .hidden_features = 30, .layers = 2, .seed = 4}, NULL);
+        lstm_create(&(weft_lstm_layer){.in_features = 20, .hidden_features = 30, .layers = 2, .seed = 4}, NULL);
     weft_tensors all = weft_module_parameters(net);
     assert_string_equal(weft_module_type_name(net), "LSTM");
     assert_int_equal(all.count, 8);
@@ -40,7 +42,7 @@ static void lstm_has_pytorchs_names_and_initial_values(void **state)
     for (size_t i = 0; i < all.count; i++)
         assert_uniform(all.items[i], 1 / sqrt(30.0));
     weft_module_unref(net);
-    net = weft_lstm_create(&(weft_lstm_layer){.in_features = 2, .hidden_features = 3, .no_bias = true}, NULL);
+    net = lstm_create(&(weft_lstm_layer){.in_features = 2, .hidden_features = 3, .no_bias = true}, NULL);
     assert_int_equal(weft_module_parameters(net).count, 2);
     weft_module_unref(net);
 }
@@ -48,10 +50,10 @@ static void lstm_has_pytorchs_names_and_initial_values(void **state)
 static void embeddings_begin_normal_and_padding_is_zero(void **state)
 {
     (void)state;
-    weft_module *plain = weft_embedding_create(&(weft_embedding_layer){.rows = 200, .width = 30, .seed = 3}, NULL);
+    weft_module *plain = embedding_create(&(weft_embedding_layer){.rows = 200, .width = 30, .seed = 3}, NULL);
     assert_parameter(plain, 0, "weight", S(200, 30));
     assert_normal(weft_module_find(plain, "weight"), 1);
-    weft_module *bag = weft_embedding_bag_create(
+    weft_module *bag = embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 200, .width = 30, .how = {.padding = true, .padding_row = -1}, .seed = 3},
         NULL);
     const float *a = weft_tensor_data(weft_module_find(plain, "weight")),
@@ -67,14 +69,14 @@ static void embeddings_begin_normal_and_padding_is_zero(void **state)
 static void modules_compute_what_the_operators_do(void **state)
 {
     (void)state;
-    weft_module *table = weft_embedding_create(&(weft_embedding_layer){.rows = 9, .width = 4, .seed = 1}, NULL);
-    weft_module *bag = weft_embedding_bag_create(
+    weft_module *table = embedding_create(&(weft_embedding_layer){.rows = 9, .width = 4, .seed = 1}, NULL);
+    weft_module *bag = embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 9, .width = 4, .how = {.mode = WEFT_BAG_SUM}, .seed = 1}, NULL);
-    weft_module *lstm = weft_lstm_create(
+    weft_module *lstm = lstm_create(
         &(weft_lstm_layer){
             .in_features = 4, .hidden_features = 5, .layers = 3, .batch_first = true, .dropout = 0.5, .seed = 2},
         NULL);
-    weft_tensor *index = weft_tensor_empty(S(6, 7), WEFT_DTYPE_INT64);
+    weft_tensor *index = tensor_empty(S(6, 7), WEFT_DTYPE_INT64);
     formula_fill_below(index, 3, 9);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 5}),
               *u = weft_tape_open(&(weft_tape_options){.seed = 5});
@@ -103,25 +105,25 @@ static void modules_compute_what_the_operators_do(void **state)
 static void bad_sizes_make_no_module(void **state)
 {
     (void)state;
-    assert_null(weft_embedding_create(NULL, NULL));
-    assert_null(weft_embedding_create(&(weft_embedding_layer){.rows = 0, .width = 1}, NULL));
-    assert_null(weft_embedding_create(&(weft_embedding_layer){.rows = 3, .width = -1}, NULL));
-    assert_null(weft_embedding_create(&(weft_embedding_layer){.rows = INT64_MAX, .width = 3}, NULL));
-    assert_null(weft_embedding_create(
+    assert_null(embedding_create(NULL, NULL));
+    assert_null(embedding_create(&(weft_embedding_layer){.rows = 0, .width = 1}, NULL));
+    assert_null(embedding_create(&(weft_embedding_layer){.rows = 3, .width = -1}, NULL));
+    assert_null(embedding_create(&(weft_embedding_layer){.rows = INT64_MAX, .width = 3}, NULL));
+    assert_null(embedding_create(
         &(weft_embedding_layer){.rows = 3, .width = 1, .how = {.padding = true, .padding_row = 3}}, NULL));
-    assert_null(weft_embedding_bag_create(NULL, NULL));
-    assert_null(weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 3}, NULL));
-    assert_null(weft_embedding_bag_create(
+    assert_null(embedding_bag_create(NULL, NULL));
+    assert_null(embedding_bag_create(&(weft_embedding_bag_layer){.rows = 3}, NULL));
+    assert_null(embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 3, .width = 1, .how = {.mode = (weft_bag_mode)7}}, NULL));
-    assert_null(weft_embedding_bag_create(
+    assert_null(embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 3, .width = 1, .how = {.mode = WEFT_BAG_MAX, .sparse = true}}, NULL));
-    assert_null(weft_embedding_bag_create(
+    assert_null(embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 3, .width = 1, .how = {.padding = true, .padding_row = -4}}, NULL));
-    assert_null(weft_lstm_create(NULL, NULL));
-    assert_null(weft_lstm_create(&(weft_lstm_layer){.in_features = 3}, NULL));
-    assert_null(weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 2, .layers = -1}, NULL));
-    assert_null(weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 2, .dropout = 1}, NULL));
-    assert_null(weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = INT64_MAX / 2}, NULL));
+    assert_null(lstm_create(NULL, NULL));
+    assert_null(lstm_create(&(weft_lstm_layer){.in_features = 3}, NULL));
+    assert_null(lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 2, .layers = -1}, NULL));
+    assert_null(lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 2, .dropout = 1}, NULL));
+    assert_null(lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = INT64_MAX / 2}, NULL));
 }
 
 /* States of one call begin the next; gradients go back through them. */
@@ -129,7 +131,7 @@ static void lstm_takes_and_gives_states(void **state)
 {
     (void)state;
     weft_module *net =
-        weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4, .layers = 2, .seed = 2}, NULL);
+        lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4, .layers = 2, .seed = 2}, NULL);
     weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_DTYPE_FLOAT32, 1), *w = weft_module_find(net, "weight_hh_l0");
     double gradients[2];
     weft_tensor *last[2];
@@ -159,11 +161,10 @@ static void lstm_takes_and_gives_states(void **state)
 static void embedding_bag_takes_offsets_and_weights(void **state)
 {
     (void)state;
-    weft_module *bag = weft_embedding_bag_create(
+    weft_module *bag = embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 9, .width = 4, .how = {.mode = WEFT_BAG_SUM}, .seed = 1}, NULL);
-    weft_tensor *index = weft_tensor_empty(S(6), WEFT_DTYPE_INT64),
-                *twice = weft_tensor_full(S(6), WEFT_DTYPE_FLOAT32, 2);
-    weft_tensor *offsets = weft_tensor_copy_of(S(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
+    weft_tensor *index = tensor_empty(S(6), WEFT_DTYPE_INT64), *twice = tensor_full(S(6), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *offsets = tensor_copy_of(S(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
     formula_fill_below(index, 3, 9);
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *square = weft_reshape(t, index, S(2, 3)), *weights = weft_reshape(t, twice, S(2, 3));
@@ -198,8 +199,8 @@ static void assert_call_refused(weft_module *module, weft_args inputs, const cha
 static void calls_with_other_values_are_refused(void **state)
 {
     (void)state;
-    weft_module *lstm = weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4}, NULL);
-    weft_module *bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 9, .width = 4}, NULL);
+    weft_module *lstm = lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4}, NULL);
+    weft_module *bag = embedding_bag_create(&(weft_embedding_bag_layer){.rows = 9, .width = 4}, NULL);
     weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_DTYPE_FLOAT32, 1);
     weft_value v = weft_of_tensor(x), number = weft_of_i64(3);
     assert_call_refused(lstm, WEFT_NO_VALUES, "takes a tensor x, or three");
@@ -236,11 +237,10 @@ static model model_of(const cases *c, bool sparse)
 {
     int64_t rows = cases_int(c, "sizes", 0), width = cases_int(c, "sizes", 1), hidden = cases_int(c, "sizes", 2);
     model m = {.count = 0};
-    m.embedding =
-        weft_embedding_create(&(weft_embedding_layer){rows, width, {.padding = true, .sparse = sparse}, 0}, NULL);
-    m.lstm = weft_lstm_create(
+    m.embedding = embedding_create(&(weft_embedding_layer){rows, width, {.padding = true, .sparse = sparse}, 0}, NULL);
+    m.lstm = lstm_create(
         &(weft_lstm_layer){.in_features = width, .hidden_features = hidden, .layers = cases_int(c, "sizes", 3)}, NULL);
-    m.linear = weft_linear_create(hidden, rows, false, 0, NULL);
+    m.linear = linear_create(hidden, rows, false, 0, NULL);
     take_parameters(&m, m.embedding);
     take_parameters(&m, m.lstm);
     take_parameters(&m, m.linear);
@@ -271,12 +271,11 @@ static void follow(const cases *c, bool sparse)
     model m = model_of(c, sparse);
     const cases_field *losses = cases_get(c, "losses");
     int64_t rows = cases_int(c, "sizes", 0);
-    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){m.parameters, m.count},
-                                                &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5}, NULL);
+    weft_optimizer *sgd = optimizer_create((weft_tensors){m.parameters, m.count},
+                                           &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.5}, NULL);
     assert_int_equal(losses->count, 20);
     for (size_t step = 0; step < losses->count; step++) {
-        weft_tensor *text =
-            weft_tensor_empty(S(cases_int(c, "sizes", 4) + 1, cases_int(c, "sizes", 5)), WEFT_DTYPE_INT64);
+        weft_tensor *text = tensor_empty(S(cases_int(c, "sizes", 4) + 1, cases_int(c, "sizes", 5)), WEFT_DTYPE_INT64);
         formula_fill_below(text, 60 + step % 4, rows);
         double loss = train_step(&m, sgd, text, rows), wanted = losses->values[step];
         if (!(fabs(loss - wanted) <= 1e-9 * wanted))

@@ -3,17 +3,19 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 static void weft_train_convnet_loss_falls(void **state)
 {
-    weft_module *net = weft_mnist_convnet_create(1);
+    weft_module *net = mnist_convnet_create(1);
     assert_non_null(net);
     assert_int_equal(weft_module_numel(net), 1199882);
-    weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(net),
-                                                &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.03}, NULL);
+    weft_optimizer *sgd =
+        optimizer_create(weft_module_parameters(net), &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.03}, NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(8, 1, 28, 28), WEFT_DTYPE_FLOAT32, 5);
-    weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(8), WEFT_DTYPE_INT64);
+    weft_tensor *target = tensor_empty(WEFT_SHAPE(8), WEFT_DTYPE_INT64);
     formula_fill_below(target, 6, 10);
     double first = 0, last = 0;
     for (int step = 0; step < 12; step++) {

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -36,16 +38,16 @@ static const weft_module_type pick_type = {.name = "Pick", .call = pick_call};
 
 static weft_module *make_pick(void)
 {
-    weft_module *m = weft_module_create(&pick_type, NULL, NULL);
-    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
+    weft_module *m = module_create(&pick_type, NULL, NULL);
+    weft_module_add_parameter(m, "gain", tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
     return m;
 }
 
 static void module_takes_and_gives_values(void **state)
 {
     weft_module *m = make_pick();
-    weft_tensor *x = weft_tensor_arange(5, WEFT_DTYPE_FLOAT32);
-    weft_tensor *picks = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){4, 1});
+    weft_tensor *x = tensor_arange(5, WEFT_DTYPE_FLOAT32);
+    weft_tensor *picks = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){4, 1});
     weft_tape *t = recording();
     weft_args out = weft_module_call(t, m, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(picks), weft_of_f64(10)));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -64,8 +66,8 @@ static void module_takes_and_gives_values(void **state)
 
 static void gates_are_modules(void **state)
 {
-    weft_module *gates[] = {weft_sigmoid_create(), weft_tanh_create()};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_module *gates[] = {sigmoid_create(), tanh_create()};
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_tape *t = weft_tape_open(NULL);
     assert_true(first(weft_module_forward(t, gates[0], x)) == 0.5 && first(weft_module_forward(t, gates[1], x)) == 0);
     assert_string_equal(weft_module_type_name(gates[1]), "Tanh");
@@ -80,7 +82,7 @@ static void batch_norm_lets_a_nan_through(void **state)
 {
     const weft_shape shapes[] = {{4, {3, 2, 1, 1}}, {4, {3, 2, 2, 2}}, {4, {3, 2, 40, 40}}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        weft_module *norm = weft_batch_norm2d_create(2, 0, 0, NULL);
+        weft_module *norm = batch_norm2d_create(2, 0, 0, NULL);
         weft_tensor *x = formula_tensor(shapes[i], WEFT_DTYPE_FLOAT32, 1);
         ((float *)weft_tensor_data(x))[weft_tensor_numel(x) / 6] = NAN; /* channel 1 of the first image */
         weft_tape *t = weft_tape_open(NULL);
@@ -98,7 +100,7 @@ static void batch_norm_lets_a_nan_through(void **state)
 
 static void one_tensor_is_a_list_of_one_and_back(void **state)
 {
-    weft_module *linear = weft_linear_create(3, 2, false, 1, NULL);
+    weft_module *linear = linear_create(3, 2, false, 1, NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = recording();
     weft_tensor *y = weft_module_forward(t, linear, x);
@@ -123,9 +125,9 @@ static weft_status swap_call(weft_tape *t, weft_module *self, weft_args inputs, 
 static void sequence_hands_on_all_values(void **state)
 {
     static const weft_module_type swap_type = {.name = "Swap", .call = swap_call};
-    weft_module *parts[] = {weft_module_create(&swap_type, NULL, NULL), weft_module_create(&swap_type, NULL, NULL),
-                            weft_module_create(&swap_type, NULL, NULL)};
-    weft_module *m = weft_sequential_create(parts, 3, NULL);
+    weft_module *parts[] = {module_create(&swap_type, NULL, NULL), module_create(&swap_type, NULL, NULL),
+                            module_create(&swap_type, NULL, NULL)};
+    weft_module *m = sequential_create(parts, 3, NULL);
     weft_tape *t = weft_tape_open(NULL);
     weft_args out = weft_module_call(t, m, WEFT_VALUES(weft_of_i64(1), weft_of_string("two")));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -154,8 +156,7 @@ static void assert_call_fails(weft_module *m, weft_args inputs, weft_status code
 static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
 {
     static const weft_module_type fail_type = {.name = "Failing", .call = fail_call};
-    weft_module *linear = weft_linear_create(3, 2, false, 1, NULL),
-                *failing = weft_module_create(&fail_type, NULL, NULL);
+    weft_module *linear = linear_create(3, 2, false, 1, NULL), *failing = module_create(&fail_type, NULL, NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
     assert_call_fails(linear, WEFT_NO_VALUES, WEFT_ERR_INVALID, "Linear: takes one tensor, not 0");
     assert_call_fails(linear, WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_INVALID, "Linear: takes one tensor");
@@ -170,7 +171,7 @@ static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
     assert_int_equal(weft_module_call(NULL, linear, WEFT_NO_VALUES).count, 0);
     weft_tape *t = recording(); /* one tensor is asked for, and no tensor comes */
     static const weft_module_type swap_type = {.name = "Swap", .call = swap_call};
-    weft_module *swap = weft_module_create(&swap_type, NULL, NULL), *none = weft_sequential_create(NULL, 0, NULL);
+    weft_module *swap = module_create(&swap_type, NULL, NULL), *none = sequential_create(NULL, 0, NULL);
     assert_null(weft_module_forward(t, swap, x));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
     weft_tape_close(t);
@@ -190,7 +191,7 @@ static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
 
 static bool drops(weft_module *dropout, weft_mode mode, weft_mode parents)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *parent = weft_tape_open(&(weft_tape_options){.mode = parents});
     weft_tape *t = weft_tape_open(&(weft_tape_options){.mode = mode, .parent = parent});
     double sum = first(weft_sum(t, weft_module_forward(t, dropout, x)));
@@ -202,7 +203,7 @@ static bool drops(weft_module *dropout, weft_mode mode, weft_mode parents)
 
 static void mode_of_a_tape_overrules_the_modules(void **state)
 {
-    weft_module *dropout = weft_dropout_create(0.5, NULL);
+    weft_module *dropout = dropout_create(0.5, NULL);
     for (int train = 0; train < 2; train++) {
         weft_module_train(dropout, train);
         assert_int_equal(drops(dropout, WEFT_MODE_MODULE, WEFT_MODE_MODULE), train);
@@ -211,7 +212,7 @@ static void mode_of_a_tape_overrules_the_modules(void **state)
         assert_false(drops(dropout, WEFT_MODE_MODULE, WEFT_MODE_EVAL)); /* as the parent's */
         assert_true(drops(dropout, WEFT_MODE_TRAIN, WEFT_MODE_EVAL));
     }
-    weft_module *norm = weft_batch_norm2d_create(2, 0, 0, NULL);
+    weft_module *norm = batch_norm2d_create(2, 0, 0, NULL);
     weft_tensor *x = formula_tensor(WEFT_SHAPE(3, 2, 4, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.mode = WEFT_MODE_EVAL});
     weft_module_forward(t, norm, x);
@@ -231,10 +232,9 @@ static void mode_of_a_tape_overrules_the_modules(void **state)
 
 static void child_used_twice_is_listed_once(void **state)
 {
-    weft_module *shared = weft_linear_create(3, 3, false, 1, NULL),
-                *inner[] = {weft_relu_create(), weft_module_ref(shared)};
-    weft_module *parts[] = {weft_module_ref(shared), weft_sequential_create(inner, 2, NULL), shared};
-    weft_module *m = weft_sequential_create(parts, 3, NULL);
+    weft_module *shared = linear_create(3, 3, false, 1, NULL), *inner[] = {relu_create(), weft_module_ref(shared)};
+    weft_module *parts[] = {weft_module_ref(shared), sequential_create(inner, 2, NULL), shared};
+    weft_module *m = sequential_create(parts, 3, NULL);
     assert_non_null(m);
     assert_int_equal(weft_module_parameters(m).count, 2);
     assert_string_equal(weft_module_parameter_name(m, 0), "0.weight");
@@ -256,8 +256,8 @@ static void child_used_twice_is_listed_once(void **state)
 
 static void conversion_meets_a_shared_child_once(void **state)
 {
-    weft_module *shared = weft_batch_norm2d_create(2, 0, 0, NULL), *parts[] = {weft_module_ref(shared), shared};
-    weft_module *m = weft_sequential_create(parts, 2, NULL);
+    weft_module *shared = batch_norm2d_create(2, 0, 0, NULL), *parts[] = {weft_module_ref(shared), shared};
+    weft_module *m = sequential_create(parts, 2, NULL);
     assert_int_equal(weft_module_to(m, WEFT_DTYPE_FLOAT64), WEFT_OK);
     assert_int_equal(weft_tensor_dtype(weft_module_find(m, "0.weight")), WEFT_DTYPE_FLOAT64);
     assert_ptr_equal(weft_module_find(m, "1.weight"), weft_module_find(m, "0.weight"));
@@ -284,9 +284,9 @@ static void assert_same_bits(const weft_tensor *a, const weft_tensor *b)
 /* Two stages on tapes of their own, with the gradient of what is between them handed back: as two workers do it. */
 static void stages_are_the_whole_network_cut_in_two(void **state)
 {
-    weft_module *whole = weft_resnet50_create(5, 7, NULL);
-    weft_module *stage[] = {weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, 0, 7, NULL),
-                            weft_resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, 5, 7, NULL)};
+    weft_module *whole = resnet50_create(5, 7, NULL);
+    weft_module *stage[] = {resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, 0, 7, NULL),
+                            resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, 5, 7, NULL)};
     assert_true(whole && stage[0] && stage[1]);
     assert_int_equal(weft_module_parameters(stage[0]).count + weft_module_parameters(stage[1]).count,
                      weft_module_parameters(whole).count);
@@ -323,12 +323,12 @@ static void stages_are_the_whole_network_cut_in_two(void **state)
 
 static void parts_that_are_none_are_refused(void **state)
 {
-    assert_null(weft_resnet50_stage_create(WEFT_RESNET_LAYER2, WEFT_RESNET_LAYER2, 5, 1, NULL));
-    assert_null(weft_resnet50_stage_create(WEFT_RESNET_HEAD, (weft_resnet_part)7, 5, 1, NULL));
-    assert_null(weft_resnet50_stage_create(WEFT_RESNET_HEAD, WEFT_RESNET_PARTS, 0, 1, NULL));
-    assert_null(weft_bottleneck_create(0, 64, 1, 1, NULL));
-    assert_null(weft_bottleneck_create(64, 64, 0, 1, NULL));
-    weft_module *block = weft_bottleneck_create(16, 4, 1, 1, NULL); /* 16 = 4 planes: no fourth convolution */
+    assert_null(resnet50_stage_create(WEFT_RESNET_LAYER2, WEFT_RESNET_LAYER2, 5, 1, NULL));
+    assert_null(resnet50_stage_create(WEFT_RESNET_HEAD, (weft_resnet_part)7, 5, 1, NULL));
+    assert_null(resnet50_stage_create(WEFT_RESNET_HEAD, WEFT_RESNET_PARTS, 0, 1, NULL));
+    assert_null(bottleneck_create(0, 64, 1, 1, NULL));
+    assert_null(bottleneck_create(64, 64, 0, 1, NULL));
+    weft_module *block = bottleneck_create(16, 4, 1, 1, NULL); /* 16 = 4 planes: no fourth convolution */
     assert_int_equal(weft_module_child_count(block), 7);
     weft_module_unref(block);
 }

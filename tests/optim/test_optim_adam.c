@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -33,10 +35,10 @@ static void run_against_definition(const weft_optimizer_spec *given, const weft_
 {
     double p[COUNT], g[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, top[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
-    weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
+    weft_tensor *gradient = tensor_empty(WEFT_SHAPE(COUNT), dtype);
     weft_optimizer_spec typed = *given;
     typed.type = &weft_adam_type;
-    weft_optimizer *adam = weft_optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
+    weft_optimizer *adam = optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
     assert_non_null(adam);
     assert_true(weft_optimizer_lr(adam) == meant->lr);
     for (int i = 0; i < COUNT; i++)
@@ -79,13 +81,13 @@ static void adam_zero_fields_take_pytorchs_defaults(void **state)
 /* Of two accumulations their mean counts, without `average` their sum: Adam tells them apart by its eps. */
 static void adam_average_divides_by_the_accumulations(void **state)
 {
-    weft_tensor *p[3], *once = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 2),
-                       *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 4);
+    weft_tensor *p[3], *once = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 2),
+                       *twice = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 4);
     double after[3];
     for (int k = 0; k < 3; k++) {
         weft_optimizer_spec o = {.type = &weft_adam_type, .lr = 0.5, .average = k == 0, .adam.eps = 1};
-        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
-        weft_optimizer *adam = weft_optimizer_create((weft_tensors){&p[k], 1}, &o, NULL);
+        p[k] = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
+        weft_optimizer *adam = optimizer_create((weft_tensors){&p[k], 1}, &o, NULL);
         assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
         if (k < 2)
             assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
@@ -103,9 +105,8 @@ static void adam_average_divides_by_the_accumulations(void **state)
 
 static void adam_refuses_and_changes_nothing(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), NULL};
-    weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64),
-                *turned = weft_tensor_transpose(p[0], 0, 1);
+    weft_tensor *p[] = {tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), NULL};
+    weft_tensor *integers = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64), *turned = tensor_transpose(p[0], 0, 1);
     const weft_optimizer_spec wrong[] = {{.lr = -1},
                                          {.lr = NAN},
                                          {.lr = INFINITY},
@@ -125,13 +126,13 @@ static void adam_refuses_and_changes_nothing(void **state)
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         weft_optimizer_spec typed = wrong[i];
         typed.type = &weft_adam_type;
-        assert_null(weft_optimizer_create((weft_tensors){p, 1}, &typed, NULL));
+        assert_null(optimizer_create((weft_tensors){p, 1}, &typed, NULL));
     }
-    assert_null(weft_optimizer_create((weft_tensors){NULL, 0}, &plain, NULL));
-    assert_null(weft_optimizer_create((weft_tensors){p, 2}, &plain, NULL));
-    assert_null(weft_optimizer_create((weft_tensors){&integers, 1}, &plain, NULL));
-    assert_null(weft_optimizer_create((weft_tensors){&turned, 1}, &plain, NULL));
-    weft_optimizer *adam = weft_optimizer_create((weft_tensors){p, 1}, &plain, NULL);
+    assert_null(optimizer_create((weft_tensors){NULL, 0}, &plain, NULL));
+    assert_null(optimizer_create((weft_tensors){p, 2}, &plain, NULL));
+    assert_null(optimizer_create((weft_tensors){&integers, 1}, &plain, NULL));
+    assert_null(optimizer_create((weft_tensors){&turned, 1}, &plain, NULL));
+    weft_optimizer *adam = optimizer_create((weft_tensors){p, 1}, &plain, NULL);
     assert_int_equal(weft_optimizer_step(adam), WEFT_ERR_STATE);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&turned, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_set_lr(adam, -1), WEFT_ERR_INVALID);
@@ -144,12 +145,12 @@ static void adam_refuses_and_changes_nothing(void **state)
 
 static void adam_steps_a_parameter_without_elements(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
-                        weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT64)};
-    weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
-                        weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 3)};
+    weft_tensor *p[] = {tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
+                        tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT64)};
+    weft_tensor *g[] = {tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
+                        tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 3)};
     weft_optimizer *adam =
-        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.25}, NULL);
+        optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.25}, NULL);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){g, 2}), WEFT_OK);
     assert_int_equal(weft_optimizer_step(adam), WEFT_OK);
     assert_true(fabs(weft_tensor_get_f64(p[1], 0) + 0.25) <
@@ -165,12 +166,12 @@ static void adam_steps_a_parameter_without_elements(void **state)
 static void adam_steps_a_large_parameter_as_its_parts(void **state)
 {
     const int64_t large = 100003, part = 40000;
-    weft_tensor *whole = formula_tensor(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32, 5), *copy = weft_tensor_clone(whole);
-    weft_tensor *piece = weft_tensor_narrow(copy, 0, large - part, part);
-    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32);
-    weft_tensor *piece_of_g = weft_tensor_narrow(g, 0, large - part, part);
-    weft_optimizer *of_whole = weft_optimizer_create((weft_tensors){&whole, 1}, &plain, NULL);
-    weft_optimizer *of_piece = weft_optimizer_create((weft_tensors){&piece, 1}, &plain, NULL);
+    weft_tensor *whole = formula_tensor(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32, 5), *copy = tensor_clone(whole);
+    weft_tensor *piece = tensor_narrow(copy, 0, large - part, part);
+    weft_tensor *g = tensor_empty(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32);
+    weft_tensor *piece_of_g = tensor_narrow(g, 0, large - part, part);
+    weft_optimizer *of_whole = optimizer_create((weft_tensors){&whole, 1}, &plain, NULL);
+    weft_optimizer *of_piece = optimizer_create((weft_tensors){&piece, 1}, &plain, NULL);
     for (uint64_t step = 0; step < 3; step++) {
         formula_fill(g, 10 + step, 1, 0);
         assert_int_equal(weft_optimizer_accumulate(of_whole, (weft_tensors){&g, 1}), WEFT_OK);
@@ -190,10 +191,10 @@ static void adam_steps_a_large_parameter_as_its_parts(void **state)
 /* Rosenbrock's valley, from (-1, 1.5) to its lowest point (1, 1). */
 static void adam_descends_a_curved_valley(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, -1),
-                        weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 1.5)};
+    weft_tensor *p[] = {tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, -1),
+                        tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 1.5)};
     weft_optimizer *adam =
-        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.05}, NULL);
+        optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.05}, NULL);
     for (int k = 0; k < 2; k++)
         weft_tensor_set_requires_grad(p[k], true);
     for (int step = 0; step < 2000; step++) {

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -13,15 +15,15 @@ typedef weft_optimizer *(*make_fn)(weft_tensors parameters);
 
 static weft_optimizer *make_sgd(weft_tensors parameters)
 {
-    return weft_optimizer_create(
+    return optimizer_create(
         parameters,
         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd = {.momentum = 0.9, .dampening = 0.5}}, NULL);
 }
 
 static weft_optimizer *make_adam(weft_tensors parameters)
 {
-    return weft_optimizer_create(
-        parameters, &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.1, .adam.amsgrad = true}, NULL);
+    return optimizer_create(parameters,
+                            &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.1, .adam.amsgrad = true}, NULL);
 }
 
 static const make_fn kinds[] = {make_sgd, make_adam};
@@ -54,8 +56,8 @@ static void apply_steps_as_accumulating_does(void **state)
         make_tensors(p, 1);
         make_tensors(q, 1);
         make_tensors(g, 10);
-        weft_tensor *turned = weft_tensor_transpose(g[1], 0, 1), *flat = weft_tensor_clone(turned);
-        weft_tensor *strided = weft_tensor_transpose(flat, 0, 1); /* [2, 3] again, of other strides */
+        weft_tensor *turned = tensor_transpose(g[1], 0, 1), *flat = tensor_clone(turned);
+        weft_tensor *strided = tensor_transpose(flat, 0, 1); /* [2, 3] again, of other strides */
         weft_optimizer *of_p = kinds[kind]((weft_tensors){p, PARAMETERS});
         weft_optimizer *of_q = kinds[kind]((weft_tensors){q, PARAMETERS});
         const weft_gradient lent[] = {{g[0], NULL}, {strided, NULL}, {g[2], NULL}};
@@ -108,10 +110,10 @@ static void apply_leaves_alone_what_has_no_gradient(void **state)
 
 static void apply_leaves_the_sums_alone(void **state)
 {
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
-                *one = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
+                *one = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+        optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&one, 1}), WEFT_OK);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){one, NULL}, 1}), WEFT_OK);
     assert_true(weft_tensor_get_f64(p, 1) == -1);
@@ -128,10 +130,10 @@ static void sums_leave_alone_what_has_no_gradient(void **state)
 {
     weft_tensor *p[2], *g[2];
     for (int k = 0; k < 2; k++) {
-        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
-        g[k] = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 4);
+        p[k] = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
+        g[k] = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 4);
     }
-    weft_optimizer *adagrad = weft_optimizer_create(
+    weft_optimizer *adagrad = optimizer_create(
         (weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_adagrad_type, .lr = 1, .average = true}, NULL);
     weft_tensor *none = NULL, *first_alone[] = {g[0], none}, *nothing[] = {none, none};
     assert_int_equal(weft_optimizer_accumulate(adagrad, (weft_tensors){first_alone, 2}), WEFT_OK);
@@ -155,7 +157,7 @@ static void apply_refuses_and_changes_nothing(void **state)
     weft_tensor *p[PARAMETERS], *q[PARAMETERS];
     make_tensors(p, 1);
     make_tensors(q, 1);
-    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *doubles = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
     weft_optimizer *sgd = make_sgd((weft_tensors){p, PARAMETERS});
     weft_gradient lent[] = {{q[0], NULL}, {q[1], NULL}, {q[2], NULL}};
     assert_int_equal(weft_optimizer_apply(NULL, (weft_gradients){lent, PARAMETERS}), WEFT_ERR_INVALID);

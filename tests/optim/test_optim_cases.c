@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -182,11 +184,11 @@ static weft_gradient make_gradient(const optim_case *c, const weft_tensor *p, in
         return g;
     weft_shape shape = weft_tensor_shape(p);
     if (c->sparse) {
-        g.rows = weft_tensor_empty(WEFT_SHAPE(SPARSE_ROWS), WEFT_DTYPE_INT64);
+        g.rows = tensor_empty(WEFT_SHAPE(SPARSE_ROWS), WEFT_DTYPE_INT64);
         formula_fill_below(g.rows, (uint64_t)(1000 + 2 * step + k), shape.dims[0]);
         shape.dims[0] = SPARSE_ROWS;
     }
-    g.values = weft_tensor_empty(shape, c->dtype);
+    g.values = tensor_empty(shape, c->dtype);
     formula_fill(g.values, (uint64_t)(100 + 2 * step + k), step > 4 ? 0.1 : 1, 0);
     return g;
 }
@@ -210,7 +212,7 @@ static void run_case(FILE *file, const optim_case *c)
     weft_error *error = NULL;
     for (int k = 0; k < PARAMETERS; k++)
         p[k] = formula_tensor(shapes[c->sparse][k], c->dtype, 1 + (uint64_t)k);
-    weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &c->spec, &error);
+    weft_optimizer *optimizer = optimizer_create((weft_tensors){p, PARAMETERS}, &c->spec, &error);
     if (!optimizer)
         fail_msg("%s: %s", weft_error_message(error), c->title);
     double lr = weft_optimizer_lr(optimizer);

@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -25,8 +27,8 @@ static const weft_optimizer_spec specs[] = {
 static weft_tensor *loss_of(weft_tape *t, weft_tensor *table, weft_tensor *weights, uint64_t step, bool sparse)
 {
     const weft_embedding_options how = {.sparse = sparse};
-    weft_tensor *index = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(LOOKUPS), WEFT_DTYPE_INT64));
-    weft_tensor *other = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(3, LOOKUPS / 3), WEFT_DTYPE_INT64));
+    weft_tensor *index = weft_tape_take(t, tensor_empty(WEFT_SHAPE(LOOKUPS), WEFT_DTYPE_INT64));
+    weft_tensor *other = weft_tape_take(t, tensor_empty(WEFT_SHAPE(3, LOOKUPS / 3), WEFT_DTYPE_INT64));
     if (step % 3 == 2)
         return weft_sum(t, weft_mul(t, weights, weights));
     formula_fill_below(index, 10 + step, ROWS / 4);
@@ -39,7 +41,7 @@ static weft_tensor *loss_of(weft_tape *t, weft_tensor *table, weft_tensor *weigh
 static void learn(const weft_optimizer_spec *spec, bool sparse, weft_tensor *table, weft_tensor *weights)
 {
     weft_tensor *p[] = {table, weights};
-    weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, 2}, spec, NULL);
+    weft_optimizer *optimizer = optimizer_create((weft_tensors){p, 2}, spec, NULL);
     for (int k = 0; k < 2; k++)
         weft_tensor_set_requires_grad(p[k], true);
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -61,7 +63,7 @@ static void a_table_learns_from_rows_what_it_learns_from_dense_gradients(void **
         weft_tensor *tables[2], *weights[2], *first = formula_tensor(WEFT_SHAPE(ROWS, WIDTH), WEFT_DTYPE_FLOAT64, 1);
         double moved = 0;
         for (int sparse = 0; sparse < 2; sparse++) {
-            tables[sparse] = weft_tensor_clone(first);
+            tables[sparse] = tensor_clone(first);
             weights[sparse] = formula_tensor(WEFT_SHAPE(WIDTH), WEFT_DTYPE_FLOAT64, 2);
             learn(&specs[s], sparse != 0, tables[sparse], weights[sparse]);
         }

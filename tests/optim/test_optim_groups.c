@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 #include "said.h"
 
@@ -49,10 +51,10 @@ static void groups_step_as_optimizers_of_their_own(void **state)
         weft_tensor *p[PARAMETERS], *q[PARAMETERS], *g[PARAMETERS];
         make_tensors(p, 1);
         make_tensors(q, 1);
-        weft_optimizer *joined = weft_optimizer_create((weft_tensors){p, 2}, &specs[s][0], NULL);
+        weft_optimizer *joined = optimizer_create((weft_tensors){p, 2}, &specs[s][0], NULL);
         assert_int_equal(weft_optimizer_add_group(joined, (weft_tensors){p + 2, 1}, &specs[s][1], NULL), WEFT_OK);
-        weft_optimizer *first = weft_optimizer_create((weft_tensors){q, 2}, &specs[s][0], NULL);
-        weft_optimizer *second = weft_optimizer_create((weft_tensors){q + 2, 1}, &specs[s][1], NULL);
+        weft_optimizer *first = optimizer_create((weft_tensors){q, 2}, &specs[s][0], NULL);
+        weft_optimizer *second = optimizer_create((weft_tensors){q + 2, 1}, &specs[s][1], NULL);
         for (uint64_t step = 0; step < 6; step++) {
             make_tensors(g, 10 + 3 * step);
             apply(joined, g, 3);
@@ -81,7 +83,7 @@ static void groups_tell_their_parameters_rates_and_specs(void **state)
     weft_tensor *p[PARAMETERS];
     weft_optimizer_spec spec;
     make_tensors(p, 1);
-    weft_optimizer *adamw = weft_optimizer_create((weft_tensors){p, 2}, &specs[2][0], NULL);
+    weft_optimizer *adamw = optimizer_create((weft_tensors){p, 2}, &specs[2][0], NULL);
     assert_int_equal(weft_optimizer_add_group(adamw, (weft_tensors){p + 2, 1}, &specs[2][1], NULL), WEFT_OK);
     assert_int_equal(weft_optimizer_group_count(adamw), 2);
     assert_int_equal(weft_optimizer_parameters(adamw).count, 3);
@@ -119,7 +121,7 @@ static void a_rate_of_zero_is_a_rate(void **state)
             make_tensors(g, 10);
             if (later)
                 spec.lr = 0.5;
-            weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &spec, NULL);
+            weft_optimizer *optimizer = optimizer_create((weft_tensors){p, PARAMETERS}, &spec, NULL);
             assert_non_null(optimizer);
             if (later)
                 assert_int_equal(weft_optimizer_set_lr(optimizer, 0), WEFT_OK);
@@ -130,7 +132,7 @@ static void a_rate_of_zero_is_a_rate(void **state)
                 assert_memory_equal(weft_tensor_data(p[k]), weft_tensor_data(q[k]), weft_tensor_nbytes(p[k]));
             assert_true(types[type] == &weft_sgd_type || weft_optimizer_state_count(optimizer) > 0);
             assert_int_equal(weft_optimizer_get_spec(optimizer, 0, &found), WEFT_OK);
-            weft_optimizer *other = weft_optimizer_create((weft_tensors){q, PARAMETERS}, &found, NULL);
+            weft_optimizer *other = optimizer_create((weft_tensors){q, PARAMETERS}, &found, NULL);
             assert_true(found.has_lr && weft_optimizer_lr(other) == 0);
             assert_int_equal(weft_optimizer_set_lr(optimizer, 0.5), WEFT_OK);
             apply(optimizer, g, PARAMETERS);
@@ -144,11 +146,11 @@ static void a_rate_of_zero_is_a_rate(void **state)
             drop_tensors(q);
             drop_tensors(g);
         }
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_optimizer *adam = weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type},
-                                                 NULL); /* without has_lr 0 stands for the default */
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_optimizer *adam = optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type},
+                                            NULL); /* without has_lr 0 stands for the default */
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0}, NULL);
+        optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0}, NULL);
     assert_true(weft_optimizer_lr(adam) == 1e-3 && weft_optimizer_lr(sgd) == 1e-3);
     weft_optimizer_unref(adam);
     weft_optimizer_unref(sgd);
@@ -168,9 +170,9 @@ static void groups_that_do_not_fit_are_refused(void **state)
 {
     const char *whole =
         "update, average, max_norm, error_if_nonfinite and pin_timeout_ms of a group must be the first group's";
-    weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
+    weft_tensor *p[PARAMETERS], *integers = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     make_tensors(p, 1);
-    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
+    weft_optimizer *sgd = optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
     refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of type SGD");
     refuse_group(sgd, p + 1, 2, specs[0][0], WEFT_ERR_INVALID, "parameter 0 is parameter 1 of the optimizer already");
     refuse_group(sgd, (weft_tensor *[]){p[2], p[2]}, 2, specs[0][0], WEFT_ERR_INVALID,
@@ -266,15 +268,15 @@ static void specs_that_are_wrong_are_named(void **state)
          "Adamax: eps is -1, it must be finite and not negative"},
         {{.type = &weft_adagrad_type, .update = (weft_update)5}, WEFT_ERR_INVALID, "Adagrad: there is no update 5"},
     };
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         weft_error *error = NULL;
-        assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &wrong[i].spec, &error));
+        assert_null(optimizer_create((weft_tensors){&p, 1}, &wrong[i].spec, &error));
         assert_int_equal(weft_error_code(error), wrong[i].code);
         assert_string_equal(weft_error_message(error), wrong[i].text);
         weft_error_unref(error);
     }
-    assert_null(weft_optimizer_create((weft_tensors){&p, 1}, NULL, NULL));
+    assert_null(optimizer_create((weft_tensors){&p, 1}, NULL, NULL));
     weft_tensor_unref(p);
 }
 
@@ -285,7 +287,7 @@ static void wrong_arguments_are_named(void **state)
     weft_optimizer_state item;
     double norm;
     make_tensors(p, 1);
-    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
+    weft_optimizer *sgd = optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
     REFUSES(weft_optimizer_set_lr(sgd, NAN), WEFT_ERR_INVALID, "weft_optimizer_set_lr: lr is nan");
     REFUSES(weft_optimizer_set_lr(NULL, 1), WEFT_ERR_INVALID, "weft_optimizer_set_lr: the optimizer is NULL");
     REFUSES(weft_optimizer_set_group_lr(sgd, 4, 1), WEFT_ERR_INVALID, "there is no group 4: the optimizer has 1");
@@ -308,7 +310,7 @@ static void wrong_arguments_are_named(void **state)
     REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){0}, NULL, NULL), WEFT_ERR_INVALID,
             "weft_optimizer_add_group: spec is NULL");
     weft_optimizer_spec wrong = {.type = &weft_sgd_type, .sgd.momentum = -2};
-    REFUSES(weft_optimizer_create((weft_tensors){p, 2}, &wrong, NULL), NULL, "SGD: momentum is -2");
+    REFUSES(optimizer_create((weft_tensors){p, 2}, &wrong, NULL), NULL, "SGD: momentum is -2");
     REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){p + 2, 1}, &wrong, NULL), WEFT_ERR_INVALID,
             "SGD: momentum is -2");
     REFUSES(weft_optimizer_apply(sgd, (weft_gradients){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");

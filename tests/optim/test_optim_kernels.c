@@ -6,6 +6,7 @@
 #include "tensor/cpu/optim/optim.h"
 
 #include "oracle/formula.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -75,14 +76,14 @@ static void assert_same_bits(const weft_tensor *a, const weft_tensor *b)
 static void run_beside(step_fn step, weft_dtype dtype)
 {
     weft_shape shape = WEFT_SHAPE(COUNT);
-    weft_tensor *in_place = formula_tensor(shape, dtype, 1), *from = weft_tensor_clone(in_place);
-    weft_tensor *was = weft_tensor_empty(shape, dtype), *to = weft_tensor_full(shape, dtype, 7);
-    weft_tensor *gradient = weft_tensor_empty(shape, dtype);
+    weft_tensor *in_place = formula_tensor(shape, dtype, 1), *from = tensor_clone(in_place);
+    weft_tensor *was = tensor_empty(shape, dtype), *to = tensor_full(shape, dtype, 7);
+    weft_tensor *gradient = tensor_empty(shape, dtype);
     wfi_update one = {.from = in_place, .to = in_place, .gradient = gradient, .factor = 0.5};
     wfi_update other = {.gradient = gradient, .factor = 0.5};
     for (int k = 0; k < WFI_STEP_SLOTS; k++) {
-        one.slots[k] = weft_tensor_zeros(shape, dtype);
-        other.slots[k] = weft_tensor_zeros(shape, dtype);
+        one.slots[k] = tensor_zeros(shape, dtype);
+        other.slots[k] = tensor_zeros(shape, dtype);
     }
     for (uint64_t i = 1; i <= 3; i++) {
         formula_fill(gradient, 10 + i, 1, 0);
@@ -118,15 +119,14 @@ static void steps_beside_have_the_same_bits_and_leave_what_they_read(void **stat
 
 static void kernels_refuse_what_does_not_fit(void **state)
 {
-    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1), *was = weft_tensor_clone(p);
+    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1), *was = tensor_clone(p);
     weft_tensor *g = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 2),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT64);
-    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32),
-                *v = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
-    weft_tensor *row = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
-    weft_tensor *square = weft_tensor_zeros(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32),
-                *strided = weft_tensor_transpose(square, 0, 1);
-    weft_tensor *one_double = weft_tensor_zeros(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
+                *doubles = tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT64);
+    weft_tensor *flat = tensor_zeros(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32),
+                *v = tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *row = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
+    weft_tensor *square = tensor_zeros(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32), *strided = tensor_transpose(square, 0, 1);
+    weft_tensor *one_double = tensor_zeros(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
     wfi_sparse_rows rows = {0};
     int64_t bad;
     assert_int_equal(wfi_sparse_rows_init(&rows, one_double, row, 4, &bad), WEFT_OK);

@@ -5,6 +5,8 @@
  */
 #include <weft/weft.h>
 
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -54,7 +56,7 @@ static const weft_optimizer_spec spec = {.type = &weft_adam_type, .lr = 1, .max_
 static weft_status make(void)
 {
     weft_error *error = NULL;
-    weft_optimizer *made = weft_optimizer_create((weft_tensors){parameters, 1}, &spec, &error);
+    weft_optimizer *made = optimizer_create((weft_tensors){parameters, 1}, &spec, &error);
     weft_status status = weft_error_code(error);
     assert_true((!made) == (status != WEFT_OK));
     weft_error_unref(error);
@@ -96,7 +98,7 @@ static weft_status norm(void)
 static weft_status set_state(void)
 {
     static const char *const names[] = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 1);
+    weft_tensor *one = tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 1);
     if (!one)
         return WEFT_ERR_MEMORY;
     weft_optimizer_state items[4];
@@ -112,14 +114,14 @@ static weft_status set_state(void)
 static void open_all(void)
 {
     for (int k = 0; k < 2; k++)
-        parameters[k] = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
-    dense = weft_tensor_full(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *turned = weft_tensor_full(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
-    strided = weft_tensor_transpose(turned, 0, 1);
+        parameters[k] = tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
+    dense = tensor_full(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *turned = tensor_full(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
+    strided = tensor_transpose(turned, 0, 1);
     weft_tensor_unref(turned);
-    rows = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, (int64_t[]){2, 0, 2});
-    values = weft_tensor_full(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, 1);
-    optimizer = weft_optimizer_create((weft_tensors){parameters, 2}, &spec, NULL);
+    rows = tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, (int64_t[]){2, 0, 2});
+    values = tensor_full(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, 1);
+    optimizer = optimizer_create((weft_tensors){parameters, 2}, &spec, NULL);
 }
 
 static void close_all(void)

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -25,10 +27,9 @@ static void norm_is_of_all_gradients_rows_added_first(void **state)
     const float values[] = {1, 2, 5, 6, 3, 4};
     weft_tensor *large = formula_tensor(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 1),
                 *doubles = formula_tensor(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64, 2);
-    weft_tensor *turned = weft_tensor_transpose(doubles, 0, 1),
-                *empty = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT32);
-    weft_tensor *rows = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, twice),
-                *sparse = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, values);
+    weft_tensor *turned = tensor_transpose(doubles, 0, 1), *empty = tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT32);
+    weft_tensor *rows = tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, twice),
+                *sparse = tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, values);
     const weft_gradient all[] = {{large, NULL}, {NULL, NULL}, {turned, NULL}, {empty, NULL}, {sparse, rows}};
     double norm = -1, wanted = sqrt(squares(large) + squares(doubles) + 4 * 4 + 6 * 6 + 5 * 5 + 6 * 6);
     assert_int_equal(weft_gradients_norm((weft_gradients){all, 5}, &norm), WEFT_OK);
@@ -42,10 +43,10 @@ static void norm_is_of_all_gradients_rows_added_first(void **state)
 
 static void norm_refuses_what_is_no_gradient(void **state)
 {
-    weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64),
-                *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_tensor *minus = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_INT64, -1),
-                *three = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
+    weft_tensor *integers = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64),
+                *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *minus = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_INT64, -1),
+                *three = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
     const struct {
         weft_gradient gradient;
         weft_status code;
@@ -71,10 +72,10 @@ static void sums_are_clipped_by_the_norm_of_their_average(void **state)
     } cases[] = {{2.5, 2.5 / (5 + 1e-6), 5}, {50, 1, 5}, {0, 1, 0}};
     const double low[] = {1, 2}, high[] = {5, 6};
     for (size_t i = 0; i < 3; i++) {
-        weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
-                    *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, low);
-        weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, high);
-        weft_optimizer *sgd = weft_optimizer_create(
+        weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
+                    *a = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, low);
+        weft_tensor *b = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, high);
+        weft_optimizer *sgd = optimizer_create(
             (weft_tensors){&p, 1},
             &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .average = true, .max_norm = cases[i].max_norm},
             NULL);
@@ -95,9 +96,9 @@ static void sums_are_clipped_by_the_norm_of_their_average(void **state)
 static void a_norm_that_is_not_a_number_is_seen(void **state)
 {
     const float values[] = {1, NAN};
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32),
-                *g = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, values);
-    weft_optimizer *sgd = weft_optimizer_create(
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32),
+                *g = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, values);
+    weft_optimizer *sgd = optimizer_create(
         (weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .max_norm = 1}, NULL);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){g, NULL}, 1}), WEFT_OK);
     assert_true(isnan(weft_optimizer_norm(sgd)) && isnan(weft_tensor_get_f64(p, 0)));
@@ -121,10 +122,10 @@ static void a_norm_that_is_not_finite_is_refused_if_asked(void **state)
     weft_logging_set_sink(count_warning, &warnings);
     for (size_t i = 0; i < 6; i++) {
         const double values[] = {1, bad[i / 2]};
-        weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
-                    *g = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, values),
-                    *good = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
-        weft_optimizer *adam = weft_optimizer_create(
+        weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
+                    *g = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, values),
+                    *good = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
+        weft_optimizer *adam = optimizer_create(
             (weft_tensors){&p, 1},
             &(weft_optimizer_spec){.type = &weft_adam_type, .max_norm = limits[i % 2], .error_if_nonfinite = true},
             NULL);

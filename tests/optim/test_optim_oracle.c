@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -45,7 +47,7 @@ static weft_optimizer *next_sgd(FILE *file, weft_tensors parameters, char *what,
     o.sgd.nesterov = next_number(file) != 0;
     snprintf(what, size, "momentum %g, dampening %g, weight decay %g, nesterov %d", o.sgd.momentum, o.sgd.dampening,
              o.sgd.weight_decay, (int)o.sgd.nesterov);
-    return weft_optimizer_create(parameters, &o, NULL);
+    return optimizer_create(parameters, &o, NULL);
 }
 
 static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what, size_t size)
@@ -60,7 +62,7 @@ static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what
     o.adam.amsgrad = next_number(file) != 0;
     snprintf(what, size, "rate %g, betas %g %g, eps %g, weight decay %g, amsgrad %d", o.lr, o.adam.beta1, o.adam.beta2,
              o.adam.eps, o.adam.weight_decay, (int)o.adam.amsgrad);
-    return weft_optimizer_create(parameters, &o, NULL);
+    return optimizer_create(parameters, &o, NULL);
 }
 
 /* `late`: what the gradients are multiplied by after step 4 */
@@ -71,7 +73,7 @@ static bool run_case(FILE *file, next_fn next, double late, weft_dtype dtype, do
     char what[160];
     for (int k = 0; k < PARAMETERS; k++) {
         p[k] = formula_tensor(shapes[k], dtype, 1 + (uint64_t)k);
-        g[k] = weft_tensor_empty(shapes[k], dtype);
+        g[k] = tensor_empty(shapes[k], dtype);
     }
     weft_optimizer *optimizer = next(file, (weft_tensors){p, PARAMETERS}, what, sizeof(what));
     double lr = weft_optimizer_lr(optimizer);

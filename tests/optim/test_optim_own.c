@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -132,7 +134,7 @@ typedef struct model {
 
 static void model_open(model *m, const weft_optimizer_spec *spec, bool is_module, weft_dtype dtype)
 {
-    *m = (model){.module = is_module ? weft_linear_create(3, 4, false, 7, NULL) : NULL};
+    *m = (model){.module = is_module ? linear_create(3, 4, false, 7, NULL) : NULL};
     for (int k = 0; k < PARAMETERS; k++)
         m->plain[k] = formula_tensor(shapes[k], dtype, 1 + (uint64_t)k);
     m->parameters = (weft_tensors){m->plain, PARAMETERS};
@@ -141,7 +143,7 @@ static void model_open(model *m, const weft_optimizer_spec *spec, bool is_module
         m->parameters = weft_module_parameters(m->module);
     }
     weft_error *error = NULL;
-    m->optimizer = weft_optimizer_create(m->parameters, spec, &error);
+    m->optimizer = optimizer_create(m->parameters, spec, &error);
     if (!m->optimizer)
         fail_msg("%s", weft_error_message(error));
 }
@@ -157,8 +159,7 @@ static void model_close(model *m)
 static void assert_same(const model *a, const model *b)
 {
     for (size_t k = 0; k < a->parameters.count; k++) {
-        weft_tensor *x = weft_tensor_contiguous(a->parameters.items[k]),
-                    *y = weft_tensor_contiguous(b->parameters.items[k]);
+        weft_tensor *x = tensor_contiguous(a->parameters.items[k]), *y = tensor_contiguous(b->parameters.items[k]);
         assert_memory_equal(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x));
         weft_tensor_unref(x);
         weft_tensor_unref(y);
@@ -187,7 +188,7 @@ static void step_both(const model *both, uint64_t seed, bool rows)
         weft_shape shape = weft_tensor_shape(both->parameters.items[k]);
         if (rows && k == 0) {
             shape.dims[0] = 3;
-            g[k].rows = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, ids);
+            g[k].rows = tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, ids);
         }
         dense[k] = g[k].values = formula_tensor(shape, dtype, 100 * seed + k);
     }
@@ -231,7 +232,7 @@ static void own_types_have_groups_and_specs(void **state)
     weft_optimizer_spec spec = {.type = &own_adam, .own = {[EPS] = 0.5}}, found;
     for (int k = 0; k < PARAMETERS; k++)
         p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1);
-    weft_optimizer *adam = weft_optimizer_create((weft_tensors){p, 2}, &spec, NULL);
+    weft_optimizer *adam = optimizer_create((weft_tensors){p, 2}, &spec, NULL);
     assert_non_null(adam);
     spec.lr = 0.25;
     assert_int_equal(weft_optimizer_add_group(adam, (weft_tensors){p + 2, 1}, &spec, NULL), WEFT_OK);
@@ -297,15 +298,14 @@ static const weft_optimizer_type failing = {.name = "Failing", .lr = 1, .step = 
 static void a_step_that_fails_ends_with_its_status(void **state)
 {
     for (int is_module = 0; is_module < 2; is_module++) {
-        weft_tensor *p[2] = {weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
-                             weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32)};
-        weft_module *module = weft_linear_create(1, 1, false, 1, NULL);
+        weft_tensor *p[2] = {tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
+                             tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32)};
+        weft_module *module = linear_create(1, 1, false, 1, NULL);
         for (int k = 0; k < 2 && is_module; k++)
             weft_module_add_parameter(module, k ? "b" : "a", weft_tensor_ref(p[k]));
-        weft_optimizer *own =
-            weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &failing}, NULL);
-        weft_tensor *g[2] = {weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
-                             weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32)};
+        weft_optimizer *own = optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &failing}, NULL);
+        weft_tensor *g[2] = {tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
+                             tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32)};
         const weft_gradients lent = {(weft_gradient[]){{g[0], NULL}, {g[1], NULL}}, 2};
         assert_int_equal(weft_optimizer_apply(own, lent), WEFT_OK);
         fails = WEFT_ERR_SYSTEM;
@@ -331,9 +331,9 @@ static void a_step_that_fails_ends_with_its_status(void **state)
 
 static void rows_are_refused_by_name(void **state)
 {
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                *values = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32),
-                *rows = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                *values = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32),
+                *rows = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
     const struct {
         weft_optimizer_spec spec;
         const char *text;
@@ -342,7 +342,7 @@ static void rows_are_refused_by_name(void **state)
                   "gradient 0 is sparse: OwnSGD takes these only without momentum"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_error *error = NULL;
-        weft_optimizer *own = weft_optimizer_create((weft_tensors){&p, 1}, &cases[i].spec, NULL);
+        weft_optimizer *own = optimizer_create((weft_tensors){&p, 1}, &cases[i].spec, NULL);
         const weft_gradients lent = {&(weft_gradient){values, rows}, 1};
         assert_int_equal(weft_optimizer_check_gradients(own, lent, &error), WEFT_ERR_UNSUPPORTED);
         assert_string_equal(weft_error_message(error), cases[i].text);
@@ -423,12 +423,12 @@ static void wrong_types_and_options_are_named(void **state)
         {{.name = "T", .step = failing_step, .options = {{"a"}}, .check = check_a}, {2}, "Checked: a is 2, above lr"},
         {{.name = "T", .step = failing_step, .options = {{"a"}}, .check = check_a}, {0.5}, NULL},
     };
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_error *error = NULL;
         weft_optimizer_spec spec = {.type = &cases[i].type, .lr = 1};
         memcpy(spec.own, cases[i].own, sizeof(cases[i].own));
-        weft_optimizer *made = weft_optimizer_create((weft_tensors){&p, 1}, &spec, &error);
+        weft_optimizer *made = optimizer_create((weft_tensors){&p, 1}, &spec, &error);
         if (cases[i].text)
             assert_int_equal(weft_error_code(error), WEFT_ERR_INVALID);
         assert_string_equal(error ? weft_error_message(error) : "", cases[i].text ? cases[i].text : "");
@@ -438,12 +438,12 @@ static void wrong_types_and_options_are_named(void **state)
     }
     weft_error *error = NULL;
     weft_optimizer_spec rateless = {.type = &(weft_optimizer_type){.name = "T", .step = failing_step}};
-    assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &rateless, &error));
+    assert_null(optimizer_create((weft_tensors){&p, 1}, &rateless, &error));
     assert_string_equal(weft_error_message(error),
                         "T: lr is 0, it must be set: the type has no default (has_lr allows 0)");
     weft_error_unref(error);
     rateless.has_lr = true;
-    weft_optimizer *made = weft_optimizer_create((weft_tensors){&p, 1}, &rateless, NULL);
+    weft_optimizer *made = optimizer_create((weft_tensors){&p, 1}, &rateless, NULL);
     assert_non_null(made);
     weft_optimizer_unref(made);
     assert_int_equal(weft_optimizer_update_run(NULL, sgd_span, NULL), WEFT_ERR_INVALID);
@@ -470,10 +470,10 @@ static void slots_begin_with_their_first_values(void **state)
 {
     const double with_b[] = {3, 7, 0, 0.5}, without_b[] = {3, 7, -1, 0.5};
     for (int b = 0; b < 2; b++) {
-        weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
+        weft_tensor *p = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
         weft_optimizer_spec spec = {.type = &seeing, .lr = 0.5, .own = {7, b}};
-        weft_optimizer *own = weft_optimizer_create((weft_tensors){&p, 1}, &spec, NULL);
-        weft_tensor *g = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
+        weft_optimizer *own = optimizer_create((weft_tensors){&p, 1}, &spec, NULL);
+        weft_tensor *g = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
         assert_int_equal(weft_optimizer_apply(own, (weft_gradients){&(weft_gradient){g, NULL}, 1}), WEFT_OK);
         assert_memory_equal(weft_tensor_data(p), b ? with_b : without_b, sizeof(with_b));
         assert_int_equal(weft_optimizer_state_count(own), b ? 5 : 4);
@@ -495,15 +495,15 @@ static void parameters_of_modules_are_stepped_beside(void **state)
         bool module_moves, plain_moves;
     } cases[] = {{WEFT_UPDATE_DEFAULT, true, false}, {WEFT_UPDATE_IN_PLACE, false, false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        weft_module *module = weft_linear_create(2, 2, false, 1, NULL);
-        weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32),
+        weft_module *module = linear_create(2, 2, false, 1, NULL);
+        weft_tensor *plain = tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32),
                     *weight = weft_module_parameters(module).items[0];
-        weft_tensor *both[] = {weight, plain}, *g = weft_tensor_full(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, 1);
+        weft_tensor *both[] = {weight, plain}, *g = tensor_full(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, 1);
         weft_error *error = NULL;
         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 1, .update = cases[i].update};
-        weft_optimizer *sgd = weft_optimizer_create((weft_tensors){both, 2}, &spec, &error);
+        weft_optimizer *sgd = optimizer_create((weft_tensors){both, 2}, &spec, &error);
         assert_non_null(sgd);
-        weft_tensor *seen = weft_tensor_contiguous(weight);
+        weft_tensor *seen = tensor_contiguous(weight);
         const void *at = weft_tensor_data(plain);
         double before = weft_tensor_get_f64(seen, 0);
         assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){(weft_gradient[]){{g, NULL}, {g, NULL}}, 2}),
@@ -519,7 +519,7 @@ static void parameters_of_modules_are_stepped_beside(void **state)
         assert_ptr_equal(weft_tensor_data(weight), at);
         weft_optimizer_unref(sgd);
         spec.update = WEFT_UPDATE_BESIDE;
-        assert_null(weft_optimizer_create((weft_tensors){both, 2}, &spec, &error));
+        assert_null(optimizer_create((weft_tensors){both, 2}, &spec, &error));
         assert_int_equal(weft_error_code(error), WEFT_ERR_UNSUPPORTED);
         assert_non_null(strstr(weft_error_message(error), "parameter 1 is a plain tensor"));
         weft_error_unref(error);
@@ -535,24 +535,24 @@ static void constructors_say_why(void **state)
     const weft_optimizer_type *const all[] = {&weft_sgd_type,      &weft_adam_type,    &weft_adamw_type,
                                               &weft_adagrad_type,  &weft_rmsprop_type, &weft_rprop_type,
                                               &weft_adadelta_type, &weft_adamax_type};
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         char wanted[96];
         weft_error *error = NULL;
         weft_optimizer_spec spec = {.type = all[i], .lr = -1}, found;
-        assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &spec, &error));
+        assert_null(optimizer_create((weft_tensors){&p, 1}, &spec, &error));
         snprintf(wanted, sizeof(wanted), "%s: lr is -1, it must be finite and not negative", all[i]->name);
         assert_string_equal(weft_error_message(error), wanted);
         weft_error_unref(error);
         spec.lr = 1;
-        weft_optimizer *made = weft_optimizer_create((weft_tensors){&p, 1}, &spec, &error);
+        weft_optimizer *made = optimizer_create((weft_tensors){&p, 1}, &spec, &error);
         assert_non_null(made);
         assert_int_equal(weft_optimizer_get_spec(made, 0, &found), WEFT_OK);
         assert_ptr_equal(found.type, all[i]);
         weft_optimizer_unref(made);
     }
     weft_error *error = NULL;
-    assert_null(weft_optimizer_create((weft_tensors){&p, 1}, NULL, &error));
+    assert_null(optimizer_create((weft_tensors){&p, 1}, NULL, &error));
     assert_string_equal(weft_error_message(error), "spec is NULL: pass one with a type, such as &weft_sgd_type");
     weft_error_unref(error);
     weft_tensor_unref(p);

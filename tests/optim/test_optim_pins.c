@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "tensor/tensor.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -14,16 +16,17 @@ static weft_tensor *parameter, *gradient;
 /* Either one: its first step takes 0.5 off the parameter. */
 static weft_optimizer *ready(bool is_adam, int64_t timeout_ms)
 {
-    parameter = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
-    gradient = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
+    parameter = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    gradient = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
     weft_tensors parameters = {&parameter, 1};
     weft_optimizer *optimizer =
-        is_adam ? weft_optimizer_create(
-                      parameters,
-                      &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.5, .pin_timeout_ms = timeout_ms}, NULL)
-                : weft_optimizer_create(
-                      parameters,
-                      &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.25, .pin_timeout_ms = timeout_ms}, NULL);
+        is_adam
+            ? optimizer_create(parameters,
+                               &(weft_optimizer_spec){.type = &weft_adam_type, .lr = 0.5, .pin_timeout_ms = timeout_ms},
+                               NULL)
+            : optimizer_create(parameters,
+                               &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.25, .pin_timeout_ms = timeout_ms},
+                               NULL);
     assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&gradient, 1}), WEFT_OK);
     return optimizer;
 }

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -28,10 +30,10 @@ static void run_against_definition(const weft_optimizer_spec *o, weft_dtype dtyp
 {
     double p[COUNT], g[COUNT], v[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
-    weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
+    weft_tensor *gradient = tensor_empty(WEFT_SHAPE(COUNT), dtype);
     weft_optimizer_spec typed = *o;
     typed.type = &weft_sgd_type;
-    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
+    weft_optimizer *sgd = optimizer_create((weft_tensors){&parameter, 1}, &typed, NULL);
     assert_non_null(sgd);
     for (int i = 0; i < COUNT; i++)
         p[i] = weft_tensor_get_f64(parameter, i);
@@ -65,12 +67,12 @@ static void sgd_follows_its_definition(void **state)
 
 static void sgd_refuses_and_changes_nothing(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32),
-                        weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32)};
-    weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
+    weft_tensor *p[] = {tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32),
+                        tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32)};
+    weft_tensor *wrong = tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32),
+                *doubles = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+        optimizer_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     weft_tensor *bad_shape[] = {p[0], wrong}, *bad_dtype[] = {p[0], doubles};
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){bad_shape, 2}), WEFT_ERR_SHAPE);
@@ -82,10 +84,10 @@ static void sgd_refuses_and_changes_nothing(void **state)
     assert_string_equal(weft_error_message(error), "gradient 1 is [5], its parameter [4]");
     weft_error_unref(error);
     weft_optimizer_unref(sgd);
-    assert_null(weft_optimizer_create(
-        (weft_tensors){p, 2}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .sgd.nesterov = true}, NULL));
+    assert_null(optimizer_create((weft_tensors){p, 2},
+                                 &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .sgd.nesterov = true}, NULL));
     assert_null(
-        weft_optimizer_create((weft_tensors){NULL, 0}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL));
+        optimizer_create((weft_tensors){NULL, 0}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL));
     weft_tensor_unref(p[0]);
     weft_tensor_unref(p[1]);
     weft_tensor_unref(wrong);
@@ -96,13 +98,13 @@ static void sgd_refuses_and_changes_nothing(void **state)
 static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
 {
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
-    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *p = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *g = tensor_empty(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < 6; i++)
         ((float *)weft_tensor_data(g))[i] = (float)i;
     weft_tensor *turned = weft_transpose(t, g, 0, 1);
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+        optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&turned, 1}), WEFT_OK);
     weft_optimizer_zero(sgd);
     assert_int_equal(weft_optimizer_accumulated(sgd), 0);
@@ -135,10 +137,9 @@ static void accumulate_rows(weft_module *net, weft_optimizer *sgd, weft_tensor *
 static weft_module *small_net(weft_dtype dtype)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 2, .out_channels = 4, .kernel = {3, 3}, .seed = 1},
-                           NULL),
-        weft_relu_create(), weft_flatten_create(1), weft_linear_create(64, 5, false, 2, NULL)};
-    weft_module *net = weft_sequential_create(parts, 4, NULL);
+        conv2d_create(&(weft_conv2d_layer){.in_channels = 2, .out_channels = 4, .kernel = {3, 3}, .seed = 1}, NULL),
+        relu_create(), flatten_create(1), linear_create(64, 5, false, 2, NULL)};
+    weft_module *net = sequential_create(parts, 4, NULL);
     assert_int_equal(weft_module_to(net, dtype), WEFT_OK);
     return net;
 }
@@ -147,10 +148,10 @@ static void run_trainers_as_one(weft_dtype dtype, double tolerance)
 {
     weft_module *many = small_net(dtype), *one = small_net(dtype);
     const weft_optimizer_spec options = {.type = &weft_sgd_type, .lr = 0.1, .average = true, .sgd.momentum = 0.9};
-    weft_optimizer *of_many = weft_optimizer_create(weft_module_parameters(many), &options, NULL);
-    weft_optimizer *of_one = weft_optimizer_create(weft_module_parameters(one), &options, NULL);
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS, 2, 6, 6), dtype);
-    weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_DTYPE_INT64);
+    weft_optimizer *of_many = optimizer_create(weft_module_parameters(many), &options, NULL);
+    weft_optimizer *of_one = optimizer_create(weft_module_parameters(one), &options, NULL);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(BATCH * TRAINERS, 2, 6, 6), dtype);
+    weft_tensor *target = tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_DTYPE_INT64);
     for (uint64_t step = 0; step < 5; step++) {
         formula_fill(x, 10 + step, 1, 0);
         formula_fill_below(target, 20 + step, 5);

@@ -6,6 +6,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -22,7 +24,7 @@ static const weft_optimizer_spec specs[] = {
 
 static weft_tensor *rows_of(int64_t count, const int64_t *rows)
 {
-    return weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, rows);
+    return tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, rows);
 }
 
 static void apply(weft_optimizer *optimizer, weft_tensor *values, weft_tensor *rows)
@@ -47,8 +49,8 @@ static void sums_of_rows_are_those_of_their_places_in_order(void **state)
                  {3000000, 2, 50000, WEFT_DTYPE_FLOAT64}, {7, 100000, 20, WEFT_DTYPE_FLOAT32}};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         const int64_t rows = sizes[s].rows, width = sizes[s].width, count = sizes[s].count;
-        weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(rows, width), sizes[s].dtype), *wanted = weft_tensor_clone(p);
-        weft_tensor *ids = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
+        weft_tensor *p = tensor_zeros(WEFT_SHAPE(rows, width), sizes[s].dtype), *wanted = tensor_clone(p);
+        weft_tensor *ids = tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
         weft_tensor *values = formula_tensor(WEFT_SHAPE(count, width), sizes[s].dtype, 3);
         formula_fill_below(ids, 4, rows);
         const int64_t *id = weft_tensor_data(ids);
@@ -62,7 +64,7 @@ static void sums_of_rows_are_those_of_their_places_in_order(void **state)
                         ((double *)weft_tensor_data(values))[i * width + k];
             }
         weft_optimizer *sgd =
-            weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+            optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
         apply(sgd, values, ids);
         assert_same_bits(p, wanted);
         weft_optimizer_unref(sgd);
@@ -77,18 +79,18 @@ static void order_and_strides_of_rows_do_not_matter(void **state)
 {
     const int64_t up[] = {1, 4, 6}, down[] = {6, 9, 4, 9, 1, 9};
     for (size_t s = 0; s < SPECS; s++) {
-        weft_tensor *p = formula_tensor(WEFT_SHAPE(8, 2), WEFT_DTYPE_FLOAT32, 1), *q = weft_tensor_clone(p);
+        weft_tensor *p = formula_tensor(WEFT_SHAPE(8, 2), WEFT_DTYPE_FLOAT32, 1), *q = tensor_clone(p);
         weft_tensor *rows = rows_of(3, up), *all_down = rows_of(6, down);
-        weft_tensor *pairs = weft_tensor_reshape(all_down, WEFT_SHAPE(3, 2));
-        weft_tensor *back = weft_tensor_select(pairs, 1, 0); /* [3], every other one of `down` */
+        weft_tensor *pairs = tensor_reshape(all_down, WEFT_SHAPE(3, 2));
+        weft_tensor *back = tensor_select(pairs, 1, 0); /* [3], every other one of `down` */
         weft_tensor *values = formula_tensor(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, 2);
-        weft_tensor *columns = weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
-        weft_tensor *turned = weft_tensor_transpose(columns, 0, 1); /* [3, 2] */
+        weft_tensor *columns = tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+        weft_tensor *turned = tensor_transpose(columns, 0, 1); /* [3, 2] */
         for (int i = 0; i < 3; i++)
             for (int k = 0; k < 2; k++)
                 ((float *)weft_tensor_data(columns))[k * 3 + i] = ((float *)weft_tensor_data(values))[(2 - i) * 2 + k];
-        weft_optimizer *one = weft_optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
-        weft_optimizer *other = weft_optimizer_create((weft_tensors){&q, 1}, &specs[s], NULL);
+        weft_optimizer *one = optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
+        weft_optimizer *other = optimizer_create((weft_tensors){&q, 1}, &specs[s], NULL);
         for (int step = 0; step < 3; step++) {
             apply(one, values, rows);
             apply(other, turned, back);
@@ -107,14 +109,14 @@ static void rows_step_as_dense_ones_and_others_stay(void **state)
 {
     const int64_t named[] = {2, 0};
     for (size_t s = 0; s < SPECS; s++) {
-        weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT64, 1), *q = weft_tensor_clone(p),
-                    *was = weft_tensor_clone(p);
+        weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT64, 1), *q = tensor_clone(p),
+                    *was = tensor_clone(p);
         weft_tensor *rows = rows_of(2, named);
-        weft_optimizer *sparse = weft_optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
-        weft_optimizer *dense = weft_optimizer_create((weft_tensors){&q, 1}, &specs[s], NULL);
+        weft_optimizer *sparse = optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
+        weft_optimizer *dense = optimizer_create((weft_tensors){&q, 1}, &specs[s], NULL);
         for (uint64_t step = 0; step < 4; step++) {
             weft_tensor *values = formula_tensor(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64, 10 + step);
-            weft_tensor *full = weft_tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT64);
+            weft_tensor *full = tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT64);
             for (int i = 0; i < 2; i++)
                 memcpy((double *)weft_tensor_data(full) + 3 * named[i], (double *)weft_tensor_data(values) + 3 * i,
                        3 * sizeof(double));
@@ -150,10 +152,10 @@ static void empty_sparse_gradients_step_nothing(void **state)
                  {WEFT_SHAPE(0), WEFT_SHAPE(0), 0}};
     for (size_t s = 0; s < SPECS; s++)
         for (size_t k = 0; k < 3; k++) {
-            weft_tensor *p = formula_tensor(sizes[k].parameter, WEFT_DTYPE_FLOAT32, 1), *was = weft_tensor_clone(p);
-            weft_tensor *values = weft_tensor_zeros(sizes[k].values, WEFT_DTYPE_FLOAT32);
-            weft_tensor *rows = weft_tensor_zeros(WEFT_SHAPE(sizes[k].rows), WEFT_DTYPE_INT64); /* row 0, twice */
-            weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
+            weft_tensor *p = formula_tensor(sizes[k].parameter, WEFT_DTYPE_FLOAT32, 1), *was = tensor_clone(p);
+            weft_tensor *values = tensor_zeros(sizes[k].values, WEFT_DTYPE_FLOAT32);
+            weft_tensor *rows = tensor_zeros(WEFT_SHAPE(sizes[k].rows), WEFT_DTYPE_INT64); /* row 0, twice */
+            weft_optimizer *optimizer = optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
             apply(optimizer, values, rows);
             assert_same_bits(p, was);
             if (specs[s].type != &weft_sgd_type) {
@@ -181,16 +183,14 @@ static void refuse(weft_optimizer *optimizer, weft_gradient gradient, weft_statu
 
 static void sparse_gradients_that_do_not_fit_are_refused(void **state)
 {
-    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1), *was = weft_tensor_clone(p);
-    weft_tensor *values = weft_tensor_full(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, 1),
-                *rows = rows_of(2, (int64_t[]){0, 1});
+    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1), *was = tensor_clone(p);
+    weft_tensor *values = tensor_full(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, 1), *rows = rows_of(2, (int64_t[]){0, 1});
     weft_tensor *high = rows_of(2, (int64_t[]){0, 4}), *low = rows_of(2, (int64_t[]){-1, 0});
-    weft_tensor *three = rows_of(3, (int64_t[]){0, 1, 2}),
-                *square = weft_tensor_zeros(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64);
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT64);
+    weft_tensor *three = rows_of(3, (int64_t[]){0, 1, 2}), *square = tensor_zeros(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64);
+    weft_tensor *small = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32),
+                *doubles = tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT64);
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+        optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     refuse(sgd, (weft_gradient){values, high}, WEFT_ERR_INVALID, "gradient 0: rows[1] is 4, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, low}, WEFT_ERR_INVALID, "gradient 0: rows[0] is -1, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, three}, WEFT_ERR_SHAPE,
@@ -228,15 +228,15 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
         {{.type = &weft_adamax_type}, "gradient 0 is sparse, and Adamax takes dense ones only"},
     };
     weft_tensor *p = formula_tensor(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1),
-                *values = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *rows = rows_of(1, (int64_t[]){2}), *scalar = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+                *values = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *rows = rows_of(1, (int64_t[]){2}), *scalar = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){&p, 1}, &all[i].spec, NULL);
+        weft_optimizer *optimizer = optimizer_create((weft_tensors){&p, 1}, &all[i].spec, NULL);
         refuse(optimizer, (weft_gradient){values, rows}, WEFT_ERR_UNSUPPORTED, all[i].text);
         weft_optimizer_unref(optimizer);
     }
-    weft_optimizer *of_scalar = weft_optimizer_create((weft_tensors){&scalar, 1},
-                                                      &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+    weft_optimizer *of_scalar =
+        optimizer_create((weft_tensors){&scalar, 1}, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
     refuse(of_scalar, (weft_gradient){values, rows}, WEFT_ERR_SHAPE, "gradient 0 is sparse, its parameter a scalar");
     weft_optimizer_unref(of_scalar);
     weft_tensor *tensors[] = {p, values, rows, scalar};

@@ -3,6 +3,8 @@
 #include <weft/weft.h>
 
 #include "oracle/formula.h"
+#include "make.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -60,11 +62,11 @@ static void state_lets_another_go_on_with_the_same_bits(void **state)
         weft_optimizer_state items[STATE_MAX];
         for (int k = 0; k < PARAMETERS; k++)
             p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1 + (uint64_t)k);
-        weft_optimizer *one = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
+        weft_optimizer *one = optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
         run(one, 0, 5);
         for (int k = 0; k < PARAMETERS; k++)
-            q[k] = weft_tensor_clone(p[k]);
-        weft_optimizer *other = weft_optimizer_create((weft_tensors){q, PARAMETERS}, &specs[s], NULL);
+            q[k] = tensor_clone(p[k]);
+        weft_optimizer *other = optimizer_create((weft_tensors){q, PARAMETERS}, &specs[s], NULL);
         run(other, 0, 1); /* what it had before must go, without a trace */
         for (int k = 0; k < PARAMETERS; k++)
             assert_int_equal(weft_tensor_assign(q[k], p[k]), WEFT_OK);
@@ -100,7 +102,7 @@ static void state_has_pytorchs_names(void **state)
         size_t at = 0;
         for (int k = 0; k < PARAMETERS; k++)
             p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1);
-        weft_optimizer *one = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
+        weft_optimizer *one = optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
         assert_int_equal(weft_optimizer_state_count(one), 0);
         run(one, 0, 3);
         for (size_t k = 0; k < PARAMETERS - 1; k++) { /* the last one was never stepped */
@@ -137,14 +139,14 @@ static void refuse(weft_optimizer *adam, const weft_optimizer_state *items, size
 static void state_that_does_not_fit_changes_nothing(void **state)
 {
     weft_tensor *p = formula_tensor(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 7),
-                *flat = weft_tensor_zeros(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32);
-    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
-    weft_tensor *two = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 2),
-                *half = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 0.5);
-    weft_tensor *minus = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, -1);
+    weft_tensor *fits = tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 7),
+                *flat = tensor_zeros(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *doubles = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *two = tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 2),
+                *half = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 0.5);
+    weft_tensor *minus = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, -1);
     weft_optimizer *adam =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
+        optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
     const weft_optimizer_state good[] = {{0, "exp_avg_sq", fits}, {0, "step", two}, {0, "exp_avg", fits}};
     assert_int_equal(weft_optimizer_set_state(adam, good, 3, NULL), WEFT_OK);
     const struct {

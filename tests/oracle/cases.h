@@ -7,6 +7,7 @@
 
 #include <weft/tensor.h>
 
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -98,7 +99,7 @@ static inline weft_shape cases_shape(const cases *c, const char *name)
 static inline weft_tensor *cases_ints(const cases *c, const char *name, const weft_shape *shape)
 {
     const cases_field *field = cases_get(c, name);
-    weft_tensor *tensor = weft_tensor_empty(shape ? *shape : WEFT_SHAPE((int64_t)field->count), WEFT_DTYPE_INT64);
+    weft_tensor *tensor = tensor_empty(shape ? *shape : WEFT_SHAPE((int64_t)field->count), WEFT_DTYPE_INT64);
     assert_non_null(tensor);
     assert_int_equal(weft_tensor_numel(tensor), field->count);
     for (size_t i = 0; i < field->count; i++)

@@ -5,6 +5,7 @@
 
 #include "nn/fingerprint.h"
 #include "oracle/formula.h"
+#include "tensors.h"
 
 enum { FOLLOW_STEPS = 20 };
 
@@ -31,9 +32,9 @@ static inline void follow_fill(weft_module *net)
     for (size_t i = 0; i < parameters.count; i++) {
         weft_tensor *p = parameters.items[i];
         double offset, factor = follow_factor(p, weft_module_parameter_name(net, i), &offset);
-        weft_tensor *value = weft_tensor_empty(weft_tensor_shape(p), weft_tensor_dtype(p));
+        weft_tensor *value = tensor_empty(weft_tensor_shape(p), weft_tensor_dtype(p));
         formula_fill(value, 1000 + i, factor, offset);
-        weft_tensor *there = weft_tensor_to_device(value, weft_tensor_device(p));
+        weft_tensor *there = tensor_to_device(value, weft_tensor_device(p));
         assert_int_equal(weft_tensor_assign(p, there), WEFT_OK);
         weft_tensor_unref(there);
         weft_tensor_unref(value);

@@ -6,6 +6,8 @@
 #ifndef FORMULA_H
 #define FORMULA_H
 
+#include "tensors.h"
+
 #include <weft/tensor.h>
 
 static inline uint64_t formula_u64(uint64_t key, uint64_t index)
@@ -46,7 +48,7 @@ static inline void formula_fill_below(weft_tensor *target, uint64_t key, int64_t
 
 static inline weft_tensor *formula_tensor(weft_shape shape, weft_dtype dtype, uint64_t key)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    weft_tensor *tensor = tensor_empty(shape, dtype);
     if (tensor)
         formula_fill(tensor, key, 1, 0);
     return tensor;

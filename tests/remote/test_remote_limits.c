@@ -4,6 +4,8 @@
  * near those whose nanoseconds, or a small multiple of them, no longer fit 64 bits.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 /* Each value fails in another place if limits are multiplied by hand: the product, three times it, the sum with a
  * clock. */
@@ -34,7 +36,7 @@ static const weft_function functions[] = {
 
 static weft_module *make_linear(int64_t argument)
 {
-    return weft_linear_create(3, 1, false, 1, NULL);
+    return linear_create(3, 1, false, 1, NULL);
 }
 
 static void call_with_limits(weft_agent *agent, weft_tensor *x)
@@ -88,7 +90,7 @@ static void learn_with_limits(weft_agent *agent, weft_tensor *x)
         MUST(strstr(weft_error_message(error), "count is 1844674407370955161"));
         weft_error_unref(error);
     }
-    MUST_OK(weft_context_open(agent, &context));
+    MUST_OK(weft_context_open(agent, &context, NULL));
     weft_tape *tape = weft_context_tape(context, NULL);
     weft_tensor *y = weft_remote_forward(tape, module, x, &(weft_forward_options){.timeout_ms = limit});
     weft_dist_backward(tape, weft_sum(tape, y), &(weft_pass_options){.timeout_ms = limit});
@@ -122,7 +124,7 @@ static void average_with_limits(weft_agent *agent, weft_group *all)
 static void long_run(weft_agent *agent, void *arg)
 {
     weft_group *all;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
     world_serve_module(agent, "linear", make_linear);
     MUST_OK(weft_group_open(agent, "all", NULL, 0, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, limit));
@@ -149,7 +151,7 @@ static void ends_early(weft_agent *agent, void *arg)
 {
     const world *w = arg;
     weft_values *values;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &values));
         weft_values_unref(values);
@@ -178,7 +180,7 @@ static void sleep_long(weft_sim *sim, int rank, void *arg)
 
 static void test_simulation(void **state)
 {
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, 0, sleep_long, NULL), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 1), WEFT_ERR_TIMEOUT);

@@ -5,6 +5,8 @@
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #define WORKERS 3
 #define MANY 10000
@@ -22,11 +24,11 @@ static const weft_module_type adder = {.name = "adder", .forward = add_all};
 
 static weft_module *make_adder(int64_t argument)
 {
-    weft_module *m = weft_module_create(&adder, NULL, NULL);
+    weft_module *m = module_create(&adder, NULL, NULL);
     for (int64_t i = 0; i < argument; i++) {
         char name[24];
         snprintf(name, sizeof(name), "p%lld", (long long)i);
-        weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
+        weft_module_add_parameter(m, name, tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
     }
     return m;
 }
@@ -70,8 +72,8 @@ static double forward_all(weft_tape *t, weft_rref *modules[WORKERS], weft_tensor
 static void learn(weft_agent *agent, weft_rref *modules[WORKERS], weft_dist_optimizer *sgd)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32), *y;
-    MUST_OK(weft_context_open(agent, &c));
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32), *y;
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     MUST(forward_all(t, modules, x, &y) == 0);
     weft_dist_backward(t, weft_sum(t, y), &(weft_pass_options){.step = sgd});

@@ -4,6 +4,8 @@
  * model's on one tape.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #define STEPS 20
 #define WORDS 7
@@ -18,12 +20,12 @@ static weft_module *make(int64_t argument)
     const weft_embedding_layer table = {.rows = WORDS, .width = 5, .seed = 3};
     switch (argument) {
     case CONVNET:
-        return weft_mnist_convnet_create(1);
+        return mnist_convnet_create(1);
     case EMBEDDING:
-        return weft_sequential_create(
-            (weft_module *[]){weft_embedding_create(&table, NULL), weft_dropout_create(0.25, NULL)}, 2, NULL);
+        return sequential_create((weft_module *[]){embedding_create(&table, NULL), dropout_create(0.25, NULL)}, 2,
+                                 NULL);
     default:
-        return weft_linear_create(8, WORDS, false, 4, NULL);
+        return linear_create(8, WORDS, false, 4, NULL);
     }
 }
 
@@ -62,7 +64,7 @@ typedef struct model {
 
 static weft_tensor *numbers(weft_tape *t, weft_shape shape, int step, int64_t below)
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_INT64));
+    weft_tensor *x = weft_tape_take(t, tensor_empty(shape, WEFT_DTYPE_INT64));
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         ((int64_t *)weft_tensor_data(x))[i] = (i * 5 + step * 3 + i * i % 7) % below;
     return x;
@@ -72,7 +74,7 @@ static weft_tensor *loss_of(weft_tape *t, const model *m, int step)
 {
     uint64_t seed = (uint64_t)step * 2 + 50;
     if (!m->lstm) {
-        weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(BATCH, 1, 28, 28), WEFT_DTYPE_FLOAT32));
+        weft_tensor *x = weft_tape_take(t, tensor_empty(WEFT_SHAPE(BATCH, 1, 28, 28), WEFT_DTYPE_FLOAT32));
         MUST_OK(weft_tensor_fill_uniform(x, seed, -1, 2));
         return weft_nll_loss(t, run(t, m->halves[0], x, seed), numbers(t, WEFT_SHAPE(BATCH), step, 10));
     }
@@ -85,7 +87,7 @@ static weft_tensor *loss_of(weft_tape *t, const model *m, int step)
 
 static weft_module *make_lstm(void)
 {
-    return weft_lstm_create(
+    return lstm_create(
         &(weft_lstm_layer){.in_features = 5, .hidden_features = 8, .layers = 2, .dropout = 0.5, .seed = 9}, NULL);
 }
 
@@ -105,8 +107,8 @@ static void train_whole(bool language, float losses[STEPS], model *m)
         for (size_t i = 0; parts[p] && i < weft_module_parameters(parts[p]).count; i++)
             parameters[count++] = weft_module_parameters(parts[p]).items[i];
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){parameters, count},
-                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = 0.5}, NULL);
+        optimizer_create((weft_tensors){parameters, count},
+                         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = 0.5}, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *loss = loss_of(t, m, step);
@@ -160,7 +162,7 @@ static void make_split(weft_agent *agent, split *s, bool language)
 static float step_split(weft_agent *agent, const split *s, int step)
 {
     weft_context *c;
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = loss_of(t, &s->model, step);
     weft_dist_backward(t, loss, &(weft_pass_options){.step = s->sgd});

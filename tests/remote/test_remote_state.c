@@ -5,6 +5,8 @@
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -38,11 +40,11 @@ static const weft_optimizer_type other_own = {
 /* The argument: how many vectors of two elements, all 0, the module has. */
 static weft_module *make_vectors(int64_t argument)
 {
-    weft_module *module = weft_dropout_create(0, NULL);
+    weft_module *module = dropout_create(0, NULL);
     for (int64_t i = 0; i < argument; i++) {
         char name[16];
         snprintf(name, sizeof(name), "v%d", (int)i);
-        weft_module_add_parameter(module, name, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
+        weft_module_add_parameter(module, name, tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     }
     return module;
 }
@@ -120,7 +122,7 @@ static void train(model *m, size_t most)
 {
     weft_context *c;
     size_t at = 0;
-    MUST_OK(weft_context_open(m->agent, &c));
+    MUST_OK(weft_context_open(m->agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = NULL;
     for (int rank = 0; rank < WORKERS; at += m->counts[rank++]) {
@@ -247,8 +249,8 @@ static void state_goes_to_and_fro(weft_agent *agent, void *arg)
         }
         weft_tensor *here[6];
         for (int i = 0; i < 6; i++)
-            here[i] = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-        weft_optimizer *local = weft_optimizer_create((weft_tensors){here, 6}, &adam, NULL);
+            here[i] = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+        weft_optimizer *local = optimizer_create((weft_tensors){here, 6}, &adam, NULL);
         MUST_OK(weft_optimizer_load(local, path, NULL));
         MUST(weft_optimizer_state_count(local) == before.count);
         weft_optimizer_states none = {0};
@@ -281,8 +283,8 @@ static void many_states(weft_agent *agent, void *arg)
         const char *names[] = {"step", "exp_avg", "exp_avg_sq"};
         MUST_OK(model_open(&m, agent, (int[]){0, MANY, 1}, &adam, NULL));
         for (size_t i = 0; i < count; i++) {
-            weft_tensor *tensor = i % 3 ? weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, (double)i)
-                                        : weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)i + 1);
+            weft_tensor *tensor = i % 3 ? tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, (double)i)
+                                        : tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)i + 1);
             items[i] = (weft_optimizer_state){i / 3, names[i % 3], tensor};
         }
         MUST_OK(weft_dist_optimizer_set_state(m.optimizer, items, count, 0, NULL));
@@ -309,9 +311,9 @@ static void a_state_that_is_refused_changes_nothing(weft_agent *agent, void *arg
         MUST_OK(model_open(&m, agent, (int[]){0, 1, 2}, &adam, NULL));
         train(&m, 8);
         MUST_OK(weft_dist_optimizer_ref_state(m.optimizer, 0, &before, NULL));
-        weft_tensor *two = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 2),
-                    *three = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                    *step = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 7);
+        weft_tensor *two = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 2),
+                    *three = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                    *step = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 7);
         char longest[64];
         memset(longest, 'x', sizeof(longest));
         longest[63] = '\0';
@@ -432,14 +434,14 @@ static void pulls_are_never_torn(weft_agent *agent, void *arg)
     world *w = arg;
     if (weft_agent_rank(agent) == 0) {
         pulled = 0;
-        served = weft_dropout_create(0, NULL);
-        weft_module_add_parameter(served, "p", weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32));
+        served = dropout_create(0, NULL);
+        weft_module_add_parameter(served, "p", tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32));
     }
     MUST_OK(barrier(agent));
     if (weft_agent_rank(agent) == 0) {
-        weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 1);
-        weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(served),
-                                                    &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
+        weft_tensor *ones = tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 1);
+        weft_optimizer *sgd = optimizer_create(weft_module_parameters(served),
+                                               &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1}, NULL);
         while (pulled < (WORKERS - 1) * PULLS) {
             MUST_OK(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){ones, NULL}, 1}));
             if (w->fabric == WORLD_SIM)
@@ -574,8 +576,8 @@ static void an_owner_dies(weft_agent *agent, void *arg)
         weft_optimizer *local;
         weft_tensor *here[42];
         for (int i = 0; i < 42; i++)
-            here[i] = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-        local = weft_optimizer_create((weft_tensors){here, 42}, &adam, NULL);
+            here[i] = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+        local = optimizer_create((weft_tensors){here, 42}, &adam, NULL);
         MUST_OK(weft_optimizer_load(local, path, NULL)); /* the save that failed has not touched it */
         MUST(weft_optimizer_state_count(local) == states.count);
         weft_optimizer_unref(local);
@@ -637,7 +639,7 @@ static weft_status lie_about_state(weft_call *call, void *user)
     const uint32_t one = 1, far = 7;
     uint64_t head[] = {lie == STEPS_MEANWHILE ? (uint64_t)pages : 0, 2, 3}; /* changes, parameters, items */
     size_t size = sizeof(head);
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     pages++;
     memcpy(bytes, head, sizeof(head));
     memcpy(bytes + size, lie == FAR_PARAMETER ? &far : &one, sizeof(one));

@@ -4,6 +4,8 @@
  * bits as the same model on one tape.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -13,14 +15,14 @@
 
 static weft_module *make_front(int64_t argument)
 {
-    return weft_sequential_create((weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)argument, NULL),
-                                                    weft_relu_create(), weft_dropout_create(0.25, NULL)},
-                                  3, NULL);
+    return sequential_create((weft_module *[]){linear_create(6, 16, false, (uint64_t)argument, NULL), relu_create(),
+                                               dropout_create(0.25, NULL)},
+                             3, NULL);
 }
 
 static weft_module *make_back(int64_t argument)
 {
-    return weft_linear_create(16, 4, false, (uint64_t)argument, NULL);
+    return linear_create(16, 4, false, (uint64_t)argument, NULL);
 }
 
 static weft_module *make_nothing(int64_t argument)
@@ -47,7 +49,7 @@ static void register_types(weft_agent *agent)
 
 static weft_tensor *inputs(int step)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(BATCH, 6), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < BATCH * 6; i++)
         ((float *)weft_tensor_data(x))[i] = (float)((i * 7 + step * 13) % 17 - 8) / 8;
     return x;
@@ -55,7 +57,7 @@ static weft_tensor *inputs(int step)
 
 static weft_tensor *targets(int step)
 {
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(BATCH), WEFT_DTYPE_INT64);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(BATCH), WEFT_DTYPE_INT64);
     for (int i = 0; i < BATCH; i++)
         ((int64_t *)weft_tensor_data(y))[i] = (i + step) % 4;
     return y;
@@ -73,7 +75,7 @@ static void train_here(local_run *out, double max_norm)
     weft_tensor *parameters[] = {weft_module_parameters(front).items[0], weft_module_parameters(front).items[1],
                                  weft_module_parameters(back).items[0], weft_module_parameters(back).items[1]};
     weft_tensors all = {parameters, 4};
-    weft_optimizer *sgd = weft_optimizer_create(
+    weft_optimizer *sgd = optimizer_create(
         all, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .max_norm = max_norm, .sgd.momentum = 0.9},
         NULL);
     for (int step = 0; step < STEPS; step++) {
@@ -141,7 +143,7 @@ static float one_step(weft_agent *agent, const split *s, int step, double max_no
 {
     weft_context *c;
     weft_tensor *x = inputs(step), *y = targets(step);
-    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = loss_of(t, s, step, x, y);
     weft_dist_backward(t, loss, &(weft_pass_options){.step = s->fused ? s->sgd : NULL});
@@ -280,7 +282,7 @@ static void fused_again(weft_agent *agent, void *arg)
         s.fused = true;
         (void)one_step(agent, &s, 0, 0);
         weft_context *c;
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_tensor *x = inputs(0), *y = targets(0), *loss = loss_of(t, &s, 0, x, y);
         weft_dist_backward(t, loss, &(weft_pass_options){.step = s.sgd, .retain = true});
@@ -312,9 +314,9 @@ static void of_another_agent(weft_agent *agent, void *arg)
     MUST_OK(barrier(agent));
     if (weft_agent_rank(agent) == 1) {
         weft_context *c;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(x, true);
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_dist_backward(t, weft_sum(t, x), &(weft_pass_options){.step = s.sgd});
         MUST(weft_tape_status(t) == WEFT_ERR_INVALID);
@@ -336,8 +338,8 @@ static float pass_and_step(weft_agent *agent, const split *s, float value, const
                            weft_status wanted)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, value);
-    MUST_OK(weft_context_open(agent, &c));
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, value);
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, x, NULL));
     weft_dist_backward(t, loss, NULL);
@@ -423,11 +425,10 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
         const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
         MUST_OK(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(s.back)), &spec, &s.sgd, NULL));
         weft_context *c;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1), *copy = weft_tensor_clone(x),
-                    *broken;
+        weft_tensor *x = tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1), *copy = tensor_clone(x), *broken;
         weft_values *results;
         weft_tensor_set_requires_grad(x, true);
-        MUST_OK(weft_context_open(agent, &c));
+        MUST_OK(weft_context_open(agent, &c, NULL));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_tape_record(t, &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&copy, 1}, &broken);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "relay",
@@ -467,8 +468,8 @@ static uint64_t frames(weft_agent *agent)
 static void iterate(weft_agent *agent, const split *s)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1);
-    MUST_OK(weft_context_open(agent, &c));
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1);
+    MUST_OK(weft_context_open(agent, &c, NULL));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, x, NULL));
     weft_dist_backward(t, loss, &(weft_pass_options){.step = s->fused ? s->sgd : NULL});
@@ -624,7 +625,7 @@ static void refuse_lists(weft_agent *agent, weft_rref *number)
     uint8_t spec[256];
     size_t size = put_spec(spec, "SGD", 0, "dampening");
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &module));
-    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, weft_relu_create(), &empty));
+    MUST_OK(weft_rref_create_typed(agent, &weft_module_object, relu_create(), &empty, NULL));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
                             WEFT_VALUES(weft_of_bytes(spec, size), weft_of_rref(module)), NULL, &optimizer));
     weft_value there = weft_of_rref(module);
@@ -670,7 +671,7 @@ static void misuse(weft_agent *agent, void *arg)
             weft_tensor_unref(x);
             weft_rref_unref(none);
         }
-        MUST_OK(weft_rref_create(agent, weft_of_i64(3), &handle));
+        MUST_OK(weft_rref_create(agent, weft_of_i64(3), &handle, NULL));
         const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
         MUST(weft_dist_optimizer_create(agent, WEFT_VALUES(weft_of_rref(handle)), &spec, &sgd, &error) ==
              WEFT_ERR_REMOTE);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_calls.c - the steps of a program that call others, and what must come back. */
 #include "rpc/random.h"
+#include "tensors.h"
 
 #define SCRIBBLE 0x5c
 
@@ -263,11 +264,11 @@ void step_tensor(life *l)
     int64_t count = echoes ? counts[below(&l->state, 7)] : PLACE_COUNT, value = below(&l->state, 1000);
     entry *e = entry_begin(l, function, to, choose_limit(l));
     weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
-    e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)value);
+    e->sent = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)value);
     MUST_IN_JOB(e->sent);
     weft_value number = weft_of_i64(e->id), tensor = weft_of_tensor(e->sent);
     if (echoes && once_in(&l->state, 2)) {
-        e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
+        e->land = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
         how.land = (weft_tensors){&e->land, 1};
     }
     if (echoes)
@@ -291,10 +292,10 @@ void step_gather(life *l)
         entry *e = entry_begin(l, function, to, choose_limit(l));
         weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
         e->waits = strcmp(function, "gather and hold") == 0;
-        e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)e->id);
+        e->sent = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)e->id);
         MUST_IN_JOB(e->sent);
         if (once_in(&l->state, 3)) {
-            e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
+            e->land = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
             how.land = (weft_tensors){&e->land, 1};
         }
         start(e, target, WEFT_VALUES(weft_of_i64(e->id), weft_of_tensor(e->sent)), how);
@@ -337,8 +338,8 @@ void step_values(life *l)
         weft_tensor *items[TENSORS_MAX];
         size_t count = 1 + (size_t)below(&l->state, TENSORS_MAX);
         for (size_t i = 0; i < count; i++) {
-            items[i] = weft_tensor_full(WEFT_SHAPE(counts[below(&l->state, 4)]), WEFT_DTYPE_INT32,
-                                        (double)(e->id + (int64_t)i));
+            items[i] =
+                tensor_full(WEFT_SHAPE(counts[below(&l->state, 4)]), WEFT_DTYPE_INT32, (double)(e->id + (int64_t)i));
             MUST_IN_JOB(items[i]);
         }
         start(e, target, WEFT_VALUES(number, weft_of_tensors((weft_tensors){items, count})), how);
@@ -371,7 +372,7 @@ void step_multicast(life *l)
         targets[i] = weft_to_rank(rank);
     }
     first->many = count;
-    first->sent = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 1.0);
+    first->sent = tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 1.0);
     weft_status status = weft_rpc_multicast(
         l->agent, targets, (size_t)count, "all", WEFT_VALUES(weft_of_i64(first->id), weft_of_tensor(first->sent)),
         &(weft_rpc_options){.timeout_ms = limit, .wait_for_room = true}, &first->future);

@@ -4,6 +4,7 @@
  * mistake takes the number of its entry first (after the reference, if it is called on one), and notes that it ran.
  */
 #include "rpc/random.h"
+#include "tensors.h"
 
 static life *self_of(void *user)
 {
@@ -165,7 +166,7 @@ static void answer_rows(weft_batch *batch)
 static void give_rows(weft_batch *batch)
 {
     size_t n = weft_batch_count(batch);
-    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64);
+    weft_tensor *numbers = tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64);
     MUST_IN_JOB(numbers && n > 0 && weft_tensor_size(weft_batch_tensor(batch, 1), 0) == (int64_t)n);
     for (size_t i = 0; i < n; i++) {
         entry *e = entry_runs(weft_batch_call(batch, i));

@@ -4,6 +4,7 @@
  * settled, early, or at once. Who was evicted, or left an elastic job, may come again.
  */
 #include "rpc/random.h"
+#include "tensors.h"
 
 #define PROGRAMS_MAX 4 /* of an actor, all its lives together */
 #define OPENINGS_MAX 40
@@ -82,10 +83,10 @@ static bool try_to_open(life *l)
 static void make_places(life *l)
 {
     for (int i = 0; i < PLACES_MAX; i++) {
-        l->places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
+        l->places[i] = tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
         MUST_IN_JOB(l->places[i]);
     }
-    l->total = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
+    l->total = tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
     MUST_IN_JOB(l->total);
 }
 

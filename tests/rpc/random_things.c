@@ -86,9 +86,9 @@ static bool make_here(life *l, handle *out)
     weft_status status;
     thing_made(t, l);
     if (t->object)
-        status = weft_rref_create_typed(l->agent, &thing_type, t, &out->rref);
+        status = weft_rref_create_typed(l->agent, &thing_type, t, &out->rref, NULL);
     else
-        status = weft_rref_create(l->agent, weft_of_i64(t->number), &out->rref);
+        status = weft_rref_create(l->agent, weft_of_i64(t->number), &out->rref, NULL);
     if (status)
         MUST_IN_JOB(is_excused(l));
     out->of = t;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stage.c - an elastic job whose actors open and close agents as they like. */
 #include "rpc/stage.h"
+#include "make.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -150,7 +151,7 @@ static void play_on_threads(stage *s)
 
 static void play_on_sim(stage *s, uint64_t seed)
 {
-    s->sim = weft_sim_open(&(weft_sim_options){.seed = seed});
+    s->sim = sim_open(&(weft_sim_options){.seed = seed});
     for (int i = 0; i < s->actors; i++)
         MUST_OK(weft_sim_spawn(s->sim, i, act_on_fiber, s));
     MUST_OK(weft_sim_run(s->sim, 600 * 1000));

@@ -4,6 +4,7 @@
  * one job; and what the errors say where they do not.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -38,7 +39,7 @@ static void adjust(weft_agent_options *options, void *arg)
 static void call_each_other(weft_agent *agent, void *arg)
 {
     weft_values *values;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1 << 20), WEFT_DTYPE_UINT8, 7);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1 << 20), WEFT_DTYPE_UINT8, 7);
     for (int to = 0; to < SIZE; to++) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &values));
         weft_values_unref(values);
@@ -142,7 +143,7 @@ static void cannot_connect(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     stop_listening(((const world *)arg)->port);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)),
                           &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .error = &error}, &values),
             WEFT_ERR_UNREACHABLE);

@@ -2,6 +2,7 @@
 /* test_rpc_agents.c - agents without threads, opened again and again, many in one process; stopping under those who wait. */
 #include "rpc/world.h"
 #include "said.h"
+#include "tensors.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -93,8 +94,8 @@ static void driven_by_hand(weft_agent *agent, void *arg)
             weft_agent_progress(agent, 2);
         return;
     }
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_INT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_arange(1000000, WEFT_DTYPE_INT32),
+                *land = tensor_zeros(WEFT_SHAPE(1000000), WEFT_DTYPE_INT32);
     for (int i = 0; i < 20; i++) {
         weft_rpc_options options = {.land = {&land, 1}};
         add_once(agent, 0, i % 2 ? "add" : "inline");
@@ -418,11 +419,11 @@ static void test_named_values(void **s)
     REFUSES(weft_agent_watch(agent, 0), WEFT_ERR_NOT_FOUND, "weft_agent_watch: rank 0 is this worker itself");
     REFUSES(weft_agent_unwatch(agent, 9), WEFT_ERR_NOT_FOUND,
             "rank 9: worker0 has not heard of a worker with that rank");
-    MUST_OK(weft_rref_create_object(agent, nobody, NULL, &rref));
+    MUST_OK(weft_rref_create_object(agent, nobody, NULL, &rref, NULL));
     REFUSES(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE, "the reference names an object");
     REFUSES(weft_rref_local_value(rref, -5, &value), WEFT_ERR_INVALID, "weft_rref_local_value: wait_ms is -5");
     weft_rref_unref(rref);
-    REFUSES(weft_rref_create(agent, weft_of_tensor(NULL), &rref), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
+    REFUSES(weft_rref_create(agent, weft_of_tensor(NULL), &rref, NULL), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
     setenv("WEFT_ALGORITHMS", "allreduce 4 64 rng", 1);
     error = NULL;
     MUST_BE(weft_group_open(agent, "g", NULL, 0, 0, &group, &error), WEFT_ERR_INVALID);

@@ -5,6 +5,7 @@
  * just do not.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define CALLS 200
 
@@ -89,8 +90,8 @@ static void small_calls(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32),
-                *place = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32),
+                *place = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
     weft_args values = WEFT_VALUES(weft_of_tensor(x));
     double nothing = allocated_by(agent, "nothing", WEFT_NO_VALUES, NULL),
            landed = allocated_by(agent, "echo", values, place), made = allocated_by(agent, "echo", values, NULL),
@@ -117,8 +118,7 @@ static void every_length(weft_agent *agent, void *arg)
 {
     enum { MOST = 700 };
     char text[MOST + 1];
-    weft_tensor *x = weft_tensor_arange(3, WEFT_DTYPE_INT32),
-                *place = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_arange(3, WEFT_DTYPE_INT32), *place = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     _Static_assert(sizeof(LONGEST) == 128, "the longest name");
     for (int size = 0; size <= MOST && weft_agent_rank(agent) == 1; size++) {
         for (int i = 0; i < size; i++)

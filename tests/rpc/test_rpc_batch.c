@@ -5,6 +5,7 @@
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static weft_status run_scale(weft_batch *batch, void *user)
     atomic_fetch_add(&shared.batches, 1);
     MUST(!weft_batch_tensor(batch, 1) && !weft_batch_tensor(batch, 2));
     MUST(weft_tensor_size(x, 0) == n && weft_tensor_is_contiguous(x));
-    weft_tensor *factors = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(n, 1), WEFT_DTYPE_FLOAT32));
+    weft_tensor *factors = weft_tape_take(t, tensor_empty(WEFT_SHAPE(n, 1), WEFT_DTYPE_FLOAT32));
     for (int64_t i = 0; i < n; i++)
         ((float *)weft_tensor_data(factors))[i] = (float)weft_call_f64(weft_batch_call(batch, (size_t)i), 1);
     weft_batch_give(batch, 0, weft_mul(t, x, factors));
@@ -139,7 +140,7 @@ static void play(weft_agent *agent, void *arg)
         count_batches(agent, function, strcmp(function, "by time") != 0);
         return;
     }
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(shared.columns), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(shared.columns), WEFT_DTYPE_FLOAT32);
     for (int round = 0; round < ROUNDS; round++)
         call_once(agent, function, x, round);
     weft_tensor_unref(x);

@@ -5,6 +5,7 @@
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -29,10 +30,10 @@ static const weft_rpc_options patient = {.timeout_ms = 60000};
 static weft_tensor *numbers(weft_batch *batch, size_t rows, weft_dtype dtype, double first)
 {
     weft_tape *t = weft_batch_tape(batch);
-    weft_tensor *to = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE((int64_t)rows), dtype));
+    weft_tensor *to = weft_tape_take(t, tensor_empty(WEFT_SHAPE((int64_t)rows), dtype));
     for (size_t i = 0; i < rows; i++)
-        MUST_OK(weft_tensor_assign(weft_tape_take(t, weft_tensor_select(to, 0, (int64_t)i)),
-                                   weft_tape_take(t, weft_tensor_full(WEFT_SCALAR, dtype, first + (double)i))));
+        MUST_OK(weft_tensor_assign(weft_tape_take(t, tensor_select(to, 0, (int64_t)i)),
+                                   weft_tape_take(t, tensor_full(WEFT_SCALAR, dtype, first + (double)i))));
     return to;
 }
 
@@ -102,13 +103,13 @@ static weft_status run_how(weft_batch *batch, void *user)
     else if (how == GIVE_FEW)
         weft_batch_give(batch, 0, numbers(batch, n - 1, WEFT_DTYPE_INT64, 0));
     else if (how == GIVE_SCALAR)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64)));
+        weft_batch_give(batch, 0, weft_tape_take(t, tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64)));
     else if (how == GIVE_FLOAT)
         weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_FLOAT32, 0));
     else if (how == GIVE_BOOL)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_BOOL)));
+        weft_batch_give(batch, 0, weft_tape_take(t, tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_BOOL)));
     else if (how == GIVE_PAIRS)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n, 2), WEFT_DTYPE_INT64)));
+        weft_batch_give(batch, 0, weft_tape_take(t, tensor_zeros(WEFT_SHAPE((int64_t)n, 2), WEFT_DTYPE_INT64)));
     else if (how == GIVE_SECOND)
         weft_batch_give(batch, 1, numbers(batch, n, WEFT_DTYPE_INT64, 0));
     else if (how == GIVE_TWICE || how == GIVE_EACH_ODD) {

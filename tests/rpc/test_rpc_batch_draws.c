@@ -2,6 +2,7 @@
 /* test_rpc_batch_draws.c - random operators on the tapes of batches and calls: each draws numbers of its own, a replay the same. */
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <string.h>
 
@@ -15,7 +16,7 @@ static const weft_rpc_options patient = {.timeout_ms = 60000};
 
 static weft_tensor *draw(weft_tape *t, int64_t rows)
 {
-    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(rows, DRAWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
+    weft_tensor *even = weft_tape_take(t, tensor_full(WEFT_SHAPE(rows, DRAWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
     return weft_categorical(t, even);
 }
 

@@ -8,6 +8,7 @@
 #include "rpc/stage.h"
 #include "rpc/world.h"
 #include "prng.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,7 +40,7 @@ static weft_status run_sum(weft_batch *batch, void *user)
             MUST(row[k] == number);
     }
     weft_batch_give(batch, 0, weft_sum_dim(t, x, 1, false));
-    weft_batch_give(batch, 1, weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n)));
+    weft_batch_give(batch, 1, weft_tape_take(t, tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n)));
     if (user) { /* it takes a while; its rows stay what they are */
         world_sleep_ms(shared.w, 1);
         MUST(((const float *)weft_tensor_data(x))[columns - 1] == (float)weft_call_i64(weft_batch_call(batch, 0), 0));
@@ -112,7 +113,7 @@ static sum_call start(weft_agent *agent, int to, const char *function, int64_t n
 {
     sum_call c = {.number = number, .columns = columns};
     weft_rpc_options options = {.timeout_ms = timeout_ms};
-    c.x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, (double)number);
+    c.x = tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, (double)number);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(c.x)),
                            &options, &c.future));
     return c;
@@ -510,7 +511,7 @@ static void test_never_finished(void **state)
                     weft_call_time_left(weft_batch_call(batch, 0)) == 0);
         assert_int_equal(weft_call_i64(weft_batch_call(batch, 1), 0), 1);
         weft_tape *t = weft_batch_tape(batch);
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_arange(how < 4 ? 2 : 3, WEFT_DTYPE_INT64)));
+        weft_batch_give(batch, 0, weft_tape_take(t, tensor_arange(how < 4 ? 2 : 3, WEFT_DTYPE_INT64)));
         if (how >= 8)
             weft_batch_fail(batch, WEFT_ERR_IO, "too late");
         weft_batch_finish(batch, how < 4 ? WEFT_OK : WEFT_ERR_IO);

@@ -6,6 +6,7 @@
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -38,7 +39,7 @@ static weft_status run_sum(weft_batch *batch, void *user)
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
     atomic_store(&shared.began_ns, weft_agent_now_ns(weft_batch_agent(batch)));
-    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n));
+    weft_tensor *sizes = weft_tape_take(t, tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
     weft_batch_give(batch, 1, sizes);
     return WEFT_OK;
@@ -150,7 +151,7 @@ static void late(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
     while (rank == 1 && !atomic_load(&shared.batches))
         weft_sim_sleep(shared.w->sim, 1000);
     uint64_t began = weft_agent_now_ns(agent);
@@ -191,7 +192,7 @@ static void late_between(weft_agent *agent, void *arg)
         return;
     }
     for (int i = 0; i < calls; i++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 10 * rank + i);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 10 * rank + i);
         while (atomic_load(&shared.batches) < (rank == 2 ? 2 : i < 2 ? 0 : 3))
             weft_sim_sleep(shared.w->sim, 1000);
         futures[i] = start(agent, 0, "sum many", x);
@@ -226,7 +227,7 @@ static void answer_not_taken(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
     end(start(agent, 0, "doze", x), WEFT_OK);
     weft_tensor_unref(x);
     atomic_fetch_add(&shared.finished, 1);
@@ -257,7 +258,7 @@ static void late_keeps_all(weft_agent *agent, void *arg)
     }
     while (rank == 1 && !atomic_load(&shared.flag))
         weft_sim_sleep(shared.w->sim, 1000);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
     end(start(agent, 0, "doze eight", x), WEFT_OK);
     weft_tensor_unref(x);
     atomic_fetch_add(&shared.finished, 1);
@@ -279,7 +280,7 @@ static void late_but_waited_for(weft_agent *agent, void *arg)
         MUST(stats.late_calls == 0 && stats.batches == 1 && stats.by_size == 1 && stats.copied_bytes == 0);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, rank);
     while (rank == 1 && !atomic_load(&shared.batches))
         weft_sim_sleep(shared.w->sim, 1000);
     weft_future *future = start(agent, 0, "sum both", x);
@@ -309,7 +310,7 @@ static void stuck_row(weft_agent *agent, void *arg)
         await_finished(2);
         return;
     }
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32);
     if (rank == 2) {
         end(start(agent, 0, "tensors", x), WEFT_OK); /* so it counts among the callers */
         atomic_store(&shared.standing, 1);
@@ -347,7 +348,7 @@ static void stalled(weft_agent *agent, void *arg)
         MUST(stats.waiting == 0 && stats.batches == 1 && stats.calls == 2);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < 2 * ALL_WORKERS; i++)
         waits[i] = start(agent, 0, "wait", NULL);
     world_sleep_ms(shared.w, 500);

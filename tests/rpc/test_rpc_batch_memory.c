@@ -6,6 +6,7 @@
 #include "rpc/must.h"
 #include "rpc/world.h"
 #include "tensor/tensor.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -110,7 +111,7 @@ static void leave_rows(weft_agent *agent, const char *function, int64_t columns,
     weft_rref *rrefs[CALLS];
     weft_future *futures[CALLS];
     for (int i = 0; i < calls; i++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, i + 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, i + 1);
         weft_args args = WEFT_VALUES(weft_of_tensor(x));
         if (i < remote)
             MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), function, args, &patient, &rrefs[i]));
@@ -168,7 +169,7 @@ static void wait_alone(weft_agent *agent, int step, uint64_t held_most)
 {
     int rank = weft_agent_rank(agent);
     weft_batch_stats stats = {0};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(rank == 1 ? MIB / 4 : 10 * MIB), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(rank == 1 ? MIB / 4 : 10 * MIB), WEFT_DTYPE_FLOAT32);
     weft_args args = WEFT_VALUES(weft_of_tensor(x));
     if (rank == 0) {
         for (; !stats.waiting || world_stats(agent).bytes_held < MIB; world_sleep_ms(shared.w, 1))
@@ -192,7 +193,7 @@ static void ahead(weft_agent *agent, void *arg)
     weft_future *futures[MANY];
     int rank = weft_agent_rank(agent);
     wait_alone(agent, 0, 6 * MIB); /* nothing is known of batches yet */
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(MIB / 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(MIB / 4), WEFT_DTYPE_FLOAT32);
     for (int i = 0; rank == 1 && i < MANY; i++)
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "long", WEFT_VALUES(weft_of_tensor(x)), &patient, &futures[i]));
     for (int i = 0; rank == 1 && i < MANY; i++) {

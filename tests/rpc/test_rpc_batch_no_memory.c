@@ -5,6 +5,7 @@
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -108,7 +109,7 @@ static void volley(weft_agent *agent, const char *function, int step, int many)
     weft_future *futures[CALLS];
     weft_tensor *x[CALLS];
     for (int i = 0; i < CALLS; i++)
-        x[i] = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, i + 1);
+        x[i] = tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, i + 1);
     failures = many;
     failed = 0;
     until_failure = step;

@@ -7,6 +7,7 @@
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -58,7 +59,7 @@ static weft_status run_sum(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
-    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n));
+    weft_tensor *sizes = weft_tape_take(t, tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
     weft_batch_give(batch, 1, sizes);
     return WEFT_OK;
@@ -185,7 +186,7 @@ static void see_it_full(weft_agent *agent)
 static void fill_it(weft_agent *agent, weft_tensor *small)
 {
     weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 5}};
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32);
     weft_future *futures[8];
     for (int i = 0; i < 6; i++) {
         futures[i] = start(agent, 0, "hold", i < 2 ? small : large);
@@ -214,7 +215,7 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
 /* Rank 1 has its half of the queue; what comes then of it is refused before it is pulled, and a call of rank 2 is not. */
 static void full_queue(weft_agent *agent, void *arg)
 {
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *small = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     if (weft_agent_rank(agent) == 0) {
         see_it_full(agent);
     } else if (weft_agent_rank(agent) == 1) {
@@ -406,7 +407,7 @@ static void budget(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
     weft_future *futures[8];
     int good = 0;
     for (int i = 0; i < 8; i++)
@@ -445,7 +446,7 @@ static void spare_places(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
     weft_future *futures[3];
     for (int i = 0; i < 3; i++) {
         futures[i] = start(agent, 0, "sum", x);

@@ -5,6 +5,7 @@
  */
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -30,10 +31,10 @@ static const weft_rpc_options patient = {.timeout_ms = 60000};
 static weft_tensor *numbers(weft_batch *batch, size_t rows, weft_dtype dtype, double first)
 {
     weft_tape *t = weft_batch_tape(batch);
-    weft_tensor *to = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE((int64_t)rows), dtype));
+    weft_tensor *to = weft_tape_take(t, tensor_empty(WEFT_SHAPE((int64_t)rows), dtype));
     for (size_t i = 0; i < rows; i++)
-        MUST_OK(weft_tensor_assign(weft_tape_take(t, weft_tensor_select(to, 0, (int64_t)i)),
-                                   weft_tape_take(t, weft_tensor_full(WEFT_SCALAR, dtype, first + (double)i))));
+        MUST_OK(weft_tensor_assign(weft_tape_take(t, tensor_select(to, 0, (int64_t)i)),
+                                   weft_tape_take(t, tensor_full(WEFT_SCALAR, dtype, first + (double)i))));
     return to;
 }
 
@@ -46,11 +47,11 @@ static weft_status run_kinds(weft_batch *batch, void *user)
     weft_batch_give(batch, 1, numbers(batch, n, WEFT_DTYPE_UINT8, 200));
     weft_batch_give(batch, 2, numbers(batch, n, WEFT_DTYPE_FLOAT32, 0.5));
     weft_batch_give(batch, 3, numbers(batch, n, WEFT_DTYPE_FLOAT64, -1)); /* not zero, but the second */
-    weft_batch_give(batch, 4, weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n, 1), WEFT_DTYPE_BOOL, 1)));
+    weft_batch_give(batch, 4, weft_tape_take(t, tensor_full(WEFT_SHAPE((int64_t)n, 1), WEFT_DTYPE_BOOL, 1)));
     weft_batch_give(batch, 5, numbers(batch, n, WEFT_DTYPE_INT64, 7)); /* rows without dimensions */
-    weft_tensor *wide = weft_tape_take(t, weft_tensor_arange(3 * (int64_t)n, WEFT_DTYPE_FLOAT32));
-    wide = weft_tape_take(t, weft_tensor_reshape(wide, WEFT_SHAPE(3, (int64_t)n)));
-    weft_batch_give(batch, 6, weft_tape_take(t, weft_tensor_transpose(wide, 0, 1))); /* strided rows */
+    weft_tensor *wide = weft_tape_take(t, tensor_arange(3 * (int64_t)n, WEFT_DTYPE_FLOAT32));
+    wide = weft_tape_take(t, tensor_reshape(wide, WEFT_SHAPE(3, (int64_t)n)));
+    weft_batch_give(batch, 6, weft_tape_take(t, tensor_transpose(wide, 0, 1))); /* strided rows */
     return WEFT_OK;
 }
 
@@ -72,7 +73,7 @@ static weft_status run_mixed(weft_batch *batch, void *user)
         number += text[5] - '0';
         MUST(weft_tensor_get_f64(y, (int64_t)i) == (double)number);
         MUST(weft_rref_confirmed(weft_call_rref(call, 2)) && !weft_call_cancelled(call));
-        made = weft_tape_take(t, weft_tensor_select(x, 0, (int64_t)i));
+        made = weft_tape_take(t, tensor_select(x, 0, (int64_t)i));
         MUST(weft_tensor_get_f64(made, 1) == (double)(number + 1));
     }
     memset(weft_tensor_data(x), 0, weft_tensor_nbytes(x));
@@ -220,8 +221,8 @@ static void mixed(weft_agent *agent, void *arg)
         char text[16];
         int number = 2 * i + (i == 3); /* which the boolean adds to */
         snprintf(text, sizeof(text), "call %d", 2 * i);
-        x[i] = weft_tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, number + 1);
-        y[i] = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, number);
+        x[i] = tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, number + 1);
+        y[i] = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, number);
         futures[i] = start(agent, 0, "mixed",
                            WEFT_VALUES(weft_of_string(text), weft_of_tensor(x[i]), weft_of_rref(rref),
                                        weft_of_bool(i == 3), weft_of_tensor(y[i])));
@@ -247,9 +248,9 @@ static weft_tensor *filled(weft_shape shape, weft_dtype dtype, int from)
     int64_t numel = 1;
     for (int d = 0; d < shape.ndim; d++)
         numel *= shape.dims[d];
-    flat = weft_tensor_arange(numel + from, dtype);
-    tensor = weft_tensor_narrow(flat, 0, from, numel);
-    weft_tensor *shaped = weft_tensor_reshape(tensor, shape);
+    flat = tensor_arange(numel + from, dtype);
+    tensor = tensor_narrow(flat, 0, from, numel);
+    weft_tensor *shaped = tensor_reshape(tensor, shape);
     weft_tensor_unref(flat);
     weft_tensor_unref(tensor);
     return shaped;
@@ -303,7 +304,7 @@ static void too_many_dimensions(weft_agent *agent, void *arg)
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = 60000, .error = &error};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_FLOAT32);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "double", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
             WEFT_ERR_SHAPE);
     MUST(strstr(weft_error_message(error), "tensor 0 has 8 dimensions") && !weft_error_handler_code(error));
@@ -331,7 +332,7 @@ static void check_doubled(const weft_tensor *got, const weft_tensor *x)
 static void strided(weft_agent *agent, const char *function, int to)
 {
     weft_tensor *base = filled(WEFT_SHAPE(3, 5), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *x = weft_tensor_transpose(base, 0, 1);
+    weft_tensor *x = tensor_transpose(base, 0, 1);
     weft_future *future = start(agent, to, function, WEFT_VALUES(weft_of_tensor(x)));
     MUST_OK(weft_future_wait(future, 60000));
     check_doubled(weft_future_tensor(future, 0), x);
@@ -344,7 +345,7 @@ static void strided(weft_agent *agent, const char *function, int to)
 static void landed(weft_agent *agent, int to, int64_t columns)
 {
     weft_tensor *x = filled(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, 3),
-                *place = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
+                *place = tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
     weft_rpc_options options = {.timeout_ms = 60000, .land = {&place, 1}};
     weft_values *got;
     weft_tensor *result;

@@ -6,6 +6,7 @@
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -36,7 +37,7 @@ static weft_status run_count(weft_batch *batch, void *user)
 {
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *sizes =
-        weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
+        weft_tape_take(weft_batch_tape(batch), tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
     bool narrow = weft_tensor_size(weft_batch_tensor(batch, 0), 1) == 1;
     if (narrow)
         atomic_store(&shared.runs, true);
@@ -91,7 +92,7 @@ static void run(void (*program)(weft_agent *, void *), void *arg, int size, uint
 static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {
     weft_future *future;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
     weft_tensor_unref(x);
     return future;

@@ -6,6 +6,7 @@
 #include "rpc/batch_stats.h"
 #include "rpc/must.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/log.h>
 #include <weft/sim.h>
@@ -32,7 +33,7 @@ static weft_status run_slow(weft_batch *batch, void *user)
 {
     int64_t n = (int64_t)weft_batch_count(batch);
     weft_tensor *sizes =
-        weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
+        weft_tape_take(weft_batch_tape(batch), tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
     int busy = atomic_fetch_add(&shared.busy, 1) + 1;
     if (busy > atomic_load(&shared.busy_most))
         atomic_store(&shared.busy_most, busy);
@@ -183,7 +184,7 @@ static void shapes(weft_agent *agent, void *arg)
         return;
     }
     for (int i = 0; i < ROUNDS; i++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(i % 3 && rank % 2 ? 5 : 4), WEFT_DTYPE_INT32, i), *twice;
+        weft_tensor *x = tensor_full(WEFT_SHAPE(i % 3 && rank % 2 ? 5 : 4), WEFT_DTYPE_INT32, i), *twice;
         weft_values *got;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "double all", WEFT_VALUES(weft_of_tensor(x)), &patient, &got));
         MUST_OK(weft_values_get_tensor(got, 0, &twice));
@@ -215,7 +216,7 @@ static void *keep_calling(void *arg)
     weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 3}};
     for (int i = 0; i < CALLS; i++) {
         int64_t columns = i % 10 == 9 ? 20000 : 3 + i % 2;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, me->number * 1000 + i), *got;
+        weft_tensor *x = tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, me->number * 1000 + i), *got;
         weft_values *values;
         const char *function = (me->number + i) % 3 ? "double" : "double later"; /* whose queue is short */
         MUST_OK(weft_rpc_sync(me->agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &again, &values));

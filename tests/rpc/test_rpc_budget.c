@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 enum { SERVER = 0, CALLER = 1, SLACK = 1 << 16 };
 
@@ -44,7 +45,7 @@ static weft_status run_sum(weft_call *call, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(weft_call_i64(call, 0)), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(weft_call_i64(call, 0)), WEFT_DTYPE_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor_unref(x);
     return WEFT_OK;
@@ -108,7 +109,7 @@ static void start_hold(weft_agent *agent, attempt *a, weft_tensor *x)
 /* Every refused call is made again; whenever the server is full, or nothing more comes, it lets go of what it holds. */
 static void call_until_all_went(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE((int64_t)shared.call_bytes / 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE((int64_t)shared.call_bytes / 4), WEFT_DTYPE_FLOAT32);
     attempt all[64] = {{0}};
     int left = shared.calls;
     for (int i = 0; i < shared.calls; i++)
@@ -220,15 +221,15 @@ static void what_counts(weft_agent *agent, void *arg)
     char text[512], *long_text = malloc(shared.budget + 1);
     weft_future *futures[4];
     int64_t half = (int64_t)shared.budget / 8;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_DTYPE_FLOAT32); /* three halves of the budget */
-    weft_tensor *fits = weft_tensor_zeros(WEFT_SHAPE(half + half / 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(3 * half), WEFT_DTYPE_FLOAT32); /* three halves of the budget */
+    weft_tensor *fits = tensor_zeros(WEFT_SHAPE(half + half / 2), WEFT_DTYPE_FLOAT32);
     if (weft_agent_rank(agent) == SERVER)
         goto out;
     MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(large)), text, sizeof(text)), WEFT_ERR_TOO_LARGE);
     MUST(strstr(text, "never fit") && strstr(text, "WEFT_MEMORY_BUDGET"));
     MUST_OK(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), NULL, 0));
     /* A place of the user's own costs nothing; the second tensor of the call, which gets a slab, does. */
-    shared.place = weft_tensor_zeros(WEFT_SHAPE(3 * half), WEFT_DTYPE_FLOAT32);
+    shared.place = tensor_zeros(WEFT_SHAPE(3 * half), WEFT_DTYPE_FLOAT32);
     MUST_OK(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large)), NULL, 0));
     MUST_BE(call_with(agent, "land", WEFT_VALUES(weft_of_tensor(large), weft_of_tensor(large)), text, sizeof(text)),
             WEFT_ERR_TOO_LARGE);

@@ -6,6 +6,7 @@
  */
 #include "children.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_stream(weft_call *call, void *user)
 {
     weft_status status = WEFT_OK;
-    weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *part = tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     while (!status || status == WEFT_ERR_AGAIN) {
         status = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(part)));
         atomic_fetch_add(&streamed, !status);
@@ -118,7 +119,7 @@ static void ignore_part(const weft_values *part, void *arg) {}
 static int victim(void)
 {
     weft_agent *agent = open_rank(VICTIM, atoi(getenv("MASTER_PORT")));
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     weft_future *futures[4];
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .on_item = ignore_part};
     MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "stream", WEFT_NO_VALUES, &options, &futures[0]));

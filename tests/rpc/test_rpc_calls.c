@@ -4,6 +4,7 @@
  * tests/conformance (items 8 to 16).
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -52,7 +53,7 @@ static void calls_nothing(weft_agent *agent, void *arg)
 
 static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
 {
-    weft_tensor *x = weft_tensor_arange(count, WEFT_DTYPE_INT32), *y;
+    weft_tensor *x = tensor_arange(count, WEFT_DTYPE_INT32), *y;
     weft_values *got = NULL;
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = WEFT_FOREVER, .error = &error};
@@ -71,7 +72,7 @@ static void echo_tensors(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 16, 100, 500, 511, 513, 5000, 262144, 262145, 3000000};
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
-        weft_tensor *land = weft_tensor_empty(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
+        weft_tensor *land = tensor_empty(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
         check_echo_of(agent, counts[i], NULL);
         check_echo_of(agent, counts[i], land);
         weft_tensor_unref(land);
@@ -87,8 +88,8 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
     enum { COUNT = 161 };
     weft_tensor *sent[COUNT], *land[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        sent[i] = weft_tensor_full(WEFT_SHAPE(i % 3 ? 64 : 1000, 1 + i % 7), WEFT_DTYPE_FLOAT32, i + 0.5);
-        land[i] = weft_tensor_zeros(weft_tensor_shape(sent[i]), WEFT_DTYPE_FLOAT32);
+        sent[i] = tensor_full(WEFT_SHAPE(i % 3 ? 64 : 1000, 1 + i % 7), WEFT_DTYPE_FLOAT32, i + 0.5);
+        land[i] = tensor_zeros(weft_tensor_shape(sent[i]), WEFT_DTYPE_FLOAT32);
     }
     weft_rpc_options options = {.land = {land, COUNT}};
     MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo",
@@ -106,7 +107,7 @@ static void echo_dtypes(weft_agent *agent, void *arg)
 {
     for (int dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128; dtype++) {
         for (int64_t count = 5; count <= 50000; count *= 10000) {
-            weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), (weft_dtype)dtype), *y;
+            weft_tensor *x = tensor_empty(WEFT_SHAPE(count), (weft_dtype)dtype), *y;
             uint8_t *bytes = weft_tensor_data(x);
             for (size_t i = 0; i < weft_tensor_nbytes(x); i++)
                 bytes[i] = dtype == WEFT_DTYPE_BOOL ? i % 2 : (uint8_t)(i * 37 + (i >> 8));
@@ -142,11 +143,9 @@ static void echo_fields(weft_agent *agent, void *arg)
         for (int64_t k = 0; k < n * m; k++)
             field[k] = (double)k + 0.25;
         weft_tensor *views[] = {
-            weft_tensor_wrap(WEFT_SHAPE(n, m), WEFT_DTYPE_FLOAT64, field, (int64_t[]){1, n}, NULL, NULL),
-            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 + 2 * n, (int64_t[]){1, n}, NULL,
-                             NULL),
-            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 * m + 2, (int64_t[]){m, 1}, NULL,
-                             NULL),
+            tensor_wrap(WEFT_SHAPE(n, m), WEFT_DTYPE_FLOAT64, field, (int64_t[]){1, n}, NULL, NULL),
+            tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 + 2 * n, (int64_t[]){1, n}, NULL, NULL),
+            tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 * m + 2, (int64_t[]){m, 1}, NULL, NULL),
         };
         for (int k = 0; k < 3; k++)
             check_echo_of_view(agent, views[k]);
@@ -160,8 +159,8 @@ static void echo_fields(weft_agent *agent, void *arg)
 
 static void wrong_landing(weft_agent *agent, void *arg)
 {
-    weft_tensor *x = weft_tensor_arange(5000, WEFT_DTYPE_FLOAT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(5000, WEFT_DTYPE_FLOAT32),
+                *land = tensor_zeros(WEFT_SHAPE(4999), WEFT_DTYPE_FLOAT32);
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, 1}, .error = &error};
     MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL) ==
@@ -174,8 +173,8 @@ static void wrong_landing(weft_agent *agent, void *arg)
 
 static void to_self(weft_agent *agent, void *arg)
 {
-    weft_tensor *x = weft_tensor_arange(100000, WEFT_DTYPE_FLOAT32), *y,
-                *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(100000, WEFT_DTYPE_FLOAT32), *y,
+                *land = tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     weft_values *got;
     int me = weft_agent_rank(agent);
     MUST(!weft_rpc_sync(agent, weft_to_rank(me), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
@@ -203,8 +202,8 @@ static void never_answered(weft_agent *agent, void *arg)
 {
     world *w = arg;
     if (weft_agent_rank(agent) == 1) {
-        weft_tensor *x = weft_tensor_arange(200000, WEFT_DTYPE_FLOAT32),
-                    *land = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_arange(200000, WEFT_DTYPE_FLOAT32),
+                    *land = tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
         weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 100};
         MUST(weft_rpc_sync(agent, weft_to_rank(0), "never", WEFT_VALUES(weft_of_tensor(x)), &options, NULL) ==
              WEFT_ERR_TIMEOUT);

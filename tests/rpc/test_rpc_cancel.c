@@ -5,6 +5,7 @@
  */
 #include "rpc/world.h"
 #include "prng.h"
+#include "tensors.h"
 
 #define SIZE 3
 #define MANY 1000
@@ -60,7 +61,7 @@ static weft_status run_many(weft_call *call, void *user)
 {
     weft_tensor *all[PLACES];
     for (int i = 0; i < PLACES; i++)
-        all[i] = weft_tensor_full(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32, 5);
+        all[i] = tensor_full(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32, 5);
     weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){all, PLACES})));
     for (int i = 0; i < PLACES; i++)
         weft_tensor_unref(all[i]);
@@ -130,8 +131,8 @@ static void start_racer(weft_agent *agent, racer *r, uint64_t *random)
 {
     int64_t size = (uint32_t)prng_next(random) % 2 ? 16 : LARGE;
     bool lands = (uint32_t)prng_next(random) % 2;
-    r->x = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 5);
-    r->land = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 0);
+    r->x = tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 5);
+    r->land = tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 0);
     weft_rpc_options options = {.land = {&r->land, lands}, .timeout_ms = WEFT_FOREVER};
     if ((uint32_t)prng_next(random) % 4 == 0)
         options.timeout_ms = 1 + (uint32_t)prng_next(random) % 2;
@@ -211,7 +212,7 @@ static void while_they_land(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < PLACES; i++)
-        places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32);
+        places[i] = tensor_zeros(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32);
     const int32_t *first = weft_tensor_data(places[0]);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "many", WEFT_NO_VALUES,
                            &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .land = {places, PLACES}}, &future));
@@ -246,7 +247,7 @@ static void thousand_at_once(weft_agent *agent, void *arg)
     static atomic_int called;
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2000), WEFT_DTYPE_INT32, 5);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2000), WEFT_DTYPE_INT32, 5);
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
     atomic_store(&called, 0);
     for (int i = 0; i < MANY; i++) {

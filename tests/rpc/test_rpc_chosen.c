@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define MANY 500
 #define MASK 4095 /* of more slots than a table of MANY has */
@@ -151,7 +152,7 @@ static void choose_shapes(weft_agent *agent, weft_future *futures[MANY])
     uint64_t size = 0;
     for (int i = 0; i < MANY; i++) {
         while (mix(hash_of_shape(++size)) & MASK) {}
-        weft_tensor *empty = weft_tensor_empty(WEFT_SHAPE(0, (int64_t)size), WEFT_DTYPE_FLOAT32);
+        weft_tensor *empty = tensor_empty(WEFT_SHAPE(0, (int64_t)size), WEFT_DTYPE_FLOAT32);
         MUST_OK(
             weft_rpc_async(agent, weft_to_rank(0), "shapes", WEFT_VALUES(weft_of_tensor(empty)), NULL, &futures[i]));
         weft_tensor_unref(empty);

@@ -4,6 +4,7 @@
  * wait for the others are of tests/conformance (item 24); that nothing remains of agents is of test_rpc_agents.c.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -356,7 +357,7 @@ static void names_a_batch(weft_agent *agent, void *arg)
             world_sleep_ms(scene, 1);
         return;
     }
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "pair", WEFT_VALUES(weft_of_tensor(x)), NULL, &future));
     weft_tensor_unref(x);
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);

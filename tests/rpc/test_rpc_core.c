@@ -11,6 +11,7 @@
 #include "base/guarded.h"
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -105,7 +106,7 @@ static void look_until_none_shows(void)
 
 static weft_status run_sum(weft_call *call, void *user)
 {
-    weft_tensor *sum = weft_tensor_clone(weft_call_tensor(call, 0));
+    weft_tensor *sum = tensor_clone(weft_call_tensor(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(sum)));
     weft_tensor_unref(sum);
     return WEFT_OK;
@@ -128,7 +129,7 @@ static _Atomic int looked;
 static void talk_and_look(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    weft_tensor *large = weft_tensor_arange(100000, WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_arange(100000, WEFT_DTYPE_FLOAT32);
     const weft_values *back;
     weft_future *future;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1 - rank), "clone", WEFT_VALUES(weft_of_tensor(large)), NULL, &future));

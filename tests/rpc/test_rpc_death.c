@@ -5,6 +5,7 @@
  */
 #include "children.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -54,9 +55,9 @@ static void start_one(weft_agent *agent, outstanding *o, int kind, int to, const
 
 static void start_all(weft_agent *agent, outstanding *o, int to)
 {
-    *o = (outstanding){.small = weft_tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
-                       .large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 1),
-                       .land = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8)};
+    *o = (outstanding){.small = tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
+                       .large = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 1),
+                       .land = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8)};
     start_one(agent, o, 0, to, "never", o->small, false);
     start_one(agent, o, 1, to, "never", o->large, true);
     start_one(agent, o, 2, to, "echo", o->large, true);

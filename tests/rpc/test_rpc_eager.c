@@ -4,6 +4,7 @@
  * were, whatever happens to the tensor after the reply, to the lanes, and to the peer.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 enum { LONG = 32768, LIMIT = 131072, INLINE = 2048, FRAME = 4096 };
 
@@ -68,8 +69,8 @@ static void echo_to(weft_agent *agent, int rank, weft_tensor *x)
 /* The tensor to the callee and back, into a place or not. */
 static uint64_t echo(weft_agent *agent, size_t bytes, bool lands)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8),
-                *place = lands ? weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
+    weft_tensor *x = tensor_empty(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8),
+                *place = lands ? tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
     fill(x, (int64_t)bytes);
     uint64_t copied = copied_by(agent, "echo", WEFT_VALUES(weft_of_tensor(x)), place);
     MUST(!lands || memcmp(weft_tensor_data(x), weft_tensor_data(place), bytes) == 0);
@@ -117,8 +118,8 @@ static void sizes(weft_agent *agent, void *arg)
     for (size_t bytes = FRAME - 250; bytes < FRAME; bytes++)
         MUST(echo(agent, bytes, bytes % 2) == 2 * bytes);
     /* All tensors of a call together; and metadata that a long message's MAC does not cover. */
-    weft_tensor *half = weft_tensor_zeros(WEFT_SHAPE((int64_t)limit / 2), WEFT_DTYPE_UINT8),
-                *rest = weft_tensor_zeros(WEFT_SHAPE((int64_t)limit / 2 + 1), WEFT_DTYPE_UINT8);
+    weft_tensor *half = tensor_zeros(WEFT_SHAPE((int64_t)limit / 2), WEFT_DTYPE_UINT8),
+                *rest = tensor_zeros(WEFT_SHAPE((int64_t)limit / 2 + 1), WEFT_DTYPE_UINT8);
     weft_args both = WEFT_VALUES(weft_of_tensor(half), weft_of_tensor(half)),
               more = WEFT_VALUES(weft_of_tensor(half), weft_of_tensor(rest));
     MUST(copied_by(agent, "take both", both, NULL) == limit);
@@ -154,11 +155,11 @@ static void begin_turns(world *w)
 static void change(weft_agent *agent, void *arg)
 {
     static const size_t counts[] = {LONG, LONG + 1, 100003, LIMIT, LIMIT + 1, 5001};
-    weft_tensor *room = weft_tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8),
-                *landing = weft_tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8);
+    weft_tensor *room = tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8),
+                *landing = tensor_empty(WEFT_SHAPE(LIMIT + 1), WEFT_DTYPE_UINT8);
     for (int64_t i = 0; weft_agent_rank(agent) == 1 && i < TURNS; i++) {
         int64_t bytes = (int64_t)counts[i % 6];
-        weft_tensor *x = weft_tensor_narrow(room, 0, 0, bytes), *place = weft_tensor_narrow(landing, 0, 0, bytes);
+        weft_tensor *x = tensor_narrow(room, 0, 0, bytes), *place = tensor_narrow(landing, 0, 0, bytes);
         weft_values *got;
         fill(x, i);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "check", WEFT_VALUES(weft_of_i64(i), weft_of_tensor(x)),
@@ -186,12 +187,12 @@ static void die(weft_agent *agent, void *arg)
 {
     enum { CALLS = 40 };
     weft_future *futures[CALLS];
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LIMIT), WEFT_DTYPE_UINT8);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(LIMIT), WEFT_DTYPE_UINT8);
     if (weft_agent_rank(agent) == 0) { /* it is the store */
         for (int i = 0; i < 20; i++)
             echo_to(agent, 1, x);
         for (int i = 0; i < CALLS; i++) {
-            weft_tensor *part = weft_tensor_narrow(x, 0, 0, LIMIT >> i % 4);
+            weft_tensor *part = tensor_narrow(x, 0, 0, LIMIT >> i % 4);
             MUST_OK(
                 weft_rpc_async(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(part)), NULL, &futures[i]));
             weft_tensor_unref(part);

@@ -2,6 +2,8 @@
 /* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric, weft_agent_fabric, results
  * that land while a fabric fails. */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,7 @@ static void test_wrong_lists(void **state)
     refuse("auto,tcp", NULL, "\"auto,tcp\": \"auto\" stands alone");
     refuse("sim", NULL, "is \"sim\": simulated");
     refuse("tcp,sim", NULL, "is \"tcp,sim\": simulated");
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 1});
+    weft_sim *sim = sim_open(&(weft_sim_options){.seed = 1});
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, 0, wrong_in_a_world, NULL), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 60000), WEFT_OK);
@@ -159,7 +161,7 @@ static void ask_before_and_after(weft_agent *agent, void *arg)
     char before[600], after[600];
     int other = 1 - weft_agent_rank(agent);
     MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, before, sizeof(before)));
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(other), "echo", WEFT_VALUES(weft_of_tensor(large)), NULL, NULL));
     MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, after, sizeof(after)));
     weft_tensor_unref(large);
@@ -221,7 +223,7 @@ static void call_in_vain(weft_agent *agent, void *arg)
     int other = 1 - weft_agent_rank(agent);
     MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_CONTROL, text, sizeof(text)));
     MUST(strncmp(text, "none (", 6) == 0);
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     for (int turn = 0; turn < 2; turn++) {
         weft_error *error = NULL;
         MUST_OK(weft_rpc_async(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, &future));
@@ -266,8 +268,8 @@ static void land_on_second(weft_agent *agent, void *arg)
     char text[256];
     if (weft_agent_rank(agent) == 1)
         return;
-    weft_tensor *x = weft_tensor_arange(FLOATS, WEFT_DTYPE_FLOAT32),
-                *place = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(FLOATS, WEFT_DTYPE_FLOAT32),
+                *place = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     MUST(x && place);
     MUST_OK(weft_sim_spawn(w->sim, 0, fail_first, arg));
     failed_ns = 0;

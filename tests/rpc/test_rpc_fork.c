@@ -108,7 +108,7 @@ static void parent(weft_agent *agent)
     static const int ranks[] = {0, 1};
     weft_values *values = NULL;
     owned o = {.agent = agent};
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &o.mine));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &o.mine, NULL));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(6)), NULL, &o.theirs));
     MUST_OK(weft_group_open(agent, "both", ranks, 2, 0, &o.group, NULL));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "wait", WEFT_NO_VALUES, NULL, &o.pending));
@@ -205,7 +205,7 @@ static int ask_for_everything(weft_agent *agent)
         weft_rpc_multicast(agent, all, 2, "take", WEFT_NO_VALUES, NULL, NULL) != WEFT_ERR_STATE ||
         weft_rpc_remote(agent, weft_to_name("worker1"), "take", WEFT_NO_VALUES, NULL, &made) != WEFT_ERR_STATE)
         return 1;
-    if (weft_rref_create(agent, weft_of_i64(1), &made) != WEFT_ERR_STATE ||
+    if (weft_rref_create(agent, weft_of_i64(1), &made, NULL) != WEFT_ERR_STATE ||
         weft_group_open(agent, "late", NULL, 0, 0, &group, NULL) != WEFT_ERR_STATE)
         return 2;
     if (weft_agent_watch(agent, 1) != WEFT_ERR_STATE || weft_agent_unwatch(agent, 1) != WEFT_ERR_STATE ||

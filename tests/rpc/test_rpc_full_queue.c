@@ -6,6 +6,7 @@
  */
 #include "children.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <signal.h>
 
@@ -309,7 +310,7 @@ static int child_meets(void)
     adjust(&options, NULL);
     MUST_OK(weft_agent_open(&options, &agent, NULL));
     int rank = weft_agent_rank(agent);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(rank, 1 << 20), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(rank, 1 << 20), WEFT_DTYPE_FLOAT32);
     for (int i = 0; rank == 1 && i < 40; i++) {
         if (i == 20)
             stop_rank_1(); /* the parent stops rank 2 */

@@ -6,6 +6,7 @@
 #include "rpc/inside.h"
 #include "rpc/world.h"
 #include "prng.h"
+#include "tensors.h"
 
 static uint64_t state;
 
@@ -35,10 +36,9 @@ enum { BODY_HEAD = 5 };
 
 static void write_sample(wfi_writer *w, bool land)
 {
-    weft_tensor *small = weft_tensor_arange(20, WEFT_DTYPE_INT32),
-                *large = weft_tensor_arange(2000, WEFT_DTYPE_FLOAT64);
+    weft_tensor *small = tensor_arange(20, WEFT_DTYPE_INT32), *large = tensor_arange(2000, WEFT_DTYPE_FLOAT64);
     weft_tensor *both[] = {small, large};
-    weft_tensor *place = weft_tensor_empty(WEFT_SHAPE(4, 5), WEFT_DTYPE_INT32);
+    weft_tensor *place = tensor_empty(WEFT_SHAPE(4, 5), WEFT_DTYPE_INT32);
     inside_write_body(
         w,
         WEFT_VALUES(weft_of_null(), weft_of_i64(7), weft_of_f64(1), weft_of_string("text"), weft_of_tensor(small),
@@ -128,7 +128,7 @@ static weft_status run_hold(weft_call *call, void *user)
 
 static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    return index % 2 ? NULL : weft_tensor_empty(index % 4 ? WEFT_SHAPE(3) : shape, dtype);
+    return index % 2 ? NULL : tensor_empty(index % 4 ? WEFT_SHAPE(3) : shape, dtype);
 }
 
 static const weft_function functions[] = {
@@ -251,7 +251,7 @@ static void play(weft_agent *agent, void *arg)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,
                                 &(weft_rpc_options){.timeout_ms = 200}, &rrefs[i]));
     for (int i = 0; i < 50; i++) {
-        weft_tensor *x = weft_tensor_arange(i * 100, WEFT_DTYPE_INT32);
+        weft_tensor *x = tensor_arange(i * 100, WEFT_DTYPE_INT32);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "echo", WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_tensor(x)))),
                               NULL, NULL));
         weft_tensor_unref(x);

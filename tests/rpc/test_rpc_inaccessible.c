@@ -5,6 +5,7 @@
  * memory, on host and on tcp, and later calls work.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ static void unmap(void *memory)
 
 static weft_tensor *tensor_of(void *memory)
 {
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, memory, NULL, unmap, memory);
+    weft_tensor *tensor = tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, memory, NULL, unmap, memory);
     MUST(tensor);
     return tensor;
 }
@@ -86,7 +87,7 @@ static weft_tensor *bad(size_t kind)
 
 static weft_tensor *good(void)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     return tensor;
 }
@@ -212,8 +213,8 @@ static weft_group *open_group(weft_agent *agent, const char *name, size_t kind)
 static void group_operations(weft_agent *agent, void *arg)
 {
     const int me = weft_agent_rank(agent);
-    weft_tensor *half = weft_tensor_zeros(WEFT_SHAPE(COUNT / 2), WEFT_DTYPE_FLOAT32);
-    weft_tensor *twice = weft_tensor_zeros(WEFT_SHAPE(COUNT * 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *half = tensor_zeros(WEFT_SHAPE(COUNT / 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *twice = tensor_zeros(WEFT_SHAPE(COUNT * 2), WEFT_DTYPE_FLOAT32);
     for (size_t kind = 0; kind < 3; kind++) {
         weft_tensor *x = me ? good() : kind < 2 ? bad(kind) : protected(PROT_READ);
         weft_future *future = NULL;

@@ -6,6 +6,7 @@
  * Rank 0 has the store, and stops the others.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/batch.h>
 #include <weft/rref.h>
@@ -87,7 +88,7 @@ static weft_status call(weft_agent *agent, const char *function, weft_args args,
 
 static weft_status echo_so(weft_agent *agent, const char *function, int64_t count, bool land)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *place = weft_tensor_clone(x);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *place = tensor_clone(x);
     weft_rpc_options options = {.land = {&place, land}};
     weft_status status = call(agent, function, WEFT_VALUES(weft_of_tensor(x)), &options);
     weft_tensor_unref(place);
@@ -182,7 +183,7 @@ static weft_status referred(weft_agent *agent)
 {
     weft_rref *rref;
     weft_values *values;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &rref));
     weft_status status = weft_rref_to_here(rref, WEFT_FOREVER, &values);
     weft_values_unref(values);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_land.c - functions that say where arriving tensors are to land; and what the counters say of payloads. */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <weft/optim.h>
 
@@ -54,8 +56,8 @@ static void land_requests(weft_agent *agent, void *arg)
     static const int64_t counts[] = {1, 10, 400, 1000, 300000, 3000000}; /* in meta, in the frame, pulled */
     const int from = shared.from, before = atomic_load(&shared.asked);
     for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof(counts) / sizeof(*counts); i++) {
-        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
+        shared.place = tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         shared.no_place = false;
         MUST_OK(send_there(agent, x));
         MUST(shared.arrived == shared.place); /* straight into it */
@@ -65,10 +67,10 @@ static void land_requests(weft_agent *agent, void *arg)
         MUST(shared.arrived != shared.place && (from == 1 || shared.arrived == x));
         shared.no_place = false;
         weft_tensor_unref(shared.place);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
+        shared.place = tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
         MUST_BE(send_there(agent, x), WEFT_ERR_SHAPE);
         weft_tensor_unref(shared.place);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
+        shared.place = tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
         MUST_BE(send_there(agent, x), WEFT_ERR_SHAPE);
         weft_tensor_unref(shared.place);
         shared.no_place = true;
@@ -86,8 +88,8 @@ static void count_bytes(weft_agent *agent, void *arg)
     const uint64_t payload = UINT64_C(4) * CALLS * COUNT;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_arange(COUNT, WEFT_DTYPE_FLOAT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(COUNT, WEFT_DTYPE_FLOAT32),
+                *land = tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     for (int with_land = 0; with_land < 2; with_land++) {
         weft_stats before = world_stats(agent);
         for (int i = 0; i < CALLS; i++) {
@@ -106,7 +108,7 @@ static void count_bytes(weft_agent *agent, void *arg)
         MUST(after.calls_started - before.calls_started == CALLS && after.calls_failed == 0);
         MUST(after.calls_started == after.calls_finished);
     }
-    weft_tensor *wide = weft_tensor_reshape(x, WEFT_SHAPE(1000, 1000)), *turned = weft_tensor_transpose(wide, 0, 1);
+    weft_tensor *wide = tensor_reshape(x, WEFT_SHAPE(1000, 1000)), *turned = tensor_transpose(wide, 0, 1);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(turned)), NULL, NULL));
     MUST(world_stats(agent).bytes_packed == 4 * COUNT && world_stats(agent).bytes_copied == 0);
     weft_tensor_unref(turned);
@@ -164,8 +166,8 @@ static void land_results(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 10, 64, 65, 400, 1000, 300000, 3000000};
     for (size_t i = 0; weft_agent_rank(agent) == 1 && i < sizeof(counts) / sizeof(*counts); i++) {
-        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
-        weft_tensor *place = weft_tensor_full(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32, -1);
+        weft_tensor *x = tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
+        weft_tensor *place = tensor_full(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32, -1);
         weft_rpc_options options = {.land = {&place, 1}};
         weft_values *got;
         weft_tensor *landed;
@@ -175,7 +177,7 @@ static void land_results(weft_agent *agent, void *arg)
         MUST(memcmp(weft_tensor_data(x), weft_tensor_data(place), weft_tensor_nbytes(x)) == 0);
         weft_values_unref(got);
         weft_tensor_unref(place);
-        place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
+        place = tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
                 WEFT_ERR_SHAPE);
         weft_tensor_unref(place);
@@ -215,7 +217,7 @@ static weft_tensor *land_in_sums(int from_rank, size_t index, weft_dtype dtype, 
 {
     MUST(user == &sums);
     if (index == 1 && sums.misfit)
-        return weft_tensor_zeros(WEFT_SHAPE(7, 2), WEFT_DTYPE_FLOAT32);
+        return tensor_zeros(WEFT_SHAPE(7, 2), WEFT_DTYPE_FLOAT32);
     return index > 1 ? NULL : weft_tensor_ref(index ? sums.small : sums.large);
 }
 
@@ -252,9 +254,9 @@ typedef struct load {
 
 static load make_load(void)
 {
-    load l = {.ones = weft_tensor_full(WEFT_SHAPE(sums.count), WEFT_DTYPE_FLOAT32, 1)};
-    l.two[0] = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT32, 2);
-    l.two[1] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 5);
+    load l = {.ones = tensor_full(WEFT_SHAPE(sums.count), WEFT_DTYPE_FLOAT32, 1)};
+    l.two[0] = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT32, 2);
+    l.two[1] = tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 5);
     return l;
 }
 
@@ -349,8 +351,8 @@ static void run_adding(world_fabric fabric, uint64_t seed, int size, int64_t cou
     if (program == add_nothing)
         w.adjust = world_one_worker;
     sums = (struct sums){.w = &w, .count = count};
-    sums.large = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
-    sums.small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    sums.large = tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+    sums.small = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     world_run(&w);
     assert_sums(calls);
     MUST(atomic_load(&sums.added) == calls);
@@ -406,8 +408,8 @@ static void land_under_tapes(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 300000}; /* in meta, in the frame, pulled or pushed */
     for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof(counts) / sizeof(*counts); i++) {
-        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32), *loss;
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
+        weft_tensor *x = tensor_arange(counts[i], WEFT_DTYPE_FLOAT32), *loss;
+        shared.place = tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         weft_tape *t = tape_keeping(shared.place, &loss);
         MUST_OK(send_there(agent, x));
         tape_must_miss(t, loss);
@@ -453,8 +455,8 @@ static void cancel_while_it_lands(weft_agent *agent, void *arg)
     weft_tensor *loss;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 1),
-                *place = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 1),
+                *place = tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     weft_tape *t = tape_keeping(place, &loss);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)),
                            &(weft_rpc_options){.land = {&place, 1}}, &future));
@@ -481,8 +483,8 @@ static weft_tensor *weights; /* of whoever steps */
 static weft_status step_at_once(void)
 {
     weft_optimizer *sgd =
-        weft_optimizer_create((weft_tensors){&weights, 1},
-                              &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = 1}, NULL);
+        optimizer_create((weft_tensors){&weights, 1},
+                         &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = 1}, NULL);
     weft_status status = weft_optimizer_accumulate(sgd, (weft_tensors){&weights, 1});
     status = status ? status : weft_optimizer_step(sgd);
     weft_optimizer_unref(sgd);
@@ -512,7 +514,7 @@ static void step_after_reading(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *place = weft_tensor_zeros(weft_tensor_shape(weights), WEFT_DTYPE_FLOAT32);
+    weft_tensor *place = tensor_zeros(weft_tensor_shape(weights), WEFT_DTYPE_FLOAT32);
     const weft_rpc_options ways[] = {{0}, {.land = {&place, 1}}};
     for (int i = 0; i < 2; i++) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "weights", WEFT_NO_VALUES, &ways[i], NULL));
@@ -525,7 +527,7 @@ static void step_after_reading(weft_agent *agent, void *arg)
 
 static void test_nothing_stays_pinned(void **s)
 {
-    weights = weft_tensor_full(WEFT_SHAPE(300000), WEFT_DTYPE_FLOAT32, 1);
+    weights = tensor_full(WEFT_SHAPE(300000), WEFT_DTYPE_FLOAT32, 1);
     world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(stepping), .program = step_after_reading};
     world_run(&w);
     weft_tensor_unref(weights);
@@ -538,8 +540,8 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
     weft_error *error = NULL;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_DTYPE_FLOAT32);
-    shared = (struct shared){.from = 1, .place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_INT64)};
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2, 300), WEFT_DTYPE_FLOAT32);
+    shared = (struct shared){.from = 1, .place = tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_INT64)};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)),
                           &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_SHAPE);

@@ -71,7 +71,7 @@ static void drop(void *object)
 static weft_status run_offer(weft_call *call, void *user)
 {
     weft_rref *rref;
-    MUST_OK(weft_rref_create_object(weft_call_agent(call), &dropped, drop, &rref));
+    MUST_OK(weft_rref_create_object(weft_call_agent(call), &dropped, drop, &rref, NULL));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     return WEFT_OK;

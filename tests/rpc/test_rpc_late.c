@@ -5,6 +5,7 @@
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -73,8 +74,8 @@ static void watch(weft_agent *agent, weft_tensor *tensor)
 {
     double until = now_s() + WATCH_MS * 1e-3;
     memset(weft_tensor_data(tensor), CANARY, BYTES);
-    weft_tensor *x = weft_tensor_arange(100000, WEFT_DTYPE_INT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_arange(100000, WEFT_DTYPE_INT32),
+                *land = tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_INT32);
     do {
         weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 20000};
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL));
@@ -97,7 +98,7 @@ static void pushed_upon(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0)
         return;
-    weft_tensor *land = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
+    weft_tensor *land = tensor_zeros(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
     weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = attack.fail_at_once ? 20000 : 60};
     weft_status status = weft_rpc_sync(agent, weft_to_rank(0), "push for ever", WEFT_NO_VALUES, &options, NULL);
     MUST_BE(status, attack.fail_at_once ? WEFT_ERR_REMOTE : WEFT_ERR_TIMEOUT);
@@ -105,7 +106,7 @@ static void pushed_upon(weft_agent *agent, void *arg)
     /* Its slab goes to the next tensor of that size. */
     const void *before = weft_tensor_data(land);
     weft_tensor_unref(land);
-    land = weft_tensor_empty(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
+    land = tensor_empty(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
     if (weft_tensor_data(land) != before)
         printf("         the slab was not used again at once\n");
     watch(agent, land);
@@ -121,7 +122,7 @@ static void pulled_from(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) == 0)
         return;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "pull later", WEFT_VALUES(weft_of_tensor(x)), NULL, NULL),
             WEFT_ERR_REMOTE);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "pull now", WEFT_NO_VALUES, NULL, NULL));
@@ -135,7 +136,7 @@ static void run(void (*program)(weft_agent *, void *), bool fail_at_once)
 {
     memset(&attack, 0, sizeof(attack));
     attack.fail_at_once = fail_at_once;
-    attack.junk = weft_tensor_full(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8, 0xee);
+    attack.junk = tensor_full(WEFT_SHAPE(BYTES), WEFT_DTYPE_UINT8, 0xee);
     world_run(&(world){.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program});
     weft_tensor_unref(attack.junk);
 }

@@ -2,6 +2,7 @@
 /* test_rpc_limits.c - the limits on what a call may bring: each at the limit and one over it, as packed and as it comes from the wire. */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 /* ---- From the wire ------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +116,7 @@ static weft_status call_wide(weft_agent *agent, int rank, size_t count)
 
 static weft_status call_tensors(weft_agent *agent, int rank, size_t count)
 {
-    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_UINT8), **all = calloc(count, sizeof(*all));
+    weft_tensor *one = tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_UINT8), **all = calloc(count, sizeof(*all));
     for (size_t i = 0; i < count; i++)
         all[i] = one;
     weft_status status = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_tensors((weft_tensors){all, count})));

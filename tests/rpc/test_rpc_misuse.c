@@ -4,6 +4,7 @@
  * own, to read lists at NULL, to go over a limit, to answer with what is no status. Nothing is started, nothing crashes, and the errors say what was wrong.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define TOO_MANY_BYTES ((size_t)WEFT_MAX_CALL_BYTES + 1)
 
@@ -82,7 +83,7 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values),
             WEFT_ERR_DEADLOCK);
     MUST(!values);
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own, NULL)); /* what is there is not waited for */
     MUST_OK(weft_rref_to_here(own, 0, &values));
     weft_values_unref(values);
     weft_rref_unref(own);
@@ -178,7 +179,7 @@ static void inline_waits(weft_agent *agent)
     weft_args list;
     MUST_OK(weft_group_barrier(group, 20000));
     if (rank == 0) {
-        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref, NULL));
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "wait inline", WEFT_VALUES(weft_of_rref(rref)), &none, NULL));
         weft_rref_unref(rref);
         MUST(atomic_load(&shared.ran) == 0);
@@ -276,7 +277,7 @@ static void outs_at_null(weft_agent *agent)
     MUST_BE(weft_rpc_sync(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_rpc_multicast(NULL, NULL, 0, "count", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_INVALID);
     MUST_BE(weft_rpc_remote(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, &rref), WEFT_ERR_INVALID);
-    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref, NULL));
     MUST_BE(weft_rref_to_here(rref, 100, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_rref_to_here_async(rref, 100, NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_rref_to_here(NULL, 100, &values), WEFT_ERR_INVALID);
@@ -305,19 +306,19 @@ static void lists_at_null(weft_agent *agent)
     deep[0] = tensors;
     for (size_t i = 1; i <= WEFT_MAX_LIST_DEPTH; i++)
         deep[i] = weft_of_list((weft_args){&deep[i - 1], 1});
-    MUST_BE(weft_values_create((weft_args){NULL, 3}, &values), WEFT_ERR_INVALID);
-    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_null(), at_null), &values), WEFT_ERR_INVALID);
-    MUST_BE(weft_values_create(WEFT_VALUES(tensors), &values), WEFT_ERR_INVALID);
-    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_tensor(NULL)), &values), WEFT_ERR_INVALID);
-    MUST_BE(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_ERR_INVALID);
-    MUST_BE(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create((weft_args){NULL, 3}, &values, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_null(), at_null), &values, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(tensors), &values, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_VALUES(weft_of_tensor(NULL)), &values, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_values_create(WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID);
     MUST(!values);
-    MUST_OK(weft_values_create(WEFT_NO_VALUES, &good));
+    MUST_OK(weft_values_create(WEFT_NO_VALUES, &good, NULL));
     MUST_BE(weft_values_add(good, at_null), WEFT_ERR_INVALID);
     MUST_BE(weft_values_add(good, tensors), WEFT_ERR_INVALID);
     MUST(weft_values_count(good) == 0);
     weft_values_unref(good);
-    MUST_BE(weft_rref_create(agent, tensors, &rref), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_create(agent, tensors, &rref, NULL), WEFT_ERR_INVALID);
     for (int rank = 0; rank < 2; rank++)
         MUST_BE(
             weft_rpc_sync(agent, weft_to_rank(rank), "count", (weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &none, NULL),
@@ -378,7 +379,7 @@ static void results_at_fault(weft_agent *agent)
 static void arguments_over_limits(weft_agent *agent)
 {
     size_t count = WEFT_MAX_CALL_TENSORS / 2 + 1;
-    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1), **many = malloc(count * sizeof(*many));
+    weft_tensor *one = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1), **many = malloc(count * sizeof(*many));
     void *bytes = calloc(1, TOO_MANY_BYTES);
     MUST(many && bytes);
     for (size_t i = 0; i < count; i++)
@@ -413,7 +414,7 @@ static void counts_over_all_memory(weft_agent *agent)
 {
     static const char too_many[] = "18446744073709551615 values where a list may have 1024",
                       too_many_tensors[] = "18446744073709551615 tensors where a call may have 65536";
-    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1);
+    weft_tensor *one = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1);
     weft_value tensors = weft_of_tensors((weft_tensors){&one, SIZE_MAX}), full[WEFT_MAX_VALUES];
     weft_error *error = NULL;
     weft_future *future;
@@ -435,9 +436,9 @@ static void counts_over_all_memory(weft_agent *agent)
     must_say(error, WEFT_ERR_TOO_LARGE, too_many);
     MUST_BE(weft_rpc_multicast(agent, &to, 1, "count", endless, &again, &future), WEFT_ERR_TOO_LARGE);
     must_say(error, WEFT_ERR_TOO_LARGE, too_many);
-    MUST_BE(weft_rref_create(agent, tensors, &rref), WEFT_ERR_TOO_LARGE);
-    MUST_BE(weft_rref_create(agent, weft_of_list(endless), &rref), WEFT_ERR_TOO_LARGE);
-    MUST_OK(weft_rref_create(agent, weft_of_null(), &rref));
+    MUST_BE(weft_rref_create(agent, tensors, &rref, NULL), WEFT_ERR_TOO_LARGE);
+    MUST_BE(weft_rref_create(agent, weft_of_list(endless), &rref, NULL), WEFT_ERR_TOO_LARGE);
+    MUST_OK(weft_rref_create(agent, weft_of_null(), &rref, NULL));
     for (size_t i = 0; i < WEFT_MAX_VALUES; i++)
         full[i] = weft_of_null();
     must_fail_on_owner(rref, endless, too_many);
@@ -477,8 +478,8 @@ static void calls_at_fault(weft_agent *agent)
 {
     static weft_value many[WEFT_MAX_VALUES + 1]; /* nulls */
     static char long_name[200];
-    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(3, 4), WEFT_DTYPE_FLOAT32, 1),
-                *across = weft_tensor_transpose(base, 0, 1), *nothing = NULL;
+    weft_tensor *base = tensor_full(WEFT_SHAPE(3, 4), WEFT_DTYPE_FLOAT32, 1), *across = tensor_transpose(base, 0, 1),
+                *nothing = NULL;
     weft_value strange = {.type = (weft_type)99};
     const struct {
         const char *function;

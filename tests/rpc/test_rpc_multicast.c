@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_multicast.c - one call to many workers: packed once, ourselves among them, the dead among them, cancelled. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define SIZE 9 /* workers: eight targets besides ourselves */
 #define ROWS 300
@@ -51,8 +52,8 @@ static void packed_once(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     memset(text, 'x', sizeof(text) - 1);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROWS, COLUMNS), WEFT_DTYPE_FLOAT32, 2);
-    weft_tensor *t = weft_tensor_transpose(x, 0, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(ROWS, COLUMNS), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *t = tensor_transpose(x, 0, 1);
     weft_target to[SIZE];
     weft_stats before, after;
     all_workers(to);
@@ -82,7 +83,7 @@ static void one_is_not_there(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_target to[4] = {weft_to_rank(1), weft_to_rank(SIZE + 3), weft_to_name("nobody"), weft_to_rank(2)};
     weft_future *all;
     MUST_OK(weft_rpc_multicast(agent, to, 4, "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_string("")), NULL, &all));
@@ -102,7 +103,7 @@ static void what_is_wrong_for_all(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_target to[2] = {weft_to_rank(1), weft_to_rank(2)};
     weft_future *all = NULL;
     weft_error *error = NULL;

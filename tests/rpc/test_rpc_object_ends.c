@@ -106,7 +106,7 @@ static void stop_with_objects(weft_agent *agent, void *arg)
 {
     weft_rref *mine, *theirs, *never;
     if (weft_agent_rank(agent) == 0) {
-        MUST_OK(weft_rref_create_typed(agent, &thing_type, new_thing(), &mine));
+        MUST_OK(weft_rref_create_typed(agent, &thing_type, new_thing(), &mine, NULL));
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "keep", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "new", WEFT_NO_VALUES, NULL, &theirs));
         weft_future *there = weft_rref_created(theirs);
@@ -161,7 +161,7 @@ static void close_with_an_object(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     asked = agent;
-    MUST_OK(weft_rref_create_object(agent, new_thing(), drop_and_ask, &mine));
+    MUST_OK(weft_rref_create_object(agent, new_thing(), drop_and_ask, &mine, NULL));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "keep", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
     weft_rref_unref(mine);
 }

@@ -5,6 +5,7 @@
  */
 #include "rpc/world.h"
 #include "sim/sim.h"
+#include "tensors.h"
 
 enum { OWNER, OUTSIDE, INSIDE, SIZE }; /* INSIDE is behind a firewall: OUTSIDE cannot dial it; the store is OWNER's */
 
@@ -21,7 +22,7 @@ static scene *playing;
 
 static weft_status run_give(weft_call *call, void *user)
 {
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 7);
+    weft_tensor *large = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 7);
     MUST(large);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
@@ -102,7 +103,7 @@ static void must_give(weft_agent *agent, int rank)
 
 static void must_take(weft_agent *agent, int rank)
 {
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
+    weft_tensor *large = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
     must_end_well(start(agent, rank, "take", WEFT_VALUES(weft_of_tensor(large))));
     weft_tensor_unref(large);
 }
@@ -229,7 +230,7 @@ static void walled_both_ways(weft_agent *agent, void *arg)
     if (!is_outside(agent, s))
         return;
     wfi_sim_wall(s->w.sim, INSIDE, OUTSIDE, true);
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
+    weft_tensor *large = tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
     for (int i = 0; i < 2; i++) {
         uint64_t begun_ms = ms_of(agent);
         must_be_unreachable(agent, start(agent, INSIDE, "give", WEFT_NO_VALUES), begun_ms, "sim:2");

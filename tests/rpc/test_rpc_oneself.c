@@ -4,6 +4,7 @@
  * completes, also of a call that is late or was cancelled, and is freed here at that moment.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -26,7 +27,7 @@ static void check_ones(const weft_tensor *x)
 /* Reads its argument long after nobody wants the answer any more. */
 static weft_status read_late(weft_call *call)
 {
-    weft_tensor *twos = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *twos = tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 2);
     world_sleep_ms(the_world, 5);
     check_ones(weft_call_tensor(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(twos)));
@@ -152,9 +153,9 @@ static float *make_ones(void)
 static lent begin(weft_agent *agent, const char *function, weft_rpc_options how, bool lands)
 {
     lent l = {.sent = make_ones(), .place = lands ? make_ones() : NULL};
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, l.sent, NULL, NULL, NULL), *land = NULL;
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, l.sent, NULL, NULL, NULL), *land = NULL;
     if (lands) {
-        land = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, l.place, NULL, NULL, NULL);
+        land = tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, l.place, NULL, NULL, NULL);
         how.land = (weft_tensors){&land, 1};
     }
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &how, &l.future));
@@ -298,7 +299,7 @@ static void count_drop(void *data)
 static void kept_by_the_handler(weft_agent *agent)
 {
     float *data = make_ones();
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, data);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, data);
     weft_tensor_set_requires_grad(x, true);
     tape = weft_tape_open(&(weft_tape_options){.record = true});
     atomic_store(&drops, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_ordered.c - WEFT_FUNCTION_ORDERED: handlers begin in the order of each caller's calls. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #define CALLERS 3 /* ranks 0 to 2; rank 0 serves all, itself too */
 #define CALLS 40
@@ -96,7 +97,7 @@ static weft_future *call_one(weft_agent *agent, const char *function, int number
 {
     static const int64_t sizes[] = {1, 100000, 3, 40000, 700, 5000};
     weft_future *future;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(sizes[mix((uint32_t)number * 3) % 6]), WEFT_DTYPE_FLOAT32, number);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(sizes[mix((uint32_t)number * 3) % 6]), WEFT_DTYPE_FLOAT32, number);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)),
                            options, &future));
     weft_tensor_unref(x);
@@ -318,7 +319,7 @@ static void leaves_its_place(weft_agent *agent, void *arg)
     atomic_store(&drops, 0);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "make", WEFT_NO_VALUES, NULL, &rref));
     for (int i = 0; i < 2; i++) {
-        weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, data);
+        weft_tensor *x = tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, data);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "with reference",
                                WEFT_VALUES(weft_of_rref(rref), weft_of_tensor(x)), &options[i], &waiting[i]));
         weft_tensor_unref(x);

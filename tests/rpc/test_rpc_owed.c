@@ -96,8 +96,8 @@ static void lender(weft_agent *agent)
         world_sleep_ms(shared.w, 1);
     weft_sim_pause(shared.w->sim, 1);
     int count = fill_queue(agent, futures);
-    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &first));
-    MUST_OK(weft_rref_create(agent, weft_of_i64(2), &second));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &first, NULL));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(2), &second, NULL));
     weft_call *call = atomic_load(&shared.held);
     MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_rref(first))));
     weft_call_give(call, WEFT_VALUES(weft_of_rref(second)));

@@ -2,6 +2,7 @@
 /* test_rpc_parts.c - results that stream: order, bounds, references, and what happens when either side stops half-way. */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -27,7 +28,7 @@ typedef struct seen {
 
 static weft_status send_one(weft_call *call, int64_t number)
 {
-    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     weft_future *unwanted = weft_call_cancellation(call);
     weft_status status;
     while ((status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) ==
@@ -65,7 +66,7 @@ static weft_status run_endless(weft_call *call, void *user)
 /* Fills the window, and returns with it full. */
 static weft_status run_fill(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     int64_t number = 0;
     weft_status status;
     while (!(status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
@@ -79,7 +80,7 @@ static weft_status run_fill(weft_call *call, void *user)
 static weft_status run_try(weft_call *call, void *user)
 {
     weft_values *deep = NULL;
-    MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep));
+    MUST_OK(weft_values_create(WEFT_NO_VALUES, &deep, NULL));
     weft_status bad = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(NULL)));
     weft_status status = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0)));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(bad), weft_of_i64(status)));
@@ -101,7 +102,7 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_send_rref(weft_call *call, void *user)
 {
     weft_rref *rref;
-    MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(77), &rref));
+    MUST_OK(weft_rref_create(weft_call_agent(call), weft_of_i64(77), &rref, NULL));
     MUST_OK(weft_call_send_item(call, WEFT_VALUES(weft_of_i64(0), weft_of_rref(rref))));
     weft_rref_unref(rref); /* the caller's own keeps the value */
     MUST_OK(send_one(call, 1));
@@ -111,7 +112,7 @@ static weft_status run_send_rref(weft_call *call, void *user)
 /* A part; and, when it has come, a result that would have to be pulled. */
 static weft_status run_part_and_result(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_arange(1000000, WEFT_DTYPE_FLOAT32);
     MUST_OK(send_one(call, 0));
     world_sleep_ms(shared.w, 2);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));

@@ -4,6 +4,7 @@
  * whatever the calls are made of; one call larger than the limit still goes; and what waited arrives.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -115,8 +116,7 @@ static void stalled_peer(weft_agent *agent, void *arg)
         return;
     }
     char *bytes = calloc(1, 2 * LIMIT);
-    weft_tensor *base = weft_tensor_zeros(WEFT_SHAPE(64, 1024), WEFT_DTYPE_FLOAT32),
-                *across = weft_tensor_transpose(base, 0, 1);
+    weft_tensor *base = tensor_zeros(WEFT_SHAPE(64, 1024), WEFT_DTYPE_FLOAT32), *across = tensor_transpose(base, 0, 1);
     weft_args small = WEFT_VALUES(weft_of_bytes(bytes, 3000)), large = WEFT_VALUES(weft_of_bytes(bytes, LARGE)),
               packed = WEFT_VALUES(weft_of_tensor(across)), shares = WEFT_VALUES(weft_of_tensor(base)),
               whole = WEFT_VALUES(weft_of_bytes(bytes, 2 * LIMIT));

@@ -16,6 +16,7 @@
 
 #include "sim/fiber.h"
 #include "sim/sim.h"
+#include "make.h"
 
 #include <signal.h>
 #include <time.h>
@@ -34,7 +35,7 @@ static weft_sim *make_world(uint64_t seed, uint64_t *state)
     static const uint64_t latencies[] = {20000, 20000, 200000, 2000000};
     weft_sim_options options = {.seed = seed, .latency_max_ns = latencies[below(state, 4)]};
     options.bytes_per_second = once_in(state, 3) ? 300000000u : 0;
-    return weft_sim_open(&options);
+    return sim_open(&options);
 }
 
 static job *make_job(uint64_t seed)

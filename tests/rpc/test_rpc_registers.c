@@ -10,6 +10,7 @@
 #include "fabric.h"
 #include "mem/mem.h"
 #include "sim/sim.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -92,7 +93,7 @@ const wfi_fabric_ops *__wrap_wfi_fabric_find(const char *name)
 
 static weft_tensor *ones(int64_t count)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, 1);
     MUST(x);
     return x;
 }

@@ -4,6 +4,7 @@
  * address with other pages and another size: no cached registration and no late read or write uses what was there.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <sys/mman.h>
 
@@ -46,7 +47,7 @@ static weft_tensor *take(world *w, int64_t count, uint32_t value)
         MUST(got == p->address);
         for (int64_t k = 0; k < count; k++)
             ((uint32_t *)got)[k] = value + (uint32_t)k;
-        weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(count), WEFT_DTYPE_INT32, got, NULL, leave, p);
+        weft_tensor *tensor = tensor_wrap(WEFT_SHAPE(count), WEFT_DTYPE_INT32, got, NULL, leave, p);
         MUST(tensor);
         return tensor;
     }

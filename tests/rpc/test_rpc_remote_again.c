@@ -4,6 +4,7 @@
  * each name is made exactly once, whoever waits for it meanwhile gets that, and one that is given up says why.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -90,7 +91,7 @@ static void made_once(weft_agent *agent, void *arg)
     int rank = weft_agent_rank(agent);
     weft_rref *made[EACH];
     weft_future *reads[EACH];
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options options = {.retry = {.attempts = 100000, .pause_ms = 1, .pause_most_ms = 5}, .timeout_ms = 30000};
     for (int i = 0; i < EACH && rank > READER; i++) {
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(OWNER), "make", WEFT_VALUES(weft_of_i64(i), weft_of_tensor(x)),
@@ -163,7 +164,7 @@ static void ask_for_it(weft_agent *agent)
 /* The owner has no room until the attempts are used up: whoever waited for the value hears why there is none. */
 static void given_up(weft_agent *agent, void *arg)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options options = {.retry = {.attempts = 4, .pause_ms = 1, .pause_most_ms = 2}, .timeout_ms = 30000};
     if (weft_agent_rank(agent) == 2) {
         weft_future *holds, *read;

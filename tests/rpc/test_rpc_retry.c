@@ -5,6 +5,7 @@
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -68,8 +69,7 @@ static const weft_retry five = {.attempts = 5, .pause_ms = 4, .pause_most_ms = 1
 
 static void until_it_works(weft_agent *agent, int to, const char *function, weft_status code)
 {
-    weft_tensor *x = weft_tensor_arange(70000, WEFT_DTYPE_INT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(70000), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_arange(70000, WEFT_DTYPE_INT32), *land = tensor_zeros(WEFT_SHAPE(70000), WEFT_DTYPE_INT32);
     weft_rpc_options options = {.retry = five, .land = {&land, 1}};
     weft_values *out;
     uint64_t before = retried(agent);
@@ -100,7 +100,7 @@ static void what_passes(weft_agent *agent, void *arg)
 
 static weft_status one(weft_agent *agent, const char *function, weft_status code, int64_t timeout_ms, weft_retry retry)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     weft_rpc_options options = {.retry = retry, .timeout_ms = timeout_ms};
     weft_args args = code ? WEFT_VALUES(weft_of_i64(code), weft_of_tensor(x)) : WEFT_NO_VALUES;
     weft_status status = weft_rpc_sync(agent, weft_to_rank(1), function, args, &options, NULL);
@@ -111,7 +111,7 @@ static weft_status one(weft_agent *agent, const char *function, weft_status code
 /* What a handler asked for is told when the attempts are used up; a result that has its name is made once. */
 static void asked_for_too_often(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     weft_args args = WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x));
     weft_error *error = NULL;
     weft_rpc_options options = {.retry = five, .error = &error};
@@ -194,7 +194,7 @@ static void cancelled(weft_agent *agent, void *arg)
         return;
     for (int to = 0; to < 2; to++) {
         weft_rpc_options options = {.retry = {.attempts = 3, .pause_ms = 60000}, .timeout_ms = WEFT_FOREVER};
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+        weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
         weft_future *attempt, *pause;
         reset(100);
         MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES, &options, &attempt));
@@ -225,7 +225,7 @@ static void stopped_meanwhile(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
     weft_rpc_options options = {.retry = {.attempts = 100, .pause_ms = 3}, .timeout_ms = WEFT_FOREVER};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     for (int i = 0; i < 2; i++) {
         weft_future_unref(left[rank][i]); /* of the round before */
         weft_status status =
@@ -244,7 +244,7 @@ static const weft_retry patient = {.attempts = 1000, .pause_ms = 20, .pause_most
 
 static weft_status by_name(weft_agent *agent, const char *name, weft_retry retry, weft_future **out)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     weft_rpc_options options = {.retry = retry, .timeout_ms = WEFT_FOREVER};
     weft_status status = weft_rpc_async(agent, weft_to_name(name), "flaky",
                                         WEFT_VALUES(weft_of_i64(WEFT_ERR_SHAPE), weft_of_tensor(x)), &options, out);
@@ -309,8 +309,7 @@ static void multicast(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(100, 300), WEFT_DTYPE_FLOAT32, 3),
-                *x = weft_tensor_transpose(base, 0, 1);
+    weft_tensor *base = tensor_full(WEFT_SHAPE(100, 300), WEFT_DTYPE_FLOAT32, 3), *x = tensor_transpose(base, 0, 1);
     weft_target to[SIZE] = {weft_to_rank(0), weft_to_rank(1), weft_to_rank(2)};
     weft_rpc_options options = {.retry = five};
     weft_stats before, after;
@@ -334,7 +333,7 @@ static void remote(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, 7);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, 7);
     weft_rpc_options options = {.retry = five};
     for (int to = 0; to < 2; to++) {
         weft_args args = WEFT_VALUES(weft_of_i64(WEFT_ERR_BUSY), weft_of_tensor(x));

@@ -4,6 +4,7 @@
  * may have, whatever the last one ended with; and what that one ended with can still be read.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <weft/sim.h>
 
@@ -50,7 +51,7 @@ static const weft_retry three = {.attempts = 3, .pause_ms = 2}, patient = {.atte
 
 static weft_future *begin(weft_agent *agent, int to, const char *function, weft_retry retry)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .retry = retry};
     weft_future *future;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_tensor(x)), &how, &future));
@@ -80,7 +81,7 @@ static void late_then_busy(weft_agent *agent)
 /* The same in a multicast, whose other target is never refused. */
 static void late_then_busy_of_many(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 2, .pause_ms = 2, .attempt_ms = 200}};
     weft_target to[1] = {weft_to_rank(SERVER)};
     weft_future *all;
@@ -112,7 +113,7 @@ static void asked_then_busy(weft_agent *agent)
 /* None of the attempts ran: that is said, of a call and of a result that stays. */
 static void busy_all_along(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.retry = three};
     weft_values *out;
     weft_rref *rref;

@@ -39,7 +39,7 @@ static void values_at_home(weft_agent *agent, void *arg)
     weft_value value;
     void *object;
     int64_t n;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref, NULL));
     MUST(weft_rref_owner(rref) == weft_agent_rank(agent) && weft_rref_is_owner(rref) && weft_rref_confirmed(rref));
     MUST_OK(weft_rref_local_value(rref, 0, &value));
     MUST(value.type == WEFT_TYPE_I64 && value.as.i64 == 5);
@@ -51,7 +51,7 @@ static void values_at_home(weft_agent *agent, void *arg)
     MUST_OK(weft_rref_local_value(rref, 1000, &value));
     MUST(value.as.i64 == 42);
     weft_rref_unref(rref);
-    MUST_BE(weft_rref_create(agent, weft_of_tensor(NULL), &rref), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_create(agent, weft_of_tensor(NULL), &rref, NULL), WEFT_ERR_INVALID);
 }
 
 static void objects_drop_once(weft_agent *agent, void *arg)
@@ -63,7 +63,7 @@ static void objects_drop_once(weft_agent *agent, void *arg)
     int thing;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create_object(agent, &thing, count_drop, &rref));
+    MUST_OK(weft_rref_create_object(agent, &thing, count_drop, &rref, NULL));
     MUST_OK(weft_rref_local_object(rref, &object));
     MUST(object == &thing);
     MUST_BE(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE);
@@ -209,7 +209,7 @@ static void last_handle(weft_agent *agent, void *arg)
     weft_rref *rref;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref));
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref, NULL));
     tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
     tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
@@ -249,7 +249,7 @@ static void users_death(weft_agent *agent, void *arg)
         world_sleep_ms(shared.w, 3600 * 1000); /* killed before it wakes */
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref));
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &rref, NULL));
     tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     world_sleep_ms(shared.w, 20);
@@ -297,8 +297,8 @@ static void keep_for_later(weft_agent *agent, void *arg)
         world_sleep_ms(shared.w, 1);
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create(agent, weft_of_string("still here"), &late[0]));
-    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &late[1]));
+    MUST_OK(weft_rref_create(agent, weft_of_string("still here"), &late[0], NULL));
+    MUST_OK(weft_rref_create_object(agent, &shared, count_drop, &late[1], NULL));
     late[2] = make(agent, 1, "double", WEFT_VALUES(weft_of_i64(1)));
     late[3] = make(agent, 0, "hold", WEFT_NO_VALUES); /* never made */
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 1},

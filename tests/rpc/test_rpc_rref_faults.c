@@ -59,7 +59,7 @@ static void twice_and_late(weft_agent *agent, void *arg)
     weft_rref *rref;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref, NULL));
     inside_name name = inside_name_of(rref), old = name;
     for (int i = 0; i < 3; i++)
         arrive(agent, INSIDE_FORK, name, 100, false);
@@ -92,7 +92,7 @@ static void before_the_value(weft_agent *agent, void *arg)
     weft_rref *mine;
     if (weft_agent_rank(agent) != 0)
         return;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &mine));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(1), &mine, NULL));
     inside_name name = inside_name_of(mine);
     weft_rref_unref(mine);
     weft_worker creator = weft_agent_worker(agent, 1);
@@ -124,7 +124,7 @@ static void not_kept(weft_agent *agent, void *arg)
     weft_rref *rref;
     int rank = weft_agent_rank(agent), ran = checked_runs;
     if (rank == 0) {
-        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref));
+        MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref, NULL));
         tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
         weft_rref_unref(rref);
         arrive(agent, INSIDE_DROP, inside_name_of(shared.kept[1]), inside_fork_of(shared.kept[1]), false);
@@ -198,7 +198,7 @@ static void user_reborn(weft_agent *agent, void *arg)
         wait_for_end(agent, NULL);
         return;
     }
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref, NULL));
     tell(agent, 2, "keep", WEFT_VALUES(weft_of_rref(rref)));
     expect(agent, 0, 1, 1);
     weft_sim_kill(shared.w->sim, 2);
@@ -289,7 +289,7 @@ static void some_steps(weft_agent *agent)
             break;
         case 2:
             weft_rref_unref(*at);
-            MUST_OK(weft_rref_create(agent, weft_of_i64(step), at));
+            MUST_OK(weft_rref_create(agent, weft_of_i64(step), at, NULL));
             break;
         case 3:
             if (*at &&

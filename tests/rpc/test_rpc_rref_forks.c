@@ -64,7 +64,7 @@ static void user_to_owner(weft_agent *agent)
 static void owner_to_user(weft_agent *agent)
 {
     weft_rref *rref;
-    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref, NULL));
     tell(agent, 1, "checked", WEFT_VALUES(weft_of_rref(rref)));
     expect(agent, 0, 1, 0, 1);
     tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
@@ -99,7 +99,7 @@ static void owner_to_itself(weft_agent *agent)
     tell(agent, 0, "let go", WEFT_NO_VALUES);
     expect(agent, 0, 0, 0, 0);
     /* And through another worker. */
-    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref, NULL));
     tell(agent, 1, "keep", WEFT_VALUES(weft_of_rref(rref)));
     weft_rref_unref(rref);
     tell(agent, 1, "give back", WEFT_NO_VALUES);

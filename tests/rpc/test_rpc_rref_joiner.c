@@ -5,6 +5,7 @@
  * who gets the reference has never heard of it, or knows only who had that rank before. On the simulation.
  */
 #include "rpc/must.h"
+#include "make.h"
 #include "unit.h"
 
 #include <weft/weft.h>
@@ -132,7 +133,7 @@ static void direct(weft_sim *sim, int rank, void *arg)
 static void play(uint64_t seed, bool dies)
 {
     stage s = {.dies = dies};
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
+    weft_sim *sim = sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(sim);
     now_playing = &s;
     for (int rank = STORE; rank < JOINER; rank++)
@@ -222,7 +223,7 @@ static void test_waits_for_the_owner(void **state)
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (former who = NOBODY; who <= THERE; who++) {
             stage s = {0};
-            weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
+            weft_sim *sim = sim_open(&(weft_sim_options){.seed = seed});
             assert_non_null(sim);
             now_playing = &s;
             for (int rank = STORE; rank < JOINER; rank++)

@@ -202,14 +202,14 @@ static void types(weft_agent *agent)
     void *object;
     counter *c = new_counter(1);
     int before = atomic_load(&dropped);
-    MUST_OK(weft_rref_create_typed(agent, &counter_type, c, &rref));
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, c, &rref, NULL));
     MUST_OK(weft_rref_local_typed(rref, &counter_type, 0, &object));
     MUST(object == c);
     MUST_OK(weft_rref_local_object(rref, &object));
     atomic_store(&warnings, 0);
     weft_logging_set_sink(count_warnings, NULL);
     MUST_BE(weft_rref_local_typed(rref, &other_type, 0, &object), WEFT_ERR_TYPE);
-    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &value));
+    MUST_OK(weft_rref_create(agent, weft_of_i64(5), &value, NULL));
     MUST_BE(weft_rref_local_typed(value, &counter_type, 0, &object), WEFT_ERR_TYPE);
     weft_logging_set_sink(NULL, NULL);
     MUST(atomic_load(&warnings) == 2);
@@ -246,7 +246,7 @@ static void dump(weft_agent *agent)
 {
     weft_rref *mine, *theirs = new_remote(agent, 1, "new", WEFT_VALUES(weft_of_i64(3)));
     weft_future *future, *done = weft_rref_created(theirs);
-    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &mine));
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &mine, NULL));
     MUST_OK(weft_future_wait(done, 5000));
     weft_future_unref(done);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "leave", WEFT_VALUES(weft_of_rref(mine)), NULL, NULL));
@@ -324,7 +324,7 @@ static void to_here(weft_agent *agent)
 static void leave_one(weft_agent *agent)
 {
     weft_rref *rref;
-    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &rref));
+    MUST_OK(weft_rref_create_typed(agent, &counter_type, new_counter(1), &rref, NULL));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "leave", WEFT_VALUES(weft_of_rref(rref)), NULL, NULL));
     weft_rref_unref(rref);
 }
@@ -347,7 +347,7 @@ static const weft_object_type knot_type = {.name = "knot", .drop = drop_knot};
 static void tie(weft_agent *agent)
 {
     tied = calloc(1, sizeof(*tied));
-    MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self));
+    MUST_OK(weft_rref_create_typed(agent, &knot_type, tied, &tied->self, NULL));
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------------- */

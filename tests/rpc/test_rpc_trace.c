@@ -3,6 +3,7 @@
 #include "children.h"
 #include "rpc/script.h"
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -101,7 +102,7 @@ static void call_through(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     weft_args arguments = WEFT_VALUES(weft_of_tensor(tensor));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "outer", arguments, NULL, NULL));
@@ -164,7 +165,7 @@ static void call_oneself(weft_agent *agent, void *arg)
     weft_future *futures[SELF_AT_ONCE];
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nest", WEFT_VALUES(weft_of_tensor(tensor)), NULL, NULL));
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);

@@ -4,6 +4,7 @@
  * bounded time, nobody is declared dead, and once it is healed they work again.
  */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <sys/mman.h>
 
@@ -37,7 +38,7 @@ static weft_status run_count(weft_call *call, void *user)
 static weft_status run_large(weft_call *call, void *user)
 {
     playing->runs++;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     MUST(large);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
@@ -234,7 +235,7 @@ static void under_payload(weft_agent *agent, void *arg)
     scene *s = arg;
     if (!is_caller(agent, s))
         return;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
+    weft_tensor *large = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     must_count(agent, CALLEE);
     for (int pulls = 0; pulls < 2; pulls++) {
         weft_args sent = pulls ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_tensor(large));
@@ -327,7 +328,7 @@ static void late_then_back(weft_agent *agent, void *arg)
     cut_caller_and_callee(s);
     uint8_t *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(memory != MAP_FAILED);
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_DTYPE_UINT8, memory, NULL, NULL, NULL);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(SMALL), WEFT_DTYPE_UINT8, memory, NULL, NULL, NULL);
     const weft_rpc_options late = {.timeout_ms = 20};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "take", WEFT_VALUES(weft_of_tensor(x)), &late, NULL),
             WEFT_ERR_TIMEOUT);

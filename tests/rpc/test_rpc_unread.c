@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_unread.c - a server that updates a plain tensor in place while clients read it, as weft/rpc.h shows. */
 #include "rpc/world.h"
+#include "tensors.h"
 
 #include <pthread.h>
 
@@ -82,8 +83,8 @@ static const weft_function functions[] = {
 static void begin(world *w)
 {
     scene = w;
-    store = weft_tensor_zeros(WEFT_SHAPE(NUMEL), WEFT_DTYPE_FLOAT32);
-    small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
+    store = tensor_zeros(WEFT_SHAPE(NUMEL), WEFT_DTYPE_FLOAT32);
+    small = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
     MUST(store && small);
     atomic_store(&reads, 0);
     atomic_store(&writes, 0);
@@ -113,8 +114,8 @@ static void read_many(weft_agent *agent)
     weft_tensor *land[2] = {NULL, NULL};
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
     if (weft_agent_rank(agent) % 2) {
-        land[0] = weft_tensor_zeros(WEFT_SHAPE(NUMEL), WEFT_DTYPE_FLOAT32);
-        land[1] = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
+        land[0] = tensor_zeros(WEFT_SHAPE(NUMEL), WEFT_DTYPE_FLOAT32);
+        land[1] = tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_FLOAT32);
         options.land = (weft_tensors){land, 2};
     }
     for (int i = 0; i < atomic_load(&pulls_each); i++) {
@@ -165,7 +166,7 @@ static void given_is_read(weft_agent *agent, void *arg)
             world_sleep_ms(scene, 1);
         return;
     }
-    weft_tensor *view = weft_tensor_narrow(store, 0, 5, 7);
+    weft_tensor *view = tensor_narrow(store, 0, 5, 7);
     MUST_OK(weft_tensor_wait_unread(store, 0));
     for (int to = 0; to < 2; to++) { /* this worker itself, and the other one: each calls rank 0's function */
         MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "defer", WEFT_NO_VALUES, NULL, &future));
@@ -251,7 +252,7 @@ WORLD_TEST(reader_dies, 10, 0, WORLD_FUNCTIONS(functions), .size = 2, .begin = b
 
 static void misuse(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_wait_unread(NULL, 0), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_wait_unread(x, -2), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_wait_unread(x, WEFT_FOREVER), WEFT_OK);

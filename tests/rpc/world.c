@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* world.c - see world.h. */
 #include "rpc/world.h"
+#include "make.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -123,7 +124,7 @@ static void run_tcp(world *w)
 
 static void run_sim(world *w)
 {
-    w->sim = weft_sim_open(&(weft_sim_options){.seed = w->seed, .ranks_per_host = w->ranks_per_host});
+    w->sim = sim_open(&(weft_sim_options){.seed = w->seed, .ranks_per_host = w->ranks_per_host});
     assert_non_null(w->sim);
     for (int rank = 0; rank < w->size; rank++)
         assert_int_equal(weft_sim_spawn(w->sim, rank, run_fiber, w), WEFT_OK);

@@ -2,6 +2,7 @@
 /* sim_host.c - what the tests of the simulation share. */
 #include "sim_host.h"
 #include "lanes.h"
+#include "make.h"
 
 static void body_main(weft_sim *sim, int rank, void *arg)
 {
@@ -11,7 +12,7 @@ static void body_main(weft_sim *sim, int rank, void *arg)
 
 uint64_t host_world(const weft_sim_options *options, void (*body)(weft_sim *sim))
 {
-    weft_sim *sim = weft_sim_open(options);
+    weft_sim *sim = sim_open(options);
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, DIRECTOR, body_main, &body), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 1000 * 1000), WEFT_OK);

@@ -6,6 +6,7 @@
 #include "sim_host.h"
 #include "lanes.h"
 #include "said.h"
+#include "make.h"
 
 enum { KINDS = 4, SEEDS = 40 };
 
@@ -355,7 +356,7 @@ static void test_refuses_memory(void **state)
 
 static void test_wrong_arguments(void **state)
 {
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     REFUSES(weft_sim_fabric_fail(NULL, 0, "sim"), WEFT_ERR_INVALID, "weft_sim_fabric_fail: the simulation is NULL");
     REFUSES(weft_sim_fabric_fail(sim, 0, NULL), WEFT_ERR_INVALID, "weft_sim_fabric_fail: fabric is NULL");
     REFUSES(weft_sim_fabric_fail(sim, -1, "sim"), WEFT_ERR_INVALID, "weft_sim_fabric_fail: rank is -1: 0 to");

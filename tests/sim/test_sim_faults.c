@@ -2,6 +2,7 @@
 /* test_sim_faults.c - deaths, pauses, cuts and resets, as the fabric and the programs of a world see them. */
 #include "sim_host.h"
 #include "lanes.h"
+#include "make.h"
 
 #include <stdlib.h>
 
@@ -105,7 +106,7 @@ static void killer(weft_sim *sim, int rank, void *arg)
 static void test_killed_programs_stop(void **state)
 {
     lives l = {0};
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, killer, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, victim, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 2, suicide, &l), WEFT_OK);
@@ -200,7 +201,7 @@ static void pauser(weft_sim *sim, int rank, void *arg)
 static void test_paused_programs_stand(void **state)
 {
     lives l = {0};
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, pauser, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, victim, &l), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);

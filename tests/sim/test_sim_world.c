@@ -4,6 +4,7 @@
 #include "sim/fiber.h"
 #include "lanes.h"
 #include "said.h"
+#include "make.h"
 
 #include <stdlib.h>
 #include <weft/agent.h>
@@ -18,7 +19,7 @@ static void sleeper(weft_sim *sim, int rank, void *arg)
 static void test_time_is_virtual(void **state)
 {
     uint64_t woke_at[3] = {1, 1, 1};
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(weft_sim_now(sim), 0);
     for (int i = 2; i >= 0; i--)
         assert_int_equal(weft_sim_spawn(sim, i, sleeper, &woke_at[i]), WEFT_OK);
@@ -33,7 +34,7 @@ static void test_time_is_virtual(void **state)
 
 static void test_an_empty_world(void **state)
 {
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.latency_min_ns = 50, .latency_max_ns = 10});
+    weft_sim *sim = sim_open(&(weft_sim_options){.latency_min_ns = 50, .latency_max_ns = 10});
     assert_int_equal(weft_sim_run(sim, 0), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, -1, sleeper, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_sim_spawn(sim, 0, NULL, NULL), WEFT_ERR_INVALID);
@@ -49,7 +50,7 @@ static void runs_inside(weft_sim *sim, int rank, void *arg)
 static void test_no_loop_in_a_program(void **state)
 {
     weft_status status = WEFT_OK;
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, runs_inside, &status), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 0), WEFT_OK);
     assert_int_equal(status, WEFT_ERR_STATE);
@@ -67,7 +68,7 @@ static void parks(weft_sim *sim, int rank, void *arg)
 static void test_deadlock_is_found(void **state)
 {
     wfi_parker *parker = NULL;
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, parks, &parker), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_ERR_DEADLOCK);
     wfi_unpark(parker); /* a world in a deadlock can be helped from outside */
@@ -86,7 +87,7 @@ static void test_background_fibers(void **state)
 {
     wfi_parker *parker = NULL;
     uint64_t woke_at;
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     assert_int_equal(wfi_fiber_spawn(wfi_sim_fibers(sim), 0, heart, sim), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, sleeper, &woke_at), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);
@@ -156,7 +157,7 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
 static uint64_t run_ring(ring *r, uint64_t seed, int size, int rounds)
 {
     *r = (ring){.size = size, .rounds = rounds, .hosts = calloc((size_t)size, sizeof(sim_host))};
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed, .stack_bytes = 64 * 1024});
+    weft_sim *sim = sim_open(&(weft_sim_options){.seed = seed, .stack_bytes = 64 * 1024});
     for (int i = 0; i < size; i++)
         host_open(&r->hosts[i], sim, i);
     for (int i = 0; i < size; i++)
@@ -192,7 +193,7 @@ static void test_a_thousand_workers(void **state)
 
 static void test_random_is_xoshiro(void **state)
 {
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     /* Seed 0: splitmix64 gives e220a8397b1dcdaf 6e789e6aa1b965f4 06c45d188009454f f88bb8a8724c81ec; the first output of
      * xoshiro256** from there is rotl(s[1] * 5, 7) * 9. */
     uint64_t x = 0x6e789e6aa1b965f4u * 5;
@@ -204,7 +205,7 @@ static void run_inside(weft_sim *sim, int rank, void *arg)
 {
     REFUSES(weft_sim_run(sim, 10), WEFT_ERR_STATE, "weft_sim_run: a program of a simulation called it");
     REFUSES((weft_sim_close(sim), 0), 0, "weft_sim_close: a program of this world calls it");
-    weft_sim *other = weft_sim_open(NULL);
+    weft_sim *other = sim_open(NULL);
     weft_sim_sleep(other, 5); /* nobody moves its time */
     weft_agent *agent;
     weft_error *error = NULL;
@@ -217,7 +218,7 @@ static void run_inside(weft_sim *sim, int rank, void *arg)
 
 static void test_wrong_arguments(void **state)
 {
-    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim *sim = sim_open(NULL);
     REFUSES(weft_sim_spawn(NULL, 0, run_inside, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: the simulation is NULL");
     REFUSES(weft_sim_spawn(sim, 0, NULL, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: run is NULL");
     REFUSES(weft_sim_spawn(sim, -1, run_inside, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: rank is -1");

@@ -10,11 +10,12 @@
 #include "tensor/parallel.h"
 
 #include <math.h>
+#include "tensors.h"
 #include "unit.h"
 
 static inline weft_tensor *random_tensor(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
+    weft_tensor *tensor = tensor_empty(shape, dtype);
     assert_non_null(tensor);
     assert_int_equal(wfi_random_normal(tensor, (wfi_random){7, stream}, 0, 1), WEFT_OK);
     return tensor;

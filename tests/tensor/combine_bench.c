@@ -11,6 +11,7 @@
 #include "tensor/clones.h"
 #include "tensor/combine.h"
 #include "tensor/dtype.h"
+#include "../tensors.h"
 
 #include <stdlib.h>
 
@@ -23,7 +24,7 @@ typedef struct pair {
 static bool pair_open(pair *p, weft_dtype dtype, size_t bytes)
 {
     weft_shape shape = WEFT_SHAPE((int64_t)(bytes / weft_dtype_size(dtype)));
-    *p = (pair){weft_tensor_full(shape, dtype, 1), weft_tensor_full(shape, dtype, 1)};
+    *p = (pair){tensor_full(shape, dtype, 1), tensor_full(shape, dtype, 1)};
     return p->x && p->y;
 }
 

@@ -47,10 +47,8 @@ python.PyCapsule_GetPointer.restype = c.c_void_p
 python.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
 python.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]
 python.PyCapsule_SetName.argtypes = [c.py_object, c.c_char_p]
-weft.weft_tensor_arange.restype = c.c_void_p
-weft.weft_tensor_arange.argtypes = [c.c_int64, c.c_int]
-weft.weft_tensor_narrow.restype = c.c_void_p
-weft.weft_tensor_narrow.argtypes = [c.c_void_p, c.c_int, c.c_int64, c.c_int64]
+weft.weft_tensor_arange.argtypes = [c.c_int64, c.c_int, c.POINTER(c.c_void_p), c.c_void_p]
+weft.weft_tensor_narrow.argtypes = [c.c_void_p, c.c_int, c.c_int64, c.c_int64, c.POINTER(c.c_void_p), c.c_void_p]
 weft.weft_tensor_get_f64.restype = c.c_double
 weft.weft_tensor_get_f64.argtypes = [c.c_void_p, c.c_int64]
 weft.weft_tensor_numel.restype = c.c_int64
@@ -105,8 +103,9 @@ def borrow(capsule):
 
 
 def check(name, from_dlpack, to_capsule, arange):
-    whole = weft.weft_tensor_arange(10, FLOAT64)
-    part = weft.weft_tensor_narrow(whole, 0, 3, 4)
+    whole, part = c.c_void_p(), c.c_void_p()
+    assert weft.weft_tensor_arange(10, FLOAT64, c.byref(whole), None) == 0
+    assert weft.weft_tensor_narrow(whole, 0, 3, 4, c.byref(part), None) == 0
     there = from_dlpack(Lender(part))
     weft.weft_tensor_unref(part)
     assert [float(x) for x in there] == [3, 4, 5, 6], there

@@ -9,6 +9,7 @@
 #include "tensor/cpu/optim/optim.h"
 #include "tensor/parallel.h"
 #include "tensor/random.h"
+#include "../tensors.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -197,7 +198,7 @@ static const kernel_case cases[] = {
 
 static weft_tensor *made(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {
-    weft_tensor *tensor = weft_tensor_zeros(shape, dtype);
+    weft_tensor *tensor = tensor_zeros(shape, dtype);
     if (!tensor) {
         fputs("kernels: out of memory\n", stderr);
         exit(1);
@@ -214,7 +215,7 @@ static void setting_make(setting *s, const kernel_case *how)
     for (int i = 0; i < 3; i++)
         s->t[i] = made(how->shape, WEFT_DTYPE_FLOAT32, (uint64_t)i);
     if (how->run == adam)
-        s->t[3] = weft_tensor_full(how->shape, WEFT_DTYPE_FLOAT32, 1);
+        s->t[3] = tensor_full(how->shape, WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < 4; i++)
         s->c[i] = made(channels, WEFT_DTYPE_FLOAT32, 8);
     s->loss = made(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 9);

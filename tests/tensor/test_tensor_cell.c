@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "tensor/cell.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 /* A cell of `count` float32, all `value`. */
 static weft_tensor *cell(int64_t count, double value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, value);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, value);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
     assert_non_null(x->cell);
     return x;
@@ -37,8 +38,8 @@ static void readers_keep_the_value_that_they_took(void **state)
 {
     weft_tensor *x = cell(6, 1);
     uint64_t id = x->id;
-    weft_tensor *same = weft_tensor_contiguous(x), *view = weft_tensor_reshape(x, WEFT_SHAPE(2, 3));
-    weft_tensor *copy = weft_tensor_clone(x), *wide = weft_tensor_to(x, WEFT_DTYPE_FLOAT64);
+    weft_tensor *same = tensor_contiguous(x), *view = tensor_reshape(x, WEFT_SHAPE(2, 3));
+    weft_tensor *copy = tensor_clone(x), *wide = tensor_to(x, WEFT_DTYPE_FLOAT64);
     put(x, WFI_WRITE_BESIDE, NULL, 2);
     weft_tensor *kept[] = {same, view, copy, wide};
     for (int i = 0; i < 4; i++) {
@@ -69,13 +70,13 @@ static void print_and_single_elements_read_the_present_value(void **state)
 
 static void views_begin_where_the_cell_does(void **state)
 {
-    weft_tensor *all = weft_tensor_arange(10, WEFT_DTYPE_FLOAT32), *x = weft_tensor_narrow(all, 0, 4, 6);
+    weft_tensor *all = tensor_arange(10, WEFT_DTYPE_FLOAT32), *x = tensor_narrow(all, 0, 4, 6);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
     assert_true(weft_tensor_get_f64(x, 0) == 4);
-    weft_tensor *part = weft_tensor_narrow(x, 0, 2, 2), *one = weft_tensor_select(x, 0, 5);
+    weft_tensor *part = tensor_narrow(x, 0, 2, 2), *one = tensor_select(x, 0, 5);
     assert_true(weft_tensor_get_f64(part, 0) == 6 && weft_tensor_get_f64(one, 0) == 9);
     put(x, WFI_WRITE_BESIDE, NULL, -1);
-    weft_tensor *later = weft_tensor_narrow(x, 0, 5, 1);
+    weft_tensor *later = tensor_narrow(x, 0, 5, 1);
     assert_all(later, -1);
     assert_true(weft_tensor_get_f64(all, 9) == 9);
     weft_tensor *made[] = {part, one, later, x, all};
@@ -107,12 +108,12 @@ static void steps_beside_take_turns_in_two_slabs(void **state)
 
 static void slab_that_somebody_has_is_not_used_again(void **state)
 {
-    weft_tensor *x = cell(100, 0), *old = wfi_tensor_read(x), *view = weft_tensor_narrow(old, 0, 1, 2);
+    weft_tensor *x = cell(100, 0), *old = wfi_tensor_read(x), *view = tensor_narrow(old, 0, 1, 2);
     put(x, WFI_WRITE_BESIDE, reserved(x), 1);
     put(x, WFI_WRITE_BESIDE, reserved(x), 2);
     assert_all(old, 0);
     weft_tensor_unref(old); /* the view has its storage still */
-    weft_tensor *newer = wfi_tensor_read(x), *part = weft_tensor_narrow(newer, 0, 0, 5);
+    weft_tensor *newer = wfi_tensor_read(x), *part = tensor_narrow(newer, 0, 0, 5);
     weft_tensor_unref(newer);
     put(x, WFI_WRITE_BESIDE, reserved(x), 3);
     put(x, WFI_WRITE_BESIDE, reserved(x), 4);
@@ -176,13 +177,13 @@ static void write_that_fails_is_not_published(void **state)
 
 static void assign_and_fill_leave_what_readers_have(void **state)
 {
-    weft_tensor *x = cell(3, 1), *old = wfi_tensor_read(x), *more = weft_tensor_arange(3, WEFT_DTYPE_FLOAT64);
+    weft_tensor *x = cell(3, 1), *old = wfi_tensor_read(x), *more = tensor_arange(3, WEFT_DTYPE_FLOAT64);
     assert_int_equal(weft_tensor_assign(x, more), WEFT_OK);
     assert_all(old, 1);
     assert_true(weft_tensor_get_f64(x, 2) == 2);
     assert_int_equal(weft_tensor_assign(x, x), WEFT_OK);
     assert_true(weft_tensor_get_f64(x, 2) == 2);
-    weft_tensor *pair = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *pair = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_assign(x, pair), WEFT_ERR_SHAPE);
     assert_true(weft_tensor_get_f64(x, 1) == 1);
     weft_tensor *later = wfi_tensor_read(x);
@@ -208,7 +209,7 @@ static void foreign_memory_is_dropped_when_nobody_has_it(void **state)
 {
     float memory[4] = {1, 2, 3, 4};
     int drops = 0;
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, memory, NULL, count_drop, &drops);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, memory, NULL, count_drop, &drops);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK); /* nothing to do */
     assert_ptr_equal(weft_tensor_data(x), memory);
@@ -221,7 +222,7 @@ static void foreign_memory_is_dropped_when_nobody_has_it(void **state)
 
 static void strided_tensor_stays_an_ordinary_one(void **state)
 {
-    weft_tensor *all = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), *x = weft_tensor_transpose(all, 0, 1);
+    weft_tensor *all = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), *x = tensor_transpose(all, 0, 1);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
     assert_null(x->cell);
     put(x, WFI_WRITE_WHOLE, NULL, 2);

@@ -3,6 +3,7 @@
 #include "check_gradients.h"
 
 #include "tensor/cpu/product/conv.h"
+#include "tensors.h"
 
 typedef struct conv_case {
     weft_shape x, weight;
@@ -49,10 +50,10 @@ static void set_make(conv_set *set, const conv_case *c, weft_dtype dtype)
     set->weight = random_tensor(c->weight, dtype, 2);
     set->bias = random_tensor(WEFT_SHAPE(c->weight.dims[0]), dtype, 3);
     set->dy = random_tensor(y, dtype, 4);
-    set->y = weft_tensor_empty(y, dtype);
-    set->dx = weft_tensor_empty(c->x, dtype);
-    set->dweight = weft_tensor_empty(c->weight, dtype);
-    set->dbias = weft_tensor_empty(WEFT_SHAPE(c->weight.dims[0]), dtype);
+    set->y = tensor_empty(y, dtype);
+    set->dx = tensor_empty(c->x, dtype);
+    set->dweight = tensor_empty(c->weight, dtype);
+    set->dbias = tensor_empty(WEFT_SHAPE(c->weight.dims[0]), dtype);
     assert_int_equal(wfi_conv2d_forward(set->x, set->weight, set->bias, &c->how, set->y), WEFT_OK);
     assert_int_equal(wfi_conv2d_backward_data(set->dy, set->weight, &c->how, set->dx), WEFT_OK);
     assert_int_equal(wfi_conv2d_backward_weight(set->dy, set->x, &c->how, set->dweight, set->dbias), WEFT_OK);
@@ -131,9 +132,9 @@ static void shapes_that_do_not_fit_are_refused(void **state)
 static void an_empty_batch_gives_zero_gradients(void **state)
 {
     wfi_conv2d how = {{1, 1}, {0, 0}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(0, 3, 4, 4), WEFT_DTYPE_FLOAT32);
-    weft_tensor *dy = weft_tensor_empty(WEFT_SHAPE(0, 2, 2, 2), WEFT_DTYPE_FLOAT32);
-    weft_tensor *dweight = weft_tensor_full(WEFT_SHAPE(2, 3, 3, 3), WEFT_DTYPE_FLOAT32, 5);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(0, 3, 4, 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *dy = tensor_empty(WEFT_SHAPE(0, 2, 2, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *dweight = tensor_full(WEFT_SHAPE(2, 3, 3, 3), WEFT_DTYPE_FLOAT32, 5);
     assert_int_equal(wfi_conv2d_backward_weight(dy, x, &how, dweight, NULL), WEFT_OK);
     for (int64_t i = 0; i < weft_tensor_numel(dweight); i++)
         assert_true(weft_tensor_get_f64(dweight, i) == 0);

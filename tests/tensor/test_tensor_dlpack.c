@@ -4,6 +4,7 @@
 
 #include "tensor/cell.h"
 #include "tensor/dtype.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <string.h>
@@ -39,7 +40,7 @@ static void a_lent_tensor_outlives_its_owner(void **state)
 {
     static float data[6] = {1, 2, 3, 4, 5, 6};
     dropped = 0;
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, NULL);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, NULL);
     weft_dlpack *lent = lend(x, 0);
     weft_tensor_unref(x);
     assert_int_equal(dropped, 0);
@@ -64,7 +65,7 @@ static void a_lent_tensor_outlives_its_owner(void **state)
 static void every_dtype_is_shared(void **state)
 {
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3, 2), (weft_dtype)dtype, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(3, 2), (weft_dtype)dtype, 1);
         weft_dlpack *lent = lend(x, 0);
         assert_int_equal(lent->tensor.dtype.bits, 8 * weft_dtype_size((weft_dtype)dtype));
         weft_tensor *y = borrow(lent, 0);
@@ -79,8 +80,8 @@ static void every_dtype_is_shared(void **state)
 
 static void views_keep_strides_and_offset(void **state)
 {
-    weft_tensor *x = weft_tensor_arange(24, WEFT_DTYPE_INT32), *whole = weft_tensor_reshape(x, WEFT_SHAPE(4, 6));
-    weft_tensor *part = weft_tensor_narrow(whole, 1, 2, 3), *turned = weft_tensor_transpose(part, 0, 1);
+    weft_tensor *x = tensor_arange(24, WEFT_DTYPE_INT32), *whole = tensor_reshape(x, WEFT_SHAPE(4, 6));
+    weft_tensor *part = tensor_narrow(whole, 1, 2, 3), *turned = tensor_transpose(part, 0, 1);
     weft_dlpack *lent = lend(turned, 0);
     assert_int_equal(lent->tensor.strides[0], 1);
     assert_int_equal(lent->tensor.strides[1], 6);
@@ -96,8 +97,8 @@ static void views_keep_strides_and_offset(void **state)
 
 static void empty_tensors_and_scalars_are_shared(void **state)
 {
-    weft_tensor *none = weft_tensor_empty(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT64);
-    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5);
+    weft_tensor *none = tensor_empty(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *one = tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 2.5);
     weft_tensor *none_too = borrow(lend(none, 0), 0), *one_too = borrow(lend(one, 0), 0);
     assert_int_equal(weft_tensor_size(none_too, 1), 3);
     assert_int_equal(weft_tensor_numel(none_too), 0);
@@ -147,7 +148,7 @@ static void foreign_memory_is_released_with_the_last_view(void **state)
     weft_tensor *x = borrow(&managed, 0);
     assert_ptr_equal(weft_tensor_data(x), numbers + 2);
     assert_true(weft_tensor_get_f64(x, 2) == 10); /* row 0, column 2 */
-    weft_tensor *row = weft_tensor_select(x, 0, 1);
+    weft_tensor *row = tensor_select(x, 0, 1);
     weft_tensor_unref(x);
     assert_int_equal(deleted, 0);
     assert_true(weft_tensor_get_f64(row, 1) == 7);
@@ -181,14 +182,14 @@ static void read_only_memory_is_copied_unless_promised(void **state)
 
 static void parameters_are_lent_read_only(void **state)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     weft_dlpack *lent = lend(x, WEFT_DLPACK_READ_ONLY);
     assert_int_equal(lent->flags, WEFT_DLPACK_READ_ONLY);
     lent->deleter(lent);
     assert_int_equal(wfi_tensor_make_cell(x), WEFT_OK);
     lent = lend(x, 0);
     assert_int_equal(lent->flags, WEFT_DLPACK_READ_ONLY);
-    weft_tensor *two = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *two = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 2);
     assert_int_equal(weft_tensor_assign(x, two), WEFT_OK);
     assert_true(((const float *)lent->tensor.data)[2] == 1); /* the value that was lent */
     lent->deleter(lent);
@@ -261,8 +262,8 @@ static void an_unversioned_tensor_outlives_its_owner(void **state)
 {
     static float data[6] = {1, 2, 3, 4, 5, 6};
     dropped = 0;
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, NULL);
-    weft_tensor *column = weft_tensor_select(x, 1, 2);
+    weft_tensor *x = tensor_wrap(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data, NULL, count_drop, NULL);
+    weft_tensor *column = tensor_select(x, 1, 2);
     weft_dlpack_unversioned *lent = NULL;
     assert_int_equal(weft_tensor_to_dlpack_unversioned(column, 0, &lent, NULL), WEFT_OK);
     weft_tensor_unref(x);
@@ -317,7 +318,7 @@ static void unversioned_memory_is_released_once(void **state)
 
 static void unversioned_parameters_want_a_promise(void **state)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     weft_dlpack_unversioned *lent = NULL;
     weft_error *error = NULL;
     assert_int_equal(weft_tensor_to_dlpack_unversioned(x, 2, &lent, NULL), WEFT_ERR_INVALID);
@@ -334,7 +335,7 @@ static void unversioned_parameters_want_a_promise(void **state)
 
 static void wrong_arguments_are_refused(void **state)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1), *y = NULL;
+    weft_tensor *x = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1), *y = NULL;
     weft_dlpack *lent = NULL, m = foreign();
     assert_int_equal(weft_tensor_to_dlpack(NULL, 0, &lent, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_to_dlpack(x, 0, NULL, NULL), WEFT_ERR_INVALID);

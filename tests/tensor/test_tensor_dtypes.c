@@ -2,6 +2,7 @@
 /* test_tensor_dtypes.c - every dtype: its storage, its conversions, its text; float16 and bfloat16 against PyTorch's. */
 #include "oracle/formula.h"
 #include "tensor/copy.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ enum { REALS = sizeof(real_dtypes) / sizeof(real_dtypes[0]) };
 
 static weft_tensor *moved(weft_tensor *tensor, weft_dtype dtype) /* instead of `tensor` */
 {
-    weft_tensor *converted = weft_tensor_to(tensor, dtype);
+    weft_tensor *converted = tensor_to(tensor, dtype);
     assert_non_null(converted);
     weft_tensor_unref(tensor);
     return converted;
@@ -42,7 +43,7 @@ static uint64_t with_word(uint64_t sum, uint32_t word)
 
 static weft_tensor *every_half(weft_dtype dtype)
 {
-    weft_tensor *halves = weft_tensor_empty(WEFT_SHAPE(HALVES), dtype);
+    weft_tensor *halves = tensor_empty(WEFT_SHAPE(HALVES), dtype);
     for (int i = 0; i < HALVES; i++)
         ((uint16_t *)weft_tensor_data(halves))[i] = (uint16_t)i;
     return halves;
@@ -77,7 +78,7 @@ static uint64_t checksum_of_halves(weft_tensor *halves)
 /* Key 1: random bits. Key 2: exponents from 2^-27 to 2^17. */
 static weft_tensor *samples(uint64_t key)
 {
-    weft_tensor *tensor = weft_tensor_empty(WEFT_SHAPE(SAMPLES), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_empty(WEFT_SHAPE(SAMPLES), WEFT_DTYPE_FLOAT32);
     uint32_t *words = weft_tensor_data(tensor);
     for (uint64_t i = 0; i < SAMPLES; i++) {
         uint64_t bits = formula_u64(key, i);
@@ -125,7 +126,7 @@ static void every_half_survives_wider_dtypes(void **state)
                             wide[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64};
     for (int i = 0; i < 4; i++) {
         weft_dtype dtype = halves[i / 2];
-        weft_tensor *before = every_half(dtype), *after = moved(weft_tensor_to(before, wide[i % 2]), dtype);
+        weft_tensor *before = every_half(dtype), *after = moved(tensor_to(before, wide[i % 2]), dtype);
         const uint16_t *a = weft_tensor_data(before), *b = weft_tensor_data(after);
         for (int k = 0; k < HALVES; k++) {
             uint16_t quiet = half_is_nan(dtype, a[k]) ? (dtype == WEFT_DTYPE_FLOAT16 ? 0x200 : 0x40) : 0;
@@ -210,9 +211,9 @@ static void every_pair_converts(void **state)
     enum { COUNT = sizeof(numbers) / sizeof(numbers[0]) };
     for (int i = 0; i < REALS * REALS; i++) {
         weft_dtype from = real_dtypes[i / REALS], to = real_dtypes[i % REALS];
-        weft_tensor *x = moved(weft_tensor_copy_of(WEFT_SHAPE(2, COUNT / 2), WEFT_DTYPE_FLOAT64, numbers), from);
-        weft_tensor *y = weft_tensor_to(x, to), *across = weft_tensor_zeros(WEFT_SHAPE(COUNT / 2, 2), to);
-        weft_tensor *turned = weft_tensor_transpose(across, 0, 1);
+        weft_tensor *x = moved(tensor_copy_of(WEFT_SHAPE(2, COUNT / 2), WEFT_DTYPE_FLOAT64, numbers), from);
+        weft_tensor *y = tensor_to(x, to), *across = tensor_zeros(WEFT_SHAPE(COUNT / 2, 2), to);
+        weft_tensor *turned = tensor_transpose(across, 0, 1);
         assert_int_equal(weft_tensor_assign(turned, x), WEFT_OK);
         for (int k = 0; k < COUNT; k++) {
             double before = expected(numbers[k], WEFT_DTYPE_FLOAT64, from), after = expected(before, from, to);
@@ -234,11 +235,11 @@ static void floats_saturate_in_narrow_integers(void **state)
     static const weft_dtype floats[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT16,
                                         WEFT_DTYPE_BFLOAT16};
     for (int i = 0; i < 4; i++) {
-        weft_tensor *x = moved(weft_tensor_copy_of(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32, numbers), floats[i]);
-        weft_tensor *i8 = weft_tensor_to(x, WEFT_DTYPE_INT8), *i16 = weft_tensor_to(x, WEFT_DTYPE_INT16);
+        weft_tensor *x = moved(tensor_copy_of(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32, numbers), floats[i]);
+        weft_tensor *i8 = tensor_to(x, WEFT_DTYPE_INT8), *i16 = tensor_to(x, WEFT_DTYPE_INT16);
         assert_memory_equal(weft_tensor_data(i8), ((int8_t[]){127, -128, 127, -128, 0}), 5);
         assert_memory_equal(weft_tensor_data(i16), ((int16_t[]){32767, -32768, 32767, -32768, 0}), 10);
-        weft_tensor *flags = weft_tensor_to(x, WEFT_DTYPE_BOOL);
+        weft_tensor *flags = tensor_to(x, WEFT_DTYPE_BOOL);
         assert_memory_equal(weft_tensor_data(flags), ((uint8_t[]){1, 1, 1, 1, 1}), 5);
         weft_tensor_unref(x);
         weft_tensor_unref(i8);
@@ -251,21 +252,21 @@ static void floats_saturate_in_narrow_integers(void **state)
 
 static void complex_converts_to_complex_alone(void **state)
 {
-    weft_tensor *z = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX64, (float[]){1, -2, 0.5F, 3});
-    weft_tensor *wide = weft_tensor_to(z, WEFT_DTYPE_COMPLEX128), *back = weft_tensor_to(wide, WEFT_DTYPE_COMPLEX64);
+    weft_tensor *z = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX64, (float[]){1, -2, 0.5F, 3});
+    weft_tensor *wide = tensor_to(z, WEFT_DTYPE_COMPLEX128), *back = tensor_to(wide, WEFT_DTYPE_COMPLEX64);
     assert_int_equal(weft_tensor_nbytes(wide), 32);
     assert_memory_equal(weft_tensor_data(wide), ((double[]){1, -2, 0.5, 3}), 32);
     assert_memory_equal(weft_tensor_data(back), weft_tensor_data(z), 16);
     assert_true(weft_tensor_get_f64(wide, 1) == 0.5 && weft_tensor_get_i64(z, 0) == 1);
     for (int i = 0; i < REALS; i++) {
-        weft_tensor *real = weft_tensor_zeros(WEFT_SHAPE(2), real_dtypes[i]);
-        assert_null(weft_tensor_to(z, real_dtypes[i]));
-        assert_null(weft_tensor_to(real, WEFT_DTYPE_COMPLEX128));
+        weft_tensor *real = tensor_zeros(WEFT_SHAPE(2), real_dtypes[i]);
+        assert_null(tensor_to(z, real_dtypes[i]));
+        assert_null(tensor_to(real, WEFT_DTYPE_COMPLEX128));
         assert_int_equal(weft_tensor_assign(real, wide), WEFT_ERR_TYPE);
         assert_int_equal(weft_tensor_assign(wide, real), WEFT_ERR_TYPE);
         weft_tensor_unref(real);
     }
-    assert_null(weft_tensor_arange(3, WEFT_DTYPE_COMPLEX64));
+    assert_null(tensor_arange(3, WEFT_DTYPE_COMPLEX64));
     weft_tensor_unref(z);
     weft_tensor_unref(wide);
     weft_tensor_unref(back);
@@ -308,10 +309,10 @@ static void each_dtype_is_filled_and_copied(void **state)
 {
     for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
         for (int64_t rows = 0; rows <= 513; rows += 171) {
-            weft_tensor *x = weft_tensor_full(WEFT_SHAPE(rows, 7), (weft_dtype)dtype, 1);
-            weft_tensor *part = weft_tensor_narrow(x, 1, 2, 3);
+            weft_tensor *x = tensor_full(WEFT_SHAPE(rows, 7), (weft_dtype)dtype, 1);
+            weft_tensor *part = tensor_narrow(x, 1, 2, 3);
             weft_tensor_fill(part, 0);
-            weft_tensor *packed = weft_tensor_contiguous(part), *whole = weft_tensor_clone(x);
+            weft_tensor *packed = tensor_contiguous(part), *whole = tensor_clone(x);
             for (int64_t i = 0; i < 7 * rows; i++)
                 assert_true(weft_tensor_get_f64(whole, i) == (i % 7 < 2 || i % 7 > 4));
             for (int64_t i = 0; i < 3 * rows; i++)
@@ -339,15 +340,15 @@ static void prints_as(weft_tensor *tensor, const char *text)
 static void each_dtype_is_printed(void **state)
 {
     static const double numbers[] = {-1.5, INFINITY};
-    prints_as(moved(weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, numbers), WEFT_DTYPE_FLOAT16),
+    prints_as(moved(tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, numbers), WEFT_DTYPE_FLOAT16),
               "float16 [2] [-1.5, inf]\n");
-    prints_as(moved(weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, numbers), WEFT_DTYPE_BFLOAT16),
+    prints_as(moved(tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, numbers), WEFT_DTYPE_BFLOAT16),
               "bfloat16 [2] [-1.5, inf]\n");
-    prints_as(weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT8, -3), "int8 [1] [-3]\n");
-    prints_as(weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT16, -300), "int16 [1] [-300]\n");
-    prints_as(weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX64, (float[]){1, -2, 0.5F, 3}),
+    prints_as(tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT8, -3), "int8 [1] [-3]\n");
+    prints_as(tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT16, -300), "int16 [1] [-300]\n");
+    prints_as(tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX64, (float[]){1, -2, 0.5F, 3}),
               "complex64 [2] [1-2i, 0.5+3i]\n");
-    prints_as(weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_COMPLEX128, 4), "complex128 [] 4+0i\n");
+    prints_as(tensor_full(WEFT_SCALAR, WEFT_DTYPE_COMPLEX128, 4), "complex128 [] 4+0i\n");
 }
 
 UNIT_MAIN(halves_are_those_of_pytorch, every_half_survives_wider_dtypes, every_rounding_is_to_nearest_and_once,

@@ -2,17 +2,18 @@
 /* test_tensor_fork.c - a child of fork() computes although the parent's threads did not come along. */
 #include "children.h"
 #include "check_gradients.h"
+#include "tensors.h"
 
 #include <unistd.h>
 
 static bool compute(void)
 {
     wfi_conv2d how = {{1, 1}, {1, 1}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(8, 8, 3, 3), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32);
-    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *weight = tensor_full(WEFT_SHAPE(8, 8, 3, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32);
+    weft_tensor *matrix = tensor_full(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *product = tensor_empty(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32);
     bool fine = wfi_conv2d_forward(x, weight, NULL, &how, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 72 &&
                 wfi_add_into(x, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 73 &&
                 wfi_matmul(matrix, false, matrix, true, product) == WEFT_OK && weft_tensor_get_f64(product, 7) == 300;

@@ -4,6 +4,7 @@
 #include "tensor/parallel.h"
 
 #include "oracle/formula.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static void assert_product(sizes s, weft_dtype dtype, bool transpose_a, bool tra
     weft_tensor *a = formula_tensor(WEFT_SHAPE(s.m * s.k), dtype, 1),
                 *b = formula_tensor(WEFT_SHAPE(s.k * s.n), dtype, 2);
     weft_tensor *before = formula_tensor(WEFT_SHAPE(s.m * s.n), dtype, 3);
-    weft_tensor *c = beta == 0 ? weft_tensor_full(WEFT_SHAPE(s.m * s.n), dtype, NAN) : weft_tensor_clone(before);
+    weft_tensor *c = beta == 0 ? tensor_full(WEFT_SHAPE(s.m * s.n), dtype, NAN) : tensor_clone(before);
     double tolerance = dtype == WEFT_DTYPE_FLOAT64 ? 1e-13 : 2e-6;
     assert_non_null(c);
     wfi_gemm(dtype, transpose_a, transpose_b, s.m, s.n, s.k, weft_tensor_data(a), weft_tensor_data(b), beta,

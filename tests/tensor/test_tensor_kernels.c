@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_kernels.c - the other kernels: float32 against float64, gradients by finite differences, edges. */
 #include "check_gradients.h"
+#include "tensors.h"
 
 #include <string.h>
 
 static weft_tensor *f64s(weft_shape shape, const double *values)
 {
-    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values);
+    weft_tensor *tensor = tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values);
     assert_non_null(tensor);
     return tensor;
 }
@@ -35,13 +36,13 @@ static void norm_make(norm_set *s, weft_dtype dtype, bool train)
     s->weight = random_tensor(channels, dtype, 3);
     s->bias = random_tensor(channels, dtype, 4);
     s->mean = random_tensor(channels, dtype, 5);
-    s->var = weft_tensor_full(channels, dtype, 1.5);
-    s->y = weft_tensor_empty(shape, dtype);
-    s->dx = weft_tensor_empty(shape, dtype);
-    s->save_mean = weft_tensor_empty(channels, dtype);
-    s->save_invstd = weft_tensor_empty(channels, dtype);
-    s->dweight = weft_tensor_empty(channels, dtype);
-    s->dbias = weft_tensor_empty(channels, dtype);
+    s->var = tensor_full(channels, dtype, 1.5);
+    s->y = tensor_empty(shape, dtype);
+    s->dx = tensor_empty(shape, dtype);
+    s->save_mean = tensor_empty(channels, dtype);
+    s->save_invstd = tensor_empty(channels, dtype);
+    s->dweight = tensor_empty(channels, dtype);
+    s->dbias = tensor_empty(channels, dtype);
     norm_output(s);
     assert_int_equal(wfi_batchnorm_backward(s->dy, s->x, s->weight, train ? s->save_mean : s->mean, s->save_invstd,
                                             train, s->dx, s->dweight, s->dbias),
@@ -86,8 +87,8 @@ static void running_statistics_use_the_unbiased_variance(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(4, 1), (double[]){1, 2, 3, 6});
     weft_tensor *mean = f64s(WEFT_SHAPE(1), (double[]){0}), *var = f64s(WEFT_SHAPE(1), (double[]){1});
-    weft_tensor *y = weft_tensor_clone(x), *m = weft_tensor_clone(mean), *s = weft_tensor_clone(mean);
-    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, 1), WEFT_DTYPE_FLOAT64);
+    weft_tensor *y = tensor_clone(x), *m = tensor_clone(mean), *s = tensor_clone(mean);
+    weft_tensor *moments = tensor_empty(WEFT_SHAPE(2, 1), WEFT_DTYPE_FLOAT64);
     assert_int_equal(wfi_batchnorm_train(x, NULL, NULL, 1e-5, y, m, s, moments), WEFT_OK);
     assert_int_equal(wfi_batchnorm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
     assert_int_equal(wfi_batchnorm_move(moments, 1, 0.1, var, var), WEFT_OK);
@@ -102,8 +103,8 @@ static void running_statistics_use_the_unbiased_variance(void **state)
 static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 2, 4), (double[]){1, 5, 2, 2, 3, 0, NAN, 1});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_FLOAT64), *dx = weft_tensor_clone(x);
-    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_INT32);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_FLOAT64), *dx = tensor_clone(x);
+    weft_tensor *indices = tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_INT32);
     weft_tensor *dy = f64s(WEFT_SHAPE(1, 1, 1, 2), (double[]){10, 20});
     wfi_pool2d how = {{2, 2}, {2, 2}, {0, 0}};
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
@@ -118,9 +119,9 @@ static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 
 static void padded_max_pool_never_picks_the_padding(void **state)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 4, 4), WEFT_DTYPE_FLOAT32, -3);
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_FLOAT32);
-    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_INT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(1, 1, 4, 4), WEFT_DTYPE_FLOAT32, -3);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *indices = tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_INT32);
     wfi_pool2d how = {{3, 3}, {2, 2}, {1, 1}};
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
     for (int i = 0; i < 4; i++)
@@ -133,7 +134,7 @@ static void padded_max_pool_never_picks_the_padding(void **state)
 static void adaptive_pool_covers_uneven_cells(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 1, 5), (double[]){1, 2, 3, 4, 5});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 3), WEFT_DTYPE_FLOAT64), *dx = weft_tensor_clone(x);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(1, 1, 1, 3), WEFT_DTYPE_FLOAT64), *dx = tensor_clone(x);
     assert_int_equal(wfi_adaptive_avg_pool2d(x, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){1.5, 3, 4.5}), 24);
     assert_int_equal(wfi_adaptive_avg_pool2d_backward(y, dx), WEFT_OK);
@@ -159,8 +160,8 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
 {
     for (int logarithm = 0; logarithm < 2; logarithm++) {
         weft_shape shape = WEFT_SHAPE(2, 5, 3);
-        softmax_set s = {random_tensor(shape, WEFT_DTYPE_FLOAT64, 1), weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64),
-                         random_tensor(shape, WEFT_DTYPE_FLOAT64, 2), weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64),
+        softmax_set s = {random_tensor(shape, WEFT_DTYPE_FLOAT64, 1), tensor_empty(shape, WEFT_DTYPE_FLOAT64),
+                         random_tensor(shape, WEFT_DTYPE_FLOAT64, 2), tensor_empty(shape, WEFT_DTYPE_FLOAT64),
                          logarithm};
         softmax_output(&s);
         assert_int_equal(logarithm ? wfi_logsoftmax_backward(s.dy, s.y, 1, s.dx)
@@ -176,10 +177,10 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
 
 static void a_class_out_of_range_is_refused(void **state)
 {
-    weft_tensor *logp = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
-    weft_tensor *high = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
-    weft_tensor *low = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
+    weft_tensor *logp = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *y = tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *high = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
+    weft_tensor *low = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
     assert_int_equal(wfi_nll_loss(logp, high, WFI_REDUCE_MEAN, y), WEFT_ERR_INVALID);
     assert_int_equal(wfi_nll_loss(logp, low, WFI_REDUCE_MEAN, y), WEFT_ERR_INVALID);
     weft_tensor_unref(logp);
@@ -194,8 +195,8 @@ static void sums_do_not_depend_on_the_thread_count(void **state)
     int before = wfi_cpu_threads();
     for (int i = 0; i < 2; i++) {
         wfi_cpu_threads_set(i == 0 ? 1 : 3);
-        y[i] = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
-        z[i] = weft_tensor_clone(x);
+        y[i] = tensor_empty(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+        z[i] = tensor_clone(x);
         assert_int_equal(wfi_sum(x, WFI_ALL_DIMS, y[i]), WEFT_OK);
         assert_int_equal(wfi_scale(x, 0.3, z[i]), WEFT_OK);
     }
@@ -212,7 +213,7 @@ static void sums_do_not_depend_on_the_thread_count(void **state)
 static void broadcasting_adds_a_row_to_a_column(void **state)
 {
     weft_tensor *a = f64s(WEFT_SHAPE(2, 1), (double[]){10, 20}), *b = f64s(WEFT_SHAPE(3), (double[]){1, 2, 3});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64), *back = weft_tensor_clone(a);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64), *back = tensor_clone(a);
     assert_int_equal(wfi_binary(WFI_ADD, a, b, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){11, 12, 13, 21, 22, 23}), 48);
     assert_int_equal(wfi_sum_to_shape(y, back), WEFT_OK);
@@ -225,9 +226,9 @@ static void broadcasting_adds_a_row_to_a_column(void **state)
 
 static void integer_division_by_zero_is_refused(void **state)
 {
-    weft_tensor *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){INT64_MIN, 7});
-    weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
-    weft_tensor *y = weft_tensor_clone(a);
+    weft_tensor *a = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){INT64_MIN, 7});
+    weft_tensor *b = tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
+    weft_tensor *y = tensor_clone(a);
     assert_int_equal(wfi_binary(WFI_DIV, a, b, y), WEFT_ERR_INVALID);
     weft_tensor_unref(a);
     weft_tensor_unref(b);
@@ -237,9 +238,8 @@ static void integer_division_by_zero_is_refused(void **state)
 static void linear_matches_hand_computed_values(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 2), (double[]){1, 2}), *w = f64s(WEFT_SHAPE(2, 2), (double[]){3, 4, 5, 6});
-    weft_tensor *b = f64s(WEFT_SHAPE(2), (double[]){10, 20}),
-                *y = weft_tensor_empty(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
-    weft_tensor *dx = weft_tensor_clone(x), *dw = weft_tensor_clone(w), *db = weft_tensor_clone(b);
+    weft_tensor *b = f64s(WEFT_SHAPE(2), (double[]){10, 20}), *y = tensor_empty(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
+    weft_tensor *dx = tensor_clone(x), *dw = tensor_clone(w), *db = tensor_clone(b);
     assert_int_equal(wfi_linear(x, w, b, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){21, 37}), 16);
     assert_int_equal(wfi_linear_backward(x, x, w, dx, dw, db), WEFT_OK);

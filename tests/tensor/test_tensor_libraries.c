@@ -6,6 +6,7 @@
 #include "children.h"
 #include "check_gradients.h"
 #include "tensor/cpu/product/libraries.h"
+#include "tensors.h"
 
 #include <cblas.h>
 #include <dlfcn.h>
@@ -45,8 +46,8 @@ static bool is_as_the_host_left_it(void)
 
 static bool multiply(int64_t n)
 {
-    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32);
+    weft_tensor *matrix = tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *product = tensor_empty(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32);
     bool fine = wfi_matmul(matrix, false, matrix, true, product) == WEFT_OK &&
                 weft_tensor_get_f64(product, n * n - 1) == (double)n;
     weft_tensor_unref(matrix);
@@ -58,9 +59,9 @@ static bool multiply(int64_t n)
 static bool convolve(void)
 {
     wfi_conv2d how = {{1, 1}, {1, 1}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3, 8, 8), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(4, 3, 3, 3), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(2, 4, 8, 8), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2, 3, 8, 8), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *weight = tensor_full(WEFT_SHAPE(4, 3, 3, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *y = tensor_empty(WEFT_SHAPE(2, 4, 8, 8), WEFT_DTYPE_FLOAT32);
     bool fine = true;
     for (int i = 0; i < 2 && fine; i++)
         fine = wfi_conv2d_forward(x, weight, NULL, &how, y) == WEFT_OK && is_as_the_host_left_it() &&

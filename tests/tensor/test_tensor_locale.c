@@ -4,6 +4,7 @@
  * is. The test makes its locale with localedef(1), and exits 77 where that is not possible.
  */
 #include "rpc/inside.h"
+#include "tensors.h"
 #include "unit.h"
 
 #include <locale.h>
@@ -52,9 +53,8 @@ static void tensors_print_alike(void)
 {
     static const double numbers[] = {-0.5, 1.25e-30, 3, 1e300};
     static const double parts[] = {0.5, -1.5};
-    must_print(weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64, numbers),
-               "float64 [4] [-0.5, 1.25e-30, 3, 1e+300]\n");
-    must_print(weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_COMPLEX128, parts), "complex128 [1] [0.5-1.5i]\n");
+    must_print(tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64, numbers), "float64 [4] [-0.5, 1.25e-30, 3, 1e+300]\n");
+    must_print(tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_COMPLEX128, parts), "complex128 [1] [0.5-1.5i]\n");
 }
 
 static void budgets_are_read_alike(void)

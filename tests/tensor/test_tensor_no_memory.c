@@ -4,6 +4,7 @@
  * the next try works. The linker puts the functions below in the place of the library's.
  */
 #include "check_gradients.h"
+#include "tensors.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, of
 
 static weft_status make_small(void)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
     return tensor ? WEFT_OK : WEFT_ERR_MEMORY;
 }
@@ -54,7 +55,7 @@ static weft_status make_small(void)
 static weft_status make_large(void)
 {
     wfi_slab_trim(0); /* or a recycled one is found */
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
     return tensor ? WEFT_OK : WEFT_ERR_MEMORY;
 }
@@ -62,10 +63,10 @@ static weft_status make_large(void)
 static weft_status make_views(void)
 {
     weft_status status = WEFT_ERR_MEMORY;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
-    weft_tensor *turned = tensor ? weft_tensor_transpose(tensor, 0, 1) : NULL;
-    weft_tensor *packed = turned ? weft_tensor_contiguous(turned) : NULL;
-    weft_tensor *converted = packed ? weft_tensor_to(packed, WEFT_DTYPE_INT64) : NULL;
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *turned = tensor ? tensor_transpose(tensor, 0, 1) : NULL;
+    weft_tensor *packed = turned ? tensor_contiguous(turned) : NULL;
+    weft_tensor *converted = packed ? tensor_to(packed, WEFT_DTYPE_INT64) : NULL;
     if (converted)
         status = WEFT_OK;
     weft_tensor_unref(tensor);
@@ -84,7 +85,7 @@ static weft_status wrap(void)
 {
     static float data[2];
     int drops = 0;
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, data, NULL, note, &drops);
+    weft_tensor *tensor = tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, data, NULL, note, &drops);
     bool made = tensor != NULL;
     weft_tensor_unref(tensor);
     assert_int_equal(drops, 1);
@@ -133,10 +134,10 @@ static void making_tensors_survives_any_failure(void **state)
 static void kernels_survive_any_failure(void **state)
 {
     for (int dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_FLOAT64; dtype++) {
-        inputs[0] = weft_tensor_full(WEFT_SHAPE(2, 3, 6, 6), (weft_dtype)dtype, 1);
-        inputs[1] = weft_tensor_zeros(WEFT_SHAPE(3, 6, 6), (weft_dtype)dtype);
-        inputs[2] = weft_tensor_full(WEFT_SHAPE(4, 3, 3, 3), (weft_dtype)dtype, 1);
-        inputs[3] = weft_tensor_zeros(WEFT_SHAPE(2, 4, 6, 6), (weft_dtype)dtype);
+        inputs[0] = tensor_full(WEFT_SHAPE(2, 3, 6, 6), (weft_dtype)dtype, 1);
+        inputs[1] = tensor_zeros(WEFT_SHAPE(3, 6, 6), (weft_dtype)dtype);
+        inputs[2] = tensor_full(WEFT_SHAPE(4, 3, 3, 3), (weft_dtype)dtype, 1);
+        inputs[3] = tensor_zeros(WEFT_SHAPE(2, 4, 6, 6), (weft_dtype)dtype);
         exhaust(sum);
         exhaust(convolve);
         assert_true(weft_tensor_get_f64(inputs[3], 7) == 27);

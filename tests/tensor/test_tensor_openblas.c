@@ -3,6 +3,7 @@
 #include "children.h"
 #include "check_gradients.h"
 #include "tensor/cpu/product/product.h"
+#include "tensors.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static bool is_loaded(void)
 
 static weft_status multiply(weft_dtype dtype, int64_t n)
 {
-    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(n, n), dtype, 1);
-    weft_tensor *product = weft_tensor_full(WEFT_SHAPE(n, n), dtype, 0);
+    weft_tensor *matrix = tensor_full(WEFT_SHAPE(n, n), dtype, 1);
+    weft_tensor *product = tensor_full(WEFT_SHAPE(n, n), dtype, 0);
     weft_status status = wfi_matmul(matrix, false, matrix, true, product);
     assert_int_equal(weft_tensor_get_f64(product, n * n - 1), status ? 0 : n);
     weft_tensor_unref(matrix);
@@ -32,9 +33,9 @@ static weft_status multiply(weft_dtype dtype, int64_t n)
 static weft_status convolve(void)
 {
     wfi_conv2d how = {{1, 1}, {1, 1}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3, 8, 8), WEFT_DTYPE_FLOAT64, 1);
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(4, 3, 3, 3), WEFT_DTYPE_FLOAT64, 1);
-    weft_tensor *y = weft_tensor_full(WEFT_SHAPE(2, 4, 8, 8), WEFT_DTYPE_FLOAT64, 0);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(2, 3, 8, 8), WEFT_DTYPE_FLOAT64, 1);
+    weft_tensor *weight = tensor_full(WEFT_SHAPE(4, 3, 3, 3), WEFT_DTYPE_FLOAT64, 1);
+    weft_tensor *y = tensor_full(WEFT_SHAPE(2, 4, 8, 8), WEFT_DTYPE_FLOAT64, 0);
     weft_status forward = wfi_conv2d_forward(x, weight, NULL, &how, y);
     assert_int_equal(wfi_conv2d_backward_data(y, weight, &how, x), forward);
     assert_int_equal(wfi_conv2d_backward_weight(y, x, &how, weight, NULL), forward);
@@ -47,7 +48,7 @@ static weft_status convolve(void)
 static void by_the_first_product(void **state)
 {
     assert_false(is_loaded());
-    weft_tensor *sum = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *sum = tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     assert_int_equal(wfi_add_into(sum, sum), WEFT_OK); /* needs none */
     assert_false(is_loaded());
     assert_int_equal(multiply(WEFT_DTYPE_FLOAT64, 8), WEFT_OK);

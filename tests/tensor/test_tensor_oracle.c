@@ -5,6 +5,7 @@
  */
 #include "check_gradients.h"
 #include "oracle/formula.h"
+#include "tensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ static void expect(const char *name, weft_tensor *got)
 
 static weft_tensor *input(weft_shape shape, uint64_t key, double factor, double offset)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, oracle.dtype);
+    weft_tensor *tensor = tensor_empty(shape, oracle.dtype);
     assert_non_null(tensor);
     formula_fill(tensor, key, factor, offset);
     return tensor;
@@ -90,7 +91,7 @@ static weft_tensor *plain(weft_shape shape, uint64_t key)
 
 static weft_tensor *room(weft_shape shape)
 {
-    weft_tensor *tensor = weft_tensor_full(shape, oracle.dtype, (double)NAN); /* what is not written shows */
+    weft_tensor *tensor = tensor_full(shape, oracle.dtype, (double)NAN); /* what is not written shows */
     assert_non_null(tensor);
     return tensor;
 }
@@ -134,7 +135,7 @@ static void run_norm(void)
     weft_tensor *mean = plain(channels, 4), *var = input(channels, 5, 0.5, 1), *dy = plain(shape, 9), *y = room(shape);
     weft_tensor *saved = room(channels), *invstd = room(channels), *dx = room(shape);
     weft_tensor *dweight = room(channels), *dbias = room(channels);
-    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_DTYPE_FLOAT64);
+    weft_tensor *moments = tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_DTYPE_FLOAT64);
     if (train) {
         assert_int_equal(wfi_batchnorm_train(x, weight, bias, 1e-5, y, saved, invstd, moments), WEFT_OK);
         assert_int_equal(wfi_batchnorm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
@@ -159,7 +160,7 @@ static void run_max_pool(void)
     wfi_pool2d how = {{whole(4), whole(5)}, {whole(6), whole(7)}, {whole(8), whole(9)}};
     assert_int_equal(wfi_pool2d_shape(&shape, &how, &pooled), WEFT_OK);
     weft_tensor *x = plain(shape, 1), *dy = plain(pooled, 9), *y = room(pooled), *dx = room(shape);
-    weft_tensor *indices = weft_tensor_empty(pooled, WEFT_DTYPE_INT32);
+    weft_tensor *indices = tensor_empty(pooled, WEFT_DTYPE_INT32);
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
     assert_int_equal(wfi_max_pool2d_backward(dy, indices, dx), WEFT_OK);
     expect("y", y);
@@ -201,7 +202,7 @@ static void run_nll(void)
     wfi_reduction reduction = (wfi_reduction)whole(0);
     weft_shape shape = WEFT_SHAPE(whole(1), whole(2)), each = WEFT_SHAPE(whole(1));
     weft_shape result = reduction == WFI_REDUCE_NONE ? each : WEFT_SCALAR;
-    weft_tensor *logp = plain(shape, 1), *target = weft_tensor_empty(each, WEFT_DTYPE_INT64), *dy = plain(result, 9);
+    weft_tensor *logp = plain(shape, 1), *target = tensor_empty(each, WEFT_DTYPE_INT64), *dy = plain(result, 9);
     weft_tensor *y = room(result), *dlogp = room(shape);
     formula_fill_below(target, 2, whole(2));
     assert_int_equal(wfi_nll_loss(logp, target, reduction, y), WEFT_OK);

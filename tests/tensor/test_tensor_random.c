@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_random.c - Philox against the known answers published with Random123, and the distributions. */
 #include "check_gradients.h"
+#include "tensors.h"
 
 static void philox_gives_the_known_answers(void **state)
 {
@@ -31,7 +32,7 @@ static void moments(const weft_tensor *x, double *mean, double *variance)
 static void distributions_have_their_moments(void **state)
 {
     double mean, variance;
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_empty(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_random_uniform(x, (wfi_random){1, 2}, 0, 1), WEFT_OK);
     moments(x, &mean, &variance);
     assert_true(fabs(mean - 0.5) < 0.005 && fabs(variance - 1.0 / 12) < 0.002);
@@ -65,9 +66,8 @@ static void each_number_is_the_one_of_its_index(void **state)
     const wfi_random random = {0x123456789abcdefu, 0x1000000000003u};
     for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
         for (int wide = 0; wide < 2; wide++) {
-            weft_tensor *u = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
-            weft_tensor *mask =
-                weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
+            weft_tensor *u = tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
+            weft_tensor *mask = tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
             assert_int_equal(wfi_random_uniform(u, random, -3, 5), WEFT_OK);
             assert_int_equal(wfi_random_mask(mask, random, 0.3, 7), WEFT_OK);
             for (int64_t i = 0; i < lengths[l]; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_threads.c - kernels called by several threads at once: the same bits as alone, whatever the shapes. */
 #include "check_gradients.h"
+#include "tensors.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +24,7 @@ static weft_status convolve(const conv_case *c, weft_tensor **out)
     weft_status status = wfi_conv2d_shape(&x, &weight, &plain_conv, &shape);
     if (status != WEFT_OK)
         return status;
-    *out = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    *out = tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     return *out ? wfi_conv2d_forward(c->x, c->weight, NULL, &plain_conv, *out) : WEFT_ERR_MEMORY;
 }
 
@@ -105,10 +106,10 @@ typedef struct span {
 static void *convolve_new_shapes(void *arg)
 {
     span *s = arg;
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(1, 1, 3, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *weight = tensor_full(WEFT_SHAPE(1, 1, 3, 3), WEFT_DTYPE_FLOAT32, 1);
     for (int64_t i = 0; i < MANY_SHAPES / THREADS * 2; i++) { /* neighbours share half of theirs */
         int64_t at = s->first + i;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 3 + at % 30, 3 + at / 30), WEFT_DTYPE_FLOAT32, 1);
+        weft_tensor *x = tensor_full(WEFT_SHAPE(1, 1, 3 + at % 30, 3 + at / 30), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor *y = NULL;
         conv_case c = {x, weight, NULL};
         /* All ones: the first cell covers four of them, or two rows where the image ends. */
@@ -138,8 +139,8 @@ static void more_shapes_than_plans_are_kept(void **state)
 static void *add_often(void *arg)
 {
     _Atomic int *wrong = arg;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32, 1);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *x = tensor_full(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *y = tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < ROUNDS; i++) {
         if (wfi_add_into(x, y) != WEFT_OK)
             atomic_fetch_add(wrong, 1);
@@ -170,7 +171,7 @@ static void one_pool_serves_several_callers(void **state)
 static void *share(void *arg)
 {
     for (int i = 0; i < 1000; i++) {
-        weft_tensor *view = weft_tensor_select(weft_tensor_ref(arg), 0, i % 2);
+        weft_tensor *view = tensor_select(weft_tensor_ref(arg), 0, i % 2);
         weft_tensor_unref(arg);
         weft_tensor_unref(view);
     }
@@ -180,7 +181,7 @@ static void *share(void *arg)
 static void references_come_and_go_on_any_thread(void **state)
 {
     pthread_t threads[THREADS];
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, share, tensor), 0);
     for (int i = 0; i < THREADS; i++)

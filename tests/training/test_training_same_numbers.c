@@ -5,6 +5,8 @@
  * model's largest tensors are over the inline limit, its smallest under it.
  */
 #include "rpc/world.h"
+#include "make.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -18,9 +20,9 @@ static const weft_optimizer_spec sgd_options = {.type = &weft_sgd_type,
 
 static weft_module *make_model(weft_dtype dtype)
 {
-    weft_module *parts[] = {weft_linear_create(INPUTS, HIDDEN, false, 11, NULL), weft_relu_create(),
-                            weft_linear_create(HIDDEN, CLASSES, false, 12, NULL)};
-    weft_module *model = weft_sequential_create(parts, 3, NULL);
+    weft_module *parts[] = {linear_create(INPUTS, HIDDEN, false, 11, NULL), relu_create(),
+                            linear_create(HIDDEN, CLASSES, false, 12, NULL)};
+    weft_module *model = sequential_create(parts, 3, NULL);
     MUST(model);
     MUST_OK(weft_module_to(model, dtype));
     return model;
@@ -32,8 +34,8 @@ static weft_tensor *inputs_of(int step, int first, int count, weft_dtype dtype)
     double values[TRAINERS * ROWS * INPUTS];
     for (int i = 0; i < count * INPUTS; i++)
         values[i] = sin(0.37 * (step * 1000 + first * INPUTS + i));
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(count, INPUTS), WEFT_DTYPE_FLOAT64, values);
-    weft_tensor *cast = weft_tensor_to(x, dtype);
+    weft_tensor *x = tensor_copy_of(WEFT_SHAPE(count, INPUTS), WEFT_DTYPE_FLOAT64, values);
+    weft_tensor *cast = tensor_to(x, dtype);
     weft_tensor_unref(x);
     return cast;
 }
@@ -43,7 +45,7 @@ static weft_tensor *targets_of(int step, int first, int count)
     int64_t values[TRAINERS * ROWS];
     for (int i = 0; i < count; i++)
         values[i] = (step * 7 + (first + i) * 3) % CLASSES;
-    return weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values);
+    return tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values);
 }
 
 /* Gradients of the mean loss over these rows; they live as long as the tape. */
@@ -113,7 +115,7 @@ static void train(weft_agent *agent, void *arg)
 static weft_module *train_alone(weft_dtype dtype)
 {
     weft_module *model = make_model(dtype);
-    weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(model), &sgd_options, NULL);
+    weft_optimizer *sgd = optimizer_create(weft_module_parameters(model), &sgd_options, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensors gradients = gradients_of(t, model, step, 0, TRAINERS * ROWS, dtype);
@@ -146,7 +148,7 @@ static double distance(const weft_module *a, const weft_module *b)
 static void compare(world_fabric fabric, weft_dtype dtype, double bound)
 {
     job j = {.dtype = dtype, .lock = PTHREAD_MUTEX_INITIALIZER, .model = make_model(dtype)};
-    j.sgd = weft_optimizer_create(weft_module_parameters(j.model), &sgd_options, NULL);
+    j.sgd = optimizer_create(weft_module_parameters(j.model), &sgd_options, NULL);
     weft_function table[] = {{.name = "update_and_fetch",
                               .takes = {WEFT_TYPE_TENSORS},
                               .gives = {WEFT_TYPE_TENSORS},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_value.c - values without any network: walked through, owned, encoded, decoded, measured. */
+#include "tensors.h"
 #include "unit.h"
 #include "said.h"
 #include "tensor/tensor.h"
@@ -65,22 +66,23 @@ static void nothing_is_entered_that_cannot_be_read(void **state)
 
 static void an_owned_list_is_whole_or_not_at_all(void **state)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_values *values;
     weft_value inner[] = {weft_of_string("kept"), weft_of_tensor(tensor), weft_of_tensor(tensor)};
     weft_value outer[] = {weft_of_tensors((weft_tensors){&tensor, 1}), weft_of_list((weft_args){inner, 3}),
                           weft_of_bytes("behind", 6)};
-    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values), WEFT_OK);
+    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values, NULL), WEFT_OK);
     assert_int_equal(wfi_values_tensors(weft_values_args(values), NULL, 0), 3);
     weft_values_unref(values);
     inner[2].as.tensor = NULL; /* in the midst of it: what was taken before is given back */
-    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values), WEFT_ERR_INVALID);
+    assert_int_equal(weft_values_create((weft_args){outer, 3}, &values, NULL), WEFT_ERR_INVALID);
     weft_value deep[WEFT_MAX_LIST_DEPTH + 2] = {weft_of_string("deep")};
     for (int i = 1; i < WEFT_MAX_LIST_DEPTH + 2; i++)
         deep[i] = weft_of_list((weft_args){&deep[i - 1], 1});
-    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values), WEFT_OK);
+    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH], 1}, &values, NULL), WEFT_OK);
     weft_values_unref(values);
-    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH + 1], 1}, &values), WEFT_ERR_TOO_LARGE);
+    assert_int_equal(weft_values_create((weft_args){&deep[WEFT_MAX_LIST_DEPTH + 1], 1}, &values, NULL),
+                     WEFT_ERR_TOO_LARGE);
     weft_tensor_unref(tensor);
 }
 
@@ -95,8 +97,8 @@ static weft_status decode(const wfi_writer *meta, size_t size, uint8_t *tail, wf
 static void what_is_decoded_was_encoded(void **state)
 {
     uint8_t tail[1] = {0};
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
-                *large = weft_tensor_zeros(WEFT_SHAPE(5000), WEFT_DTYPE_FLOAT32);
+    weft_tensor *small = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                *large = tensor_zeros(WEFT_SHAPE(5000), WEFT_DTYPE_FLOAT32);
     weft_tensor *both[] = {small, large};
     weft_value list[] = {weft_of_string("text"), weft_of_f64(0.5), weft_of_list(nested)};
     weft_args values =
@@ -139,7 +141,7 @@ static weft_status measure(const wfi_encoded *encoded, size_t size, wfi_decoded 
 /* Bytes, and two tensors whose contents follow the metadata: as a call without an agent's memory has them. */
 static void tensors_may_follow_the_metadata(void **state)
 {
-    weft_tensor *two[] = {weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32), weft_tensor_arange(600, WEFT_DTYPE_FLOAT64)};
+    weft_tensor *two[] = {tensor_arange(1000, WEFT_DTYPE_FLOAT32), tensor_arange(600, WEFT_DTYPE_FLOAT64)};
     weft_args values = WEFT_VALUES(weft_of_bytes("word", 4), weft_of_tensors((weft_tensors){two, 2}));
     static uint8_t tail[1000 * 4 + 600 * 8];
     wfi_encoded encoded;
@@ -179,7 +181,7 @@ static void tensors_may_follow_the_metadata(void **state)
 
 static void encode_some(wfi_encoded *encoded)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *two[] = {tensor, tensor};
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *two[] = {tensor, tensor};
     weft_args values = WEFT_VALUES(weft_of_list(nested), weft_of_tensors((weft_tensors){two, 2}),
                                    weft_of_string("text"), weft_of_bool(true), weft_of_tensor(tensor));
     assert_int_equal(wfi_encode(encoded, values, &(wfi_encode_options){0}), WEFT_OK);
@@ -190,7 +192,7 @@ static void encode_some(wfi_encoded *encoded)
 static void an_unknown_dtype_is_refused(void **state)
 {
     enum { DTYPE_AT = 5 };
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT8);
+    weft_tensor *tensor = tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT8);
     uint8_t tail[1] = {0};
     wfi_encoded encoded;
     assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}), WEFT_OK);
@@ -282,7 +284,7 @@ static void wrong_values_are_named(void **state)
     const void *bytes;
     int64_t number = 0;
     size_t size;
-    assert_int_equal(weft_values_create(WEFT_VALUES(weft_of_f64(1)), &values), WEFT_OK);
+    assert_int_equal(weft_values_create(WEFT_VALUES(weft_of_f64(1)), &values, NULL), WEFT_OK);
     REFUSES(weft_values_get_i64(values, 0, &number), WEFT_ERR_TYPE,
             "weft_values_get_i64: value 0 has the type double, not int64");
     REFUSES(weft_values_get_i64(values, 4, &number), WEFT_ERR_NOT_FOUND,
@@ -292,13 +294,13 @@ static void wrong_values_are_named(void **state)
     REFUSES(weft_values_get_tensor(values, 0, &tensor), WEFT_ERR_TYPE, "not tensor");
     REFUSES(weft_values_get_bytes(values, 0, &bytes, NULL), WEFT_ERR_INVALID, "size is NULL");
     REFUSES(weft_values_get_bytes(values, 0, &bytes, &size), WEFT_ERR_TYPE, "weft_values_get_bytes: value 0");
-    REFUSES(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID, "weft_values_create: out is NULL");
-    REFUSES(weft_values_create(WEFT_VALUES(weft_of_i64(1), weft_of_string(NULL)), &none), WEFT_ERR_INVALID,
+    REFUSES(weft_values_create(WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID, "weft_values_create: out is NULL");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_i64(1), weft_of_string(NULL)), &none, NULL), WEFT_ERR_INVALID,
             "weft_values_create: value 1 is a string at NULL");
-    REFUSES(weft_values_create((weft_args){NULL, 3}, &none), WEFT_ERR_INVALID, "the list: 3 values at NULL");
-    REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_rref(NULL)))), &none), WEFT_ERR_INVALID,
-            "value 0.0 is a NULL reference");
-    REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors((weft_tensors){NULL, 3})), &none), WEFT_ERR_INVALID,
+    REFUSES(weft_values_create((weft_args){NULL, 3}, &none, NULL), WEFT_ERR_INVALID, "the list: 3 values at NULL");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_rref(NULL)))), &none, NULL),
+            WEFT_ERR_INVALID, "value 0.0 is a NULL reference");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors((weft_tensors){NULL, 3})), &none, NULL), WEFT_ERR_INVALID,
             "value 0 is a list of 3 tensors at NULL");
     REFUSES(weft_values_add(NULL, weft_of_i64(3)), WEFT_ERR_INVALID, "weft_values_add: the list is NULL");
     REFUSES(weft_values_add(values, (weft_value){.type = (weft_type)77}), WEFT_ERR_INVALID, "value 0 has type 77");
@@ -308,17 +310,17 @@ static void wrong_values_are_named(void **state)
     REFUSES(weft_values_add(values, weft_of_tensor(NULL)), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
     weft_logging_set_level(level);
     for (size = SIZE_MAX; size > SIZE_MAX - 3; size--) {
-        REFUSES(weft_values_create(WEFT_VALUES(weft_of_bytes("x", size)), &none), WEFT_ERR_TOO_LARGE,
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_bytes("x", size)), &none, NULL), WEFT_ERR_TOO_LARGE,
                 "weft_values_create: value 0 has 1844674407370955161");
         REFUSES(weft_values_add(values, weft_of_bytes("x", size)), WEFT_ERR_TOO_LARGE,
                 "value 0 has 1844674407370955161");
         weft_args endless = {threes, size};
         weft_tensors tensors = {&tensor, size};
-        REFUSES(weft_values_create(endless, &none), WEFT_ERR_TOO_LARGE, "values where a list may have 1024");
-        REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(endless)), &none), WEFT_ERR_TOO_LARGE,
+        REFUSES(weft_values_create(endless, &none, NULL), WEFT_ERR_TOO_LARGE, "values where a list may have 1024");
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(endless)), &none, NULL), WEFT_ERR_TOO_LARGE,
                 "values where a list may have 1024");
         REFUSES(weft_values_add(values, weft_of_list(endless)), WEFT_ERR_TOO_LARGE, "where a list may have 1024");
-        REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors(tensors)), &none), WEFT_ERR_TOO_LARGE,
+        REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors(tensors)), &none, NULL), WEFT_ERR_TOO_LARGE,
                 "tensors where a call may have 65536");
         REFUSES(weft_values_add(values, weft_of_tensors(tensors)), WEFT_ERR_TOO_LARGE, "tensors where a call may have");
     }

@@ -39,8 +39,9 @@ typedef struct bench {
 
 static weft_tensor *filled(weft_shape shape, weft_dtype dtype)
 {
-    weft_tensor *tensor = weft_tensor_empty_on(gpu, shape, dtype);
-    weft_tensor_fill(tensor, 0.5);
+    weft_tensor *tensor = NULL;
+    if (!weft_tensor_empty_on(gpu, shape, dtype, &tensor, NULL))
+        weft_tensor_fill(tensor, 0.5);
     return tensor;
 }
 
@@ -117,8 +118,9 @@ static weft_status run_add(bench *b)
 }
 static weft_status run_transpose(bench *b)
 {
-    weft_tensor *turned = weft_tensor_transpose(b->x, 0, 1);
-    weft_status status = weft_tensor_assign(b->y, turned);
+    weft_tensor *turned = NULL;
+    weft_status status = weft_tensor_transpose(b->x, 0, 1, &turned, NULL);
+    status = status ? status : weft_tensor_assign(b->y, turned);
     weft_tensor_unref(turned);
     return status;
 }
@@ -193,9 +195,10 @@ static weft_status adam(void)
 {
     const int64_t count = small ? 1000 : 25000000;
     weft_tensor *p = filled(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *g = filled(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
-    weft_optimizer *made =
-        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, NULL);
-    return measure("adam", (bench){.x = p, .y = g, .optimizer = made, .probe = p, .run = made ? run_step : NULL},
+    weft_optimizer *made = NULL;
+    weft_status status =
+        weft_optimizer_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.type = &weft_adam_type}, &made, NULL);
+    return measure("adam", (bench){.x = p, .y = g, .optimizer = made, .probe = p, .run = status ? NULL : run_step},
                    7 * 4e-9 * (double)count, "GB/s");
 }
 
@@ -222,7 +225,8 @@ static weft_status training(const char *name, weft_module *model, weft_shape ima
     if (!model || weft_module_to_device(model, gpu))
         return measure(name, (bench){.model = model}, 0, "");
     const weft_optimizer_spec how = {.type = &weft_sgd_type, .lr = 0.01, .sgd.momentum = 0.9};
-    b.optimizer = weft_optimizer_create(weft_module_parameters(model), &how, NULL);
+    if (weft_optimizer_create(weft_module_parameters(model), &how, &b.optimizer, NULL))
+        return WEFT_ERR_MEMORY;
     b.x = filled(images, WEFT_DTYPE_FLOAT32);
     b.y = filled(WEFT_SHAPE(images.dims[0]), WEFT_DTYPE_INT64); /* zeros */
     b.probe = weft_module_parameters(model).items[0];
@@ -240,8 +244,12 @@ int main(int argc, char **argv)
     const int64_t images = small ? 2 : 64;
     weft_status status = operators();
     status = status ? status : adam();
-    status = status ? status : training("convnet", weft_mnist_convnet_create(1), WEFT_SHAPE(images, 1, 28, 28));
+    weft_module *convnet = NULL, *resnet50 = NULL;
+    status = status ? status : weft_mnist_convnet_create(1, &convnet, NULL);
+    status = status ? status : training("convnet", convnet, WEFT_SHAPE(images, 1, 28, 28));
     if (!status && !small)
-        status = training("resnet50", weft_resnet50_create(1000, 1, NULL), WEFT_SHAPE(32, 3, 224, 224));
+        status = weft_resnet50_create(1000, 1, &resnet50, NULL);
+    if (resnet50)
+        status = training("resnet50", resnet50, WEFT_SHAPE(32, 3, 224, 224));
     return status ? weft_report(status) : 0;
 }

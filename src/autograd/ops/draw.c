@@ -52,7 +52,7 @@ static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape sh
                       name[0] == 'u' ? "the first at most the second" : "the deviation not negative");
     if (!wfi_tape_ready(tape))
         return NULL;
-    weft_tensor *x = weft_tensor_empty_on(tape->device, shape, dtype);
+    weft_tensor *x = wfi_tensor_empty_on(tape->device, shape, dtype, NULL);
     if (!x)
         wfi_tape_fail(tape, WEFT_ERR_MEMORY, name, "%s: out of memory for %s", name, wfi_shape_text(&shape, text));
     return x;

@@ -15,7 +15,7 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
     }
     if (!wfi_op_is_here(op, numbers, name))
         return NULL;
-    weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(numbers));
+    weft_tensor *packed = weft_tape_take(op->tape, wfi_tensor_contiguous(numbers, NULL));
     if (!packed)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return packed;
@@ -71,9 +71,9 @@ static weft_status end_rows(weft_status status, weft_tensor **rows, weft_tensor 
 static weft_status all_rows(weft_tensor *dy, weft_tensor *index, int64_t width, weft_tensor **rows,
                             weft_tensor **values)
 {
-    weft_tensor *copy = weft_tensor_clone(index);
-    *rows = weft_tensor_reshape(copy, WEFT_SHAPE(index->numel));
-    *values = weft_tensor_reshape(dy, WEFT_SHAPE(index->numel, width));
+    weft_tensor *copy = wfi_tensor_clone(index, NULL);
+    *rows = wfi_tensor_reshape(copy, WEFT_SHAPE(index->numel), NULL);
+    *values = wfi_tensor_reshape(dy, WEFT_SHAPE(index->numel, width), NULL);
     weft_tensor_unref(copy);
     return *rows && *values ? WEFT_OK : WEFT_ERR_MEMORY;
 }

@@ -48,7 +48,7 @@ static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
 {
     weft_tensor *packed = wfi_op_ok(op) && wfi_op_is_here(op, index, "the index")
-                              ? weft_tape_take(op->tape, weft_tensor_contiguous(index))
+                              ? weft_tape_take(op->tape, wfi_tensor_contiguous(index, NULL))
                               : NULL;
     if (!packed) {
         if (wfi_op_ok(op))

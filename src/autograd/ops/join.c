@@ -8,9 +8,9 @@
 static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts, size_t i)
 {
     if (!starts)
-        return weft_tensor_select(y, dim, (int64_t)i);
+        return wfi_tensor_select(y, dim, (int64_t)i, NULL);
     const int64_t *start = wfi_tensor_address(starts);
-    return weft_tensor_narrow(y, dim, start[i], start[i + 1] - start[i]);
+    return wfi_tensor_narrow(y, dim, start[i], start[i + 1] - start[i], NULL);
 }
 
 /* saved: starts; dims[0]. Each gradient is dy's part: a view where that is contiguous. */
@@ -20,7 +20,7 @@ static weft_status join_backward(const wfi_node *node, weft_tensor *dy, weft_ten
         if (!node->inputs[i].node)
             continue;
         weft_tensor *part = place_of(dy, node->state->dims[0], node->saved[0], i);
-        dx[i] = !part ? NULL : weft_tensor_contiguous(part);
+        dx[i] = !part ? NULL : wfi_tensor_contiguous(part, NULL);
         weft_tensor_unref(part);
         if (!dx[i])
             return WEFT_ERR_MEMORY;
@@ -103,7 +103,8 @@ weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
         return NULL;
     wfi_op_dim(&op, &dim);
     weft_shape shape = xs.items[0]->shape;
-    weft_tensor *starts = weft_tape_take(tape, weft_tensor_empty(WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64));
+    weft_tensor *starts =
+        weft_tape_take(tape, wfi_tensor_empty(WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64, NULL));
     if (!starts && wfi_op_ok(&op))
         wfi_op_fail(&op, WEFT_ERR_MEMORY, "out of memory");
     if (starts)

@@ -119,7 +119,7 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
 {
     if (!wfi_op_is_here(op, target, "the target"))
         return;
-    weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(target));
+    weft_tensor *packed = weft_tape_take(op->tape, wfi_tensor_contiguous(target, NULL));
     if (!packed) {
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return;

@@ -85,7 +85,7 @@ static bool pack(wfi_op *op, weft_tensor *packed[OPERANDS])
         packed[i] = op->list[i];
         if (weft_tensor_is_contiguous(packed[i]))
             continue;
-        packed[i] = weft_tape_take(op->tape, weft_tensor_contiguous(packed[i]));
+        packed[i] = weft_tape_take(op->tape, wfi_tensor_contiguous(packed[i], NULL));
         if (!packed[i]) {
             wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
             return false;
@@ -99,7 +99,7 @@ static void give_last(wfi_op *op, weft_tensor *all)
 {
     if (!all || !wfi_op_ok(op))
         return;
-    weft_tensor *last = weft_tensor_select(all, 0, -1);
+    weft_tensor *last = wfi_tensor_select(all, 0, -1, NULL);
     weft_tensor *out = wfi_op_output(op, WEFT_SHAPE(all->shape.dims[1], all->shape.dims[2]));
     if (out)
         wfi_op_check(op, !last ? WEFT_ERR_MEMORY : wfi_copy(last, out));

@@ -50,7 +50,7 @@ static weft_tensor *as_matrix(weft_tensor *x)
     for (int d = 0; d < x->shape.ndim - 1; d++)
         rows *= x->shape.dims[d];
     return x->shape.ndim == 2 ? weft_tensor_ref(x)
-                              : weft_tensor_reshape(x, WEFT_SHAPE(rows, x->shape.dims[x->shape.ndim - 1]));
+                              : wfi_tensor_reshape(x, WEFT_SHAPE(rows, x->shape.dims[x->shape.ndim - 1]), NULL);
 }
 
 /* saved: x, weight */

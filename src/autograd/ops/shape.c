@@ -6,14 +6,14 @@
 /* shapes[0]: x's */
 static weft_status reshape_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    dx[0] = weft_tensor_reshape(dy, node->state->shapes[0]);
+    dx[0] = wfi_tensor_reshape(dy, node->state->shapes[0], NULL);
     return !dx[0] ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 static weft_status transpose_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_tensor *view = weft_tensor_transpose(dy, node->state->dims[0], node->state->dims[1]);
-    dx[0] = !view ? NULL : weft_tensor_contiguous(view);
+    weft_tensor *view = wfi_tensor_transpose(dy, node->state->dims[0], node->state->dims[1], NULL);
+    dx[0] = !view ? NULL : wfi_tensor_contiguous(view, NULL);
     weft_tensor_unref(view);
     return !dx[0] ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -25,9 +25,9 @@ static weft_status narrow_backward(const wfi_node *node, weft_tensor *dy, weft_t
     dx[0] = wfi_tensor_full_like(dy, state->shapes[0], dy->dtype, 0);
     if (!dx[0])
         return WEFT_ERR_MEMORY;
-    weft_tensor *place = state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
-                                        : weft_tensor_narrow(dx[0], state->dims[0], state->start,
-                                                             node->results[0].shape.dims[state->dims[0]]);
+    weft_tensor *place = state->dims[1] ? wfi_tensor_select(dx[0], state->dims[0], state->start, NULL)
+                                        : wfi_tensor_narrow(dx[0], state->dims[0], state->start,
+                                                            node->results[0].shape.dims[state->dims[0]], NULL);
     if (!place)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_copy(dy, place);
@@ -67,7 +67,7 @@ static weft_tensor *reshape(wfi_op *op, weft_shape shape)
                     wfi_shape_text(&shape, text));
     }
     if (wfi_op_ok(op))
-        wfi_op_give(op, weft_tensor_reshape(op->in[0], shape));
+        wfi_op_give(op, wfi_tensor_reshape(op->in[0], shape, NULL));
     return wfi_op_end(op);
 }
 
@@ -101,7 +101,7 @@ weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1)
     if (!begin_view(&op, tape, &transpose_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
     if (wfi_op_dim(&op, &dim0) && wfi_op_dim(&op, &dim1))
-        wfi_op_give(&op, weft_tensor_transpose(x, dim0, dim1));
+        wfi_op_give(&op, wfi_tensor_transpose(x, dim0, dim1, NULL));
     if (op.node) {
         op.node->state->dims[0] = dim0;
         op.node->state->dims[1] = dim1;
@@ -130,7 +130,7 @@ weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start
             wfi_op_fail(&op, WEFT_ERR_SHAPE, "%lld elements from %lld on do not lie in dimension %d", (long long)length,
                         (long long)start, dim);
         else
-            wfi_op_give(&op, weft_tensor_narrow(x, dim, start, length));
+            wfi_op_give(&op, wfi_tensor_narrow(x, dim, start, length, NULL));
     }
     remember_place(&op, dim, false, start);
     return wfi_op_end(&op);
@@ -146,7 +146,7 @@ weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index
         if (index < 0 || index >= x->shape.dims[dim])
             wfi_op_fail(&op, WEFT_ERR_SHAPE, "index %lld does not lie in dimension %d", (long long)index, dim);
         else
-            wfi_op_give(&op, weft_tensor_select(x, dim, index));
+            wfi_op_give(&op, wfi_tensor_select(x, dim, index, NULL));
     }
     remember_place(&op, dim, true, index);
     return wfi_op_end(&op);
@@ -158,7 +158,7 @@ weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x)
     wfi_op op;
     if (!begin_view(&op, tape, &clone_type, WFI_OP_ANY_STRIDES, x))
         return NULL;
-    wfi_op_give(&op, weft_tensor_clone(x));
+    wfi_op_give(&op, wfi_tensor_clone(x, NULL));
     return wfi_op_end(&op);
 }
 

@@ -47,6 +47,17 @@ weft_status wfi_refuse_null_to(weft_error **error, const char *function, const c
     return wfi_refuse_to(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
 }
 
+weft_status wfi_refuse_object(const char *function, bool made, weft_error *why, weft_error **error)
+{
+    if (made)
+        return wfi_refuse_null_to(error, function, "out");
+    if (!why)
+        return wfi_refuse_to(error, WEFT_ERR_MEMORY, "%s: %s", function, weft_status_text(WEFT_ERR_MEMORY));
+    weft_status status = weft_error_code(why);
+    wfi_refuse_with(error, why);
+    return status;
+}
+
 weft_status wfi_refuse_wait(const char *function, int64_t wait_ms)
 {
     return wfi_refuse(WEFT_ERR_INVALID, "%s: wait_ms is %lld: pass 0, more, or WEFT_FOREVER", function,

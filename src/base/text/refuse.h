@@ -22,6 +22,13 @@ __attribute__((cold)) weft_status wfi_refuse_to(weft_error **error, weft_status 
     WEFT_PRINTF(3, 4);
 /* Moves `error`, which may be NULL, to *out; if `out` is NULL, writes its message to the log and drops it. */
 void wfi_refuse_with(weft_error **out, weft_error *error);
+/* For constructors: gives the program the object `made`, or refuses with `why`, which it takes over (NULL: no memory).
+ * Without `out` it releases the object. The result is the status. */
+#define WFI_GIVE(function, made, why, unref, out, error)                                                               \
+    ((made) && (out) ? (*(out) = (made), WEFT_OK)                                                                      \
+                     : (unref(made), wfi_refuse_object(function, (made) != NULL, why, error)))
+__attribute__((cold)) weft_status wfi_refuse_object(const char *function, bool made, weft_error *why,
+                                                    weft_error **error);
 /* Logs that wait_ms is below WEFT_FOREVER. Returns WEFT_ERR_INVALID. */
 __attribute__((cold)) weft_status wfi_refuse_wait(const char *function, int64_t wait_ms);
 

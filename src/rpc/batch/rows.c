@@ -166,7 +166,7 @@ static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, w
         return NULL;
     shape.dims[0] = (int64_t)slab_rows(batch, (size_t)numel * weft_dtype_size(dtype));
     memcpy(shape.dims + 1, row.dims, (size_t)row.ndim * sizeof(row.dims[0]));
-    batch->slabs[index] = weft_tensor_empty(shape, dtype);
+    batch->slabs[index] = wfi_tensor_empty(shape, dtype, NULL);
     if (batch->slabs[index])
         charge_spare(batch, weft_tensor_nbytes(batch->slabs[index]));
     return batch->slabs[index];
@@ -319,7 +319,7 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
     if (!slab || (int64_t)call->row >= weft_tensor_size(slab, 0))
         return NULL;
-    weft_tensor *row = weft_tensor_select(slab, 0, (int64_t)call->row);
+    weft_tensor *row = wfi_tensor_select(slab, 0, (int64_t)call->row, NULL);
     if (row) { /* the call has been charged for it */
         uncharge_spare(batch, weft_tensor_nbytes(row));
         batch->rows[call->row].placed += weft_tensor_nbytes(row);

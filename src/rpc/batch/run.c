@@ -21,10 +21,10 @@ static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor
 {
     weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
     if (slab && (int64_t)batch->count <= weft_tensor_size(slab, 0))
-        return weft_tensor_narrow(slab, 0, 0, (int64_t)batch->count);
+        return wfi_tensor_narrow(slab, 0, 0, (int64_t)batch->count, NULL);
     weft_shape shape = {first->shape.ndim + 1, {(int64_t)batch->count}};
     memcpy(shape.dims + 1, first->shape.dims, (size_t)first->shape.ndim * sizeof(shape.dims[0]));
-    weft_tensor *rows = weft_tensor_empty(shape, first->dtype);
+    weft_tensor *rows = wfi_tensor_empty(shape, first->dtype, NULL);
     batch->made_bytes += rows ? weft_tensor_nbytes(rows) : 0;
     return rows;
 }
@@ -34,7 +34,7 @@ static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const w
     const char *rows = wfi_tensor_address(batch->seen[index]);
     if (wfi_tensor_address(from) == rows + row * weft_tensor_nbytes(from))
         return WEFT_OK; /* it is in its row already, like the tensors of most calls */
-    weft_tensor *place = weft_tensor_select(batch->seen[index], 0, (int64_t)row);
+    weft_tensor *place = wfi_tensor_select(batch->seen[index], 0, (int64_t)row, NULL);
     weft_status status = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
     batch->copied_bytes += status ? 0 : wfi_copied(weft_tensor_nbytes(from));
     weft_tensor_unref(place);
@@ -71,7 +71,7 @@ static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
     case WEFT_TYPE_BOOL:
         return weft_of_bool(weft_tensor_get_f64(rows, (int64_t)row) != 0);
     default:
-        return weft_of_tensor(weft_tensor_select(rows, 0, (int64_t)row));
+        return weft_of_tensor(wfi_tensor_select(rows, 0, (int64_t)row, NULL));
     }
 }
 
@@ -122,7 +122,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
         wfi_values_tensors(results, tensors, count);
     for (size_t i = 0; done && i < count; i++) {
         bool copies = wfi_storage_size(wfi_tensor_storage(tensors[i])) > weft_tensor_nbytes(tensors[i]);
-        weft_tensor *kept = copies ? weft_tensor_clone(tensors[i]) : weft_tensor_ref(tensors[i]);
+        weft_tensor *kept = copies ? wfi_tensor_clone(tensors[i], NULL) : weft_tensor_ref(tensors[i]);
         batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
         tensors[i] = kept;
         done = kept != NULL;

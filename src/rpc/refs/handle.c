@@ -146,55 +146,60 @@ static weft_status create_home(weft_agent *agent, weft_rref **out)
 }
 
 /* Makes a handle to a value that exists. Takes over `payload`, which is NULL if memory was out. */
-static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn drop, weft_rref **out)
+static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn drop, const char *function,
+                               weft_rref **out, weft_error **error)
 {
     weft_status status = payload ? create_home(agent, out) : WEFT_ERR_MEMORY;
-    if (status)
+    if (status) {
         drop(payload);
-    else
-        (void)!wfi_future_complete((*out)->value, payload, drop); /* no other thread knows it yet */
-    return status;
+        return wfi_refuse_to(error, status, "%s: %s", function, weft_status_text(status));
+    }
+    (void)!wfi_future_complete((*out)->value, payload, drop); /* no other thread knows it yet */
+    return WEFT_OK;
 }
 
-weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out)
+weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out, weft_error **error)
 {
     WFI_LIVE(agent);
     weft_values *values;
     if (!agent || !out)
-        return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
+        return wfi_refuse_null_to(error, "weft_rref_create", agent ? "out" : "the agent");
     bool readable = wfi_args_are_readable((weft_args){&value, 1});
     weft_status status = readable ? wfi_values_create((weft_args){&value, 1}, &values) : WEFT_ERR_INVALID;
-    return status ? wfi_values_refuse("weft_rref_create", (weft_args){&value, 1}, status, WEFT_LOG_ERROR)
-                  : create_made(agent, values, wfi_values_drop, out);
+    return status ? wfi_values_refuse(error, "weft_rref_create", (weft_args){&value, 1}, status, WEFT_LOG_ERROR)
+                  : create_made(agent, values, wfi_values_drop, "weft_rref_create", out, error);
 }
 
-weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
+weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out,
+                                    weft_error **error)
 {
     WFI_LIVE(agent);
     if (!agent || !out) {
         if (drop)
             drop(object);
-        return wfi_refuse_null("weft_rref_create_object", agent ? "out" : "the agent");
+        return wfi_refuse_null_to(error, "weft_rref_create_object", agent ? "out" : "the agent");
     }
-    return create_made(agent, wfi_object_create(NULL, object, drop), wfi_object_drop, out);
+    return create_made(agent, wfi_object_create(NULL, object, drop), wfi_object_drop, "weft_rref_create_object", out,
+                       error);
 }
 
 weft_status weft_rref_create_typed_sized(weft_agent *agent, const weft_object_type *type, size_t size, void *object,
-                                         weft_rref **out)
+                                         weft_rref **out, weft_error **error)
 {
     WFI_LIVE(agent);
     weft_object_type own;
     if (!type || !object)
-        return wfi_refuse_null("weft_rref_create_typed", type ? "the object" : "the type");
+        return wfi_refuse_null_to(error, "weft_rref_create_typed", type ? "the object" : "the type");
     const weft_object_type *known = WFI_SIZED(type, size, &own);
     weft_drop_fn drop = known ? known->drop : type->drop;
     if (!known || !agent || !out) {
         if (drop)
             drop(object);
-        return !known ? wfi_refuse_newer(NULL, "weft_rref_create_typed", "weft_object_type")
-                      : wfi_refuse_null("weft_rref_create_typed", agent ? "out" : "the agent");
+        return !known ? wfi_refuse_newer(error, "weft_rref_create_typed", "weft_object_type")
+                      : wfi_refuse_null_to(error, "weft_rref_create_typed", agent ? "out" : "the agent");
     }
-    return create_made(agent, wfi_object_create(type, object, drop), wfi_object_drop, out);
+    return create_made(agent, wfi_object_create(type, object, drop), wfi_object_drop, "weft_rref_create_typed", out,
+                       error);
 }
 
 /* ---- weft_rpc_remote --------------------------------------------------------------------------------------------- */

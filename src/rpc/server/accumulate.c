@@ -53,7 +53,7 @@ static weft_error *find_places(weft_call *call, adding *a)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a list of %zu places", a->count);
     wfi_values_tensors(args, a->arrived, a->count);
     for (size_t i = 0; i < a->count; i++)
-        a->arrived[i] = weft_tensor_contiguous(a->arrived[i]); /* a reference, or a copy of a strided tensor */
+        a->arrived[i] = wfi_tensor_contiguous(a->arrived[i], NULL); /* a reference, or a copy of a strided tensor */
     const weft_function *function = call->function;
     for (size_t i = 0; i < a->count; i++) {
         weft_tensor *arrived = a->arrived[i];

@@ -296,8 +296,8 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
 {
     bag_args args = args_of(bags, dweight->shape.dims[1]);
     bool mean = bags->mode == WFI_BAG_MEAN;
-    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(args.count), WEFT_DTYPE_INT64);
-    weft_tensor *factors = mean ? weft_tensor_empty(WEFT_SHAPE(args.count), dy->dtype) : NULL;
+    weft_tensor *from = wfi_tensor_empty(WEFT_SHAPE(args.count), WEFT_DTYPE_INT64, NULL);
+    weft_tensor *factors = mean ? wfi_tensor_empty(WEFT_SHAPE(args.count), dy->dtype, NULL) : NULL;
     weft_status status = WEFT_ERR_MEMORY;
     if (from && (!mean || factors)) {
         int64_t *source = wfi_tensor_address(from);

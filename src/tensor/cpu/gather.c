@@ -101,7 +101,7 @@ bool wfi_index_is_inside(const weft_tensor *index, int64_t size)
 int64_t wfi_index_at(const weft_tensor *index, int64_t i)
 {
     int64_t value = 0;
-    weft_tensor *here = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64);
+    weft_tensor *here = wfi_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64, NULL);
     if (here && wfi_memory_copy(here->storage, 0, index->storage, (size_t)(index->offset + i) * sizeof(value),
                                 sizeof(value)) == WEFT_OK)
         value = *(int64_t *)wfi_tensor_address(here);

@@ -147,7 +147,7 @@ static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
     if (wfi_on_gpu(x))
         return sum_on_gpu(x, factor, y);
     bool is_float = wfi_dtype_is_float(x->dtype);
-    weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64);
+    weft_tensor *sums = wfi_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64, NULL);
     if (!sums)
         return WEFT_ERR_MEMORY;
     wfi_strided walk;

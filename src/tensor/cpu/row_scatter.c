@@ -66,9 +66,9 @@ weft_status wfi_row_scatter_run(const wfi_row_scatter *scatter, weft_tensor *to)
     if (to->numel == 0)
         return WEFT_OK;
     /* Tensors, because their memory is recycled. */
-    weft_tensor *end = weft_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_DTYPE_INT64);
-    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
-    weft_tensor *factors = !scatter->factors ? NULL : weft_tensor_empty(WEFT_SHAPE(count), to->dtype);
+    weft_tensor *end = wfi_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_DTYPE_INT64, NULL);
+    weft_tensor *from = wfi_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64, NULL);
+    weft_tensor *factors = !scatter->factors ? NULL : wfi_tensor_empty(WEFT_SHAPE(count), to->dtype, NULL);
     bool room = end && from && (!scatter->factors || factors);
     if (room) {
         sorted_rows sorted = {.end = wfi_tensor_address(end),

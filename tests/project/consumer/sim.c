@@ -49,7 +49,9 @@ static void worker(weft_sim *sim, int rank, void *arg)
 
 int main(void)
 {
-    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 1});
+    weft_sim *sim;
+    if (weft_report(weft_sim_open(&(weft_sim_options){.seed = 1}, &sim, NULL)) != 0)
+        return 1;
     if (weft_sim_spawn(sim, 0, worker, NULL) != WEFT_OK || weft_sim_spawn(sim, 1, worker, NULL) != WEFT_OK ||
         weft_sim_run(sim, 60000) != WEFT_OK)
         return 1;

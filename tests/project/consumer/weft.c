@@ -45,7 +45,9 @@ int main(void)
     weft_agent *agent;
     weft_values *results;
     double total = 0;
-    weft_tensor *numbers = weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32);
+    weft_tensor *numbers = NULL;
+    if (weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32, &numbers, NULL) != WEFT_OK)
+        return 1;
     if (weft_agent_open(&options, &agent, NULL) != WEFT_OK)
         return 1;
     if (weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(numbers)), NULL, &results) != WEFT_OK ||

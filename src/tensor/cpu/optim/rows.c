@@ -242,8 +242,8 @@ weft_status wfi_sparse_rows_init(wfi_sparse_rows *out, weft_tensor *values, weft
     wfi_sparse_rows made = {.width = 1, .dtype = values->dtype};
     for (int d = 1; d < values->shape.ndim; d++)
         made.width *= values->shape.dims[d];
-    made.values = weft_tensor_contiguous(values);
-    made.ids = weft_tensor_contiguous(rows);
+    made.values = wfi_tensor_contiguous(values, NULL);
+    made.ids = wfi_tensor_contiguous(rows, NULL);
     if (!made.values || !made.ids)
         status = WEFT_ERR_MEMORY;
     else

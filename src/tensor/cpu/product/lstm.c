@@ -131,9 +131,9 @@ typedef struct going_back {
 static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back)
 {
     weft_shape state = WEFT_SHAPE(s->batch, s->hidden);
-    back->dh = weft_tensor_empty_on(s->device, state, s->dtype);
-    back->dc = weft_tensor_empty_on(s->device, state, s->dtype);
-    back->dgates = weft_tensor_empty_on(s->device, WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype);
+    back->dh = wfi_tensor_empty_on(s->device, state, s->dtype, NULL);
+    back->dc = wfi_tensor_empty_on(s->device, state, s->dtype, NULL);
+    back->dgates = wfi_tensor_empty_on(s->device, WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype, NULL);
     if (!back->dh || !back->dc || !back->dgates)
         return WEFT_ERR_MEMORY;
     weft_status status = dy->h ? wfi_copy(dy->h, back->dh) : wfi_fill(back->dh, 0);
