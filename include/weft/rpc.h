@@ -342,7 +342,8 @@ struct weft_object_type {
 /*
  * Sets an object of your own type as the result of a call of weft_rpc_remote; the object stays on this worker
  * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is out,
- * `drop` runs at once, and the call fails with WEFT_ERR_TYPE or WEFT_ERR_MEMORY.
+ * `drop` runs at once, and the call fails with WEFT_ERR_TYPE or WEFT_ERR_MEMORY. With a NULL object it fails with
+ * WEFT_ERR_INVALID.
  */
 WEFT_API void weft_call_give_object_sized(weft_call *call, const weft_object_type *type, size_t size, void *object);
 static inline void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)

@@ -38,21 +38,15 @@ struct weft_hooks {
     void *end_arg;
 };
 
-weft_hooks *wfi_hooks_create(void)
-{
-    weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
-    if (!hooks)
-        return NULL;
-    WFI_BEGIN(hooks);
-    atomic_init(&hooks->refs, 1);
-    wfi_mutex_init(&hooks->lock);
-    wfi_map_init(&hooks->leaves);
-    return hooks;
-}
-
 weft_status weft_hooks_create(weft_hooks **out, weft_error **error)
 {
-    weft_hooks *hooks = wfi_hooks_create();
+    weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
+    if (hooks) {
+        WFI_BEGIN(hooks);
+        atomic_init(&hooks->refs, 1);
+        wfi_mutex_init(&hooks->lock);
+        wfi_map_init(&hooks->leaves);
+    }
     return WFI_GIVE("weft_hooks_create", hooks, NULL, weft_hooks_unref, out, error);
 }
 

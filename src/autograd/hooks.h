@@ -15,7 +15,6 @@
  */
 weft_tensor *wfi_gradient_from(weft_gradient_fn fn, void *arg, weft_tensor *gradient);
 
-weft_hooks *wfi_hooks_create(void); /* NULL: no memory */
 /* `leaf`: the id of the leaf's tensor. */
 bool wfi_hooks_has(weft_hooks *hooks, uint64_t leaf);
 /*

@@ -7,7 +7,6 @@
  */
 #include "data_parallel/data_parallel.h"
 
-#include "autograd/hooks.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "coll/group.h"
@@ -497,10 +496,7 @@ static void free_hook(void *arg)
 
 weft_status wfi_data_parallel_add_hooks(weft_data_parallel *parallel)
 {
-    weft_status status = WEFT_OK;
-    parallel->hooks = wfi_hooks_create();
-    if (!parallel->hooks)
-        return WEFT_ERR_MEMORY;
+    weft_status status = weft_hooks_create(&parallel->hooks, NULL);
     for (size_t i = 0; i < parallel->count && !status; i++) {
         hook_arg *hook = wfi_calloc(1, sizeof(*hook));
         if (!hook)
