@@ -537,8 +537,6 @@ weft_status wfi_sharing_init(weft_group *group);
 void wfi_sharing_begin(weft_group *group); /* all members have the group: the leader makes and offers the memory */
 void wfi_sharing_hurry(weft_group *group); /* the time has passed: the leader gives the verdict */
 bool wfi_sharing_is_over(const weft_group *group); /* it is known whether this host has memory */
-/* The ranks for which the verdict waits. */
-void wfi_sharing_missing(const weft_group *group, void (*name)(void *to, int rank), void *to);
 bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
 void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 

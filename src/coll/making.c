@@ -153,7 +153,8 @@ static void fail(const wfi_making *making, weft_status status, const culprits *w
 
 /*
  * At the gatherer. WEFT_ERR_INVALID, with the members that gave other lists; or WEFT_ERR_TIMEOUT, with those that have
- * not called, or, if there are none, with those that have taken their calls back. `to` is not named; NULL: none.
+ * not called, or not said READY, or, if there are none, with those that have taken their calls back. `to` is not
+ * named; NULL: none.
  */
 static weft_status find_culprits(const wfi_making *making, const wfi_group_member *to, culprits *out)
 {
@@ -163,7 +164,7 @@ static weft_status find_culprits(const wfi_making *making, const wfi_group_membe
         const wfi_group_member *member = &group->members[i];
         if ((int)i == group->index || member == to)
             continue;
-        if (!member->attempt)
+        if (making->stage == WFI_MAKING_MADE ? !member->has_made : !member->attempt)
             add_culprit(member->has_left ? &gone : &missing, member->rank);
         else if (member->what != making->what)
             add_culprit(&others, member->rank);
@@ -196,8 +197,7 @@ static bool keep_call(weft_agent *agent, wfi_peer *from, uint64_t attempt, uint6
     return true;
 }
 
-/* Calls of that peer; NULL: of all. */
-static void forget_calls(weft_agent *agent, const wfi_peer *from)
+void wfi_making_forget(weft_agent *agent, const wfi_peer *from)
 {
     WFI_FOR_LIST_TAKING (call, one, next, &wfi_groups_of(agent)->calls, link)
         if (!from || one->from == from)
@@ -249,27 +249,14 @@ static void refuse_all(const wfi_making *making)
                               whose.count);
 }
 
-static void name(void *to, int rank)
-{
-    add_culprit(to, rank);
-}
-
 /* The time has passed. */
 static void give_up(const wfi_making *making)
 {
     const weft_group *group = making->group;
-    culprits whose = {0};
-    weft_status status = WEFT_ERR_TIMEOUT;
-    if (making->stage == WFI_MAKING_SHARES)
-        wfi_sharing_missing(group, name, &whose);
-    else if (!gathers(making))
-        add_culprit(&whose, group->members[making->gatherer].rank);
-    else if (making->stage == WFI_MAKING_GATHERS)
-        status = find_culprits(making, NULL, &whose);
-    for (size_t i = 0; making->stage == WFI_MAKING_MADE && gathers(making) && i < group->size; i++)
-        if ((int)i != group->index && !group->members[i].has_made)
-            add_culprit(&whose, group->members[i].rank);
-    fail(making, status, &whose);
+    size_t awaited = making->stage == WFI_MAKING_SHARES ? group->share.who[0] : making->gatherer;
+    culprits whose = {.count = 1, .ranks = {group->members[awaited].rank}};
+    bool knows_all = gathers(making) && making->stage != WFI_MAKING_SHARES;
+    fail(making, knows_all ? find_culprits(making, NULL, &whose) : WEFT_ERR_TIMEOUT, &whose);
 }
 
 /* ---- Its stages -------------------------------------------------------------------------------------------------- */
@@ -308,8 +295,8 @@ static void share(wfi_making *making)
 }
 
 /*
- * At the gatherer: all have called. If some gave other members, they may know of a death of which this worker has not
- * heard: it first hears all that the store knows.
+ * At the gatherer: all have called. If some gave other members, then perhaps because a member has died: they, or this
+ * worker, may not have heard of it. So they have some time to call again.
  */
 static void number(wfi_making *making)
 {
@@ -317,10 +304,9 @@ static void number(wfi_making *making)
     wfi_groups *groups = wfi_groups_of(group->agent);
     culprits others;
     if (find_culprits(making, NULL, &others) == WEFT_ERR_INVALID) {
-        if (!making->sync)
-            making->sync = wfi_net_sync(group->agent->net);
-        if (wfi_net_is_synced(group->agent->net, making->sync))
-            fail(making, WEFT_ERR_INVALID, &others);
+        uint64_t soon_ns = wfi_deadline(wfi_net_clock(group->agent->net), WFI_GROUP_ANSWER_MS);
+        making->until_ns = soon_ns < making->limit_ns ? soon_ns : making->limit_ns;
+        wfi_group_wake(group);
         return;
     }
     group->key = (wfi_group_key){++groups->last_number, group->members[group->index].incarnation};
@@ -335,21 +321,16 @@ static void number(wfi_making *making)
         share(making);
 }
 
-static int lowest_rank(const weft_group *group)
+/* The index of the member with the lowest rank. */
+static size_t find_gatherer(const weft_group *group)
 {
-    int lowest = group->members[0].rank;
+    size_t lowest = 0;
     for (size_t i = 1; i < group->size; i++)
-        lowest = group->members[i].rank < lowest ? group->members[i].rank : lowest;
+        lowest = group->members[i].rank < group->members[lowest].rank ? i : lowest;
     return lowest;
 }
 
-static size_t index_of(const weft_group *group, int rank)
-{
-    const wfi_group_member *member = wfi_map_get(&group->places, (uint64_t)rank + 1);
-    return (size_t)(member - group->members);
-}
-
-/* Takes the list of the gatherer. WEFT_ERR_PROTOCOL: this worker or the gatherer is not in it. */
+/* Takes the list of the gatherer. WEFT_ERR_PROTOCOL: this worker is not in it, or another one would gather it. */
 static weft_status replace_members(wfi_making *making, wfi_reader list, size_t count)
 {
     weft_group *group = making->group;
@@ -362,9 +343,9 @@ static weft_status replace_members(wfi_making *making, wfi_reader list, size_t c
         status = wfi_group_add(group, (int)wfi_read_u32(&list));
         (void)wfi_read_u32(&list);
     }
-    if (!status && (group->index < 0 || !wfi_map_get(&group->places, (uint64_t)gatherer + 1)))
+    making->gatherer = find_gatherer(group);
+    if (!status && (group->index < 0 || group->members[making->gatherer].rank != gatherer))
         status = WEFT_ERR_PROTOCOL;
-    making->gatherer = status ? 0 : index_of(group, gatherer);
     wfi_group_interest(group, 1);
     making->stage = WFI_MAKING_MADE;
     depend(making, 1);
@@ -583,21 +564,14 @@ void wfi_making_news(weft_agent *agent)
     WFI_FOR_LIST (wfi_making, making, &wfi_groups_of(agent)->makings, link) {
         if (making->list)
             take_list(making);
-        else if (making->sync && is_gathering(making) && !making->missing)
-            number(making);
         wfi_group_wake(making->group);
     }
-}
-
-void wfi_making_gone(weft_agent *agent, const wfi_peer *peer)
-{
-    forget_calls(agent, peer);
 }
 
 void wfi_making_end(weft_agent *agent)
 {
     wfi_list *link;
-    forget_calls(agent, NULL);
+    wfi_making_forget(agent, NULL);
     while ((link = wfi_list_pop_front(&wfi_groups_of(agent)->makings)))
         wfi_group_wake(wfi_container_of(link, wfi_making, link)->group);
 }
@@ -605,7 +579,7 @@ void wfi_making_end(weft_agent *agent)
 /* ---- The whole --------------------------------------------------------------------------------------------------- */
 
 weft_status wfi_making_begin(wfi_making *making, weft_group *group, const char *function, int64_t timeout_ms,
-                             uint64_t until_ns)
+                             uint64_t limit_ns)
 {
     weft_agent *agent = group->agent;
     *making = (wfi_making){.group = group, .function = function, .inside = wfi_agent_enter_locked(agent)};
@@ -613,7 +587,8 @@ weft_status wfi_making_begin(wfi_making *making, weft_group *group, const char *
     if (!making->inside)
         return WEFT_ERR_CLOSED;
     making->timeout_ms = timeout_ms ? timeout_ms : agent->call_timeout_ms;
-    making->until_ns = until_ns ? until_ns : wfi_deadline(wfi_net_clock(agent->net), making->timeout_ms);
+    making->limit_ns = limit_ns ? limit_ns : wfi_deadline(wfi_net_clock(agent->net), making->timeout_ms);
+    making->until_ns = making->limit_ns;
     return WEFT_OK;
 }
 
@@ -652,6 +627,11 @@ bool wfi_making_lacks(const weft_group *group, const wfi_group_member *member, w
 static weft_status be_late(wfi_making *making)
 {
     bool waits = making->stage == WFI_MAKING_SHARES || (making->stage == WFI_MAKING_GATHERS && !gathers(making));
+    bool is_limit = wfi_now(wfi_net_clock(making->group->agent->net)) >= making->limit_ns;
+    if (is_gathering(making) && making->missing && !is_limit) { /* those with other members have called again */
+        making->until_ns = making->limit_ns;
+        return WEFT_OK;
+    }
     wfi_sharing_hurry(making->group);
     if (is_over(making))
         return WEFT_OK;
@@ -706,7 +686,7 @@ weft_status wfi_making_meet(wfi_making *making, uint64_t what, bool may_differ)
     making->attempt = ++wfi_groups_of(group->agent)->last_attempt;
     making->what = group->what = what;
     making->may_differ = may_differ;
-    making->gatherer = index_of(group, lowest_rank(group));
+    making->gatherer = find_gatherer(group);
     depend(making, 1);
     end_for_gone(group);
     if (!group->over)

@@ -39,13 +39,12 @@ typedef struct wfi_making {
     bool inside;          /* the agent is entered and locked. False: it has closed meanwhile */
     const char *function; /* for error texts */
     int64_t timeout_ms;
-    uint64_t until_ns;
+    uint64_t limit_ns, until_ns; /* the end of the call; the thread sleeps until then */
 
     wfi_making_stage stage;
     uint64_t attempt; /* number of the call, given by its member */
     uint64_t what;    /* equal on all members that open the same group */
     bool may_differ;  /* the lists of the members may differ */
-    uint64_t sync;    /* at the gatherer: the number of the sync that was started because lists differ; 0: none */
     size_t gatherer;  /* index */
     size_t missing;   /* at the gatherer: members that have not called, then those that have not said READY */
     bool has_left;    /* LEAVE was said, and `until_ns` is the end of the wait for the answer */
@@ -55,9 +54,9 @@ typedef struct wfi_making {
     size_t list_bytes;
 } wfi_making;
 
-/* Enters the agent. `timeout_ms`: 0 is that of its calls; it counts from now if `until_ns` is 0. WEFT_ERR_CLOSED. */
+/* Enters the agent. `timeout_ms`: 0 is that of its calls; it counts from now if `limit_ns` is 0. WEFT_ERR_CLOSED. */
 weft_status wfi_making_begin(wfi_making *making, weft_group *group, const char *function, int64_t timeout_ms,
-                             uint64_t until_ns);
+                             uint64_t limit_ns);
 /* In an elastic job: waits until each rank has been held by a worker. If a rank is dead or has left here, also waits
  * until this worker knows all that the store knew when the wait began. WEFT_OK, also if that time has passed; or why no
  * group can be made. `ranks` NULL: waits for nothing. */
@@ -70,7 +69,7 @@ weft_status wfi_making_meet(wfi_making *making, uint64_t what, bool may_differ);
 bool wfi_making_hear(weft_agent *agent, wfi_peer *from, unsigned word, wfi_reader *reader);
 void wfi_making_hear_ready(weft_group *group, wfi_group_member *from); /* READY, at the gatherer */
 void wfi_making_hear_go(weft_group *group, const wfi_group_member *from);
-void wfi_making_gone(weft_agent *agent, const wfi_peer *peer); /* forgets its calls */
+void wfi_making_forget(weft_agent *agent, const wfi_peer *peer); /* its calls, because it has ended; NULL: all */
 /* A member has ended. True: the group may yet be opened without it, or is opened already: its gatherer is asked. */
 bool wfi_making_lacks(const weft_group *group, const wfi_group_member *member, weft_status why);
 void wfi_making_news(weft_agent *agent); /* a worker has joined, or a sync with the store was answered */

@@ -55,7 +55,7 @@ typedef struct wish {
     size_t count;
     const weft_group *from; /* weft_group_shrink: its living members; else NULL */
     int64_t timeout_ms;
-    uint64_t until_ns; /* 0: not yet known */
+    uint64_t limit_ns; /* 0: not yet known */
 } wish;
 
 /*
@@ -149,12 +149,12 @@ static weft_status try_to_open(weft_agent *agent, wish *asked, weft_group **out,
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_rules_of_environment(agent, &group->rules, error);
     if (!status)
-        status = wfi_making_begin(&making, group, asked->function, asked->timeout_ms, asked->until_ns);
+        status = wfi_making_begin(&making, group, asked->function, asked->timeout_ms, asked->limit_ns);
     if (status) {
         wfi_group_unref(group);
         return status;
     }
-    asked->until_ns = making.until_ns;
+    asked->limit_ns = making.limit_ns;
     status = wfi_making_await_news(&making, asked->ranks, asked->count);
     if (!status)
         status = add_members(group, asked, error);
@@ -183,7 +183,7 @@ static weft_status open_wished(weft_agent *agent, wish *asked, weft_group **out,
         weft_error *why = NULL;
         weft_status status = try_to_open(agent, asked, out, &why);
         bool is_gone = status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT;
-        if (is_gone && may_differ(agent, asked) && wfi_now(wfi_net_clock(agent->net)) < asked->until_ns) {
+        if (is_gone && may_differ(agent, asked) && wfi_now(wfi_net_clock(agent->net)) < asked->limit_ns) {
             weft_error_unref(why); /* without that member */
             continue;
         }
@@ -382,7 +382,7 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
             fail(group, why, text);
         member->peer = NULL;
     }
-    wfi_making_gone(agent, peer);
+    wfi_making_forget(agent, peer);
 }
 
 static void peer_joined(weft_agent *agent, wfi_peer *peer)

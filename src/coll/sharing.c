@@ -149,15 +149,6 @@ bool wfi_sharing_is_over(const weft_group *group)
     return !group->share.may || group->share.state >= WFI_SHARE_YES;
 }
 
-void wfi_sharing_missing(const weft_group *group, void (*name)(void *to, int rank), void *to)
-{
-    for (size_t i = 1; leads(group) && i < group->share.slots.members; i++)
-        if (!member_at(group, i)->is_ready)
-            name(to, member_at(group, i)->rank);
-    if (!leads(group))
-        name(to, member_at(group, 0)->rank);
-}
-
 /* Finds which members share a host. All members get the same result, because it follows from what members publish. */
 static void find_hosts(weft_group *group)
 {

@@ -66,7 +66,9 @@ typedef struct scene {
     int victim;
     bool pause;
     int opened[2], met[2]; /* in this round, and in the one before */
-    uint64_t both;         /* rounds in which some had a group, and others had not */
+    bool over;             /* no more links are cut */
+    int rounds;
+    uint64_t both; /* rounds in which some had a group, and others had not */
 } scene;
 
 /* The limits of the members pass while the group is made. If it fails on one, no operation of it succeeds. */
@@ -180,6 +182,59 @@ static void test_open_with_death(void **state)
         s.w.arg = &s;
         world_run(&s.w);
     }
+}
+
+/* Cuts one link after another, and heals it. */
+static void cutter(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    uint64_t state = s->w.seed;
+    for (int i = 0; i < 60; i++) {
+        int a = (int)prng_below(&state, 4), b = (a + 1 + (int)prng_below(&state, 3)) % 4;
+        weft_sim_sleep(sim, prng_below(&state, 10000000));
+        weft_sim_cut(sim, a, b);
+        weft_sim_sleep(sim, prng_below(&state, 300000000));
+        weft_sim_heal(sim, a, b);
+    }
+    s->over = true;
+}
+
+/* Links are cut for a while at every moment of the opening: that delays it, and nothing fails. */
+static void open_through_cuts(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    static const int mixed[] = {2, 0, 3, 1};
+    uint64_t state = s->w.seed * 100 + (uint64_t)me;
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, cutter, s));
+    weft_group *meet = make(agent, "meet");
+    for (bool goes_on = true; goes_on; s->rounds += me == 0) {
+        weft_group *group;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, me + (me == 0 && s->over ? 100 : 0));
+        weft_sim_sleep(s->w.sim, prng_below(&state, 20000000));
+        MUST_OK(weft_group_open(agent, "all", mixed, 4, WEFT_FOREVER, &group, NULL));
+        MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER));
+        double sum = weft_tensor_get_f64(x, 0);
+        MUST(sum == 6 || sum == 106);
+        goes_on = sum == 6;
+        weft_tensor_unref(x);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_group_close(group);
+    }
+    weft_group_close(meet);
+}
+
+static void test_open_through_cuts(void **state)
+{
+    int rounds = 0;
+    for (uint64_t seed = 1; seed <= world_seeds(20); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM, .size = 4, .seed = seed, .program = open_through_cuts, .adjust = adjust}};
+        s.w.arg = &s;
+        world_run(&s.w);
+        rounds += s.rounds;
+    }
+    printf("%d groups of four were opened while links were cut\n", rounds);
 }
 
 /* Ranks 1 and 2 wait for rank 0, which has a group of that name with others. */
@@ -393,6 +448,43 @@ static void waits_for_taken(stage *s, int actor)
 
 STAGE_TEST(waits_for_taken, 4, 40, 3)
 
+/* Actors join at any time, and some leave or die. Those who live open groups of all that rank 0 knows, again and again:
+ * at last all that have stayed are in one. */
+static void all_who_live(stage *s, int actor)
+{
+    enum { ACTORS = 4, STAYING = 2 };
+    stage_sleep_ms(s, actor * 7);
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    bool goes_on = true;
+    for (int i = 0; goes_on; i++) {
+        weft_group *group = NULL;
+        stage_sleep_ms(s, 1);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32,
+                                          actor == 0 && atomic_load(&s->flags[1]) == ACTORS - STAYING);
+        weft_status status = weft_group_open(agent, "living", NULL, 0, 20 + 3 * actor, &group, NULL);
+        MUST(!status || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT);
+        if (actor >= STAYING && i == 5) { /* with its group open, or on the way */
+            atomic_fetch_add(&s->flags[1], 1);
+            if (s->sim && actor == 3)
+                weft_sim_kill(s->sim, 3);
+            weft_group_close(group);
+            weft_tensor_unref(x);
+            MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
+            return;
+        }
+        if (!status)
+            status = weft_group_allreduce(group, x, WEFT_OP_MAX, 1000);
+        goes_on = status || weft_group_size(group) != STAYING || !weft_tensor_get_i64(x, 0);
+        weft_tensor_unref(x);
+        weft_group_close(group);
+    }
+    atomic_fetch_add(&s->flags[0], 1);
+    stage_await_flag(s, 0, STAYING);
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
+}
+
+STAGE_TEST(all_who_live, 4, 30, 2)
+
 typedef struct maker {
     stage *s;
     weft_agent *agent;
@@ -480,6 +572,41 @@ static void waits_in_vain(stage *s, int actor)
 }
 
 STAGE_TEST(waits_in_vain, 2, 20, 0)
+
+static void stop_while_waiting(weft_sim *sim, int rank, void *arg)
+{
+    (void)sim, (void)rank;
+    closer *c = arg;
+    stage_sleep_ms(c->s, 50);
+    weft_agent_stop(c->agent);
+    atomic_store(&c->s->flags[2], 1);
+}
+
+/* The agent of a member stops while it waits for the others: they hear it, and open another group without it. */
+static void stops_while_opening(stage *s, int actor)
+{
+    static const int without[] = {2, 0};
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    weft_group *group = NULL;
+    stage_await_workers(s, agent, 3);
+    closer c = {s, agent};
+    if (actor == 1) {
+        MUST_OK(weft_sim_spawn(s->sim, 1, stop_while_waiting, &c));
+        must_fail(agent, "trio", trio, 3, WEFT_FOREVER, WEFT_ERR_CLOSED, "trio");
+        stage_await_flag(s, 2, 1);
+        return;
+    }
+    if (actor == 2)
+        must_fail(agent, "trio", trio, 3, WEFT_FOREVER, WEFT_ERR_PEER_LEFT, "rank 1 has left the job");
+    while (weft_agent_alive(agent, 1))
+        stage_sleep_ms(s, 1);
+    MUST_OK(weft_group_open(agent, "trio", without, 2, 0, &group, NULL));
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+    weft_group_close(group);
+    MUST_OK(weft_agent_close(agent, WEFT_FOREVER));
+}
+
+STAGE_TEST(stops_while_opening, 3, 20, 0)
 
 /* What happens to rank 0, which has the store, while rank 1 waits for its answer. */
 enum { PAUSED = 1, PAUSED_AND_KILLED, CUT_AND_KILLED, PAUSED_AND_CLOSED };
@@ -591,6 +718,7 @@ static void shrinks_late(stage *s, int actor)
 
 STAGE_TEST(shrinks_late, 4, 5, 2)
 
-UNIT_MAIN(test_shrinks_late, test_fails_on_one, test_fails_on_some, test_open_with_death, test_other_ranks,
-          test_twice_at_once, test_from_inline, test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain,
-          test_waits_for_taken, test_waits_for_no_dead, test_waits_for_lost_store)
+UNIT_MAIN(test_shrinks_late, test_fails_on_one, test_fails_on_some, test_open_with_death, test_open_through_cuts,
+          test_other_ranks, test_twice_at_once, test_from_inline, test_slow_in_a_ring, test_all_who_live,
+          test_waits_for_news, test_waits_in_vain, test_stops_while_opening, test_waits_for_taken,
+          test_waits_for_no_dead, test_waits_for_lost_store)
