@@ -211,7 +211,7 @@ static void open_through_cuts(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet");
     for (bool goes_on = true; goes_on; s->rounds += me == 0) {
         weft_group *group;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, me + (me == 0 && s->over ? 100 : 0));
+        weft_tensor *x = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, me + (me == 0 && s->over ? 100 : 0));
         weft_sim_sleep(s->w.sim, prng_below(&state, 20000000));
         MUST_OK(weft_group_open(agent, "all", mixed, 4, WEFT_FOREVER, &group, NULL));
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER));
@@ -459,7 +459,7 @@ static void all_who_live(stage *s, int actor)
     for (int i = 0; goes_on; i++) {
         weft_group *group = NULL;
         stage_sleep_ms(s, 1);
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32,
+        weft_tensor *x = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32,
                                           actor == 0 && atomic_load(&s->flags[1]) == ACTORS - STAYING);
         weft_status status = weft_group_open(agent, "living", NULL, 0, 20 + 3 * actor, &group, NULL);
         MUST(!status || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT);
