@@ -178,6 +178,7 @@ struct weft_group {
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */
     uint64_t given, begun;           /* numbers of collective operations */
+    uint64_t history;                /* a hash of the signatures of collective operations up to `given` */
     wfi_list early[WFI_GROUP_AHEAD]; /* by number: wfi_early.link */
     weft_error *over;                /* the reason; NULL: the group is not over */
     bool tells;                      /* the members do not know yet */
@@ -230,6 +231,7 @@ typedef struct wfi_operation {
     bool sends;  /* WFI_BETWEEN: it is the sender's operation */
     size_t peer; /* WFI_BETWEEN: the other member */
     uint64_t number;
+    uint64_t history; /* WFI_TOGETHER: wfi_share_history */
     wfi_collective what;
     weft_dtype dtype;
     weft_op how;
@@ -466,6 +468,9 @@ bool wfi_share_has_early(const wfi_operation *operation, uint64_t number);
 void wfi_share_finish(wfi_operation *operation);
 void wfi_share_drop(wfi_operation *operation); /* it fails */
 void wfi_share_end(weft_group *group);         /* the group is over or closed */
+/* A hash of the signatures of the group's collective operations and of this one, which is the next. An operation by
+ * messages may end before its members notice that they differ: the next one in memory shows it. [agent lock] */
+uint64_t wfi_share_history(const wfi_operation *operation);
 /* Sets *out if that operation is the last one that this member did in memory. It may have ended. */
 void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *out);
 /*

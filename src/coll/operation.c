@@ -140,6 +140,8 @@ static weft_status enter(wfi_operation *operation)
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     uint64_t next = *given_count(operation) + 1;
+    if (operation->space == WFI_TOGETHER)
+        operation->history = wfi_share_history(operation);
     operation->apart =
         wfi_group_delivers(group) && (wfi_share_has_early(operation, next) || wfi_early_has_all(operation, next));
     weft_status status = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
@@ -152,6 +154,8 @@ static weft_status enter(wfi_operation *operation)
     if (status)
         return status;
     operation->number = *given_count(operation) = next;
+    if (operation->space == WFI_TOGETHER)
+        group->history = operation->history;
     group->used = true;
     groups->under_way++;
     if (wfi_list_empty(&group->operations))
@@ -237,6 +241,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
                wfi_list_empty(&group->operations) && wfi_share_is_free(group) &&
                wfi_rules_choose(&group->rules, &operation->what, &operation->algorithm) == wfi_build_shared;
     if (may) {
+        operation->history = group->history = wfi_share_history(operation);
         operation->number = group->begun = ++group->given;
         group->share.quick = operation;
         operation->share.waited = false;
@@ -272,6 +277,7 @@ void wfi_operation_resume(weft_group *group, wfi_operation *operation)
     if (operation) {
         int me = wfi_agent_rank(agent);
         operation->number = quick->number;
+        operation->history = quick->history;
         uint64_t begun = quick->span.begun_ns ? quick->span.begun_ns : wfi_net_now(agent->net);
         operation->span.begun_ns = operation->span.run_ns = begun;
         operation->left = operation->schedule.step_count;

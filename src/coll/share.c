@@ -51,7 +51,16 @@ static wfi_slot_head head_of(const wfi_operation *operation)
     return (wfi_slot_head){.number = operation->number,
                            .what = (uint64_t)ours.kind | (uint64_t)ours.dtype << 8 | (uint64_t)ours.how << 16 |
                                    (uint64_t)ours.algorithm << 24 | (uint64_t)ours.root << 32,
-                           .count = ours.count};
+                           .count = ours.count,
+                           .history = operation->history};
+}
+
+uint64_t wfi_share_history(const wfi_operation *operation)
+{
+    wfi_slot_head head = head_of(operation);
+    head.number = 0; /* it has none yet */
+    head.history = operation->group->history;
+    return wfi_slots_check(&head);
 }
 
 static wfi_signature signature_of(const wfi_slot_head *head)
@@ -72,7 +81,7 @@ void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *o
 
 static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
 {
-    return a->number == b->number && a->what == b->what && a->count == b->count;
+    return a->number == b->number && a->what == b->what && a->count == b->count && a->history == b->history;
 }
 
 /*
@@ -106,8 +115,9 @@ static void disagree(const wfi_operation *operation, size_t place, const wfi_slo
     int rank = member_at(group, place)->rank;
     bool is_known = head->number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
     if (!is_known || wfi_operation_check(operation, group->share.who[place], &theirs))
-        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation",
-                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank);
+        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation%s",
+                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank,
+                            is_known ? " before it" : "");
 }
 
 /* Ends the group and returns false if a member called another operation. */
@@ -135,7 +145,8 @@ static bool all_agreed_before(weft_group *group)
         wfi_slot_head head = wfi_slots_read_head(&share->slots, i, before);
         wfi_signature ours = signature_of(&share->head), theirs = signature_of(&head);
         char text[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
-        bool is_known = head.number == share->head.number && theirs.kind < WFI_OPERATION_KINDS;
+        bool is_known = head.number == share->head.number && theirs.kind < WFI_OPERATION_KINDS &&
+                        !wfi_signature_is(&ours, &theirs); /* otherwise they differed before */
         int rank = member_at(group, i)->rank;
         if (is_same(&share->head, &head))
             continue;

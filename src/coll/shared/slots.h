@@ -62,6 +62,7 @@ typedef struct wfi_slot_head {
     uint64_t number; /* the operation's number in its group */
     uint64_t what;   /* its signature, packed */
     uint64_t count;
+    uint64_t history; /* a hash of the signatures of this and all earlier operations of the group */
 } wfi_slot_head;
 
 /* ---- slots.c ----------------------------------------------------------------------------------------------------- */
