@@ -352,6 +352,28 @@ static int run_disagrees(void)
     return 0;
 }
 
+/* Each member names the next one as the root of a gather by messages. So each sends, and its gather ends well. The
+ * barrier in memory is faster than these messages, and shows that the members have not called the same. */
+static int run_nobody_is_root(void)
+{
+    weft_agent *agent = open_worker();
+    int rank = weft_agent_rank(agent);
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "nobody-%d", i);
+        weft_group *group = crew_group(agent, name, "gather * * direct");
+        weft_tensor *part = tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+        weft_status status = weft_group_gather(group, part, NULL, (size_t)(rank + 1) % 3, WEFT_FOREVER);
+        if (!status)
+            status = weft_group_barrier(group, WEFT_FOREVER);
+        MUST_BE(status, WEFT_ERR_STATE);
+        weft_tensor_unref(part);
+        weft_group_close(group);
+    }
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
 /* Members name different roots. Some that disagree about a broadcast have what they need; the next operation fails. */
 static int run_roots_differ(void)
 {
@@ -590,6 +612,7 @@ static const child_role roles[] = {
     {"root-leaves", run_root_leaves},
     {"ahead", run_ahead},
     {"roots-differ", run_roots_differ},
+    {"nobody-is-root", run_nobody_is_root},
     {"cancels", run_cancels},
     {"dies-root", run_dies_in_broadcasts},
     {"dies-all", run_dies_in_all},
@@ -648,6 +671,11 @@ static void test_root_is_ahead(void **state)
 static void test_roots_differ(void **state)
 {
     crew_play(3, "roots-differ");
+}
+
+static void test_nobody_is_root(void **state)
+{
+    crew_play(3, "nobody-is-root");
 }
 
 static void test_cancelled_broadcast(void **state)
@@ -717,21 +745,14 @@ int main(int argc, char **argv)
     setenv("WEFT_FABRIC", fabrics, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_results_of_eight),
-        cmocka_unit_test(test_many_at_once),
-        cmocka_unit_test(test_first_leaves),
-        cmocka_unit_test(test_not_all_have_it),
-        cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_root_leaves),
-        cmocka_unit_test(test_root_is_ahead),
-        cmocka_unit_test(test_roots_differ),
-        cmocka_unit_test(test_cancelled_broadcast),
+        cmocka_unit_test(test_results),         cmocka_unit_test(test_results_of_eight),
+        cmocka_unit_test(test_many_at_once),    cmocka_unit_test(test_first_leaves),
+        cmocka_unit_test(test_not_all_have_it), cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_missing),         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_death),           cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_hostile),         cmocka_unit_test(test_root_leaves),
+        cmocka_unit_test(test_root_is_ahead),   cmocka_unit_test(test_nobody_is_root),
+        cmocka_unit_test(test_roots_differ),    cmocka_unit_test(test_cancelled_broadcast),
     };
     return cmocka_run_group_tests(tests, NULL, crew_dismiss);
 }
