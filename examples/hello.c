@@ -14,7 +14,7 @@ static weft_status sum(weft_call *call, void *user) /* runs on rank 0, once for 
     return WEFT_OK; /* a negative status would be sent to the caller */
 }
 
-static const weft_function served[] = {
+static const weft_function sums[] = {
     {.name = "sum", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_F64}, .run = sum}};
 
 static weft_status ask(weft_agent *agent)
@@ -46,10 +46,9 @@ int main(void)
     weft_status status = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
     if (!status)
         status =
-            weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
+            weft_agent_open(&(weft_agent_options){.functions = sums, .function_count = 1, .job = job}, &agent, NULL);
     if (!status)
-        status =
-            weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all are done */
+        status = weft_agent_rank(agent) > 0 ? ask(agent) : weft_agent_serve(agent, WEFT_FOREVER); /* until all end */
     weft_status closed = weft_agent_close(agent, WEFT_FOREVER);
     weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(status ? status : closed ? closed : ended);
