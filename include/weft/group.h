@@ -8,19 +8,21 @@
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all = NULL;
- *         weft_status status = weft_group_open(agent, "gradients", NULL, 0, 0, &all, NULL);
+ *         weft_error *error = NULL;
+ *         weft_status status = weft_group_open(agent, "gradients", NULL, 0, 0, &all, &error);
  *         if (!status)
  *             status = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
  *         if (status)
- *             weft_error_print(weft_group_error(all), stderr); // says which member is missing
+ *             weft_error_print(error ? error : weft_group_error(all), stderr); // says which member is missing
+ *         weft_error_unref(error);
  *         weft_group_close(all);
  *         return status;
  *     }
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
  * The function without _async waits for that. Operations of different groups are independent. Operations of one
- * group may overlap: a member may be up to 64 operations (in shared memory one) ahead of a member to which it sends.
- * A member that would get further ahead waits.
+ * group may overlap: when a member sends to another one, it may have begun 64 operations more than that one, in shared
+ * memory one more. A member that would get further ahead waits.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
@@ -80,7 +82,7 @@ WEFT_BEGIN_C
  * ranks, and it succeeds when all have called it. *out receives the group, on success only; close it with
  * weft_group_close.
  *
- * `name` has 1..64 bytes of [A-Za-z0-9-_:]. This worker may have one group of that name that is open and has not ended.
+ * `name` has 1..64 bytes of [A-Za-z0-9-_:]. At most one open group of this worker has that name; one that has ended does not count.
  * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
  * workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic job workers may have
  * heard of different ones: NULL is the list of rank 0, and the others take it.
@@ -88,9 +90,12 @@ WEFT_BEGIN_C
  * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another B
  * and then A, each waits for the other until its limit.
  *
- * FAILURE. If the function fails on some members, those on which it succeeded have a group that ends with the same
- * error: weft_group_error has it, at the latest from their first operation. Nothing of a failed attempt is remembered:
- * call the function again, on all members. A member may have been told of the failure up to a second after its limit.
+ * FAILURE. Either all members get the group, or none keeps it: where the function has succeeded and then fails on
+ * another member, the group ends with the same error, at the latest in its first operation. Nothing of a failed attempt
+ * is remembered: all members call the function again. When the time of the member with the lowest rank has passed, the
+ * calls of the others that wait fail too, although they may have time left; the time of another member ends only its own
+ * call. So call again until a deadline of the program, not a number of times. The function may return up to a second
+ * after its limit. weft_agent_wake does not end it.
  *
  * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this worker
  * believes that the worker of a rank has died or left, the function asks the store, within the limit, whether a new
@@ -99,14 +104,15 @@ WEFT_BEGIN_C
  * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
- *   WEFT_ERR_TIMEOUT: *error names the members that have not called it.
- *   WEFT_ERR_INVALID: an argument, a rule in WEFT_ALGORITHMS (weft_group_set_algorithms), or on all members: a member
- *   gave other ranks; *error names it.
+ *   WEFT_ERR_TIMEOUT: *error names the members for which the call has waited: on the member with the lowest rank all
+ *   that are missing, elsewhere often only that one.
+ *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms). Also, on all members: a
+ *   member gave other ranks, and *error names it. If the lowest ranks of the lists differ, it is WEFT_ERR_TIMEOUT.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE: a member; *error names it.
  *   WEFT_ERR_NOT_FOUND: no such rank, or this worker has not heard of a worker with it in time.
  *   WEFT_ERR_EXISTS: the name is in use, or another thread is opening a group of that name.
  *   WEFT_ERR_BUSY: more than 64 calls of this worker wait for one other worker.
- *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait), as in an inline handler.
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait), as most threads that run inline handlers.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */

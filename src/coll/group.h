@@ -173,7 +173,7 @@ struct weft_group {
     wfi_group_metrics *metrics;  /* of its name; NULL: nothing was counted yet */
     bool used;                   /* an operation was called */
     bool open;                   /* it is not closed, and the agent has not closed */
-    bool complete;               /* all members have it, so weft_group_open succeeds: making.h */
+    bool complete;               /* all members have it (GO): making.h */
     weft_future *woken;          /* of the thread that opens it and waits; NULL: none */
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */

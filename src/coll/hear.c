@@ -149,7 +149,7 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
     size_t index = member ? (size_t)(member - group->members) : 0;
-    /* perhaps for a reason that was not told, or for a member that opened the group late */
+    /* perhaps for a reason that was not told, or the telling worker has ended */
     if (member && group->over) {
         group->members[index].is_told = false;
         wfi_say_over(group, index);
@@ -255,7 +255,7 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     return true;
 }
 
-/* A message for a group that is not open here: it was closed. */
+/* A message for a group that is not open here: it was closed, or never opened. */
 static bool hear_late(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader)
 {
     if (word == WFI_QUERY)

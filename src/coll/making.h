@@ -14,7 +14,8 @@
  * A member whose time has passed before MADE came, or that hears of the death of another, takes its call back (LEAVE).
  * The gatherer answers with the members that are missing (FAILED), unless MADE is on its way. If no answer comes within
  * WFI_GROUP_ANSWER_MS, the member gives up; to a later MADE it answers that the group is over. Nothing else is
- * remembered of a call that failed. If the gatherer fails, it tells those that have called.
+ * remembered of a call that failed. If the gatherer fails, it tells those that have called. If it fails because a member
+ * has died, it keeps their calls instead: they hear of the death themselves, and may call again.
  *
  * THE LIST of the gatherer is the group's. Members that give ranks must give the same (wfi_making.what is a hash of
  * them); in an elastic job without ranks, and in weft_group_shrink, lists may differ. MADE has the list with the
@@ -42,15 +43,15 @@ typedef struct wfi_making {
     uint64_t limit_ns, until_ns; /* the end of the call; the thread sleeps until then */
 
     wfi_making_stage stage;
-    uint64_t attempt; /* number of the call, given by its member */
+    uint64_t attempt; /* number of the call, given by its member; 0: the others have not been told yet */
     uint64_t what;    /* equal on all members that open the same group */
     bool may_differ;  /* the lists of the members may differ */
     size_t gatherer;  /* index */
     size_t missing;   /* at the gatherer: members that have not called, then those that have not said READY */
-    bool has_left;    /* LEAVE was said, and `until_ns` is the end of the wait for the answer */
+    bool has_left; /* the time has passed (LEAVE was said if not made), and `until_ns` ends the wait for the answer */
     weft_status gone; /* how member `gone_rank` ended while this one, which does not gather, waited; WEFT_OK: none */
     int gone_rank;
-    uint8_t *list; /* what MADE said, until this member has heard of the workers in it */
+    uint8_t *list; /* what MADE said, taken when this member has heard of all workers in it; NULL: not yet MADE */
     size_t list_bytes;
 } wfi_making;
 
