@@ -82,10 +82,10 @@ WEFT_BEGIN_C
  * ranks, and it succeeds when all have called it. *out receives the group, on success only; close it with
  * weft_group_close.
  *
- * `name` has 1..64 bytes of [A-Za-z0-9-_:]. At most one open group of this worker has that name; one that has ended does not count.
- * `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently living
- * workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic job workers may have
- * heard of different ones: NULL is the list of rank 0, and the others take it.
+ * `name` has 1..64 bytes of [A-Za-z0-9-_:]. At most one open group of this worker has that name; one that has ended
+ * does not count. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all
+ * currently living workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic job
+ * workers may have heard of different ones: NULL is the list of rank 0, and the others take it.
  *
  * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another B
  * and then A, each waits for the other until its limit.
@@ -93,9 +93,9 @@ WEFT_BEGIN_C
  * FAILURE. Either all members get the group, or none keeps it: where the function has succeeded and then fails on
  * another member, the group ends with the same error, at the latest in its first operation. Nothing of a failed attempt
  * is remembered: all members call the function again. When the time of the member with the lowest rank has passed, the
- * calls of the others that wait fail too, although they may have time left; the time of another member ends only its own
- * call. So call again until a deadline of the program, not a number of times. The function may return up to a second
- * after its limit. weft_agent_wake does not end it.
+ * waiting calls of the others fail too, even if they have time left. The time of another member ends only its own call.
+ * So call again until a deadline of the program, not a number of times. The function may return up to a second after
+ * its limit. weft_agent_wake does not end it.
  *
  * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this worker
  * believes that the worker of a rank has died or left, the function asks the store, within the limit, whether a new

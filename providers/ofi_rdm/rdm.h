@@ -144,7 +144,7 @@ typedef struct wfrdm_peer {
     unsigned frames;    /* number of frames to this peer that are not sent: in libfabric, or in `waiting` */
     wfi_list waiting;   /* frames that libfabric did not take yet, oldest first */
     wfi_list stalled;   /* in rdm->stalled while `waiting` is not empty */
-    uint64_t waited_ns; /* since when the oldest frame waits */
+    uint64_t waited_ns; /* since when libfabric has taken none of the waiting frames */
     bool is_dead;       /* nothing is sent to it */
     const char *why;    /* reason of is_dead */
     wfi_list failed;    /* in rdm->failed until its lanes are closed */

@@ -87,15 +87,16 @@ void wfrdm_transmit_drop(wfrdm *rdm, wfrdm_peer *peer)
 
 static void send_waiting(wfrdm *rdm, wfrdm_peer *peer)
 {
+    uint64_t now = wfi_now(&wfi_clock_real);
     while (!wfi_list_empty(&peer->waiting)) {
         wfrdm_buffer *frame = wfi_container_of(peer->waiting.next, wfrdm_buffer, link);
         wfi_list_remove(&frame->link);
-        if (post(rdm, frame) != -FI_EAGAIN)
-            continue;
-        wfi_list_push_front(&peer->waiting, &frame->link);
-        break;
+        if (post(rdm, frame) == -FI_EAGAIN) {
+            wfi_list_push_front(&peer->waiting, &frame->link);
+            break;
+        }
+        peer->waited_ns = now;
     }
-    uint64_t now = wfi_now(&wfi_clock_real);
     bool is_lost = !wfi_list_empty(&peer->waiting) && peer->users == 0 && now - peer->waited_ns > WAIT_MAX_NS;
     if (is_lost || wfi_list_empty(&peer->waiting))
         wfrdm_transmit_drop(rdm, peer);

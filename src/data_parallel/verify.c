@@ -122,13 +122,16 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
             text_in(all, 0, i, here);
             text_in(all, other, i, there);
         } while (!strcmp(here, there) && i++ < NAMES_MOST);
-        if (i > NAMES_MOST)
-            snprintf(there, sizeof(there), "something else behind its first %d tensors than what follows there",
-                     NAMES_MOST);
         *known = true;
-        status = wfi_error_fail(error, WEFT_ERR_INVALID,
-                                "data parallel: the modules differ: member %zu has %s where member 0 has %s", other,
-                                there, here);
+        if (i > NAMES_MOST)
+            status = wfi_error_fail(error, WEFT_ERR_INVALID,
+                                    "data parallel: the modules differ: members 0 and %zu have the same first %d "
+                                    "tensors, and then others",
+                                    other, NAMES_MOST);
+        else
+            status = wfi_error_fail(error, WEFT_ERR_INVALID,
+                                    "data parallel: the modules differ: member %zu has %s where member 0 has %s", other,
+                                    there, here);
     }
     weft_values_unref(all);
     free(texts);

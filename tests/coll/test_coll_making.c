@@ -459,8 +459,8 @@ static void all_who_live(stage *s, int actor)
     for (int i = 0; goes_on; i++) {
         weft_group *group = NULL;
         stage_sleep_ms(s, 1);
-        weft_tensor *x = tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32,
-                                          actor == 0 && atomic_load(&s->flags[1]) == ACTORS - STAYING);
+        weft_tensor *x =
+            tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT32, actor == 0 && atomic_load(&s->flags[1]) == ACTORS - STAYING);
         weft_status status = weft_group_open(agent, "living", NULL, 0, 20 + 3 * actor, &group, NULL);
         MUST(!status || status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT);
         if (actor >= STAYING && i == 5) { /* with its group open, or on the way */

@@ -19,9 +19,10 @@
 
 static _Atomic int agents; /* of this process */
 
+#define LONG_HANDLER_MS 1000 /* a handler that runs longer than this while the agent ends is logged */
+
 /* Memory of ended agents, for later ones. It is never freed, and the last SPARES_MIN of them stay as they are. So a
  * thread that ends an agent which another thread has just ended finds the word of an ended one. */
-#define LONG_HANDLER_MS 1000
 #define SPARES_MIN 64
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static wfi_list spare_agents = {&spare_agents, &spare_agents}; /* the oldest first */
