@@ -34,6 +34,7 @@ static weft_status train(weft_agent *agent)
         status = weft_tape_status(t);
         if (!status && step % 200 == 0)
             printf("step %d: loss %.3f\n", (int)step, weft_tensor_get_f64(loss, 0));
+        weft_error_print(weft_tape_error(t), stderr); /* nothing if all succeeded */
         weft_tape_close(t);
     }
     weft_dist_optimizer_unref(adam);

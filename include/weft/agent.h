@@ -52,7 +52,7 @@ typedef enum weft_member_event {
     WEFT_MEMBER_JOB_ENDED = 7, /* rank 0 ended the job (weft_agent_end_job); `why` is its reason */
 } weft_member_event;
 
-/* One of the two lanes over which each worker is reached. Each lane is on one fabric. */
+/* One of the two connections to each worker. Each is made on one fabric. */
 typedef enum weft_lane {
     WEFT_LANE_CONTROL = 0, /* messages, with small tensors in them */
     WEFT_LANE_BULK = 1,    /* large tensors */
@@ -200,8 +200,8 @@ typedef struct weft_agent_options {
  * and only *error has to be released. Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
  *   0's.
- *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, all ports of a range, or the name of a function is
- *   taken.
+ *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, each port of a range, or the name of a function is
+ *   taken already.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).
@@ -229,8 +229,7 @@ static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_option
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
  * While a worker serves or closes, a batch does not wait for calls of workers that serve or close too (weft/batch.h),
- * even if their handlers call this worker. If handlers are to fill a batch, set its
- * time limit.
+ * although their handlers may still call. If calls of handlers are to fill a batch, set its wait_us.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
@@ -250,13 +249,14 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   (including those of handlers) and no group operation is in flight.
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
- *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
- *   `parent` is a call of this worker's own. Such calls, and those that were already sent, are served for half a
- *   second; after that they are rejected with WEFT_ERR_PEER_LEFT.
+ *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT. Calls that a handler makes
+ *   while it serves a call of this worker (option `parent`), and calls that were already sent, are served for half a
+ *   second; after that they are rejected with WEFT_ERR_PEER_LEFT too.
  *   After weft_agent_end_job on rank 0 it waits for none of these, and returns WEFT_OK.
  *
- * It waits for timeout_ms at most (0, WEFT_FOREVER or below: no limit). Then it leaves as weft_agent_stop does, logs
- * what it still waited for, and returns WEFT_ERR_TIMEOUT.
+ * It waits for timeout_ms at most. 0 and all negative values are no limit, so check a rest of time that you compute.
+ * When the time has passed it leaves as weft_agent_stop does, which takes up to 2 seconds on rank 0, logs what it still
+ * waited for, and returns WEFT_ERR_TIMEOUT.
  *
  * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a
  * group operation. It also waits for deferred calls whose callers still wait. A group operation with WEFT_FOREVER
@@ -331,7 +331,7 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  *   weft_agent_serve.
  *   weft_agent_progress handles what is ready, and does not wait.
  * Waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and the functions that
- * open, close or stop an agent are not affected. A program can stop on SIGINT like this:
+ * open, close or stop an agent or open a group are not affected. A program can stop on SIGINT like this:
  *
  *     static weft_agent *the_agent; // set before the handler is installed
  *     static volatile int stops; // a volatile sig_atomic_t, see the C library's signal header

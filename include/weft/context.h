@@ -3,9 +3,9 @@
  * weft/context.h - distributed autograd: training a model that is split over several workers.
  *
  * A context holds the records of one training step on all workers that take part. A tape of the context records this
- * worker's operators (weft_dist_tape_open). A call takes part if it names such a tape (weft_rpc_options.tape): recorded
- * tensors among its arguments and results are then linked across the workers. One backward pass goes through all
- * records, and gives each worker the gradients of its own parameters.
+ * worker's operators (weft_dist_tape_open). A call takes part if it names such a tape (weft_rpc_options.tape):
+ * recorded tensors among its arguments and results are then linked across the workers. One backward pass goes
+ * through all records, and gives each worker the gradients of its own parameters.
  *
  *     #include <weft/ops.h>
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
@@ -57,12 +57,12 @@ typedef struct weft_context_id {
 
 /*
  * Opens a context with one tape, which records into it. weft_tape_close ends the context on all workers, as
- * weft_context_close does. `options` may be NULL; `record` is taken as true, and `parent` must be NULL. weft_backward
- * on the tape fails with WEFT_ERR_STATE: use weft_dist_backward.
+ * weft_context_close does. `options` may be NULL; `record` is taken as true, and `parent` must be NULL.
+ * weft_backward on the tape fails with WEFT_ERR_STATE: use weft_dist_backward.
  *
- * NULL only if memory is out. If the context cannot be opened, the tape has failed from the start, so a program checks
- * weft_tape_status once, at the end: WEFT_ERR_INVALID (the agent is NULL), WEFT_ERR_CLOSED and other codes of an agent
- * that has ended, WEFT_ERR_MEMORY. For a context with several tapes use weft_context_open.
+ * NULL only if memory is out. If the context cannot be opened, the tape has failed from the start, so a program
+ * checks weft_tape_status once, at the end: WEFT_ERR_INVALID (the agent is NULL), WEFT_ERR_CLOSED and other codes of
+ * an agent that has ended, WEFT_ERR_MEMORY. For a context with several tapes use weft_context_open.
  */
 WEFT_API weft_tape *weft_dist_tape_open_sized(weft_agent *agent, const weft_tape_options *options, size_t size);
 static inline weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_options *options)
@@ -70,9 +70,9 @@ static inline weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_
     return weft_dist_tape_open_sized(agent, options, sizeof(*options));
 }
 
-/* The context into which a tape records: of weft_dist_tape_open, of weft_context_tape, their children, or of a served
- * call that takes part in a context (weft_call_tape). Borrowed as long as the tape is open, and in a handler until the
- * call is finished: do not close it. NULL: none. */
+/* The context into which a tape records: of weft_dist_tape_open, of weft_context_tape, their children, or of a
+ * served call that takes part in a context (weft_call_tape). Borrowed as long as the tape is open, and in a handler
+ * until the call is finished: do not close it. NULL: none. */
 WEFT_API weft_context *weft_tape_context(const weft_tape *tape);
 
 /*
@@ -83,25 +83,25 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_co
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* the context's name; all 0 for NULL */
 
 /*
- * Ends the context on all workers that take part, and drops your reference. Returns at once. Call it only on the worker
- * that opened the context: elsewhere contexts are borrowed (weft_tape_context). NULL does nothing.
+ * Ends the context on all workers that take part, and drops your reference. Returns at once. Call it only on the
+ * worker that opened the context: elsewhere contexts are borrowed (weft_tape_context). NULL does nothing.
  *   Passes of the context are cancelled. Later calls that name it fail with WEFT_ERR_STATE.
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
- * *out, if `out` is not NULL, receives a future that completes when all workers that took part have released the
- * context or are gone. These include workers that only another worker has called. After that weft_agent_contexts no
- * longer counts the context there. The future does not wait for handlers that still run under the context, so a handler
- * may wait for the future. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does
- * not answer within call_timeout_ms; the error names that worker, which releases the context later. Workers that only
- * that worker has called may keep the context longer, too. *out is NULL if memory is out. Without `out` the workers are
- * notified by the next call to them, or by a message 2 ms later.
+ * *out, if `out` is not NULL, receives a future. It completes when all workers that took part, also those that only
+ * another worker has called, have released the context or are gone. weft_agent_contexts no longer counts it there.
+ * The future does not wait for handlers that still run under the context, so a handler may wait for the future. It
+ * fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not answer within
+ * call_timeout_ms; the error names that worker. It releases the context later, and so do workers that only it has
+ * called. *out is NULL if memory is out. Without `out` the workers are notified by the next call to them, or by a
+ * message 2 ms later.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
 /*
- * Opens a further tape that records into the context. A context may have any number of tapes: those of micro-batches,
- * or of several threads. NULL if memory is out, or the context is NULL. Close the tape with weft_tape_close, before or
- * after the context. `options` and weft_backward: as for weft_dist_tape_open.
+ * Opens a further tape that records into the context. A context may have any number of tapes: those of
+ * micro-batches, or of several threads. NULL if memory is out, or the context is NULL. Close the tape with
+ * weft_tape_close, before or after the context. `options` and weft_backward: as for weft_dist_tape_open.
  *
  * The order in which a worker opens its tapes determines the order of sums, and thereby the last bits of gradients.
  * Open the tapes of several threads in a fixed order (docs/distributed-autograd.md, "The order of sums").
@@ -113,11 +113,11 @@ static inline weft_tape *weft_context_tape(weft_context *context, const weft_tap
 }
 
 /*
- * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from now
- * on, on any worker. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The hooks
- * replace the former ones; NULL: none. The context takes a reference. A handler passes
- * weft_tape_context(weft_call_tape(call)). A pass waits for the operation that a hook begins (*wait), unless the pass
- * fails. Any thread. A NULL context does nothing.
+ * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from
+ * now on, on any worker. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The
+ * hooks replace the former ones; NULL: none. The context takes a reference. A handler passes
+ * weft_tape_context(weft_call_tape(call)). If a hook begins an operation and returns its future (weft/hooks.h,
+ * `wait`), the pass waits for it, unless the pass fails. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 
@@ -126,21 +126,21 @@ WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 typedef struct weft_pass_options {
     weft_tensors gradients; /* of the roots, in order; NULL entry or empty list: 1 (for roots of one element) */
     bool retain;            /* keep the records, so that another pass may follow */
-    /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass. If
-     * false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
+    /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass.
+     * If false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
     int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: no limit; a death still ends it */
     /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
-     * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been stepped
-     * and others not. NULL: no steps. */
+     * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been
+     * stepped and others not. NULL: no steps. */
     struct weft_dist_optimizer *step;
 } weft_pass_options;
 
 /*
  * Computes the gradients of all leaves that `loss` depends on, on all workers, and waits for the end. `loss` was
  * recorded on `tape`, which records into a context. The gradients are then in the context, each on the worker of its
- * leaf. On failure the tape keeps the error, whose message names the worker and the operator. A pass that failed leaves
- * no gradients; with `retain` it may be repeated. Errors:
+ * leaf. On failure the tape keeps the error, whose message names the worker and the operator. A pass that failed
+ * leaves no gradients; with `retain` it may be repeated. Errors:
  *   WEFT_ERR_STATE: the tape has no context, the records are used up, or a tensor that the pass needs was changed in
  *   place.
  *   WEFT_ERR_INVALID: `loss` was not recorded.
@@ -157,10 +157,11 @@ static inline void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const 
 }
 
 /*
- * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends the
- * pass on all workers. Before the pass, close all tapes whose records it needs, also those of the roots, or name them
- * as the option `tape` of a call. Several passes may run at once. If they use the same records, all except the last
- * must have `retain`.
+ * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends
+ * the pass on all workers. A pass sees what was recorded on tapes that are closed, and on open ones up to the last
+ * call that named them as its option `tape`. So close all tapes whose records it needs before it begins, also those
+ * of the roots. Several passes may run at once. If they use the same records, all except the last must have
+ * `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots,
                                                                 const weft_pass_options *options, size_t size,
@@ -172,10 +173,10 @@ static inline WEFT_NODISCARD weft_status weft_context_backward(weft_context *con
 }
 
 /*
- * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context. That
- * worker begins the pass. The future fails as weft_rpc_async, or with WEFT_ERR_REMOTE. weft_error_handler_code is then
- * a code of weft_dist_backward; WEFT_ERR_INVALID also means that the value is not a tensor, or that the worker has
- * nothing of the context. timeout_ms is that of the call.
+ * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context.
+ * That worker begins the pass. The future fails as that of weft_rpc_async, or with WEFT_ERR_REMOTE. In the latter
+ * case weft_error_handler_code is a code of weft_dist_backward, or WEFT_ERR_INVALID: the value is not a tensor, or
+ * the worker has nothing of the context. options->timeout_ms limits the call to that worker.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context,
                                                              const weft_pass_options *options, size_t size,
@@ -187,9 +188,9 @@ static inline WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, wef
 }
 
 /*
- * Fetches a copy of the value of a handle, like weft_rref_to_here_async, and links it under options->tape: the backward
- * pass continues at the owner. A leaf that wants a gradient gets it on its own worker. Options and errors as for
- * weft_rpc_async.
+ * Fetches a copy of the value of a handle, like weft_rref_to_here_async, and links it under options->tape: the
+ * backward pass continues at the owner. A leaf that wants a gradient gets it on its own worker. Options and errors
+ * as for weft_rpc_async.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch_sized(weft_rref *rref, const weft_rpc_options *options, size_t size,
                                                           weft_future **out);
@@ -200,14 +201,14 @@ static inline WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const 
 }
 
 /*
- * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change the
- * returned tensor. You get a reference; NULL: no gradient, or memory is out.
+ * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change
+ * the returned tensor. You get a reference; NULL: no gradient, or memory is out.
  */
 WEFT_API weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf);
 
 /*
- * The gradients of `parameters`, in order, into out[parameters.count], for an optimizer: dense, by rows, or none. You
- * get references, which weft_context_drop_gradients drops. WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
+ * The gradients of `parameters`, in order, into out[parameters.count], for an optimizer: dense, by rows, or none.
+ * You get references, which weft_context_drop_gradients drops. WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_ref_gradients(weft_context *context, weft_tensors parameters,
                                                                weft_gradient *out);

@@ -94,9 +94,9 @@ typedef struct weft_batch_options {
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
-    /* How many calls may wait; 0: 4 * size, at least 1,024. A caller's first call needs a free place. With further
-     * calls it may have as many waiting as places are free, so half of the queue if it is alone. If batches need
-     * several callers, it has at most its share: queue / size with one_per_caller, else queue / caller_count. With
+    /* How many calls may wait; 0: 4 * size, at least 1,024. A further call of a caller is
+     * refused if more of its calls wait than places are free: so a caller alone gets half of the queue. If batches
+     * need several callers, each gets at most queue / size with one_per_caller, else queue / caller_count. With
      * wait_us WEFT_FOREVER `queue` is at least 2 * size, or size with one_per_caller. */
     int queue;
     uint64_t reserved[4]; /* 0: room for later fields */

@@ -21,21 +21,21 @@
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
  * The function without _async waits for that. Operations of different groups are independent. Operations of one
- * group may overlap: when a member sends to another one, it may have begun 64 operations more than that one, in shared
- * memory one more. A member that would get further ahead waits.
+ * group may overlap: when a member sends to another one, it may have begun 64 operations more than that one, in
+ * shared memory one more. A member that would get further ahead waits.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
  * outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an output
- * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of modules
- * are copied, so these may overlap. Tensors without elements are allowed. The operation fails with WEFT_ERR_INVALID if
- * memory of a tensor cannot be accessed when it starts. If the memory is lost later, this process may get SIGSEGV or
- * SIGBUS, because weft computes with it.
+ * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of
+ * modules are copied, so these may overlap. Tensors without elements are allowed. The operation fails with
+ * WEFT_ERR_INVALID if memory of a tensor cannot be accessed when it starts. If the memory is lost later, this
+ * process may get SIGSEGV or SIGBUS, because weft computes with it.
  *
- * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does not
- * take part. The log has a warning with the function's name without _async. Any other failure ends the group, unless
- * the description of the function says otherwise. All operations in flight then fail on every member, later ones are
- * rejected with the same error, and weft_group_error returns it.
+ * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does
+ * not take part. The log has a warning with the function's name without _async. Any other failure ends the group,
+ * unless the description of the function says otherwise. All operations in flight then fail on every member, later
+ * ones are rejected with the same error, and weft_group_error returns it.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   WEFT_ERR_TIMEOUT: the message names the members that are missing.
  *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message names both.
@@ -47,15 +47,16 @@
  *   an operation.
  *   WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
  *
- * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and fail
- * on others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).
+ * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and
+ * fail on others. The next operation fails on all. weft_group_shrink makes a group of the living members
+ * (docs/groups.md).
  *
  * Data that arrived before a member left or died is delivered. A recv succeeds if its tensor has arrived. So does an
- * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
- * it needs has arrived. All other operations fail.
+ * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything
+ * that it needs has arrived. All other operations fail.
  *
- * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads may
- * not be in a function of that group. A thread that already waits for an operation may go on; its wait returns
+ * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads
+ * may not be in a function of that group. A thread that already waits for an operation may go on; its wait returns
  * WEFT_ERR_CANCELLED. Threads that use groups at the same time need one group each, because all members must call
  * operations in the same order.
  *
@@ -75,7 +76,8 @@
 
 WEFT_BEGIN_C
 
-/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+/* ---- Groups
+ * ------------------------------------------------------------------------------------------------------ */
 
 /*
  * Opens a group, together with the other members: every member calls the function, with the same name and the same
@@ -84,22 +86,22 @@ WEFT_BEGIN_C
  *
  * `name` has 1..64 bytes of [A-Za-z0-9-_:]. At most one open group of this worker has that name; one that has ended
  * does not count. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all
- * currently living workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic job
- * workers may have heard of different ones: NULL is the list of rank 0, and the others take it.
+ * currently living workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic
+ * job workers may have heard of different ones: NULL is the list of rank 0, and the others take it.
  *
- * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another B
- * and then A, each waits for the other until its limit.
+ * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another
+ * B and then A, each waits for the other until its limit.
  *
  * FAILURE. Either all members get the group, or none keeps it: where the function has succeeded and then fails on
- * another member, the group ends with the same error, at the latest in its first operation. Nothing of a failed attempt
- * is remembered: all members call the function again. When the time of the member with the lowest rank has passed, the
- * waiting calls of the others fail too, even if they have time left. The time of another member ends only its own call.
- * So call again until a deadline of the program, not a number of times. The function may return up to a second after
- * its limit. weft_agent_wake does not end it.
+ * another member, the group ends with the same error, at the latest in its first operation. Nothing of a failed
+ * attempt is remembered: all members call the function again. When the time of the member with the lowest rank has
+ * passed, the waiting calls of the others fail too, even if they have time left. The time of another member ends
+ * only its own call. So call again until a deadline of the program, not a number of times. The function may return
+ * up to a second after its limit. weft_agent_wake does not end it.
  *
- * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this worker
- * believes that the worker of a rank has died or left, the function asks the store, within the limit, whether a new
- * worker has taken the rank.
+ * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this
+ * worker believes that the worker of a rank has died or left, the function asks the store, within the limit, whether
+ * a new worker has taken the rank.
  *
  * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit.
  *
@@ -118,9 +120,9 @@ WEFT_BEGIN_C
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count,
                                                     int64_t timeout_ms, weft_group **out, weft_error **error);
-/* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their futures
- * complete when weft no longer uses their tensors. Allowed at any time, even after the agent was closed. NULL does
- * nothing. */
+/* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their
+ * futures complete when weft no longer uses their tensors. Allowed at any time, even after the agent was closed.
+ * NULL does nothing. */
 WEFT_API void weft_group_close(weft_group *group);
 
 WEFT_API size_t weft_group_size(const weft_group *group);              /* the number of members */
@@ -146,14 +148,15 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out,
                                                       weft_error **error);
 
-/* ---- Operations -------------------------------------------------------------------------------------------------- */
+/* ---- Operations
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A barrier: completes when every member has called it. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
-/* Sets `tensor`, on every member, to the reduction `how` (such as WEFT_OP_SUM) of all members' tensors; the same bits
- * on all. */
+/* Sets `tensor`, on every member, to the reduction `how` (such as WEFT_OP_SUM) of all members' tensors; the same
+ * bits on all. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how,
                                                          int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how,
@@ -171,16 +174,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_broadcast(weft_group *group, weft
 WEFT_API WEFT_NODISCARD weft_status weft_group_broadcast_async(weft_group *group, weft_tensor *tensor, size_t root,
                                                                int64_t timeout_ms, weft_future **out);
 
-/* Sets `output`, on every member, to the inputs of all members in the order of the group. `output` has as many elements
- * as all inputs together. `input` may be this member's part of `output`. */
+/* Sets `output`, on every member, to the inputs of all members in the order of the group. `output` has as many
+ * elements as all inputs together. `input` may be this member's part of `output`. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather(weft_group *group, const weft_tensor *input,
                                                          weft_tensor *output, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input,
                                                                weft_tensor *output, int64_t timeout_ms,
                                                                weft_future **out);
 
-/* Sets `output` to this member's part of the reduction `how` of all inputs. An input has one part for each member, in
- * the order of the group. */
+/* Sets `output` to this member's part of the reduction `how` of all inputs. An input has one part for each member,
+ * in the order of the group. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input,
                                                               weft_tensor *output, weft_op how, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input,
@@ -194,25 +197,25 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_gather_async(weft_group *group, c
                                                             weft_tensor *output, size_t root, int64_t timeout_ms,
                                                             weft_future **out);
 
-/* Sets `output` on member i to part i of the input of member `root`. The others' `input` is ignored and may be NULL. At
- * the root `output` may be its own part of `input`. */
+/* Sets `output` on member i to part i of the input of member `root`. The others' `input` is ignored and may be NULL.
+ * At the root `output` may be its own part of `input`. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                                        size_t root, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input,
                                                              weft_tensor *output, size_t root, int64_t timeout_ms,
                                                              weft_future **out);
 
-/* Sets part j of `output` on member i to part i of the input of member j. `input` and `output` have the same number of
- * elements, a multiple of the number of members. */
+/* Sets part j of `output` on member i to part i of the input of member j. `input` and `output` have the same number
+ * of elements, a multiple of the number of members. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input,
                                                           weft_tensor *output, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input,
                                                                 weft_tensor *output, int64_t timeout_ms,
                                                                 weft_future **out);
 
-/* Point to point: the n-th send to a member matches that member's n-th recv from this one. Only these two members take
- * part, and the order relative to other operations does not matter. A send of up to 3,584 bytes may complete before the
- * recv is called; the tensor is then received even if the sender has left the job. Sending to oneself:
+/* Point to point: the n-th send to a member matches that member's n-th recv from this one. Only these two members
+ * take part, and the order relative to other operations does not matter. A send of up to 3,584 bytes may complete
+ * before the recv is called; the tensor is then received even if the sender has left the job. Sending to oneself:
  * WEFT_ERR_INVALID. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to,
                                                     int64_t timeout_ms);
@@ -224,8 +227,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
                                                           int64_t timeout_ms, weft_future **out);
 
 /*
- * Gives every member the values of all: a list of lists, one for each member, in the order of the group. The values of
- * members may differ in type and size. Further errors:
+ * Gives every member the values of all: a list of lists, one for each member, in the order of the group. The values
+ * of members may differ in type and size. Further errors:
  *   WEFT_ERR_TOO_LARGE, on every member: the values of one member, or of all together, exceed the limits of one call
  *   (weft/value.h). The group continues.
  *   WEFT_ERR_BUSY: the values do not fit the memory_budget_bytes of a member. This ends the group.
@@ -236,16 +239,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *grou
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group *group, weft_args_in mine,
                                                                       int64_t timeout_ms, weft_future **out);
 
-/* ---- Algorithms -------------------------------------------------------------------------------------------------- */
+/* ---- Algorithms
+ * -------------------------------------------------------------------------------------------------- */
 
 /*
  * Sets rules that select the algorithm of an operation by the number of members and the bytes of one member's part.
- * They precede weft's own table. The part of an allreduce, a reduce or a broadcast is the whole tensor. In the other
- * operations the longer one of the two tensors has one part for each member. A rule is "OPERATION MEMBERS BYTES
- * ALGORITHM; ...".
- * MEMBERS and BYTES are the largest numbers to which the rule applies, or *. The first matching rule is used. All
- * members need the same rules. The environment variable WEFT_ALGORITHMS applies to groups without rules of their own.
- * Call the function before the first operation.
+ * They precede weft's own table. The part of an allreduce, a reduce or a broadcast is the whole tensor. The other
+ * operations have a tensor with one part for each member. A rule is "OPERATION MEMBERS BYTES ALGORITHM; ...". It
+ * applies to groups of at most MEMBERS members and parts of at most BYTES bytes; * is any number. The first such
+ * rule is used. All members need the same rules. The environment variable WEFT_ALGORITHMS applies to groups without
+ * rules of their own. Call the function before the first operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
  * OPERATION, ALGORITHM:
  *     barrier          dissemination, two_level, shared
@@ -260,18 +263,20 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  *
  * weft_group_print_algorithms prints the whole table of this group as such rules, one per line.
  *
- * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
+ * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED,
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_algorithms(weft_group *group, const char *rules);
 WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
 
-/* ---- Operations carried by others -------------------------------------------------------------------------------- */
+/* ---- Operations carried by others
+ * -------------------------------------------------------------------------------- */
 
 /*
  * A carrier: functions that perform this group's operations in place of weft, for example with MPI or NCCL. Each
- * function gets addresses of host memory, performs the whole operation, and returns when it is complete. `count` is the
- * number of elements of one member's part, and may be 0. With WEFT_OP_AVG the function also divides. If a function is
- * NULL, weft performs that operation.
+ * function gets addresses of host memory, performs the whole operation, and returns when it is complete. `count` is
+ * the number of elements of one member's part, and may be 0. With WEFT_OP_AVG the function also divides. If a
+ * function is NULL, weft performs that operation.
  *
  * The functions of one group are called one at a time, in the order in which the operations were started, on a
  * thread of weft. Functions of overlapping groups run at the same time, up to 256 of them, and may wait for each

@@ -24,15 +24,16 @@
  * compared. A module's own parameters come first, then those of each child in order, with names such as
  * "layer1.0.conv1.weight".
  *
- * OWNERSHIP. A constructor gives the caller one reference, in *out. WEFT_ERR_INVALID: an argument is wrong. *error, if
- * `error` is not NULL, receives the argument with its value; you release it. WEFT_ERR_MEMORY. A function that takes a
- * child takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed from
+ * OWNERSHIP. A constructor gives the caller one reference, in *out. WEFT_ERR_INVALID: an argument is wrong. *error,
+ * if `error` is not NULL, receives the argument with its value; you release it. (Dimensions of weft_flatten_create
+ * and the softmax modules are checked when they run.) WEFT_ERR_MEMORY: memory is out. A function that takes a child
+ * takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed from
  * their module.
  *
- * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds
- * in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE (weft/optim.h)
- * and weft_module_load may run at the same time: a forward pass reads each parameter before or after a step, never a
- * mixture, and its backward pass uses the same bits. Any thread may take and drop references.
+ * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This
+ * holds in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE
+ * (weft/optim.h) and weft_module_load may run at the same time: a forward pass reads each parameter before or after
+ * a step, never a mixture, and its backward pass uses the same bits. Any thread may take and drop references.
  */
 #ifndef WEFT_NN_H
 #define WEFT_NN_H
@@ -49,9 +50,9 @@ WEFT_API void weft_module_unref(weft_module *module);
 WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x);
 
 /*
- * Runs the module with values (weft/value.h), for modules whose inputs or results are not one tensor: several tensors,
- * integers, lists. The results belong to the tape; the list is empty if the tape fails. A module of one tensor takes
- * and gives a list of one.
+ * Runs the module with values (weft/value.h), for modules whose inputs or results are not one tensor: several
+ * tensors, integers, lists. The results belong to the tape; the list is empty if the tape fails. A module of one
+ * tensor takes and gives a list of one.
  *     weft_tensor *scores(weft_tape *t, weft_module *lstm, weft_tensor *x, weft_tensor *h, weft_tensor *c)
  *     {
  *         weft_args in = WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(h), weft_of_tensor(c));
@@ -72,8 +73,8 @@ WEFT_API bool weft_module_is_training(const weft_module *module);
  * modules. */
 WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *tape);
 
-/* All parameters and buffers, those of children included. After the first call of one of these functions the module can
- * no longer be changed; one thread makes that first call. */
+/* All parameters and buffers, those of children included. After the first call of one of these functions the module
+ * can no longer be changed; one thread makes that first call. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
 /* The name of a parameter: its path from `module`, as "conv1.weight". NULL past the end. */
@@ -84,14 +85,14 @@ WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *na
 WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of elements of all parameters */
 
 /*
- * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if the module is a child of another,
- * or if one of the lists above was read for this module or a child. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On failure
- * nothing changes.
+ * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if the module is a child of
+ * another, or if one of the lists above was read for this module or a child. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On
+ * failure nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 /* Moves parameters and buffers to a device, under the conditions of weft_module_to. Also the errors of
- * weft_device_check. Modules of weft_on_device_create below it, or the module itself, compute on that device from then
- * on. */
+ * weft_device_check. If the module or one of its children is one of weft_on_device_create, that one computes on this
+ * device from then on. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_device(weft_module *module, weft_device device);
 
 /* The direct children, in order; NULL past the end. */
@@ -107,8 +108,9 @@ typedef struct weft_module_type {
     const char *name;
     weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x); /* returns a tensor of the tape */
     weft_drop_fn drop; /* receives `state` when the last reference is dropped; may be NULL */
-    /* Adds the results to `results`. If the function returns a failure, the tape fails with that status, and the error
-     * has the module's name. If an operator that the function called has failed, its status and results are ignored. */
+    /* Adds the results to `results`. If the function returns a failure, the tape fails with that status, and the
+     * error has the module's name. If an operator that the function called has failed, the tape has failed, and the
+     * function's own status and results are ignored. */
     weft_status (*call)(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results);
 } weft_module_type;
 
@@ -192,8 +194,8 @@ typedef struct weft_embedding_bag_layer {
 } weft_embedding_bag_layer;
 /*
  * A layer of weft_embedding_bag: index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding row 0.
- * With weft_module_call the layer also takes (index [n], offsets [B]) and (index, offsets or null, sample weights), as
- * weft_embedding_bag does.
+ * With weft_module_call the layer also takes (index [n], offsets [B]) and (index, offsets or null, sample weights),
+ * as weft_embedding_bag does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size,
                                                                     weft_module **out, weft_error **error);
@@ -205,10 +207,10 @@ static inline WEFT_NODISCARD weft_status weft_embedding_bag_create(const weft_em
 
 typedef struct weft_lstm_layer {
     int64_t in_features, hidden_features;
-    int64_t layers;   /* 1 */
+    int64_t layers;   /* 0: one */
     bool batch_first; /* [N, T, ..] instead of [T, N, ..] */
     bool no_bias;
-    double dropout; /* dropout between layers, in train mode; 0 */
+    double dropout; /* between layers, in train mode: the share of values that are set to 0 */
     uint64_t seed;
 } weft_lstm_layer;
 /*
@@ -225,8 +227,8 @@ static inline WEFT_NODISCARD weft_status weft_lstm_create(const weft_lstm_layer 
     return weft_lstm_create_sized(layer, sizeof(*layer), out, error);
 }
 
-/* These functions make layers without parameters, which run the operator of the same name (weft/ops.h): weft_relu and
- * so on. Dropout is applied in train mode only. */
+/* These functions make layers without parameters, which run the operator of the same name (weft/ops.h): weft_relu
+ * and so on. Dropout is applied in train mode only. */
 WEFT_API WEFT_NODISCARD weft_status weft_relu_create(weft_module **out, weft_error **error);
 WEFT_API WEFT_NODISCARD weft_status weft_sigmoid_create(weft_module **out, weft_error **error);
 WEFT_API WEFT_NODISCARD weft_status weft_tanh_create(weft_module **out, weft_error **error);
@@ -245,20 +247,20 @@ WEFT_API WEFT_NODISCARD weft_status weft_flatten_create(int from_dim, weft_modul
 WEFT_API WEFT_NODISCARD weft_status weft_softmax_create(int dim, weft_module **out, weft_error **error);
 WEFT_API WEFT_NODISCARD weft_status weft_log_softmax_create(int dim, weft_module **out, weft_error **error);
 
-/* A module that runs other modules one after another. weft_module_forward gives each module the first result of the one
- * before, weft_module_call all of its results. The children are called "0", "1", ... WEFT_ERR_INVALID: one of `modules`
- * is NULL; the others are released. */
+/* A module that runs other modules one after another. weft_module_forward gives each module the first result of the
+ * one before, weft_module_call all of its results. The children are called "0", "1", ... WEFT_ERR_INVALID: one of
+ * `modules` is NULL; the others are released. */
 WEFT_API WEFT_NODISCARD weft_status weft_sequential_create(weft_module *const *modules, size_t count, weft_module **out,
                                                            weft_error **error);
 
 /*
- * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x to
- * the device and the result back, and in a backward pass the gradients of both. So a module whose inputs and results
- * travel in calls, which take CPU tensors, can compute on a GPU. Results that it copies to the CPU are in page-locked
- * memory. The child is moved to `device` under the conditions of weft_module_to_device. Its parameters, the gradients
- * of these, and optimizers of these are there; their names begin with "module.". Random numbers are those that the
- * child would draw on the tape itself. On a tape of that device nothing is copied. The function takes over your
- * reference to `child`, even if it fails.
+ * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x
+ * to the device and the result back, and in a backward pass the gradient of the result to the device and that of x
+ * back. So a module whose inputs and results travel in calls, which take CPU tensors, can compute on a GPU. Results
+ * that it copies to the CPU are in page-locked memory. The child is moved to `device` under the conditions of
+ * weft_module_to_device. Its parameters, the gradients of these, and optimizers of these are there; their names
+ * begin with "module.". Random numbers are those that the child would draw on the tape itself. On a tape of that
+ * device nothing is copied. The function takes over your reference to `child`, even if it fails.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_on_device_create(weft_module *child, weft_device device, weft_module **out,
                                                           weft_error **error);
@@ -266,9 +268,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_on_device_create(weft_module *child, we
 /* ---- Models ---------------------------------------------------------------------------------------------- */
 
 /*
- * ResNet-50 (He, Zhang, Ren, Sun, CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N, 3, H, W]
- * -> [N, classes], H and W at least 32. With 30 classes it has 23,569,502 parameters. Initial values of convolutions
- * are N(0, 2 / fan_out).
+ * ResNet-50 (He, Zhang, Ren, Sun, CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N, 3, H,
+ * W] -> [N, classes], H and W at least 32. With 30 classes it has 23,569,502 parameters. Initial values of
+ * convolutions are N(0, 2 / fan_out).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_resnet50_create(int64_t classes, uint64_t seed, weft_module **out,
                                                          weft_error **error);
@@ -286,16 +288,16 @@ typedef enum weft_resnet_part {
 /*
  * The parts from `from` up to, but not including, `to`, as a module: a stage of a pipeline. Its parameters have the
  * names of the whole network ("layer3.0.conv1.weight"), and with the same `seed` the same values, bit for bit.
- * Consecutive stages compute the same as the whole network. `classes` is used for the head only. WEFT_ERR_INVALID: from
- * >= to, or one of the two is invalid.
+ * Consecutive stages compute the same as the whole network. `classes` is used for the head only. WEFT_ERR_INVALID:
+ * from >= to, or one of the two is invalid.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to,
                                                                int64_t classes, uint64_t seed, weft_module **out,
                                                                weft_error **error);
 /*
- * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3
- * with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth convolution
- * converts the input.
+ * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1,
+ * 3x3 with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth
+ * convolution converts the input.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride,
                                                            uint64_t seed, weft_module **out, weft_error **error);
@@ -310,11 +312,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_mnist_convnet_create(uint64_t seed, wef
  * release it.
  *
  * It writes a temporary file in the same folder and renames it at the end, so after a failure the old file is
- * unchanged. Only if the disk fails at the very end, the old or the new file may remain. If the process is killed, the
- * temporary file stays until the next save of that name on that host. After WEFT_OK the file and its folder are synced:
- * a power failure does not lose the file. The function follows symbolic links and keeps the mode of an old file. If
- * `path` is a pipe or a device, it writes there directly, without a checksum. If steps with WEFT_UPDATE_BESIDE run
- * meanwhile, each tensor is consistent, but different tensors may be of different steps. Errors:
+ * unchanged. One exception: if the disk fails while the folder is synced, after the renaming, the new file may be
+ * there. If the process is killed, the temporary file stays until the next save of that name on that host. After
+ * WEFT_OK the file and its folder are synced: a power failure does not lose the file. The function follows symbolic
+ * links and keeps the mode of an old file. If `path` is a pipe or a device, it writes there directly, without a
+ * checksum. If steps with WEFT_UPDATE_BESIDE run meanwhile, each tensor is consistent, but different tensors may be
+ * of different steps. Errors:
  *   WEFT_ERR_IO: for example, the reader of a pipe is gone. Like all functions of weft that write, it raises neither
  *   SIGPIPE nor SIGXFSZ.
  *   WEFT_ERR_INVALID: a name is not UTF-8.
@@ -324,10 +327,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_mnist_convnet_create(uint64_t seed, wef
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads a safetensors file of any program into a module. The file must have
- * exactly the names of the module, in any order, with the same dtypes and shapes. A tensor with several names may be
- * stored under several of them, with the same elements. On failure nothing changes, and *error, if `error` is not NULL,
- * receives the first wrong, missing or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
+ * Reads a safetensors file of any program into a module. The file must have exactly the names of the module, in any
+ * order, with the same dtypes and shapes. A tensor with several names may be stored under several of them, with the
+ * same elements. On failure nothing changes, and *error, if `error` is not NULL, receives the first wrong, missing
+ * or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
  *   WEFT_ERR_FORMAT: the file is damaged, or has another format.
  *   WEFT_ERR_SHAPE, WEFT_ERR_TYPE: the file is of another module, or has a dtype that weft lacks.
  *   WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_MEMORY.
@@ -335,10 +338,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, 
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);
 
 /*
- * Writes named tensors to a file as weft_module_save does: tensors.items[i] under names[i]. The tensors may be views,
- * have any strides, and be on a GPU. With no tensors `names` may be NULL. The tensors of wide dtypes come first in the
- * file. *error, if `error` is not NULL, receives the detail of a failure; you release it. Any thread. Errors: those of
- * weft_module_save, and
+ * Writes named tensors to a file as weft_module_save does: tensors.items[i] under names[i]. The tensors may be
+ * views, have any strides, and be on a GPU. With no tensors `names` may be NULL. The file has the tensors of larger
+ * dtypes first. *error, if `error` is not NULL, receives the detail of a failure; you release it. Any thread.
+ * Errors: those of weft_module_save, and
  *   WEFT_ERR_INVALID: an argument, a name or a tensor is NULL; a name is empty, "__metadata__" or not UTF-8; two names
  *   are the same.
  */
@@ -353,10 +356,11 @@ typedef struct weft_named_tensors {
 } weft_named_tensors;
 
 /*
- * Reads all tensors of a safetensors file of any program, or of weft_module_save, into new contiguous CPU tensors. On
- * success *out receives them; release them with weft_tensors_free. On failure *out is NULL, and *error, if `error` is
- * not NULL, receives the detail; you release it. Untrusted regular files are safe to load: the tensors are together no
- * larger than the file. For a pipe weft allocates each tensor at the size that the header states. Any thread. Errors:
+ * Reads all tensors of a safetensors file of any program, or of weft_module_save, into new contiguous CPU tensors.
+ * On success *out receives them; release them with weft_tensors_free. On failure *out is NULL, and *error, if
+ * `error` is not NULL, receives the detail; you release it. Untrusted regular files are safe to load: the tensors
+ * are together no larger than the file. For a pipe weft allocates each tensor at the size that the header states.
+ * Any thread. Errors:
  *   WEFT_ERR_FORMAT: the file is damaged, or has another format.
  *   WEFT_ERR_TYPE: the file has a dtype that weft lacks.
  *   WEFT_ERR_INVALID: `path` or `out` is NULL.

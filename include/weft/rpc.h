@@ -2,9 +2,9 @@
 /*
  * weft/rpc.h - remote calls: registering functions by name, calling them, and serving calls.
  *
- * A worker registers functions; any worker of the job, itself included, calls them by name. Arguments and results are
- * values (weft/value.h). weft checks the arguments against the function's signature before the handler runs. A call
- * runs at most once.
+ * A worker registers functions; any worker of the job, itself included, calls them by name. Arguments and results
+ * are values (weft/value.h). weft checks the arguments against the function's signature before the handler runs. A
+ * call runs at most once.
  *
  *     static weft_status scale(weft_call *call, void *user)
  *     {
@@ -63,7 +63,7 @@ static inline WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, 
 
 /* ---- Calling ----------------------------------------------------------------------------------- */
 
-#define WEFT_NAME_NULL INT32_MIN /* the rank in the result of weft_to_name(NULL): calls to it are WEFT_ERR_INVALID */
+#define WEFT_NAME_NULL INT32_MIN /* the rank that weft_to_name(NULL) gives: calls to it fail with WEFT_ERR_INVALID */
 
 /* The worker that a call goes to. weft_to_rank, weft_to_name and weft_to_worker make one. */
 typedef struct weft_target {
@@ -81,8 +81,8 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {name ? -1 : WEFT_NAME_NULL, name, 0};
     return t;
 }
-/* Makes a target that is exactly this worker, even if another worker takes its rank. When the worker is gone, the call
- * fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
+/* Makes a target that is exactly this worker, even if another worker takes its rank. When the worker is gone, the
+ * call fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
  * WEFT_ERR_UNREACHABLE. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
@@ -91,9 +91,9 @@ static inline weft_target weft_to_worker(weft_worker worker)
 }
 
 /*
- * Retries a call that fails. Use it only for functions that may run more than once, because a failed attempt may have
- * run. A zeroed struct means one attempt; a negative field is WEFT_ERR_INVALID. After a pause, another attempt follows
- * in these cases:
+ * Retries a call that fails. Use it only for functions that may run more than once, because a failed attempt may
+ * have run. A zeroed struct means one attempt; a negative field is WEFT_ERR_INVALID. After a pause, another attempt
+ * follows in these cases:
  *   The attempt took longer than attempt_ms.
  *   It ended with WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN.
  *   Its handler failed with WEFT_ERR_BUSY or WEFT_ERR_AGAIN.
@@ -108,8 +108,8 @@ typedef struct weft_retry {
     uint64_t reserved[4];  /* 0: room for later fields */
 } weft_retry;
 
-/* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one item
- * at a time, in order. The function has returned from the last item before the call's future completes. */
+/* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one
+ * item at a time, in order. The function has returned from the last item before the call's future completes. */
 typedef void (*weft_item_fn)(const weft_values *item, void *arg);
 
 typedef struct weft_rpc_options {
@@ -118,22 +118,22 @@ typedef struct weft_rpc_options {
      * failure their contents are undefined. */
     weft_tensors land;
     bool wait_for_room; /* wait if the queue to the peer is full (queue_limit_bytes); otherwise WEFT_ERR_AGAIN */
-    /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. If this field is NULL, the
-     * log has the detail of WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE and WEFT_ERR_DEADLOCK. */
+    /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. If this field is NULL,
+     * the log has the detail of WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE and WEFT_ERR_DEADLOCK. */
     weft_error **error;
-    /* The call that a handler serves when it makes this call; NULL: none. Its remaining time bounds this call, and its
-     * cancellation cancels this call. Starting fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED if `parent` has
+    /* The call that a handler serves when it makes this call; NULL: none. Its remaining time bounds this call, and
+     * its cancellation cancels this call. Starting fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED if `parent` has
      * already ended that way. When `parent` is answered, this call continues. Borrowed until the function that makes
      * the call returns. It must belong to the same agent (WEFT_ERR_INVALID). */
     const weft_call *parent;
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send items */
     void *item_arg;       /* passed to on_item */
-    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. If the tape
-     * recorded a tensor of the arguments or results, or the tensor is a leaf that requires a gradient, the backward
-     * pass continues on the other worker. The tape is used until the function that makes the call returns, by one
-     * thread at a time. The order of the calls on a tape can change gradients by rounding (weft_context_tape). A call
-     * to this worker itself cannot use both `tape` and `land` (WEFT_ERR_UNSUPPORTED). */
+    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. The backward
+     * pass continues on the other worker for each argument that this tape has recorded or that requires a gradient,
+     * and for each result that the handler's tape has recorded. The tape is used until the function that makes the
+     * call returns, by one thread at a time. The order of the calls on a tape can change gradients by rounding
+     * (weft_context_tape). A call to this worker itself cannot use both `tape` and `land` (WEFT_ERR_UNSUPPORTED). */
     weft_tape *tape;
 } weft_rpc_options;
 
@@ -148,15 +148,15 @@ typedef struct weft_rpc_options {
  */
 
 /*
- * Starts a call of `function`, which the worker `to` has registered, and does not wait for it. *out receives the call's
- * future, with a reference for you. The future completes when the call has ended: its payload is the results
- * (weft_future_values), its error says why the call failed. If `out` is NULL, the results are discarded. weft_call and
- * weft_handler_fn describe the other side. WEFT_VALUES makes `arguments`; `options` may be NULL.
+ * Starts a call of `function`, which the worker `to` has registered, and does not wait for it. *out receives the
+ * call's future, with a reference for you. The future completes when the call has ended: its payload is the results
+ * (weft_future_values), its error says why the call failed. If `out` is NULL, the results are discarded. weft_call
+ * and weft_handler_fn describe the other side. WEFT_VALUES makes `arguments`; `options` may be NULL.
  *
  * MEMORY. Strings and bytes are copied, and tensors are referenced, before the function returns. The contents of
  * tensors must not change until the future is complete. After that, no peer and no handler accesses the arguments or
- * the landing tensors, except a handler of this worker that kept a reference. A call to another worker has at most 64
- * MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
+ * the landing tensors, except a handler of this worker that kept a reference. A call to another worker has at most
+ * 64 MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
  *
  * ERRORS of the function:
  *   WEFT_ERR_NOT_FOUND: no such worker.
@@ -192,13 +192,14 @@ static inline WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_
 }
 
 /*
- * Makes a call of `function`, which the worker `to` has registered, and waits until the call has ended. The call's time
- * limit is timeout_ms of the options, by default call_timeout_ms of the agent. *out, if `out` is not NULL, receives the
- * results, on success only; release them with weft_values_unref. WEFT_VALUES makes `arguments`; `options` may be NULL.
- * The rules for memory are those of weft_rpc_async. The field `error` of the options receives the detail of a failure.
+ * Makes a call of `function`, which the worker `to` has registered, and waits until the call has ended. The call's
+ * time limit is timeout_ms of the options, by default call_timeout_ms of the agent. *out, if `out` is not NULL,
+ * receives the results, on success only; release them with weft_values_unref. WEFT_VALUES makes `arguments`;
+ * `options` may be NULL. The rules for memory are those of weft_rpc_async. The field `error` of the options receives
+ * the detail of a failure.
  *
- * Returns WEFT_OK if the handler ran and succeeded. Any other status says why the call failed, and *out is unchanged.
- * Errors are those of weft_rpc_async and of its future. The most frequent ones are:
+ * Returns WEFT_OK if the handler ran and succeeded. Any other status says why the call failed, and *out is
+ * unchanged. Errors are those of weft_rpc_async and of its future. The most frequent ones are:
  *   WEFT_ERR_REMOTE: the handler failed; weft_error_handler_code has its status.
  *   WEFT_ERR_NOT_FOUND: no such worker, or the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
@@ -218,9 +219,9 @@ static inline WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_t
 
 /*
  * Makes the same call to `count` workers; the arguments are encoded once. The future completes when all calls have
- * ended, like that of weft_future_when_all. Its payload is an array of `count` futures, in the order of `to`. If a call
- * cannot start, its future in the array has failed. Cancelling the future cancels all calls. `out` may be NULL. The
- * options `land` and on_item are WEFT_ERR_INVALID here.
+ * ended, like that of weft_future_when_all. Its payload is an array of `count` futures, in the order of `to`. If a
+ * call cannot start, its future in the array has failed. Cancelling the future cancels all calls. `out` may be NULL.
+ * The options `land` and on_item are WEFT_ERR_INVALID here.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast_sized(weft_agent *agent, const weft_target *to, size_t count,
                                                              const char *function, weft_args_in arguments,
@@ -236,11 +237,11 @@ static inline WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, c
 /*
  * Makes a call whose first result stays on the worker that runs it. *out receives a handle to that result at once,
  * before the call has run (weft/rref.h). If the call fails later, reading the handle (weft_rref_to_here) fails with
- * that error. The option `land` is WEFT_ERR_INVALID here. Items go to on_item, until the future of weft_rref_created is
- * complete; they are not part of the value.
+ * that error. The option `land` is WEFT_ERR_INVALID here. Items go to on_item, until the future of weft_rref_created
+ * is complete; they are not part of the value.
  *
- * A call whose argument is a handle fails with the handle's error, without running, if this worker already knows that
- * the value could not be made (docs/calls.md).
+ * A call whose argument is a handle fails with the handle's error, without running, if this worker already knows
+ * that the value could not be made (docs/calls.md).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote_sized(weft_agent *agent, weft_target to, const char *function,
                                                           weft_args_in arguments, const weft_rpc_options *options,
@@ -255,8 +256,8 @@ static inline WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
 /* These functions read argument `index` of a call, which counts from 0. The returned pointers are borrowed until the
- * handler returns; after weft_call_defer_keeping, until the call is finished. The signature is already checked, so they
- * cannot fail. A wrong index aborts a debug build; other builds return NULL, 0 or "". */
+ * handler returns; after weft_call_defer_keeping, until the call is finished. The signature is already checked, so
+ * they cannot fail. A wrong index aborts a debug build; other builds return NULL, 0 or "". */
 WEFT_API size_t weft_call_count(const weft_call *call);
 WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
 WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
@@ -288,8 +289,8 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  *
  * From now on until their transfers have ended, the tensors are read: their contents must not change meanwhile.
  * weft_tensor_wait_unread (weft/tensor.h) waits for that, and weft_call_unread reports it. A server that updates its
- * tensors in place calls weft_call_give, and changes the tensors, under one lock. Then no handler can give the tensors
- * between the wait and the change:
+ * tensors in place calls weft_call_give, and changes the tensors, under one lock. Then no handler can give the
+ * tensors between the wait and the change:
  *
  *     static pthread_mutex_t updating = PTHREAD_MUTEX_INITIALIZER;
  *     static weft_tensor *weights; // plain: not a module's parameter
@@ -313,13 +314,14 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  *     }
  *
  * A caller on this same worker gets the tensor itself, not a copy: give it a clone (weft_tensor_clone) if
- * weft_call_from is this worker's rank. Parameters of modules need none of this with WEFT_UPDATE_BESIDE (weft/optim.h).
+ * weft_call_from is this worker's rank. Parameters of modules need none of this with WEFT_UPDATE_BESIDE
+ * (weft/optim.h).
  */
 WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
 /*
- * Makes a future, with a reference for you, that completes when nobody reads the results of the call: the caller has
- * received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the
- * handler returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
+ * Makes a future, with a reference for you. It completes when the results of the call are no longer read: the caller
+ * has received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before
+ * the handler returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_unread(weft_call *call);
 /*
@@ -350,14 +352,15 @@ static inline void weft_call_give_object(weft_call *call, const weft_object_type
 {
     weft_call_give_object_sized(call, type, sizeof(*type), object);
 }
-/* Makes the call fail with a status and a message, of which 1,023 bytes are kept. Later failures of the same call are
- * ignored. */
+/* Makes the call fail with a status and a message, of which 1,023 bytes are kept. Later failures of the same call
+ * are ignored. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 /*
- * Makes the call fail with the error of something that it needed, such as another call. The caller gets WEFT_ERR_REMOTE
- * with the status and the message of `error`, the worker where it occurred first, and the chain of workers, with this
- * worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does nothing. Returning the
- * status of a call made with the option `parent`, or of reading a handle among the arguments, has the same effect.
+ * Makes the call fail with the error of something that it needed, such as another call. The caller gets
+ * WEFT_ERR_REMOTE with the status and the message of `error`, the worker where it occurred first, and the chain of
+ * workers, with this worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does
+ * nothing. Returning the status of a call made with the option `parent`, or of reading a handle among the arguments,
+ * has the same effect.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

@@ -73,7 +73,8 @@ WEFT_API void weft_rref_unref(weft_rref *rref);
 
 WEFT_API int weft_rref_owner(const weft_rref *rref);     /* the rank of the owner */
 WEFT_API bool weft_rref_is_owner(const weft_rref *rref); /* whether this worker is the owner */
-/* Whether the owner has confirmed that it counts this handle. */
+/* Whether the owner has confirmed that it counts this handle, so that the value lives at least as long as the handle. A
+ * handle that another worker passed is counted a moment later; until then that worker keeps its own. */
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*

@@ -18,29 +18,30 @@
  *         return status;
  *     }
  *
- * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program checks
- * the tape once, at the end.
+ * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program
+ * checks the tape once, at the end.
  *
  * On a GPU, operators are queued and no operator waits. Some errors are only seen when the GPU computes: an index or
- * target outside of its range, a wrong offset, a row that is no distribution, an integer divided by 0. The tape fails
- * with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait. Until then
- * the values are undefined, and steps with them may already have changed parameters. If nothing waits before the tape
- * is closed, the error becomes that of its parent; without a parent it is logged. It is also logged if something has
- * waited, and the program closes the tape without asking for its status. If the tape has already failed, for example
- * because a later operator was refused, the text of the GPU's error is added to that of the tape's.
+ * target outside of its range, a wrong offset, a row that is no distribution, an integer divided by 0. The tape
+ * fails with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait.
+ * Until then the values are undefined, and steps with them may already have changed parameters. If nothing waits
+ * before the tape is closed, the error becomes that of its parent; without a parent it is logged. It is also logged
+ * if something has waited, and the program closes the tape without asking for its status. If the tape has already
+ * failed, for example because a later operator was refused, the text of the GPU's error is added to that of the
+ * tape's.
  *
- * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients of
- * leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child tape
- * records into the graph of its parent; so all descendants of one tape share its graph.
+ * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients
+ * of leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child
+ * tape records into the graph of its parent; so all descendants of one tape share its graph.
  *
  * RANDOM NUMBERS. The numbers that a random operator draws depend only on the tape's seed and on how many random
  * operators ran on the tape before. Tapes with the same seed draw the same numbers. The numbers of a child tape also
  * depend on how many tapes were opened into the same graph before it, so open child tapes in a fixed order.
  *
  * A program that opens one tape per step should give each step of each run its own seed, such as (run << 32) + step.
- * With several workers, put the rank into the seed too, for example between the bits of `run` and the bits of `step`.
- * Seeds that differ by one give unrelated numbers. To continue such a program later with the same numbers, save the
- * step number.
+ * With several workers, put the rank into the seed too, for example between the bits of `run` and the bits of
+ * `step`. Seeds that differ by one give unrelated numbers. To continue such a program later with the same numbers,
+ * save the step number.
  */
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
@@ -62,23 +63,25 @@ typedef struct weft_tape_options {
     /* The seed of random operators (dropout, categorical). A tape with a parent ignores this field: it uses the
      * parent's seed, but draws other numbers than the parent. */
     uint64_t seed;
-    /* The tape records into this parent's graph. A backward pass on the parent uses all records that its outputs depend
-     * on, including the records of a child that is still open. No thread may record on that child during the pass, so
-     * first close the children that other threads use. Children of one parent may be open at the same time, each on its
-     * own thread. The thread that uses the parent opens and closes them. Another thread may do so only while no thread
-     * uses the parent.
+    /* The tape records into this parent's graph. A backward pass on the parent uses all records that its outputs
+     * depend on, including the records of a child that is still open. No thread may record on that child during the
+     * pass, so first close the children that other threads use. Children of one parent may be open at the same time,
+     * each on its own thread. The thread that uses the parent opens and closes them. Another thread may do so only
+     * while no thread uses the parent.
      *
-     * A parameter's gradient is the sum of its shares in the order in which they were recorded. If children record at
-     * the same time, the last bits of the gradient may differ from run to run. Under a distributed context they do not
-     * differ: a child's shares are added as if they had been recorded when the child was opened. If a child has failed,
-     * its records are dropped, and the parent can still be used, without the child's results. */
+     * A parameter's gradient is the sum of one share for each use, in the order in which the uses were recorded. If
+     * children record at the same time, the last bits of the gradient may differ from run to run. Under a
+     * distributed context they do not differ: what a child recorded is added as if it had been recorded when the
+     * child was opened. If a child has failed, its records are dropped, and the parent can still be used, without
+     * the child's results. */
     weft_tape *parent;
     weft_mode mode; /* the mode of modules on this tape; other threads may use the same modules in another mode */
     /* The device on which operators compute; operands and results are on it. A tape with a parent has the parent's
      * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
-    /* The stream on which the tape queues its work on a GPU; it is on the tape's device (weft/stream.h). The tape takes
-     * a reference. NULL: with a parent the parent's stream, otherwise CUDA's legacy default stream of the device. */
+    /* The stream on which the tape queues its work on a GPU; it is on the tape's device (weft/stream.h). The tape
+     * takes a reference. NULL: with a parent the parent's stream, otherwise CUDA's legacy default stream of the
+     * device. */
     weft_stream *stream;
 } weft_tape_options;
 
@@ -91,8 +94,8 @@ static inline weft_tape *weft_tape_open(const weft_tape_options *options)
 }
 
 /*
- * The tape of a call or of a batch that a handler serves (weft/rpc.h, weft/batch.h): it owns temporaries until the call
- * or the batch ends. Borrowed. It does not record, unless the call has a distributed context (weft/context.h).
+ * The tape of a call or of a batch that a handler serves (weft/rpc.h, weft/batch.h): it owns temporaries until the
+ * call or the batch ends. Borrowed. It does not record, unless the call has a distributed context (weft/context.h).
  *   The seed of a call's tape follows from the ranks of both workers, the caller's incarnation, and the number of the
  *   call, so every call and every attempt has its own.
  *   The seed of a batch's tape follows from this worker's rank and incarnation, the function's name, and the number of
@@ -102,52 +105,53 @@ static inline weft_tape *weft_tape_open(const weft_tape_options *options)
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
-/* Sets the seed of a tape: from now on random operators draw the numbers that they would draw on a new tape with this
- * seed. Use it for tapes that weft opened, those of calls and batches. NULL does nothing. */
+/* Sets the seed of a tape: from now on random operators draw the numbers that they would draw on a new tape with
+ * this seed. Use it for tapes that weft opened, those of calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
 
 /* Sets the mode of modules that run on the tape from now on. NULL does nothing. */
 WEFT_API void weft_tape_set_mode(weft_tape *tape, weft_mode mode);
 
 /*
- * Drops all temporaries, gradients and records of the tape. First take a reference (weft_tensor_ref) to what you keep.
- * Close a child before its parent. NULL does nothing.
+ * Drops all temporaries, gradients and records of the tape. First take a reference (weft_tensor_ref) to what you
+ * keep. Close a child before its parent. NULL does nothing.
  */
 WEFT_API void weft_tape_close(weft_tape *tape);
 
 /* The code of the first failure on the tape, or WEFT_OK; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
-/* The first failure on the tape, or NULL; borrowed until the tape closes. Its message names the operator, its operands,
- * and the mismatch. After a wait it may be another one, whose message also has what a GPU reported. */
+/* The first failure on the tape, or NULL; borrowed until the tape closes. Its message names the operator, its
+ * operands, and the mismatch. On a GPU an earlier operator may turn out to have failed when the stream is waited
+ * for; then the error is that operator's. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
 /*
- * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is nothing
- * to wait for. WEFT_ERR_SYSTEM: the GPU has failed.
+ * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is
+ * nothing to wait for. WEFT_ERR_SYSTEM: the GPU has failed.
  */
 WEFT_API weft_status weft_tape_wait(weft_tape *tape);
-/* Makes the tape fail with your own error, for modules and operators that you compose of others. If the tape has failed
- * already, the first error stays. */
+/* Makes the tape fail with your own error, for modules and operators that you compose of others. If the tape has
+ * failed already, the first error stays. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
 WEFT_API bool weft_tape_records(const weft_tape *tape); /* whether the tape records */
 
 /*
- * Gives your reference to `tensor` to the tape. The tape drops the reference when the tape is closed, or immediately if
- * this function fails. Returns the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
+ * Gives your reference to `tensor` to the tape. The tape drops the reference when the tape is closed, or immediately
+ * if this function fails. Returns the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
 
 /*
- * Computes the gradient of `loss` for every leaf that wants one, and adds it to the gradients of earlier passes on this
- * tape. `loss` has one element and was recorded into this tape's graph. The pass uses up the records: a second pass
- * over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients belong to the tape that ran
- * the pass.
+ * Computes the gradient of `loss` for every leaf that wants one, and adds it to the gradients of earlier passes on
+ * this tape. `loss` has one element and was recorded into this tape's graph. The pass uses up the records: a second
+ * pass over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients belong to the tape
+ * that ran the pass.
  *
- * On failure the tape keeps the error, and the gradients are incomplete: WEFT_ERR_SHAPE (`loss` has more or less than
- * one element), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (the records are used up, or a tensor that
- * the pass needs was changed in place), WEFT_ERR_MEMORY.
+ * On failure the tape keeps the error, and the gradients are incomplete: WEFT_ERR_SHAPE (`loss` has more or less
+ * than one element), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (the records are used up, or a
+ * tensor that the pass needs was changed in place), WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_backward(weft_tape *tape, weft_tensor *loss);
 
@@ -156,9 +160,9 @@ typedef struct weft_backward_options {
 } weft_backward_options;
 
 /*
- * Runs a backward pass from several outputs, with given gradients. gradients[i] has the shape and dtype of outputs[i],
- * and must not change until the tape closes. For an output of one element, a NULL gradient means 1. `options` NULL
- * takes the defaults.
+ * Runs a backward pass from several outputs, with given gradients. gradients[i] has the shape and dtype of
+ * outputs[i], and must not change until the tape closes. For an output of one element, a NULL gradient means 1.
+ * `options` NULL takes the defaults.
  */
 WEFT_API void weft_backward_with_sized(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                        const weft_backward_options *options, size_t size);
@@ -168,14 +172,14 @@ static inline void weft_backward_with(weft_tape *tape, weft_tensors outputs, wef
     weft_backward_with_sized(tape, outputs, gradients, options, sizeof(*options));
 }
 
-/* The gradient of leaf `x`, dense and contiguous; NULL if it has none. Borrowed until the next backward pass, or until
- * the tape closes. */
+/* The gradient of leaf `x`, dense and contiguous; NULL if it has none. Borrowed until the next backward pass, or
+ * until the tape closes. */
 WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x);
 
 /*
- * The gradients of `parameters` in the same order, for weft_optimizer_apply. Each entry is a dense gradient, a gradient
- * of some rows only (of a sparse embedding), or empty. The list is borrowed until the tape closes. Its tensors do not
- * change: a later pass makes new tensors for a new list. After a failure the list has no entries.
+ * The gradients of `parameters` in the same order, for weft_optimizer_apply. Each entry is a dense gradient, a
+ * gradient of some rows only (of a sparse embedding), or empty. The list is borrowed until the tape closes. Its
+ * tensors do not change: a later pass makes new tensors for a new list. After a failure the list has no entries.
  */
 WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
 /* The gradients of `parameters` in the same order, all dense, with a tensor of zeros for each parameter without a

@@ -14,8 +14,8 @@
  * receives the reason, such as "no new tensor float32 [-1]: ..."; you release it. If `error` is NULL, the log has it.
  * Codes: WEFT_ERR_SHAPE, WEFT_ERR_TYPE (there is no such shape or dtype), WEFT_ERR_TOO_LARGE, WEFT_ERR_INVALID,
  * WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY. For failures of weft_tensor_assign and weft_tensor_fill_* the log at level
- * debug has the reason. Any thread may take and drop references. A NULL tensor is a wrong argument, so a tensor may be
- * passed on without a check. Functions that query a tensor return 0, false or NULL for it.
+ * debug has the reason. Any thread may take and drop references. Every function checks for a NULL tensor: it fails with
+ * WEFT_ERR_INVALID, or, if it queries the tensor, returns 0, false or NULL.
  *
  *     weft_status sum_of_first_row(const float data[6], double *sum)
  *     {
@@ -226,10 +226,10 @@ WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
  *   Results of calls, from weft_call_give until the caller has received them or the call has failed.
  *   Items, from weft_call_send_item until on_item has returned.
  *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
- * weft's kernels, and handlers of this worker that have a reference, are not readers in this sense.
+ * The function does not wait for weft's kernels, nor for handlers of this worker that have a reference.
  *
- * For a module's parameter or buffer the function waits for readers of its current value. weft_call_give alone is not a
- * reader then: the value is read when the handler has returned.
+ * For a module's parameter or buffer the function waits for readers of its current value. A parameter that was given
+ * with weft_call_give is read only when the handler has returned, so until then the function does not wait for it.
  *
  * Returns WEFT_ERR_TIMEOUT at the limit, and WEFT_ERR_INVALID (NULL; wait_ms below WEFT_FOREVER). An inline handler
  * must not wait, and a handler must not wait for results that it gave itself. With no_threads, use a wait_ms of 0

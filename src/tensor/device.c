@@ -40,7 +40,7 @@ static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape s
 {
     if (device.kind == WEFT_DEVICE_CPU && device.index == 0)
         return wfi_tensor_empty(shape, dtype, why);
-    char text[WFI_WANTED_TEXT];
+    char text[WFI_WANTED_TEXT], fault[WFI_NO_TENSOR_TEXT];
     weft_error *error = NULL;
     weft_tensor *tensor = NULL;
     weft_status status = weft_device_check(device, &error);
@@ -48,7 +48,7 @@ static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape s
         status = wfi_tensor_create(shape, dtype, kind, device.index, &tensor);
     if (status != WEFT_OK)
         (void)wfi_error_fail(why, status, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
-                             error ? weft_error_message(error) : weft_status_text(status));
+                             error ? weft_error_message(error) : wfi_tensor_fault(&shape, dtype, status, fault));
     weft_error_unref(error);
     return tensor;
 }

@@ -125,14 +125,38 @@ const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char te
     return text;
 }
 
+const char *wfi_tensor_fault(const weft_shape *shape, weft_dtype dtype, weft_status status,
+                             char text[WFI_NO_TENSOR_TEXT])
+{
+    int64_t numel;
+    size_t bytes;
+    if (!wfi_dtype_is_valid(dtype))
+        return "there is no such dtype";
+    if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS) {
+        snprintf(text, WFI_NO_TENSOR_TEXT, "%d dimensions: 0 to %d are possible", shape->ndim, WEFT_MAX_DIMS);
+        return text;
+    }
+    for (int d = 0; d < shape->ndim; d++)
+        if (shape->dims[d] < 0) {
+            snprintf(text, WFI_NO_TENSOR_TEXT, "its size %d is %lld", d, (long long)shape->dims[d]);
+            return text;
+        }
+    if (status == WEFT_ERR_TOO_LARGE)
+        return "it would have 2^63 bytes or more";
+    if (status != WEFT_ERR_MEMORY || check_geometry(shape, dtype, &numel, &bytes))
+        return weft_status_text(status);
+    snprintf(text, WFI_NO_TENSOR_TEXT, "no memory for %zu bytes", bytes);
+    return text;
+}
+
 weft_tensor *wfi_tensor_empty(weft_shape shape, weft_dtype dtype, weft_error **why)
 {
     weft_tensor *tensor = NULL;
-    char text[WFI_WANTED_TEXT];
+    char text[WFI_WANTED_TEXT], fault[WFI_NO_TENSOR_TEXT];
     weft_status status = wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor);
     if (status != WEFT_OK)
         (void)wfi_error_fail(why, status, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
-                             weft_status_text(status));
+                             wfi_tensor_fault(&shape, dtype, status, fault));
     return tensor;
 }
 
@@ -178,7 +202,8 @@ static weft_status check_wrapping(const wfi_wrapping *how, size_t *bytes, char w
         return refuse_stride(how, why);
     wfi_tensor_wanted(&how->shape, how->dtype, shape);
     if (status != WEFT_OK) {
-        snprintf(why, WFI_WHY_TEXT, "%s: %s", shape, weft_status_text(status));
+        char fault[WFI_NO_TENSOR_TEXT];
+        snprintf(why, WFI_WHY_TEXT, "%s: %s", shape, wfi_tensor_fault(&how->shape, how->dtype, status, fault));
         return status;
     }
     align = wfi_dtype_align(how->dtype);

@@ -40,6 +40,10 @@ struct weft_tensor {
 /* Describes a tensor that could not be made, for the log: "float32 [2, 3]". The shape and the dtype may be invalid. */
 #define WFI_WANTED_TEXT 128
 const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char text[WFI_WANTED_TEXT]);
+/* Why no tensor of that shape and dtype can be made: `status` is that of the attempt. */
+#define WFI_NO_TENSOR_TEXT 96
+const char *wfi_tensor_fault(const weft_shape *shape, weft_dtype dtype, weft_status status,
+                             char text[WFI_NO_TENSOR_TEXT]);
 /* Whether there can be such a tensor: WEFT_ERR_TYPE, WEFT_ERR_SHAPE, WEFT_ERR_TOO_LARGE. */
 weft_status wfi_tensor_check(const weft_shape *shape, weft_dtype dtype);
 /* New contiguous tensor on a kind of memory. WEFT_ERR_TYPE, _SHAPE, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */

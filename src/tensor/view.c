@@ -47,7 +47,9 @@ weft_tensor *wfi_tensor_reshape(weft_tensor *tensor, weft_shape shape, weft_erro
         return no_view(why, WEFT_ERR_UNSUPPORTED, tensor, "it is not contiguous: reshape weft_tensor_contiguous of it");
     weft_shape wanted = shape;
     if (wfi_shape_infer(tensor->numel, &shape) != WEFT_OK)
-        return no_view(why, WEFT_ERR_SHAPE, tensor, "%s has another number of elements", wfi_shape_text(&wanted, text));
+        return no_view(why, WEFT_ERR_SHAPE, tensor,
+                       "%s has another number of elements, or other sizes than 0, more, and at most one -1",
+                       wfi_shape_text(&wanted, text));
     wfi_shape_strides(&shape, strides);
     return view(tensor, &shape, strides, tensor->offset, why);
 }

@@ -21,7 +21,7 @@ page)
   awk '/^```c$/ && !done { code = 1; next } /^```$/ { done = done || code; code = 0 } code' "$page" >"$dir/shown"
   diff "$dir/program" "$dir/shown" >"$log" || fail "the page shows another program"
   lines() { grep -vcE '^ *(//.*|/\*.*|\*.*)?$' "$root/examples/$1"; }
-  [ "$(lines split_model.c)" -le 46 ] || fail "split_model.c has $(lines split_model.c) lines"
+  [ "$(lines split_model.c)" -le 47 ] || fail "split_model.c has $(lines split_model.c) lines"
   [ "$(lines split_model.cpp)" -le 29 ] || fail "split_model.cpp has $(lines split_model.cpp) lines"
   ;;
 *) fail "no such case" ;;

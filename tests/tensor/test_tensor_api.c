@@ -281,9 +281,10 @@ static void wrong_arguments_are_named(void **state)
     REFUSES(weft_tensor_wait_unread(x, -9), WEFT_ERR_INVALID, "weft_tensor_wait_unread: wait_ms is -9");
     weft_logging_set_level(level);
     weft_tensor *out = x;
-    MAKES_NOTHING(WEFT_ERR_SHAPE, "no new tensor float32 [2, -4]", weft_tensor_zeros, WEFT_SHAPE(2, -4),
-                  WEFT_DTYPE_FLOAT32);
-    MAKES_NOTHING(WEFT_ERR_TOO_LARGE, "no new tensor float32 [1099511627776, 1099511627776]: over a stated limit",
+    MAKES_NOTHING(WEFT_ERR_SHAPE, "no new tensor float32 [2, -4]: its size 1 is -4", weft_tensor_zeros,
+                  WEFT_SHAPE(2, -4), WEFT_DTYPE_FLOAT32);
+    MAKES_NOTHING(WEFT_ERR_TOO_LARGE,
+                  "no new tensor float32 [1099511627776, 1099511627776]: it would have 2^63 bytes or more",
                   weft_tensor_zeros, WEFT_SHAPE((int64_t)1 << 40, (int64_t)1 << 40), WEFT_DTYPE_FLOAT32);
     MAKES_NOTHING(WEFT_ERR_TYPE, "[2] of dtype 99", weft_tensor_full, WEFT_SHAPE(2), (weft_dtype)99, 1);
     MAKES_NOTHING(WEFT_ERR_INVALID, "no copy of a NULL pointer", weft_tensor_copy_of, WEFT_SHAPE(2), WEFT_DTYPE_INT64,
