@@ -224,14 +224,20 @@ static void take_calls(wfi_making *making)
     }
 }
 
-/* The gatherer knows of a death, and may call again without the dead one: keeps the calls that may then succeed. */
+/* The gatherer knows of a death, and may call again without the dead one: keeps the calls that may then succeed, and
+ * answers the others. */
 static void give_calls_back(const wfi_making *making)
 {
     weft_group *group = making->group;
+    int gone = weft_error_worker(group->over);
     for (size_t i = 0; i < group->size; i++) {
         const wfi_group_member *member = &group->members[i];
-        if (member->peer && member->attempt && (making->may_differ || member->what != making->what))
+        if (!member->peer || !member->attempt)
+            continue;
+        if (making->may_differ || member->what != making->what)
             (void)!keep_call(group->agent, member->peer, member->attempt, group->name_hash, member->what);
+        else
+            wfi_answer_failed(group->agent, member->peer, member->attempt, weft_error_code(group->over), &gone, 1);
     }
 }
 
@@ -349,6 +355,10 @@ static weft_status replace_members(wfi_making *making, wfi_reader list, size_t c
     wfi_group_interest(group, 1);
     making->stage = WFI_MAKING_MADE;
     depend(making, 1);
+    if (making->until_ns < making->limit_ns) { /* it had left because of a death, not because of the time */
+        making->until_ns = making->limit_ns;
+        making->has_left = false;
+    }
     return status;
 }
 
@@ -494,9 +504,9 @@ static bool hear_made(weft_agent *agent, wfi_peer *from, uint64_t attempt, wfi_r
     const uint8_t *list = wfi_read_bytes(reader, bytes);
     wfi_making *making = find_making(agent, from, attempt);
     if (reader->failed || !key.number || key.incarnation != wfi_peer_incarnation(from) || !bytes || bytes % 8 ||
-        bytes / 8 > (size_t)wfi_net_world_size(agent->net))
+        bytes / 8 > (size_t)wfi_net_world_size(agent->net) || (making && making->list))
         return false;
-    if (making && !making->list)
+    if (making)
         making->list = malloc(bytes);
     if (!making || !making->list) {
         wfi_answer_over(agent, from, &key, WEFT_ERR_TIMEOUT);
@@ -626,7 +636,8 @@ bool wfi_making_lacks(const weft_group *group, const wfi_group_member *member, w
 /* The time has passed. WEFT_ERR_TIMEOUT: it has failed. */
 static weft_status be_late(wfi_making *making)
 {
-    bool waits = making->stage == WFI_MAKING_SHARES || (making->stage == WFI_MAKING_GATHERS && !gathers(making));
+    bool waits =
+        making->stage == WFI_MAKING_SHARES || !gathers(making); /* for who knows the members that are missing */
     bool is_limit = wfi_now(wfi_net_clock(making->group->agent->net)) >= making->limit_ns;
     if (is_gathering(making) && making->missing && !is_limit) { /* those with other members have called again */
         making->until_ns = making->limit_ns;

@@ -15,7 +15,7 @@
  * The gatherer answers with the members that are missing (FAILED), unless MADE is on its way. If no answer comes within
  * WFI_GROUP_ANSWER_MS, the member gives up; to a later MADE it answers that the group is over. Nothing else is
  * remembered of a call that failed. If the gatherer fails, it tells those that have called. If it fails because a
- * member has died, it keeps their calls instead: they hear of the death themselves, and may call again.
+ * member has died, it keeps the calls that name other members: they may be of members that have called again.
  *
  * THE LIST of the gatherer is the group's. Members that give ranks must give the same (wfi_making.what is a hash of
  * them); in an elastic job without ranks, and in weft_group_shrink, lists may differ. MADE has the list with the

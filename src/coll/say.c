@@ -42,7 +42,7 @@
 typedef struct group_message {
     wfi_message message;
     weft_group *group;
-    size_t to;
+    int to; /* its rank */
     wfi_task release;
     uint8_t head[WFI_GROUP_HEAD];
     uint8_t bytes[];
@@ -66,8 +66,8 @@ static void said(wfi_message *sent, weft_status status)
     /* otherwise the peer has ended, which is reported elsewhere */
     bool starved = status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM;
     if (starved)
-        wfi_group_break_for(group, status, me, "rank %d: a message to rank %d: %s", me,
-                            group->members[message->to].rank, weft_status_text(status));
+        wfi_group_break_for(group, status, me, "rank %d: a message to rank %d: %s", me, message->to,
+                            weft_status_text(status));
     if (!--groups->messages && groups->settled)
         wfi_future_settle(groups->settled, NULL, NULL);
     message->release.run = release_message;
@@ -104,7 +104,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
                                          .keeps = sizeof(*message),
                                          .done = said};
         message->group = group;
-        message->to = to;
+        message->to = group->members[to].rank;
         status = wfi_peer_send(peer, &message->message);
     }
     if (status) {

@@ -224,4 +224,61 @@ static void listen(weft_agent *agent, void *arg)
 
 WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)
 WORLD_TEST(takes_anothers, 3, 1, .size = 3, .close_may_fail = true)
-UNIT_MAIN(test_listen, test_takes_anothers)
+/* ---- Two MADE for one call ---------------------------------------------------------------------------------------- */
+
+enum { OPENERS = 8 };
+
+static world *opening;
+
+/* The gatherer makes the group of `count` workers of which nobody has heard. */
+static void forge_made(weft_agent *agent, int count)
+{
+    wfi_writer w;
+    wfi_writer_init_growing(&w);
+    inside_lock(agent);
+    wfi_write_u8(&w, WFI_MADE);
+    wfi_write_u64(&w, wfi_groups_of(agent)->last_attempt);
+    wfi_write_u64(&w, 77);
+    wfi_write_u32(&w, wfi_peer_incarnation(wfi_net_peer(agent->net, 0)));
+    for (int i = 0; i < count; i++) {
+        wfi_write_u32(&w, (uint32_t)i);
+        wfi_write_u32(&w, 1000);
+    }
+    inside_unlock(agent);
+    MUST(!w.failed);
+    inside_arrive(agent, 0, WFI_RPC_GROUP, w.data, w.size);
+    wfi_writer_fini(&w);
+}
+
+/* The second one is longer than the memory for the first. */
+static void make_twice(weft_sim *sim, int rank, void *arg)
+{
+    (void)rank;
+    weft_sim_sleep(sim, 5000000);
+    forge_made(arg, 1);
+    weft_sim_sleep(sim, 5000000);
+    forge_made(arg, OPENERS);
+}
+
+static void open_alone(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_group *all, *group = NULL;
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, 0, &all, NULL));
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_sim_spawn(opening->sim, 1, make_twice, agent));
+        MUST(weft_group_open(agent, "g", NULL, 0, 100, &group, NULL));
+    }
+    weft_status status = weft_group_barrier(all, 1000); /* the forger may be cut off */
+    (void)status;
+    weft_group_close(all);
+}
+
+static void test_made_twice(void **state)
+{
+    world w = {.fabric = WORLD_SIM, .size = OPENERS, .seed = 1, .program = open_alone, .close_may_fail = true};
+    opening = &w;
+    world_run(&w);
+}
+
+UNIT_MAIN(test_listen, test_takes_anothers, test_made_twice)
