@@ -192,15 +192,17 @@ static wfi_operation *first_of(const weft_group *group)
 void wfi_share_compare(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    bool is_next = operation == first_of(operation->group) && !operation->share.has_turn;
+    bool is_first = operation == first_of(operation->group);
     if (share->state != WFI_SHARE_YES || share->quick)
         return;
     wfi_slot_head ours = head_of(operation);
+    /* It has a turn, in which it waits for members that have not arrived; or it will have the next one, or none. */
+    uint64_t turn = share->turn + !(is_first && operation->share.has_turn);
     for (size_t i = 0; i < share->slots.members && !operation->group->over; i++) {
-        if (!wfi_slots_has(&share->slots, i, WFI_SLOTS_ARRIVED, share->turn + 1))
+        if (i == share->slots.me || !wfi_slots_has(&share->slots, i, WFI_SLOTS_ARRIVED, turn))
             continue;
-        wfi_slot_head head = wfi_slots_read_head(&share->slots, i, share->turn + 1);
-        if (!is_same(&ours, &head) && (is_next || head.number == ours.number))
+        wfi_slot_head head = wfi_slots_read_head(&share->slots, i, turn);
+        if (!is_same(&ours, &head) && (is_first || head.number == ours.number))
             disagree(operation, i, &head);
     }
 }

@@ -447,7 +447,7 @@ static void early_flood(weft_agent *agent, void *arg)
     weft_tensor *x = tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     weft_future *futures[FLOOD];
     size_t begun = 0;
-    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* else the flood can come before a member has made the group */
+    MUST_OK(weft_group_set_algorithms(meet, "barrier * * dissemination")); /* by messages, which follow the flood */
     if (weft_agent_rank(agent) == 0)
         while (begun < FLOOD && !weft_group_send_async(all, x, 1, 20000, &futures[begun]))
             begun++;
