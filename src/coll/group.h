@@ -474,8 +474,8 @@ uint64_t wfi_share_history(const wfi_operation *operation);
 /* Sets *out if that operation is the last one that this member did in memory. It may have ended. */
 void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *out);
 /*
- * Compares an operation that waits for messages with what other members of this host do in memory meanwhile. Ends the
- * group if they have called another one.
+ * Compares an operation that waits, for messages or in memory, with what other members of this host do in memory. Ends
+ * the group if they have called another one.
  */
 void wfi_share_compare(const wfi_operation *operation);
 /* Whether it waits for that member. */
