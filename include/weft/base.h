@@ -20,8 +20,7 @@
  * with two parameters: `out`, and `weft_error **error`. On failure *error receives the detail; you release it. If
  * `error` is NULL, the log has the detail. Objects that have an error of their own are returned instead: tapes, results
  * of operators, whose errors the tape keeps, and futures. They are NULL only if memory is out or the first argument is
- * NULL. Functions that start calls take `error` in their options (weft/rpc.h);
- * weft_remote_parameters and weft_rref_to_here have neither.
+ * NULL. Functions that start calls take `error` in their options (weft/rpc.h).
  *
  * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
  * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that returns an

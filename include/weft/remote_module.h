@@ -90,7 +90,7 @@ static inline WEFT_NODISCARD weft_status weft_remote_call_async(weft_tape *tape,
  * weft_dist_optimizer_create accepts all of them. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages
  * contradict each other.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_rref *module, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_rref *module, weft_values **out, weft_error **error);
 
 WEFT_END_C
 #endif

@@ -149,7 +149,8 @@ static inline WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, c
  *   The error of the function that should have made the value, and the errors of calls.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
-WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out,
+                                                      weft_error **error);
 
 WEFT_END_C
 #endif

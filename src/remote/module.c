@@ -202,16 +202,6 @@ static void drop_handles(handles *all)
     free(all->items);
 }
 
-static weft_status add_handle(handles *all, weft_rref *rref)
-{
-    weft_value *items = wfi_grow(all->items, all->count, &all->capacity, sizeof(*items));
-    if (!items)
-        return WEFT_ERR_MEMORY;
-    all->items = items;
-    all->items[all->count++] = weft_of_rref(weft_rref_ref(rref));
-    return WEFT_OK;
-}
-
 /*
  * Adds the handles of one page. The owner says how many there are in all, but memory is taken only for those that
  * have arrived. All pages give the same number, because a module's list does not change once it was requested.
@@ -229,24 +219,30 @@ static weft_status take_page(handles *all, const weft_values *page, bool is_firs
     for (size_t i = 0; i < count && !status; i++) {
         weft_rref *rref;
         status = weft_values_get_rref(page, 1 + i, &rref);
-        if (!status)
-            status = add_handle(all, rref);
+        weft_value *items = status ? NULL : wfi_grow(all->items, all->count, &all->capacity, sizeof(*items));
+        if (!status && !items)
+            status = WEFT_ERR_MEMORY;
+        if (items) {
+            all->items = items;
+            all->items[all->count++] = weft_of_rref(weft_rref_ref(rref));
+        }
     }
     return status;
 }
 
-weft_status weft_remote_parameters(weft_rref *module, weft_values **out)
+weft_status weft_remote_parameters(weft_rref *module, weft_values **out, weft_error **error)
 {
     WFI_LIVE(module);
     handles all = {0};
     bool is_first = true;
     weft_status status = WEFT_OK;
+    weft_error *why = NULL;
     if (!module || !out)
-        return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
+        return wfi_refuse_null_to(error, "weft_remote_parameters", module ? "out" : "the module");
     do {
         weft_values *page;
-        status =
-            weft_rref_rpc_sync(module, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL, &page);
+        status = weft_rref_rpc_sync(module, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)),
+                                    &(weft_rpc_options){.error = &why}, &page);
         if (status)
             break;
         status = take_page(&all, page, is_first);
@@ -257,7 +253,13 @@ weft_status weft_remote_parameters(weft_rref *module, weft_values **out)
         status ? NULL : wfi_values_make(all.count); /* there may be more than a list of a call may have */
     if (!values) {
         drop_handles(&all);
-        return status ? status : WEFT_ERR_MEMORY;
+        status = status ? status : WEFT_ERR_MEMORY;
+        if (!why)
+            return wfi_refuse_to(error, status, "weft_remote_parameters: %s",
+                                 status == WEFT_ERR_PROTOCOL ? "the owner's lists of handles contradict each other"
+                                                             : weft_status_text(status));
+        wfi_refuse_with(error, why);
+        return status;
     }
     if (all.count)
         memcpy((weft_value *)weft_values_args(values).items, all.items, all.count * sizeof(*all.items));

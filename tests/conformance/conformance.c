@@ -279,7 +279,7 @@ weft_rref *make(weft_agent *agent, weft_target to, const char *function, weft_ar
 int64_t read_i64(weft_rref *rref)
 {
     weft_values *values = NULL;
-    MUST_OK(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values));
+    MUST_OK(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL));
     int64_t n = first_i64(values);
     weft_values_unref(values);
     return n;

@@ -287,7 +287,7 @@ static void fail_in_three_ways(weft_agent *agent, const char *function, weft_sta
         MUST(says(weft_future_error(future), text));
         weft_future_unref(future);
         weft_rref *made = make(agent, weft_to_rank(to), function, WEFT_NO_VALUES);
-        MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values), WEFT_ERR_REMOTE);
+        MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_REMOTE);
         weft_rref_unref(made);
     }
 }

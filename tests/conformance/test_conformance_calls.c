@@ -292,7 +292,7 @@ static void constructors_and_methods(weft_agent *agent, void *arg)
         MUST(count_on(object, 2) == 10 * to + 3); /* the object itself, not a copy of it */
         MUST(ask(agent, weft_to_rank(to), "count", WEFT_VALUES(weft_of_rref(object), weft_of_i64(1))) == 10 * to + 4);
         weft_values *copy = NULL;
-        MUST_BE(weft_rref_to_here(object, ITEM_PATIENCE_MS, &copy), WEFT_ERR_TYPE); /* it does not travel */
+        MUST_BE(weft_rref_to_here(object, ITEM_PATIENCE_MS, &copy, NULL), WEFT_ERR_TYPE); /* it does not travel */
         weft_rref_unref(object);
     }
     /* Not by remote: there is nobody to keep it. It is dropped, and the call fails. */

@@ -147,7 +147,7 @@ static void missing_functions(weft_agent *agent, void *arg)
         weft_future_unref(future);
         weft_values *values = NULL;
         weft_rref *made = make(agent, weft_to_rank(to), "no such thing", WEFT_NO_VALUES);
-        MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_NOT_FOUND);
         weft_rref_unref(made);
     }
     MUST_OK(weft_agent_register(agent, &late));
@@ -199,7 +199,7 @@ static void callee_goes(int rank)
     weft_values *values = NULL;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(VICTIM), "hold", WEFT_NO_VALUES,
                             &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &made));
-    MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values), why);
+    MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &values, NULL), why);
     weft_rref_unref(made);
     must_end(waiting, why);
     call_the_gone(agent, why);
@@ -309,7 +309,7 @@ static void ask_after_the_end(int rank)
     MUST(status == WEFT_ERR_CLOSED || status == WEFT_ERR_PEER_LEFT); /* whoever was the first to stop */
     weft_future_unref(asked[rank]);
     weft_rref *rref = left_over[rank];
-    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);
+    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_CLOSED);
     MUST_BE(weft_rref_to_here_async(rref, ITEM_PATIENCE_MS, &future), WEFT_ERR_CLOSED);
     MUST_BE(weft_rref_rpc_async(rref, "nothing", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_CLOSED);
     MUST_BE(weft_rref_rpc_sync(rref, "nothing", WEFT_NO_VALUES, NULL, &values), WEFT_ERR_CLOSED);

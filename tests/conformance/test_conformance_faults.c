@@ -16,7 +16,7 @@ static weft_status serve_add_to(weft_call *call, void *user)
 {
     weft_values *values = NULL;
     int64_t n = 0;
-    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &values);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &values, NULL);
     if (status)
         return status;
     MUST_OK(weft_values_get_i64(values, 0, &n));
@@ -59,8 +59,8 @@ static void must_have_timed_out(weft_rref *rref, weft_agent *agent, int other)
     MUST_BE(weft_future_wait(created, ITEM_PATIENCE_MS), WEFT_ERR_TIMEOUT);
     MUST(weft_future_done(created));
     weft_future_unref(created);
-    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values), WEFT_ERR_TIMEOUT);
-    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_TIMEOUT);
     if (weft_rref_is_owner(rref))
         return; /* it may be made here yet, and others may wait for that */
     /* Nobody can be given it any more. */
@@ -84,7 +84,7 @@ static void slow_making(weft_agent *agent, int to)
     weft_rref_unref(made);
     release_held(2); /* made too late, if it ran at all: it goes at once */
     made = make(agent, weft_to_rank(to), "hold", WEFT_NO_VALUES);
-    MUST_BE(weft_rref_to_here(made, 10, &values), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_rref_to_here(made, 10, &values, NULL), WEFT_ERR_TIMEOUT);
     weft_future *created = weft_rref_created(made);
     answer_held_until(created, 2);
     weft_future_unref(created);

@@ -208,9 +208,9 @@ static void use_after_shutdown(int rank)
     MUST(read_i64(theirs) == next_rank(agent));
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &mine, NULL));
     MUST_OK(weft_agent_close(agent, WEFT_FOREVER)); /* it reports what is left, and does not mind */
-    MUST_BE(weft_rref_to_here(theirs, ITEM_PATIENCE_MS, &values), WEFT_ERR_CLOSED);
+    MUST_BE(weft_rref_to_here(theirs, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_CLOSED);
     MUST(!weft_rref_confirmed(theirs));
-    MUST_OK(weft_rref_to_here(mine, ITEM_PATIENCE_MS, &values)); /* which is here anyway */
+    MUST_OK(weft_rref_to_here(mine, ITEM_PATIENCE_MS, &values, NULL)); /* which is here anyway */
     weft_values_unref(values);
     MUST_OK(item_open(rank, NULL, &agent, &error));
     weft_target next = weft_to_rank(next_rank(agent));
@@ -354,7 +354,7 @@ static void helper_errors(weft_rref *object)
     weft_error_unref(error);
     MUST_BE(weft_rref_rpc_sync(object, "increment", WEFT_NO_VALUES, NULL, &got), WEFT_ERR_TYPE);
     MUST_OK(weft_rref_rpc_remote(object, "no such method", WEFT_NO_VALUES, NULL, &made));
-    MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &got), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_rref_to_here(made, ITEM_PATIENCE_MS, &got, NULL), WEFT_ERR_NOT_FOUND);
     weft_rref_unref(made);
     MUST_BE(weft_rref_rpc_sync(object, "wait", WEFT_NO_VALUES, &brief, &got), WEFT_ERR_TIMEOUT);
 }

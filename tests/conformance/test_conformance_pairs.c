@@ -127,9 +127,9 @@ static void optimizer_of_pairs(weft_agent *agent)
         MUST_OK(weft_optimizer_apply(local, weft_tape_gradients(t, parameters)));
         weft_tape_close(t);
     }
-    MUST_OK(weft_remote_parameters(net, &list));
+    MUST_OK(weft_remote_parameters(net, &list, NULL));
     MUST_OK(weft_values_get_rref(list, 0, &first));
-    MUST_OK(weft_rref_to_here(first, 0, &values));
+    MUST_OK(weft_rref_to_here(first, 0, &values, NULL));
     MUST_OK(weft_values_get_tensor(values, 0, &weight));
     MUST(is_near(weight, parameters.items[0]));
     weft_values_unref(values);

@@ -125,7 +125,7 @@ static weft_rref *read_rref(weft_rref *outer)
 {
     weft_values *values = NULL;
     weft_rref *inner = NULL;
-    MUST_OK(weft_rref_to_here(outer, ITEM_PATIENCE_MS, &values));
+    MUST_OK(weft_rref_to_here(outer, ITEM_PATIENCE_MS, &values, NULL));
     MUST_OK(weft_values_get_rref(values, 0, &inner));
     weft_rref_ref(inner);
     weft_values_unref(values);
@@ -172,7 +172,7 @@ static void remote_results(weft_agent *agent, void *arg)
     weft_rref_unref(slow);
     weft_rref *empty = make(agent, weft_to_rank(next_rank(agent)), "nothing", WEFT_NO_VALUES);
     weft_values *values = NULL;
-    MUST_OK(weft_rref_to_here(empty, ITEM_PATIENCE_MS, &values)); /* of a function without a result: null */
+    MUST_OK(weft_rref_to_here(empty, ITEM_PATIENCE_MS, &values, NULL)); /* of a function without a result: null */
     MUST(weft_values_count(values) == 1 && weft_values_type(values, 0) == WEFT_TYPE_NULL);
     weft_values_unref(values);
     weft_rref_unref(empty);
@@ -217,7 +217,7 @@ static void nested_once(weft_agent *agent, int there, int further, int64_t n)
     outer = make(agent, weft_to_rank(there), "nested list", WEFT_VALUES(weft_of_i64(further), weft_of_i64(n)));
     weft_values *values = NULL;
     weft_args list;
-    MUST_OK(weft_rref_to_here(outer, ITEM_PATIENCE_MS, &values));
+    MUST_OK(weft_rref_to_here(outer, ITEM_PATIENCE_MS, &values, NULL));
     MUST_OK(weft_values_get_list(values, 0, &list));
     MUST(list.count == 2 && read_i64(list.items[0].as.rref) == n + 1 && read_i64(list.items[1].as.rref) == n + 2);
     weft_values_unref(values);
@@ -349,11 +349,14 @@ static void remote_throws(weft_agent *agent, void *arg)
     weft_rref *rref = make(agent, weft_to_rank(next_rank(agent)), "throw", WEFT_NO_VALUES), *never = NULL;
     weft_values *values = NULL;
     /* The reader would abort the test if it could read; it fails with the reason, or before it runs. */
-    MUST(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values) == WEFT_ERR_REMOTE);
+    weft_error *error = NULL;
+    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, &error), WEFT_ERR_REMOTE);
+    MUST(weft_error_worker(error) == next_rank(agent));
+    weft_error_unref(error);
     weft_rref_unref(rref);
     MUST_BE(weft_rpc_remote(agent, weft_to_rank(WORKERS), "add", WEFT_NO_VALUES, NULL, &never), WEFT_ERR_NOT_FOUND);
     rref = make(agent, weft_to_rank(next_rank(agent)), "add", WEFT_VALUES(weft_of_string("two")));
-    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values), WEFT_ERR_TYPE);
+    MUST_BE(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL), WEFT_ERR_TYPE);
     weft_rref_unref(rref);
 }
 

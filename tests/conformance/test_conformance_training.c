@@ -79,7 +79,7 @@ static void must_match(const pair *p, int i)
 {
     weft_values *values = NULL;
     weft_tensor *tensor = NULL;
-    MUST_OK(weft_rref_to_here(p->there[i], ITEM_PATIENCE_MS, &values));
+    MUST_OK(weft_rref_to_here(p->there[i], ITEM_PATIENCE_MS, &values, NULL));
     MUST_OK(weft_values_get_tensor(values, 0, &tensor));
     must_be_equal(tensor, p->here[i]);
     weft_values_unref(values);
@@ -318,7 +318,7 @@ static void parameters_of(weft_rref *there)
     weft_module *here = make_layers(SEED);
     weft_tensors all = weft_module_parameters(here);
     weft_values *handles = NULL;
-    MUST_OK(weft_remote_parameters(there, &handles));
+    MUST_OK(weft_remote_parameters(there, &handles, NULL));
     MUST(weft_values_count(handles) == all.count);
     for (size_t i = 0; i < all.count; i++) {
         weft_rref *rref = NULL;
@@ -326,7 +326,7 @@ static void parameters_of(weft_rref *there)
         weft_tensor *tensor = NULL;
         MUST_OK(weft_values_get_rref(handles, i, &rref));
         MUST(weft_rref_owner(rref) == weft_rref_owner(there));
-        MUST_OK(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values));
+        MUST_OK(weft_rref_to_here(rref, ITEM_PATIENCE_MS, &values, NULL));
         MUST_OK(weft_values_get_tensor(values, 0, &tensor));
         must_be_equal(tensor, all.items[i]);
         weft_values_unref(values);

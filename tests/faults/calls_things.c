@@ -138,7 +138,7 @@ weft_status run_read(weft_call *call, void *user)
     weft_values *values;
     weft_tensor *tensor = NULL;
     book_runs(id, READ, call);
-    weft_status status = weft_rref_to_here(weft_call_rref(call, 2), 2000, &values);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 2), 2000, &values, NULL);
     if (status)
         return ends(id, status);
     if (weft_values_get_tensor(values, 0, &tensor))

@@ -136,7 +136,7 @@ double kill_mess_end(kill_mess *mess)
     MUST_BE(again, WEFT_ERR_PEER_DEAD);
     for (int i = 0; i < 2 && mess->theirs[i]; i++) {
         weft_values *none;
-        weft_status status = weft_rref_to_here(mess->theirs[i], END_MS, &none);
+        weft_status status = weft_rref_to_here(mess->theirs[i], END_MS, &none, NULL);
         MUST_BE(status, WEFT_ERR_PEER_DEAD);
         weft_rref_unref(mess->theirs[i]);
     }

@@ -585,9 +585,9 @@ static void compare_parameters(const session *s, const owned *o, size_t count)
         weft_values *values = NULL;
         weft_tensor *is;
         faults_wait *wait = wait_begins(LIMIT_MS, "%s: weft_rref_to_here", s->where);
-        weft_status status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
+        weft_status status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values, NULL);
         for (; status == WEFT_ERR_AGAIN && goes_on(); sleep_ms(5)) /* the queue is full */
-            status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
+            status = weft_rref_to_here(o[i].handle, LIMIT_MS, &values, NULL);
         wait_ends(wait);
         if (status == WEFT_ERR_AGAIN)
             return;

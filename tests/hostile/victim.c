@@ -98,7 +98,7 @@ static void call_fetch(worker *w)
 {
     weft_values *out = NULL;
     int64_t value = 0;
-    weft_status status = weft_rref_to_here(w->rref, TIMEOUT_MS, &out);
+    weft_status status = weft_rref_to_here(w->rref, TIMEOUT_MS, &out, NULL);
     if (!status)
         status = weft_values_get_i64(out, 0, &value);
     if (status || value != 40 + w->rank)

@@ -49,7 +49,7 @@ static void call_with_limits(weft_agent *agent, weft_tensor *x)
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &values));
     weft_values_unref(values);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &there));
-    MUST_OK(weft_rref_to_here(there, limit, &values));
+    MUST_OK(weft_rref_to_here(there, limit, &values, NULL));
     weft_values_unref(values);
     weft_rref_unref(there);
     MUST_OK(weft_agent_set_call_timeout(agent, limit));

@@ -49,7 +49,7 @@ static weft_status take_handles(weft_rref *modules[WORKERS], weft_values *lists[
     weft_status status = WEFT_OK;
     *count = 0;
     for (int rank = 1; rank < WORKERS && !status; rank++) {
-        status = weft_remote_parameters(modules[rank], &lists[rank]);
+        status = weft_remote_parameters(modules[rank], &lists[rank], NULL);
         MUST(status || weft_values_count(lists[rank]) == (size_t)counts[rank]);
     }
     for (size_t i = 0; i < MANY && !status; i++)
@@ -201,8 +201,10 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     weft_rref *module = make_on(agent, 1);
     for (lie = 0; lie < LIES; lie++) {
         weft_values *list = NULL;
-        MUST_BE(weft_remote_parameters(module, &list), expected[lie]);
-        MUST(!list);
+        weft_error *error = NULL;
+        MUST_BE(weft_remote_parameters(module, &list, &error), expected[lie]);
+        MUST(!list && weft_error_code(error) == expected[lie]);
+        weft_error_unref(error);
     }
     weft_rref_unref(module);
 }

@@ -140,7 +140,7 @@ static void add_half(weft_agent *agent, split *s, int index, int which)
 {
     weft_rref **there = &s->model.halves[index].there;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "model", WEFT_VALUES(weft_of_i64(which)), NULL, there));
-    MUST_OK(weft_remote_parameters(*there, &s->lists[index]));
+    MUST_OK(weft_remote_parameters(*there, &s->lists[index], NULL));
 }
 
 static void make_split(weft_agent *agent, split *s, bool language)
@@ -187,7 +187,7 @@ static void must_be_equal(weft_rref *there, const weft_tensor *here)
 {
     weft_values *fetched;
     weft_tensor *tensor;
-    MUST_OK(weft_rref_to_here(there, 0, &fetched));
+    MUST_OK(weft_rref_to_here(there, 0, &fetched, NULL));
     MUST_OK(weft_values_get_tensor(fetched, 0, &tensor));
     MUST(memcmp(weft_tensor_data(tensor), weft_tensor_data((weft_tensor *)here), weft_tensor_nbytes(here)) == 0);
     weft_values_unref(fetched);

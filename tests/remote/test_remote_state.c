@@ -98,7 +98,7 @@ static weft_status model_open(model *m, weft_agent *agent, const int counts[WORK
             continue;
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "vectors", WEFT_VALUES(weft_of_i64(counts[rank])), NULL,
                                 &m->modules[rank]));
-        MUST_OK(weft_remote_parameters(m->modules[rank], &m->lists[rank]));
+        MUST_OK(weft_remote_parameters(m->modules[rank], &m->lists[rank], NULL));
         m->counts[rank] = weft_values_count(m->lists[rank]);
         for (size_t i = 0; i < m->counts[rank]; i++)
             MUST_OK(weft_values_get_rref(m->lists[rank], i, &m->all[m->count++]));
@@ -151,7 +151,7 @@ static float first_element(const model *m, size_t parameter)
 {
     weft_values *values = NULL;
     weft_tensor *tensor;
-    MUST_OK(weft_rref_to_here(m->all[parameter], 0, &values));
+    MUST_OK(weft_rref_to_here(m->all[parameter], 0, &values, NULL));
     MUST_OK(weft_values_get_tensor(values, 0, &tensor));
     float found = (float)weft_tensor_get_f64(tensor, 0);
     weft_values_unref(values);
@@ -692,7 +692,7 @@ static void forged_pages(weft_agent *agent, void *arg)
                           0, 0, 0, 0, 0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
         const uint8_t begin[] = {1}, end[] = {2}, both[] = {3}, cut[] = {3, 0, 0}, more[] = {0};
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "vectors", WEFT_VALUES(weft_of_i64(1)), NULL, &module));
-        MUST_OK(weft_remote_parameters(module, &list));
+        MUST_OK(weft_remote_parameters(module, &list, NULL));
         MUST_OK(weft_values_get_rref(list, 0, &first));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
                                 WEFT_VALUES(weft_of_bytes(spec, sizeof(spec)), weft_of_rref(first)), NULL, &part));

@@ -180,9 +180,9 @@ static void train_split(weft_agent *agent, double max_norm, float tolerance, boo
         weft_values *list, *weight;
         weft_tensor *tensor;
         weft_rref *first;
-        MUST_OK(weft_remote_parameters(s.front, &list));
+        MUST_OK(weft_remote_parameters(s.front, &list, NULL));
         MUST_OK(weft_values_get_rref(list, 0, &first));
-        MUST_OK(weft_rref_to_here(first, 0, &weight));
+        MUST_OK(weft_rref_to_here(first, 0, &weight, NULL));
         MUST_OK(weft_values_get_tensor(weight, 0, &tensor));
         for (size_t i = 0; i < sizeof(want.weights) / sizeof(*want.weights); i++)
             MUST(fabsf(((float *)weft_tensor_data(tensor))[i] - want.weights[i]) <= tolerance);
@@ -582,7 +582,7 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
     size_t size = put_spec(spec, "SGD", 0, "dampening");
     const uint64_t many[] = {1ull << 32, 1, UINT32_MAX}, nowhere[] = {1ull << 32, 1, 1 | 77ull << 32, 1};
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), NULL, &back));
-    MUST_OK(weft_remote_parameters(back, &parameters));
+    MUST_OK(weft_remote_parameters(back, &parameters, NULL));
     MUST_OK(weft_values_get_rref(parameters, 0, &first));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
                             WEFT_VALUES(weft_of_bytes(spec, size), weft_of_rref(first)), NULL, &part));

@@ -366,7 +366,7 @@ static weft_status run_read(weft_call *call, void *user)
     int64_t value;
     check_confirmed(weft_call_rref(call, 1), e, e->by == l);
     hold(l, e->about); /* the call's handle is as good as ours */
-    weft_status status = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 1), weft_call_i64(call, 2), &got, NULL);
     let_go(l, e->about, NULL);
     if (status == WEFT_ERR_NOT_FOUND || status == WEFT_ERR_TYPE) /* a confirmed handle is always counted */
         MUST_IN_JOB(may_not_be(e->about) || (status == WEFT_ERR_TYPE && e->about->object));

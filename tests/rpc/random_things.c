@@ -170,7 +170,7 @@ static void read_it(life *l, handle h)
 {
     weft_values *got;
     int64_t value, limit = 1 + below(&l->state, 300);
-    weft_status status = weft_rref_to_here(h.rref, limit, &got);
+    weft_status status = weft_rref_to_here(h.rref, limit, &got, NULL);
     if (status == WEFT_ERR_TYPE)
         MUST_IN_JOB(h.of->object);
     if (status == WEFT_ERR_NOT_FOUND)

@@ -33,7 +33,7 @@ static weft_status run_hold(weft_call *call, void *user)
 weft_status read_i64(weft_rref *rref, int64_t timeout_ms, int64_t *out)
 {
     weft_values *values;
-    weft_status status = weft_rref_to_here(rref, timeout_ms, &values);
+    weft_status status = weft_rref_to_here(rref, timeout_ms, &values, NULL);
     if (status)
         return status;
     status = weft_values_get_i64(values, 0, out);

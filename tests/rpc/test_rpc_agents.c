@@ -107,7 +107,7 @@ static void driven_by_hand(weft_agent *agent, void *arg)
     weft_rref *rref;
     weft_values *got;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), "add", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
-    MUST_OK(weft_rref_to_here(rref, 0, &got));
+    MUST_OK(weft_rref_to_here(rref, 0, &got, NULL));
     weft_values_unref(got);
     weft_rref_unref(rref);
     weft_tensor_unref(x);

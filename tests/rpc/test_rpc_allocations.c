@@ -133,7 +133,7 @@ static void every_length(weft_agent *agent, void *arg)
         weft_values_unref(got);
         weft_rref *made = NULL;
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_string(text)), NULL, &made));
-        MUST_OK(weft_rref_to_here(made, 0, &got));
+        MUST_OK(weft_rref_to_here(made, 0, &got, NULL));
         MUST_OK(weft_values_get_string(got, 0, &back));
         MUST(strcmp(back, text) == 0);
         weft_values_unref(got);

@@ -46,7 +46,7 @@ static weft_status run_look(weft_call *call, void *user)
 {
     weft_values *values;
     weft_tensor *x;
-    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &values));
+    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &values, NULL));
     MUST_OK(weft_values_get_tensor(values, 0, &x));
     weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)wfi_storage_size(x->storage))));
     weft_values_unref(values);
@@ -99,7 +99,7 @@ static void must_keep(weft_rref *rref, size_t bytes, double value)
     MUST_OK(weft_values_get_i64(values, 0, &kept));
     weft_values_unref(values);
     MUST((size_t)kept == bytes);
-    MUST_OK(weft_rref_to_here(rref, 60000, &values));
+    MUST_OK(weft_rref_to_here(rref, 60000, &values, NULL));
     MUST_OK(weft_values_get_tensor(values, 0, &x));
     MUST(weft_tensor_nbytes(x) == bytes && weft_tensor_get_f64(x, weft_tensor_numel(x) - 1) == value);
     weft_values_unref(values);

@@ -364,7 +364,7 @@ static void remote(weft_agent *agent, int to)
     weft_rref *rref;
     weft_values *got;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "double", WEFT_VALUES(weft_of_tensor(x)), &patient, &rref));
-    MUST_OK(weft_rref_to_here(rref, 60000, &got));
+    MUST_OK(weft_rref_to_here(rref, 60000, &got, NULL));
     MUST_OK(weft_values_get_tensor(got, 0, &result));
     check_doubled(result, x);
     weft_values_unref(got);

@@ -364,7 +364,7 @@ static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *got;
     int64_t sum;
-    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &got));
+    MUST_OK(weft_rref_to_here(weft_call_rref(call, 0), 60000, &got, NULL));
     MUST_OK(weft_values_get_i64(got, 0, &sum));
     MUST(sum == 5);
     weft_values_unref(got);

@@ -77,7 +77,7 @@ static int be_careless(owned *o)
         return 4;
     (void)!weft_future_cancel(o->pending);
     weft_future_unref(o->pending);
-    if (weft_rref_to_here(o->theirs, WEFT_FOREVER, NULL) == WEFT_OK)
+    if (weft_rref_to_here(o->theirs, WEFT_FOREVER, NULL, NULL) == WEFT_OK)
         return 5;
     weft_rref_unref(o->theirs);
     weft_rref_unref(o->mine);
@@ -121,7 +121,7 @@ static void parent(weft_agent *agent)
     MUST(weft_agent_alive(agent, 1));
     atomic_store(&over, true);
     MUST_OK(weft_future_wait(o.pending, WEFT_FOREVER));
-    MUST_OK(weft_rref_to_here(o.theirs, WEFT_FOREVER, &values));
+    MUST_OK(weft_rref_to_here(o.theirs, WEFT_FOREVER, &values, NULL));
     weft_values_unref(values);
     MUST_OK(weft_group_barrier(o.group, WEFT_FOREVER));
     weft_future_unref(o.pending);

@@ -32,7 +32,7 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     MUST(weft_error_worker(error) == 1);
     inside_died(agent, 1, incarnation);
     MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
-    MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rref_to_here(theirs, 10000, &none, NULL), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_agent_unwatch(agent, 1), WEFT_ERR_PEER_DEAD);
     MUST(strncmp(name, "guest", 5) == 0 && weft_agent_name(agent, 1) == name);
     weft_error_unref(error);
@@ -48,7 +48,7 @@ static void hold_one(weft_agent *agent, uint32_t incarnation)
     take_seat(agent, incarnation);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
     take_seat(agent, incarnation + 1);
-    MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_rref_to_here(theirs, 10000, &none, NULL), WEFT_ERR_PEER_DEAD);
     MUST(weft_rref_owner(theirs) == 1);
     weft_rref_unref(theirs);
 }

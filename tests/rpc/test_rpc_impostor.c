@@ -102,7 +102,7 @@ static void call_and_hear_the_callee(weft_agent *agent)
     weft_rref *rref;
     weft_values *values;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "seven", WEFT_NO_VALUES, NULL, &rref));
-    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL));
     weft_values_unref(values);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLEE), "hold", WEFT_NO_VALUES,
                            &(weft_rpc_options){.on_item = note_item}, &future));
@@ -119,7 +119,7 @@ static void call_and_hear_the_callee(weft_agent *agent)
     weft_call_finish(scene.held, WEFT_OK);
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     MUST(number_of(weft_future_values(future)) == 1);
-    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values)); /* it was not dropped */
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL)); /* it was not dropped */
     MUST(number_of(values) == 7);
     weft_values_unref(values);
     weft_future_unref(future);
@@ -167,7 +167,7 @@ static void deny(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != IMPOSTOR)
         return;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "seven", WEFT_NO_VALUES, NULL, &rref));
-    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL));
     weft_values_unref(values);
     weft_sim_cut(scene.w.sim, CALLER, CALLEE);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(CALLER), "take", WEFT_VALUES(weft_of_rref(rref)), NULL, &future));

@@ -185,7 +185,7 @@ static weft_status referred(weft_agent *agent)
     weft_values *values;
     weft_tensor *x = tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &rref));
-    weft_status status = weft_rref_to_here(rref, WEFT_FOREVER, &values);
+    weft_status status = weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL);
     weft_values_unref(values);
     pause_ms(BOUND_MS);
     weft_rref_unref(rref);

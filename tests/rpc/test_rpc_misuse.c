@@ -75,7 +75,9 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     error = NULL;
     MUST_BE(weft_rref_rpc_sync(rref, "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
     must_say(error, WEFT_ERR_DEADLOCK, "nothing was started");
-    MUST_BE(weft_rref_to_here(rref, 20000, &values), WEFT_ERR_DEADLOCK);
+    error = NULL;
+    MUST_BE(weft_rref_to_here(rref, 20000, &values, &error), WEFT_ERR_DEADLOCK);
+    must_say(error, WEFT_ERR_DEADLOCK, "nothing was started");
     weft_logging_set_sink(note_barrier, NULL);
     MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
     weft_logging_set_sink(NULL, NULL);
@@ -84,7 +86,7 @@ static weft_status run_wait_inline(weft_call *call, void *user)
             WEFT_ERR_DEADLOCK);
     MUST(!values);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own, NULL)); /* what is there is not waited for */
-    MUST_OK(weft_rref_to_here(own, 0, &values));
+    MUST_OK(weft_rref_to_here(own, 0, &values, NULL));
     weft_values_unref(values);
     weft_rref_unref(own);
     return WEFT_OK;
@@ -278,9 +280,11 @@ static void outs_at_null(weft_agent *agent)
     MUST_BE(weft_rpc_multicast(NULL, NULL, 0, "count", WEFT_NO_VALUES, NULL, &future), WEFT_ERR_INVALID);
     MUST_BE(weft_rpc_remote(NULL, weft_to_rank(1), "count", WEFT_NO_VALUES, NULL, &rref), WEFT_ERR_INVALID);
     MUST_OK(weft_rref_create(agent, weft_of_i64(1), &rref, NULL));
-    MUST_BE(weft_rref_to_here(rref, 100, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_to_here(rref, 100, NULL, &error), WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "out is NULL");
     MUST_BE(weft_rref_to_here_async(rref, 100, NULL), WEFT_ERR_INVALID);
-    MUST_BE(weft_rref_to_here(NULL, 100, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_rref_to_here(NULL, 100, &values, &error), WEFT_ERR_INVALID);
+    must_say(error, WEFT_ERR_INVALID, "the handle is NULL");
     MUST_BE(weft_rref_rpc_sync(NULL, "count", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_INVALID);
     error = NULL;
     MUST_BE(weft_rref_rpc_sync(rref, "count", (weft_args){NULL, 3}, &(weft_rpc_options){.error = &error}, NULL),

@@ -155,7 +155,7 @@ static void at_the_owner(weft_agent *agent, void *arg)
         without += status == WEFT_ERR_MEMORY;
         MUST(status != WEFT_ERR_PROTOCOL);
         if (!status)
-            MUST(weft_rref_to_here(rref, 2000, &out) != WEFT_ERR_PROTOCOL);
+            MUST(weft_rref_to_here(rref, 2000, &out, NULL) != WEFT_ERR_PROTOCOL);
         weft_values_unref(out);
         weft_rref_unref(rref);
     }

@@ -253,7 +253,7 @@ static void creator_dies(weft_agent *agent, void *arg)
             atomic_exchange(&kept[1], NULL); /* the owner knows of it; that it will never be made as well */
         if (orphan) {
             weft_values *none;
-            weft_status status = weft_rref_to_here(orphan, WEFT_FOREVER, &none);
+            weft_status status = weft_rref_to_here(orphan, WEFT_FOREVER, &none, NULL);
             MUST(status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_REMOTE);
             weft_rref_unref(orphan);
         }

@@ -42,7 +42,7 @@ static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *got;
     int64_t number;
-    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), PATIENT_MS, &got);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), PATIENT_MS, &got, NULL);
     if (status)
         return status;
     MUST_OK(weft_values_get_i64(got, 0, &number));
@@ -69,7 +69,7 @@ static void must_read(weft_rref *rref, int64_t wanted)
 {
     weft_values *got;
     int64_t number;
-    MUST_OK(weft_rref_to_here(rref, HALF_MS, &got));
+    MUST_OK(weft_rref_to_here(rref, HALF_MS, &got, NULL));
     MUST_OK(weft_values_get_i64(got, 0, &number));
     MUST(number == wanted);
     weft_values_unref(got);

@@ -350,7 +350,7 @@ static void references_in_parts(weft_agent *agent, void *arg)
         seen s = {0};
         MUST_OK(end_of(call_with_parts(agent, rank, "send_rref", WEFT_NO_VALUES, &s, 0), &s));
         MUST(atomic_load(&s.count) == 2 && s.rref && weft_rref_owner(s.rref) == rank);
-        MUST_OK(weft_rref_to_here(s.rref, 5000, &value));
+        MUST_OK(weft_rref_to_here(s.rref, 5000, &value, NULL));
         MUST(!weft_values_get_i64(value, 0, &number) && number == 77);
         weft_values_unref(value);
         weft_rref_unref(s.rref);

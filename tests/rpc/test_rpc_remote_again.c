@@ -30,7 +30,7 @@ static weft_status run_make(weft_call *call, void *user)
 static weft_status run_read(weft_call *call, void *user)
 {
     weft_values *out;
-    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out);
+    weft_status status = weft_rref_to_here(weft_call_rref(call, 0), 30000, &out, NULL);
     if (status)
         return status;
     MUST(weft_values_args(out).items[0].as.i64 == weft_call_i64(call, 1));
@@ -102,7 +102,7 @@ static void made_once(weft_agent *agent, void *arg)
     }
     for (int i = 0; i < EACH && rank > READER; i++) {
         weft_values *out;
-        MUST_OK(weft_rref_to_here(made[i], 30000, &out));
+        MUST_OK(weft_rref_to_here(made[i], 30000, &out, NULL));
         MUST(weft_values_args(out).items[0].as.i64 == rank * 100 + i);
         MUST_OK(weft_future_wait(reads[i], WEFT_FOREVER));
         MUST(atomic_load(&shared.made[rank][i]) == 1);
@@ -178,7 +178,7 @@ static void given_up(weft_agent *agent, void *arg)
         weft_status status = weft_rpc_async(agent, weft_to_rank(READER), "read",
                                             WEFT_VALUES(weft_of_rref(made), weft_of_i64(0)), NULL, &read);
         MUST_OK(status);
-        MUST_BE(weft_rref_to_here(made, 30000, &out), WEFT_ERR_BUSY);
+        MUST_BE(weft_rref_to_here(made, 30000, &out, NULL), WEFT_ERR_BUSY);
         MUST(weft_future_wait(read, 30000) && atomic_load(&shared.read) == 0);
         MUST(atomic_load(&shared.made[2][0]) == 0);
         pass_on(agent, made);

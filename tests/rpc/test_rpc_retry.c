@@ -122,7 +122,7 @@ static void asked_for_too_often(weft_agent *agent)
     weft_error_unref(error);
     reset(100);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "ask", args, &options, &rref));
-    MUST_BE(weft_rref_to_here(rref, 20000, &out), WEFT_ERR_REMOTE);
+    MUST_BE(weft_rref_to_here(rref, 20000, &out, NULL), WEFT_ERR_REMOTE);
     MUST(atomic_load(&runs[1]) == 1);
     weft_rref_unref(rref);
     weft_tensor_unref(x);
@@ -341,25 +341,25 @@ static void remote(weft_agent *agent, void *arg)
         weft_rref *rref;
         reset(0);
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
-        MUST_OK(weft_rref_to_here(rref, 20000, &out));
+        MUST_OK(weft_rref_to_here(rref, 20000, &out, NULL));
         weft_values_unref(out);
         weft_rref_unref(rref);
         reset(3);
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
-        MUST_OK(
-            weft_rref_to_here(rref, 20000, &out)); /* asked for before it was there: it waits for the last attempt */
+        MUST_OK(weft_rref_to_here(rref, 20000, &out,
+                                  NULL)); /* asked for before it was there: it waits for the last attempt */
         MUST(atomic_load(&runs[to]) == 3 && weft_values_count(out) == 1);
         weft_values_unref(out);
         weft_rref_unref(rref);
         reset(100);
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
-        MUST_BE(weft_rref_to_here(rref, 20000, &out), WEFT_ERR_BUSY); /* used up */
+        MUST_BE(weft_rref_to_here(rref, 20000, &out, NULL), WEFT_ERR_BUSY); /* used up */
         MUST(atomic_load(&runs[to]) == 5);
         weft_rref_unref(rref);
         reset(3);
         args = WEFT_VALUES(weft_of_i64(WEFT_ERR_UNKNOWN), weft_of_tensor(x));
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "flaky", args, &options, &rref));
-        MUST(weft_rref_to_here(rref, 20000, &out) != WEFT_OK);
+        MUST(weft_rref_to_here(rref, 20000, &out, NULL) != WEFT_OK);
         MUST(atomic_load(&runs[to]) == 1);
         weft_rref_unref(rref);
     }

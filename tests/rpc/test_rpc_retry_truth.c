@@ -122,7 +122,7 @@ static void busy_all_along(weft_agent *agent)
     atomic_store(&runs, 0);
     must_end(begin(agent, SERVER, "let go", three), WEFT_ERR_BUSY, WEFT_RAN_NO, "budget");
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(SERVER), "let go", WEFT_VALUES(weft_of_tensor(x)), &how, &rref));
-    MUST_BE(weft_rref_to_here(rref, WEFT_FOREVER, &out), WEFT_ERR_BUSY);
+    MUST_BE(weft_rref_to_here(rref, WEFT_FOREVER, &out, NULL), WEFT_ERR_BUSY);
     weft_rref_unref(rref);
     weft_tensor_unref(x);
     MUST(atomic_load(&runs) == 0);

@@ -67,7 +67,7 @@ static void objects_drop_once(weft_agent *agent, void *arg)
     MUST_OK(weft_rref_local_object(rref, &object));
     MUST(object == &thing);
     MUST_BE(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE);
-    MUST_BE(weft_rref_to_here(rref, 0, &values), WEFT_ERR_TYPE);
+    MUST_BE(weft_rref_to_here(rref, 0, &values, NULL), WEFT_ERR_TYPE);
     weft_rref_ref(rref);
     weft_rref_unref(rref);
     MUST(atomic_load(&shared.drops) == 0);
@@ -317,7 +317,7 @@ static void use_after_close(world *w)
     MUST(strcmp(value.as.bytes.data, "still here") == 0);
     MUST(atomic_load(&shared.drops) == 0);
     MUST_OK(weft_rref_local_object(late[1], &object));
-    MUST_BE(weft_rref_to_here(late[2], 0, &values), WEFT_ERR_CLOSED);
+    MUST_BE(weft_rref_to_here(late[2], 0, &values, NULL), WEFT_ERR_CLOSED);
     MUST(!weft_rref_confirmed(late[2]) && weft_rref_owner(late[2]) == 1);
     MUST_BE(weft_rref_local_value(late[3], WEFT_FOREVER, &value), WEFT_ERR_CLOSED);
     for (int i = 0; i < 5; i++)

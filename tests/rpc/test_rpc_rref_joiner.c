@@ -46,7 +46,7 @@ static weft_status run_read(weft_call *call, void *user)
     int64_t value = 0;
     s->read_began = true;
     MUST(weft_rref_confirmed(weft_call_rref(call, 0)));
-    s->read = weft_rref_to_here(weft_call_rref(call, 0), 10000, &got);
+    s->read = weft_rref_to_here(weft_call_rref(call, 0), 10000, &got, NULL);
     s->read_ended++;
     if (s->read)
         return s->read;

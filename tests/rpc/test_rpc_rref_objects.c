@@ -136,7 +136,7 @@ static void objects(weft_agent *agent)
         MUST_OK(weft_values_get_i64(got, 0, &sum));
         MUST(sum == 42);
         weft_values_unref(got);
-        MUST_BE(weft_rref_to_here(rref, 1000, &got), WEFT_ERR_TYPE);
+        MUST_BE(weft_rref_to_here(rref, 1000, &got, NULL), WEFT_ERR_TYPE);
         MUST_OK(weft_rref_rpc_remote(rref, "fork", WEFT_NO_VALUES, NULL, &copy));
         MUST(weft_rref_owner(copy) == rank);
         weft_future *future;
@@ -287,7 +287,7 @@ static void must_be_one(weft_rref *rref, int64_t given)
 {
     weft_values *got;
     int64_t n;
-    MUST_OK(weft_rref_to_here(rref, 5000, &got));
+    MUST_OK(weft_rref_to_here(rref, 5000, &got, NULL));
     MUST(weft_values_count(got) == 1);
     if (given)
         MUST_OK(weft_values_get_i64(got, 0, &n));

@@ -268,7 +268,7 @@ static void a_reference(weft_agent *agent, void *arg)
         return;
     }
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLER), "count", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
-    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL));
     weft_values_unref(values);
     cut_caller_and_callee(s);
     uint64_t begun_ms = ms_of(agent);
@@ -298,7 +298,7 @@ static void without_healing(weft_agent *agent, void *arg)
     must_count(agent, CALLEE);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "count", WEFT_VALUES(weft_of_i64(1)), NULL, &rref));
     weft_values *values;
-    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values));
+    MUST_OK(weft_rref_to_here(rref, WEFT_FOREVER, &values, NULL));
     weft_values_unref(values);
     s->slow = true;
     weft_future *future = start(agent, CALLEE, "count", WEFT_VALUES(weft_of_i64(1)));

@@ -99,7 +99,7 @@ static void drop_handle(void *arg)
 }
 
 /* The future holds the handle until the answer: otherwise DROP could arrive before the call. */
-static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_ms, weft_future **out)
+static weft_status ask_owner(weft_rref *rref, const char *what, const weft_rpc_options *options, weft_future **out)
 {
     uint8_t room[64];
     wfi_writer writer;
@@ -107,9 +107,8 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
     wfi_write_rref_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
     weft_future *future = NULL;
-    weft_status status =
-        weft_rpc_async(rref->agent, weft_to_worker(owner), what, WEFT_VALUES(weft_of_bytes(room, writer.size)),
-                       &(weft_rpc_options){.timeout_ms = timeout_ms}, &future);
+    weft_status status = weft_rpc_async(rref->agent, weft_to_worker(owner), what,
+                                        WEFT_VALUES(weft_of_bytes(room, writer.size)), options, &future);
     if (status || !weft_future_add_done_callback(future, only_keep, weft_rref_ref(rref), drop_handle)) {
         *out = future;
         return status;
@@ -156,8 +155,8 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     return status;
 }
 
-/* `waits`: the caller will wait for the future. */
-static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
+/* `waits`: the caller will wait for the future. options->error may get the reason of a failure. */
+static weft_status start_to_here(weft_rref *rref, const weft_rpc_options *options, bool waits, weft_future **out)
 {
     weft_agent *agent = rref->agent;
     weft_future *value = rref->value;
@@ -166,14 +165,14 @@ static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits
     if (!wfi_agent_enter(agent)) /* on its owner the value outlives the agent */
         return is_here ? answer_here(NULL, value, owner, out) : WEFT_ERR_CLOSED;
     weft_error *error = known_error(rref);
-    weft_status status = waits && !error && !is_here ? wfi_rpc_may_wait(agent, "weft_rref_to_here", NULL) : WEFT_OK;
+    weft_status status = waits && !error && !is_here ? wfi_rpc_may_wait(agent, "weft_rref_to_here", options) : WEFT_OK;
     if (error) {
         *out = wfi_failed_future(agent, error);
         status = *out ? WEFT_OK : WEFT_ERR_MEMORY;
     } else if (is_here) {
         status = answer_here(agent, value, owner, out);
     } else if (!status) {
-        status = ask_owner(rref, wfi_fetch_function.name, timeout_ms, out);
+        status = ask_owner(rref, wfi_fetch_function.name, options, out);
     }
     weft_error_unref(error);
     wfi_agent_leave(agent);
@@ -186,20 +185,27 @@ weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_fu
     weft_future *future = NULL;
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_to_here_async", rref ? "out" : "the handle");
-    weft_status status = start_to_here(rref, timeout_ms, false, &future);
+    weft_status status = start_to_here(rref, &(weft_rpc_options){.timeout_ms = timeout_ms}, false, &future);
     if (!status)
         *out = future;
     return status;
 }
 
-weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
+weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out, weft_error **error)
 {
     WFI_LIVE(rref);
     weft_future *future = NULL;
+    weft_error *why = NULL;
+    weft_rpc_options options = {.timeout_ms = timeout_ms, .error = &why};
     if (!rref || !out)
-        return wfi_refuse_null("weft_rref_to_here", rref ? "out" : "the handle");
-    weft_status status = start_to_here(rref, timeout_ms, true, &future);
-    return status ? status : wfi_rpc_await(NULL, future, NULL, out);
+        return wfi_refuse_null_to(error, "weft_rref_to_here", rref ? "out" : "the handle");
+    weft_status status = start_to_here(rref, &options, true, &future);
+    if (!status)
+        status = wfi_rpc_await(NULL, future, &options, out);
+    else if (!why)
+        return wfi_refuse_to(error, status, "weft_rref_to_here: %s", weft_status_text(status));
+    wfi_refuse_with(error, why);
+    return status;
 }
 
 /* ---- weft_rref_created ------------------------------------------------------------------------------------------- */
@@ -229,7 +235,9 @@ static weft_future *created(weft_rref *rref)
     weft_error *error = known_error(rref);
     if (!error && rref->value)
         return wfi_future_then(rref->value, follow, NULL, NULL);
-    weft_status status = error ? WEFT_OK : ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
+    weft_status status =
+        error ? WEFT_OK
+              : ask_owner(rref, wfi_made_function.name, &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &future);
     if (status && status != WEFT_ERR_MEMORY) /* the call could not be started */
         error = weft_error_create(status, "the owner of the reference cannot be asked: %s", weft_status_text(status));
     if (error)
