@@ -266,7 +266,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_contiguous(weft_tensor *tensor, 
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_clone(const weft_tensor *tensor, weft_tensor **out, weft_error **error);
 /* A copy, converted to `dtype`.
  *   To a float: rounded once to nearest, ties to even. Numbers beyond the largest value become infinity. NaN remains
- *   NaN.
+ *   NaN, but its payload bits are not specified.
  *   From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
  *   Between integers: as in C.
  *   To bool: whether the number is not 0. From bool to bool the bytes are copied.

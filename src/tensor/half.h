@@ -4,7 +4,8 @@
  *
  * The functions have no branches, so that the compiler vectorizes loops over them. Their arithmetic has no subnormal
  * operands, so that a program that flushes subnormals to zero gets the same numbers. A NaN becomes a quiet NaN of the
- * same sign, with as many bits of its payload as fit.
+ * same sign, with as many bits of its payload as fit. Kernels use these functions too. A GPU's conversion of a double NaN
+ * to float does not keep the payload, so its NaN has other bits.
  * The two tricks with a float's exponent are Fabian Giesen's ("half_float", public domain).
  */
 #ifndef WFI_HALF_H
@@ -13,14 +14,20 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t wfi_bits_of_float(float value)
+#if defined(__CUDACC__)
+#define WFI_HALF_FN __host__ __device__ static inline
+#else
+#define WFI_HALF_FN static inline
+#endif
+
+WFI_HALF_FN uint32_t wfi_bits_of_float(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
 
-static inline float wfi_float_of_bits(uint32_t bits)
+WFI_HALF_FN float wfi_float_of_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof(value));
@@ -30,7 +37,7 @@ static inline float wfi_float_of_bits(uint32_t bits)
 #define WFI_EXPONENT(e) ((uint32_t)(e) << 23) /* the bits of a float32's exponent; `e` contains the bias of 127 */
 #define WFI_FLOAT_INFINITY WFI_EXPONENT(255)
 
-static inline float wfi_float_of_f16(uint16_t half)
+WFI_HALF_FN float wfi_float_of_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, bits = (uint32_t)(half & 0x7fff) << 13;
     uint32_t exponent = bits & UINT32_C(0x0f800000);
@@ -43,7 +50,7 @@ static inline float wfi_float_of_f16(uint16_t half)
     return wfi_float_of_bits(sign | (exponent == UINT32_C(0x0f800000) ? special : finite));
 }
 
-static inline uint16_t wfi_f16_of_float(float value)
+WFI_HALF_FN uint16_t wfi_f16_of_float(float value)
 {
     uint32_t bits = wfi_bits_of_float(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     uint32_t special = size > WFI_FLOAT_INFINITY ? 0x7e00 | (size >> 13 & 0x3ff) : 0x7c00;
@@ -56,14 +63,14 @@ static inline uint16_t wfi_f16_of_float(float value)
     return (uint16_t)(sign | (size >= WFI_EXPONENT(127 + 16) ? special : finite));
 }
 
-static inline float wfi_float_of_bf16(uint16_t half)
+WFI_HALF_FN float wfi_float_of_bf16(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     uint32_t quiet = (bits & 0x7fffffff) > WFI_FLOAT_INFINITY ? UINT32_C(0x400000) : 0;
     return wfi_float_of_bits(bits | quiet);
 }
 
-static inline uint16_t wfi_bf16_of_float(float value)
+WFI_HALF_FN uint16_t wfi_bf16_of_float(float value)
 {
     uint32_t bits = wfi_bits_of_float(value);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
@@ -75,7 +82,7 @@ static inline uint16_t wfi_bf16_of_float(float value)
  * Rounding the result to fewer bits gives the same as rounding `value`. If both roundings were to nearest, the result
  * could be wrong in its last bit.
  */
-static inline float wfi_float_odd_of_f64(double value)
+WFI_HALF_FN float wfi_float_odd_of_f64(double value)
 {
     float near = (float)value;
     double back = (double)near;
@@ -84,7 +91,7 @@ static inline float wfi_float_odd_of_f64(double value)
     return wfi_float_of_bits(back == value || value != value ? bits : (bits - beyond) | 1);
 }
 
-static inline float wfi_float_odd_of_i64(int64_t value)
+WFI_HALF_FN float wfi_float_odd_of_i64(int64_t value)
 {
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     uint64_t lost = size & 0x7ff; /* the bits below the 53 that a double holds */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.cu - copies, conversions and fills, over any strides. Floats of all sizes are converted to each other. */
 #include "tensor/cuda/walk.cuh"
+#include "tensor/half.h"
 
 namespace wfi
 {
@@ -25,57 +26,30 @@ struct bf16 {
     uint16_t bits;
 };
 
-#if defined(__CUDACC__)
 __device__ inline float read(const f16 *x)
-{
-    return __half2float(__ushort_as_half(x->bits));
-}
-__device__ inline float read(const bf16 *x)
-{
-    return __bfloat162float(__ushort_as_bfloat16(x->bits));
-}
-__device__ inline void write(f16 *y, float value)
-{
-    y->bits = __half_as_ushort(__float2half_rn(value));
-}
-__device__ inline void write(f16 *y, double value)
-{
-    y->bits = __half_as_ushort(__double2half(value));
-}
-__device__ inline void write(bf16 *y, float value)
-{
-    y->bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-__device__ inline void write(bf16 *y, double value)
-{
-    y->bits = __bfloat16_as_ushort(__double2bfloat16(value));
-}
-#else
-inline float read(const f16 *x)
 {
     return wfi_float_of_f16(x->bits);
 }
-inline float read(const bf16 *x)
+__device__ inline float read(const bf16 *x)
 {
     return wfi_float_of_bf16(x->bits);
 }
-inline void write(f16 *y, float value)
+__device__ inline void write(f16 *y, float value)
 {
     y->bits = wfi_f16_of_float(value);
 }
-inline void write(f16 *y, double value)
+__device__ inline void write(f16 *y, double value)
 {
     y->bits = wfi_f16_of_float(wfi_float_odd_of_f64(value));
 }
-inline void write(bf16 *y, float value)
+__device__ inline void write(bf16 *y, float value)
 {
     y->bits = wfi_bf16_of_float(value);
 }
-inline void write(bf16 *y, double value)
+__device__ inline void write(bf16 *y, double value)
 {
     y->bits = wfi_bf16_of_float(wfi_float_odd_of_f64(value));
 }
-#endif
 
 __device__ inline float read(const float *x)
 {

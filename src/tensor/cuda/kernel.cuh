@@ -13,9 +13,6 @@
 #include "tensor/cuda/args.h"
 
 #if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #define WFI_KERNEL(name, args_type)                                                                                    \
     extern "C" __global__ void __launch_bounds__(256) weft_##name(const __grid_constant__ args_type args)
 #define WFI_SHARED(type, name, count) __shared__ type name[count]
