@@ -44,10 +44,10 @@ if(WEFT_NVCC AND NOT WEFT_CUDA STREQUAL "OFF")
     list(APPEND weft_nvcc_flags -gencode arch=compute_${oldest},code=compute_${oldest})
   endif()
   # An nvcc that does not work here (an older one with a newer gcc) is none.
-  file(WRITE ${CMAKE_BINARY_DIR}/fatbins/try.cu "extern \"C\" __global__ void weft_try(const __grid_constant__ int x) {}\n")
+  file(WRITE ${CMAKE_BINARY_DIR}/fatbin/try.cu "extern \"C\" __global__ void weft_try(const __grid_constant__ int x) {}\n")
   foreach(compression -compress-mode=size "") # not known to the toolkits before 12.4
     execute_process(COMMAND ${WEFT_NVCC} ${weft_nvcc_flags} ${compression} -fatbin -o try.fatbin try.cu
-      WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/fatbins RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
+      WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/fatbin RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
     if(failed EQUAL 0)
       set(WEFT_HAVE_CUDA ON)
       list(APPEND weft_nvcc_flags ${compression})
@@ -66,42 +66,37 @@ else()
   message(STATUS "GPU kernels: not built")
 endif()
 
-# One fatbin for each file, stored in the library by the assembler (images.c, which weft_cuda_images writes).
 function(weft_cuda_kernels)
   foreach(file ${ARGN})
     set_property(GLOBAL APPEND PROPERTY weft_cuda_kernels ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endforeach()
 endfunction()
 
-# Once, after all weft_cuda_kernels().
-function(weft_cuda_images)
+# Once, after all weft_cuda_kernels(). One fatbin of all files, stored in the library by the assembler: a driver looks up a kernel
+# in one module, and no lookup fails, which compute-sanitizer would report.
+function(weft_cuda_image)
   if(NOT WEFT_HAVE_CUDA)
     target_sources(weft_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/tensor/cuda/image_none.c)
     return()
   endif()
   get_property(files GLOBAL PROPERTY weft_cuda_kernels)
-  set(folder ${CMAKE_BINARY_DIR}/fatbins)
-  set(images ${folder}/images.c)
-  set(text "/* Written by CMake. */\n#include \"tensor/cuda/image.h\"\n#include <stddef.h>\nconst bool wfi_cuda_images_built = true;\n")
-  set(table "")
-  set(fatbins "")
-  foreach(file ${files})
-    get_filename_component(name ${file} NAME_WE)
-    set(fatbin ${folder}/${name}.fatbin)
-    add_custom_command(OUTPUT ${fatbin}
-      COMMAND ${WEFT_NVCC} ${weft_nvcc_flags} $<$<BOOL:${WEFT_WERROR}>:-Werror=all-warnings> -I${PROJECT_SOURCE_DIR}/src
-        -I${PROJECT_SOURCE_DIR}/include -MD -MF ${fatbin}.d -fatbin -o ${fatbin} ${file}
-      DEPENDS ${file} DEPFILE ${fatbin}.d COMMENT "GPU kernels ${name}.cu" COMMAND_EXPAND_LISTS VERBATIM)
-    list(APPEND fatbins ${fatbin})
-    string(APPEND text "extern const char wfi_fatbin_${name}[];\n"
-      "__asm__(\".pushsection .rodata\\n.balign 64\\n.globl wfi_fatbin_${name}\\n.hidden wfi_fatbin_${name}\\n\"\n"
-      "        \"wfi_fatbin_${name}:\\n.incbin \\\"${fatbin}\\\"\\n.popsection\");\n")
-    string(APPEND table "wfi_fatbin_${name}, ")
-  endforeach()
-  file(CONFIGURE OUTPUT ${images} CONTENT "${text}const void *const wfi_cuda_images[] = {${table}NULL};\n" @ONLY)
-  target_sources(weft_objects PRIVATE ${images})
-  set_source_files_properties(${images} PROPERTIES OBJECT_DEPENDS "${fatbins}" COMPILE_OPTIONS -fno-lto)
-  add_custom_target(gpu_kernels DEPENDS ${fatbins})
+  set(kernels ${CMAKE_BINARY_DIR}/fatbin/kernels)
+  list(TRANSFORM files REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE text)
+  list(JOIN text "" text)
+  file(CONFIGURE OUTPUT ${kernels}.cu CONTENT "${text}" @ONLY)
+  add_custom_command(OUTPUT ${kernels}.fatbin
+    COMMAND ${WEFT_NVCC} ${weft_nvcc_flags} $<$<BOOL:${WEFT_WERROR}>:-Werror=all-warnings> -I${PROJECT_SOURCE_DIR}/src
+      -I${PROJECT_SOURCE_DIR}/include -MD -MF ${kernels}.d -fatbin -o ${kernels}.fatbin ${kernels}.cu
+    DEPENDS ${kernels}.cu ${files} DEPFILE ${kernels}.d COMMENT "GPU kernels" COMMAND_EXPAND_LISTS VERBATIM)
+  file(CONFIGURE OUTPUT ${kernels}_image.c @ONLY CONTENT "/* Written by CMake. */
+#include \"tensor/cuda/image.h\"
+const bool wfi_cuda_image_built = true;
+__asm__(\".pushsection .rodata\\n.balign 64\\n.globl wfi_cuda_image\\n.hidden wfi_cuda_image\\n\"
+        \"wfi_cuda_image:\\n.incbin \\\"${kernels}.fatbin\\\"\\n.popsection\");
+")
+  target_sources(weft_objects PRIVATE ${kernels}_image.c)
+  set_source_files_properties(${kernels}_image.c PROPERTIES OBJECT_DEPENDS ${kernels}.fatbin COMPILE_OPTIONS -fno-lto)
+  add_custom_target(gpu_kernels DEPENDS ${kernels}.fatbin)
   add_dependencies(weft_objects gpu_kernels)
 endfunction()
 

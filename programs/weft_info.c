@@ -56,7 +56,7 @@ static void put_build(out *to)
     out_text(to, "version", "%s", weft_version());
     out_text(to, "compiler", "%s", WEFT_INFO_COMPILER);
     out_text(to, "options", "%s", WEFT_INFO_OPTIONS);
-    out_text(to, "cuda", "%s", wfi_cuda_images_built ? "kernels are built" : "no kernels are built");
+    out_text(to, "cuda", "%s", wfi_cuda_image_built ? "kernels are built" : "no kernels are built");
     out_text(to, "libfabric_compiled", "%d.%d", FI_MAJOR_VERSION, FI_MINOR_VERSION);
     out_text(to, "libfabric_running", "%u.%u", FI_MAJOR(running), FI_MINOR(running));
 }

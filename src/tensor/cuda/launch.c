@@ -31,38 +31,27 @@ static struct kernels {
 #define KERNEL_NAME(name) [WFI_KERNEL_##name] = "weft_" #name,
 static const char *const names[WFI_CUDA_KERNELS] = {WFI_KERNEL_LIST(KERNEL_NAME)};
 
-static bool find_in(const wfi_cuda_driver *driver, void *module, device_kernels *into)
-{
-    bool all = true;
-    for (int k = WFI_NO_KERNEL + 1; k < WFI_CUDA_KERNELS; k++) {
-        if (!into->functions[k] && driver->module_function(&into->functions[k], module, names[k]) != 0)
-            into->functions[k] = NULL;
-        all = all && into->functions[k];
-    }
-    return all;
-}
-
 /* The context of the device is current. [lock] */
 static void load(int device, device_kernels *into)
 {
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
-    int error = 0;
-    for (size_t i = 0; wfi_cuda_images[i] && !into->loaded && error == 0; i++) {
-        void *module = NULL;
-        error = driver->module_load(&module, wfi_cuda_images[i]);
-        if (error == 0)
-            into->loaded = find_in(driver, module, into);
-    }
+    void *module = NULL;
+    const char *missing = NULL;
+    int error = driver->module_load(&module, wfi_cuda_image);
+    for (int k = WFI_NO_KERNEL + 1; k < WFI_CUDA_KERNELS && error == 0 && !missing; k++)
+        if (driver->module_function(&into->functions[k], module, names[k]) != 0)
+            missing = names[k];
+    into->loaded = error == 0 && !missing;
+    if (into->loaded)
+        return;
     bool unfit = error == WFI_CUDA_INVALID_IMAGE || error == WFI_CUDA_NO_BINARY_FOR_GPU ||
                  error == WFI_CUDA_INVALID_PTX || error == WFI_CUDA_UNSUPPORTED_PTX_VERSION;
-    const char *why = unfit && !wfi_cuda_images_built
+    const char *why = unfit && !wfi_cuda_image_built
                           ? "this weft was built without them: configure it with WEFT_CUDA=ON"
                       : unfit      ? "those of this weft are for other GPUs or a newer driver"
                       : error != 0 ? "the driver cannot load them"
-                                   : "some are missing in this weft: build it again";
-    if (into->loaded)
-        return;
-    snprintf(into->why, sizeof(into->why), "no kernels for cuda:%d: %s", device, why);
+                                   : "this weft lacks one, build it again: ";
+    snprintf(into->why, sizeof(into->why), "no kernels for cuda:%d: %s%s", device, why, missing ? missing : "");
     wfi_log(WEFT_LOG_ERROR, "%s", into->why);
     if (error != 0 && !unfit)
         (void)wfi_cuda_status(error, "loading the kernels");
