@@ -273,7 +273,7 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * -------------------------------------------------------------------------------- */
 
 /*
- * A carrier: functions that perform this group's operations in place of weft, for example with MPI or NCCL. Each
+ * A carrier: functions that perform this group's operations in place of weft, for example with MPI. Each
  * function gets addresses of host memory, performs the whole operation, and returns when it is complete. `count` is
  * the number of elements of one member's part, and may be 0. With WEFT_OP_AVG the function also divides. If a
  * function is NULL, weft performs that operation.

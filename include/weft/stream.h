@@ -2,8 +2,8 @@
 /*
  * weft/stream.h - streams of GPUs: queues of work that run beside each other.
  *
- * A program needs no streams of its own: weft queues everything on CUDA's legacy default stream of the device, in the
- * order of the calls. Use streams if tapes on several threads shall share a GPU, or to queue weft's work on a stream of
+ * A program needs no streams of its own: weft queues everything on one stream of the device, in the order of the calls.
+ * That stream is in order with CUDA's legacy default stream, as each blocking stream is. Use streams if tapes on several threads shall share a GPU, or to queue weft's work on a stream of
  * your own CUDA code. A tape takes a stream by weft_tape_options.stream:
  *
  *     weft_tape *open_beside(weft_device gpu, weft_error **error)
@@ -35,8 +35,9 @@ WEFT_BEGIN_C
  * NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
  * at once (WEFT_ERR_STATE). */
 WEFT_API WEFT_NODISCARD weft_status weft_stream_create(weft_device device, weft_stream **out, weft_error **error);
-/* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context). It
- * stays the program's: it must exist until the last reference is dropped, and weft does not destroy it. */
+/* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context; NULL is
+ * the legacy default stream). It stays the program's: it must exist until the last reference is dropped, and weft does
+ * not destroy it. WEFT_ERR_INVALID: the stream has another context, or is the per-thread default stream. */
 WEFT_API WEFT_NODISCARD weft_status weft_stream_wrap(weft_device device, void *cuda_stream, weft_stream **out,
                                                      weft_error **error);
 WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);

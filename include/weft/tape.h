@@ -80,8 +80,7 @@ typedef struct weft_tape_options {
      * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
     /* The stream on which the tape queues its work on a GPU; it is on the tape's device (weft/stream.h). The tape
-     * takes a reference. NULL: with a parent the parent's stream, otherwise CUDA's legacy default stream of the
-     * device. */
+     * takes a reference. NULL: with a parent the parent's stream, otherwise weft's stream of the device. */
     weft_stream *stream;
 } weft_tape_options;
 

@@ -70,6 +70,5 @@ weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, w
         memmove(to, from, size);
         return WEFT_OK;
     }
-    return wfi_cuda_copy(to_kind == WFI_MEMORY_CUDA ? to_device : -1, to,
-                         from_kind == WFI_MEMORY_CUDA ? from_device : -1, from, size);
+    return wfi_cuda_copy(to_device, to, from_kind, from_device, from, size);
 }

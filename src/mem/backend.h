@@ -23,6 +23,7 @@ weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **d
 /* The free and all bytes of a device; false: the driver does not tell. */
 bool wfi_cuda_memory_info(int device, size_t *free, size_t *total);
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
-weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size);
+weft_status wfi_cuda_copy(int to_device, void *to, wfi_memory_kind from_kind, int from_device, const void *from,
+                          size_t size);
 
 #endif

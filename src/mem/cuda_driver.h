@@ -22,15 +22,14 @@ typedef struct wfi_cuda_driver {
     int (*primary_context)(void **context, int device); /* retains it */
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
+    int (*context_current)(void **context);
     int (*error_text)(int error, const char **text);
     int (*memory_alloc)(uint64_t *at, size_t size);
     int (*memory_free)(uint64_t at);
     int (*memory_info)(size_t *free, size_t *total); /* of the context's device */
     int (*pinned_alloc)(void **at, size_t size, unsigned flags);
     int (*pinned_free)(void *at);
-    int (*pointer_attribute)(void *value, int attribute, uint64_t at); /* fails for memory that CUDA does not know */
-    /* These three return when the copy is queued. From or to host memory that is not page-locked: when it is staged, or
-     * done. */
+    /* These three return when the copy is queued. Nothing is certain for host memory that is not page-locked. */
     int (*copy_to_device)(uint64_t to, const void *from, size_t size, void *stream);
     int (*copy_to_host)(void *to, uint64_t from, size_t size, void *stream);
     int (*copy_within)(uint64_t to, uint64_t from, size_t size, void *stream);
@@ -38,10 +37,13 @@ typedef struct wfi_cuda_driver {
     int (*stream_create)(void **stream, unsigned flags);
     int (*stream_destroy)(void *stream);
     int (*stream_wait)(void *stream);
+    int (*stream_context)(void *stream, void **context);
     int (*stream_wait_event)(void *stream, void *event, unsigned flags);
     int (*event_create)(void **event, unsigned flags);
     int (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event); /* 0: done; WFI_CUDA_NOT_READY */
+    int (*event_wait)(void *event);
     int (*module_load)(void **module, const void *image);
     int (*module_function)(void **function, void *module, const char *name);
     int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -56,6 +58,7 @@ enum { /* errors that weft tells from others */
        WFI_CUDA_NO_BINARY_FOR_GPU = 209,
        WFI_CUDA_INVALID_PTX = 218,
        WFI_CUDA_UNSUPPORTED_PTX_VERSION = 222,
+       WFI_CUDA_NOT_READY = 600,
 };
 
 /* The driver, loaded and initialized by the first call. NULL: there is none, or it does not work; wfi_cuda_check tells

@@ -6,6 +6,7 @@
 #include "mem/backend.h"
 #include "mem/cuda.h"
 #include "mem/stream.h"
+#include "mem/upload.h"
 
 #define PINNED_FOR_ALL_CONTEXTS 1 /* CU_MEMHOSTALLOC_PORTABLE */
 
@@ -69,31 +70,26 @@ static int copy_between(const wfi_cuda_driver *driver, void *to, int from_device
     return error != 0 ? error : pushed;
 }
 
-/* The driver copies bytes that are not page-locked before it returns. It reads page-locked ones later, so this function
- * waits until it has. */
-static int copy_from_host(const wfi_cuda_driver *driver, int device, void *to, const void *from, size_t size)
-{
-    enum { MEMORY_TYPE = 2 }; /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */
-    unsigned type = 0;
-    void *stream = wfi_stream_now(device)->driver;
-    int error = driver->copy_to_device(address_of(to), from, size, stream);
-    bool known = error == 0 && driver->pointer_attribute(&type, MEMORY_TYPE, address_of(from)) == 0;
-    return known ? driver->stream_wait(stream) : error;
-}
-
-weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size)
+weft_status wfi_cuda_copy(int to_device, void *to, wfi_memory_kind from_kind, int from_device, const void *from,
+                          size_t size)
 {
     weft_status status = wfi_cuda_enter(to_device);
     if (status != WEFT_OK)
         return status;
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    void *stream = wfi_stream_now(to_device)->driver;
     int error;
-    if (from_device < 0)
-        error = copy_from_host(driver, to_device, to, from, size);
-    else if (from_device == to_device)
-        error = driver->copy_within(address_of(to), address_of(from), size, wfi_stream_now(to_device)->driver);
-    else
+    if (from_kind == WFI_MEMORY_HOST) {
+        error = wfi_upload(to_device, address_of(to), from, size, stream);
+    } else if (from_kind == WFI_MEMORY_PINNED) { /* the device reads it later, and the caller may change it at once */
+        error = driver->copy_to_device(address_of(to), from, size, stream);
+        if (error == 0)
+            error = driver->stream_wait(stream);
+    } else if (from_device == to_device) {
+        error = driver->copy_within(address_of(to), address_of(from), size, stream);
+    } else {
         error = copy_between(driver, to, from_device, from, size);
+    }
     status = wfi_cuda_status(error, "copying device memory");
     wfi_cuda_leave();
     return status;

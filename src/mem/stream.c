@@ -8,7 +8,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { NO_WAIT_FOR_LEGACY = 1, NO_TIMING = 2 }; /* CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING */
+/* CU_STREAM_DEFAULT: in order with the legacy stream. CU_STREAM_NON_BLOCKING. CU_EVENT_DISABLE_TIMING. */
+enum { WAITS_FOR_LEGACY = 0, NO_WAIT_FOR_LEGACY = 1, NO_TIMING = 2 };
 
 /* LOCK. `lock` guards the table, and the event of each stream. A stream of the table is not destroyed meanwhile. */
 static struct streams {
@@ -26,16 +27,27 @@ weft_stream *wfi_stream_common(int device)
     weft_stream *common = &streams.common[device];
     if (atomic_load_explicit(&streams.has_common[device], memory_order_acquire))
         return common;
+    void *made = NULL; /* it stays NULL, the legacy stream, if the driver makes none */
+    if (wfi_cuda_enter(device) == WEFT_OK) {
+        (void)wfi_cuda_status(wfi_cuda_driver_get()->stream_create(&made, WAITS_FOR_LEGACY), "creating a stream");
+        wfi_cuda_leave();
+    }
     pthread_mutex_lock(&streams.lock);
     if (!streams.of[device][0]) {
         WFI_BEGIN(common);
         atomic_init(&common->refs, 1);
         common->device = device;
+        common->driver = made;
+        made = NULL;
         common->id = ++streams.last_id;
         streams.of[device][0] = common;
         atomic_store_explicit(&streams.has_common[device], true, memory_order_release);
     }
     pthread_mutex_unlock(&streams.lock);
+    if (made && wfi_cuda_enter(device) == WEFT_OK) { /* another thread was faster */
+        (void)wfi_cuda_driver_get()->stream_destroy(made);
+        wfi_cuda_leave();
+    }
     return common;
 }
 
@@ -104,11 +116,23 @@ weft_status wfi_stream_create(int device, weft_stream **out)
 
 weft_status wfi_stream_wrap(int device, void *driver_stream, weft_stream **out)
 {
+    enum { LEGACY = 1, PER_THREAD = 2 }; /* CU_STREAM_LEGACY; CU_STREAM_PER_THREAD: another stream on each thread */
+    uintptr_t handle = (uintptr_t)driver_stream;
+    void *ours = NULL, *theirs = NULL;
+    if (handle == PER_THREAD)
+        return WEFT_ERR_INVALID;
     weft_status status = wfi_cuda_enter(device);
     if (status != WEFT_OK)
         return status;
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    int error = handle > PER_THREAD ? driver->stream_context(driver_stream, &theirs) : 0;
+    if (error == 0)
+        error = driver->context_current(&ours);
     wfi_cuda_leave();
-    return open_stream(device, driver_stream, false, out);
+    status = wfi_cuda_status(error, "looking up a stream's context");
+    if (status == WEFT_OK && handle > PER_THREAD && theirs != ours)
+        status = WEFT_ERR_INVALID;
+    return status == WEFT_OK ? open_stream(device, handle == LEGACY ? NULL : driver_stream, false, out) : status;
 }
 
 void wfi_stream_unref(weft_stream *stream)

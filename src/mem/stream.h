@@ -2,8 +2,9 @@
 /*
  * stream.h - streams of CUDA devices, and the order of work on different streams.
  *
- * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. The
- * common stream is CUDA's legacy default stream. A storage has a set of the streams that have used it since its last
+ * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. This is a
+ * stream of weft's own, in order with CUDA's legacy default stream: work on the legacy stream itself would be in order
+ * with all blocking streams of the program, and would break its capture of a graph. A storage has a set of the streams that have used it since its last
  * write (`uses`, storage.h). If another stream uses the storage (wfi_storage_use), the other stream first waits for an
  * event, which is recorded at that time on each stream of the set that it must follow. Within one stream there are no
  * events.
@@ -44,8 +45,9 @@ weft_stream *wfi_stream_common(int device);
 /* Sets the stream of the calling thread; NULL: the common streams. Returns the stream that was set before. */
 weft_stream *wfi_stream_set(weft_stream *stream);
 
-/* A new stream that does not wait for the legacy stream; or one over the driver's stream `driver`. One reference.
- * WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM; WEFT_ERR_STATE: the device has too many streams. */
+/* A new stream that does not wait for the legacy stream; or one over the driver's stream `driver` (NULL: the legacy
+ * one). One reference. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM; WEFT_ERR_STATE: the device has too many
+ * streams. WEFT_ERR_INVALID: `driver` is not of the device's primary context, or is CU_STREAM_PER_THREAD. */
 weft_status wfi_stream_create(int device, weft_stream **out);
 weft_status wfi_stream_wrap(int device, void *driver, weft_stream **out);
 /* Drops a reference. The last one waits for the stream's work, and destroys a stream that weft created. */

@@ -23,6 +23,11 @@ static weft_status give(weft_device device, weft_status status, weft_stream *str
     else if (status == WEFT_ERR_STATE)
         (void)wfi_refuse_to(error, status, "cuda:%d has %d streams already: drop some first", device.index,
                             WFI_STREAMS_MOST - 1);
+    else if (status == WEFT_ERR_INVALID)
+        (void)wfi_refuse_to(error, status,
+                            "the stream is not one of cuda:%d's primary context, or is the per-thread default stream, "
+                            "which is another stream on each thread",
+                            device.index);
     else
         (void)wfi_refuse_to(error, status, "no stream on cuda:%d: %s", device.index, weft_status_text(status));
     return status;

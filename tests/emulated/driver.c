@@ -297,18 +297,6 @@ EXPORT int cuMemHostAlloc(void **at, size_t size, unsigned flags)
     return leave(!*at ? OUT_OF_MEMORY : SUCCESS);
 }
 
-/* CU_POINTER_ATTRIBUTE_MEMORY_TYPE only: 1 for page-locked memory, 2 for a device's. Fails for memory that is
- * unknown. */
-EXPORT int cuPointerGetAttribute(void *value, int attribute, uint64_t at)
-{
-    enum { MEMORY_TYPE = 2, HOST = 1, DEVICE = 2 };
-    enter();
-    const gpu_piece *piece = attribute == MEMORY_TYPE ? gpu_memory_find((void *)(uintptr_t)at, 1) : NULL;
-    if (piece)
-        *(unsigned *)value = piece->device < 0 ? HOST : DEVICE;
-    return leave(piece ? SUCCESS : INVALID_VALUE);
-}
-
 EXPORT int cuMemFreeHost(void *at)
 {
     int device;
@@ -369,6 +357,10 @@ static bool is_pinned(const void *at, size_t size)
     return piece && piece->device < 0;
 }
 
+/* What a copy from or to memory that is not page-locked does is not specified: the seed chooses. It may use the host's
+ * bytes before it returns (from the host: it stages them), or when the stream comes to it. */
+typedef enum pageable { AT_ONCE, WITH_A_WAIT, LATE, PAGEABLE_KINDS } pageable;
+
 /* `to_host`, `from_host`: which side is the host's. `waits`: the host's bytes are ready when it returns. */
 static int copy(void *to, bool to_host, const void *from, bool from_host, size_t size, void *stream, bool waits)
 {
@@ -381,10 +373,12 @@ static int copy(void *to, bool to_host, const void *from, bool from_host, size_t
         return leave(SUCCESS);
     if ((!to_host && !on_device(to, size)) || (!from_host && !on_device(from, size)))
         return leave(INVALID_VALUE);
-    bool staged = from_host && (waits || !is_pinned(from, size));
+    bool is_pageable = (from_host && !is_pinned(from, size)) || (to_host && !is_pinned(to, size));
+    pageable kind = waits ? WITH_A_WAIT : is_pageable ? (pageable)gpu_launch_draw(PAGEABLE_KINDS) : LATE;
+    gpu_counts.pageable += is_pageable;
     const char *name = from_host ? "a copy to the device" : to_host ? "a copy to the host" : "a copy on the device";
-    add_copy(device, stream, name, to, from, size, staged);
-    if (to_host && (waits || !is_pinned(to, size))) {
+    add_copy(device, stream, name, to, from, size, from_host && kind == AT_ONCE);
+    if (kind == WITH_A_WAIT || (to_host && kind == AT_ONCE)) {
         gpu_counts.synchronisations++;
         gpu_stream_wait(device, stream);
     }
@@ -462,6 +456,15 @@ EXPORT int cuStreamSynchronize(void *stream)
         return INVALID_CONTEXT;
     gpu_counts.synchronisations++;
     gpu_stream_wait(!stream ? device : gpu_stream_device(stream), stream);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuStreamGetCtx(void *stream, void **context)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    *context = &devices[stream ? gpu_stream_device(stream) : device];
     return leave(SUCCESS);
 }
 

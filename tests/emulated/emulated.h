@@ -11,7 +11,8 @@
  * have a pattern, which is checked. New memory has all bits set: NaN as a float, -1 as an integer. Freed memory is
  * inaccessible, and its address is not used again. Work on a stream runs as late as CUDA's rules allow, so a missing
  * synchronisation shows. Blocks, warps and threads run in an order that depends on EMULATED_GPU_SEED. A fault of the
- * program ends the process with a message that begins with "emulated GPU:".
+ * program ends the process with a message that begins with "emulated GPU:". A copy from or to memory that is not
+ * page-locked uses the host's bytes at once or as late as possible, as the seed chooses: NVIDIA promises neither.
  *
  * RACES. Two kernels or copies on different streams that use the same bytes, of which one writes, need an order: by an
  * event, by the legacy stream, or because the host waited for the first before it queued the second. Without one, the
@@ -37,6 +38,7 @@ typedef enum emulated_call { EMULATED_ALLOCATION, EMULATED_COPY, EMULATED_LAUNCH
 
 typedef struct emulated_counts {
     uint64_t calls[EMULATED_CALLS]; /* allocations; copies of all kinds; launches */
+    uint64_t pageable;              /* copies from or to memory of the host that is not page-locked */
     uint64_t synchronisations; /* calls that waited for a device: copies to the host, waits for streams and events */
     uint64_t pending;          /* work that is queued and has not run */
     uint64_t live;             /* allocations that are not freed, of all devices; pinned ones too */
@@ -48,7 +50,7 @@ void emulated_gpu_counts(emulated_counts *out);
 void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times);
 /* Of the waits of streams for events, the next `after` work. Then `times` do nothing, as if they had been forgotten. */
 void emulated_gpu_forget_waits(uint64_t after, uint64_t times);
-/* Sets the order of threads, warps and blocks. */
+/* Sets the order of threads, warps and blocks, and when copies use memory that is not page-locked. */
 void emulated_gpu_seed(uint64_t seed);
 /* After emulated_gpu_expect_fault the next fault does not end the process. emulated_gpu_fault ends this mode, and
  * returns the text of the fault, or NULL if there was none. */

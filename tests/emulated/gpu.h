@@ -130,6 +130,7 @@ typedef struct gpu_kernel {
 const gpu_kernel *gpu_kernel_find(const char *name);
 void gpu_launch_run(const gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], const void *args);
 void gpu_launch_seed(uint64_t seed);
-const char *gpu_launch_where(void); /* describes the thread that runs; NULL: none runs */
+unsigned gpu_launch_draw(unsigned end); /* a random number below `end` */
+const char *gpu_launch_where(void);     /* describes the thread that runs; NULL: none runs */
 
 #endif

@@ -71,6 +71,11 @@ static unsigned draw(unsigned end)
     return (unsigned)prng_below(&launcher.random, end);
 }
 
+unsigned gpu_launch_draw(unsigned end)
+{
+    return draw(end);
+}
+
 static void shuffle(unsigned *order, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)

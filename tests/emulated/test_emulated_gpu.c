@@ -33,6 +33,8 @@ static struct functions {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*context_now)(void **context);
+    int (*read)(void *to, uint64_t from, size_t size); /* these two wait */
+    int (*write)(uint64_t to, const void *from, size_t size);
 } gpu;
 static const wfi_cuda_driver *driver;
 static void *module;
@@ -67,7 +69,7 @@ static void fill(uint64_t at, int64_t first, int64_t count, int64_t number, void
 static int64_t read_one(uint64_t at, int64_t i)
 {
     int64_t value = 0;
-    assert_int_equal(driver->copy_to_host(&value, at + 8 * (uint64_t)i, 8, NULL), 0);
+    assert_int_equal(gpu.read(&value, at + 8 * (uint64_t)i, 8), 0);
     return value;
 }
 
@@ -167,7 +169,7 @@ static int64_t total_by(const char *kernel)
     uint64_t from = take(256), to = take(1);
     for (int i = 0; i < 256; i++)
         numbers[i] = i;
-    assert_int_equal(driver->copy_to_device(from, numbers, sizeof(numbers), NULL), 0);
+    assert_int_equal(gpu.write(from, numbers, sizeof(numbers)), 0);
     faults_args args = {.from = (int64_t *)from, .to = (int64_t *)to};
     assert_int_equal(start(kernel, args, 256, NULL), 0);
     int64_t total = read_one(to, 0);
@@ -471,6 +473,8 @@ static bool find_functions(void)
                {&gpu.stream_destroy, "cuStreamDestroy_v2"},
                {&gpu.stream_wait_event, "cuStreamWaitEvent"},
                {&gpu.stream_synchronize, "cuStreamSynchronize"},
+               {&gpu.read, "cuMemcpyDtoH_v2"},
+               {&gpu.write, "cuMemcpyHtoD_v2"},
                {&gpu.event_create, "cuEventCreate"},
                {&gpu.event_destroy, "cuEventDestroy_v2"},
                {&gpu.event_record, "cuEventRecord"},

@@ -5,6 +5,7 @@
 
 #include "gpu/gpu.h"
 #include "mem/mem.h"
+#include "mem/stream.h"
 #include "unit.h"
 
 #include <string.h>
@@ -69,6 +70,39 @@ static void test_copy_at_offsets(void **state)
     wfi_storage_unref(back);
 }
 
+/* Copies of all sizes on two streams, more in all than the page-locked pieces hold; nothing waits before the end. */
+static void test_the_source_may_change_at_once(void **state)
+{
+    static const size_t sizes[] = {1, 64, 65, 1000, (256 << 10) - 1, 256 << 10, (256 << 10) + 1, (9 << 20) + 5};
+    enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), COPIES = 4 * SIZES };
+    wfi_storage *device[COPIES];
+    weft_stream *stream = NULL;
+    assert_int_equal(wfi_stream_create(0, &stream), WEFT_OK);
+    for (size_t i = 0; i < COPIES; i++) {
+        size_t size = sizes[i / 4];
+        wfi_storage *from = storage_of(WFI_MEMORY_HOST, size);
+        memset(wfi_storage_data(from), (int)(i + 1), size);
+        wfi_stream_set(i % 2 == 0 ? stream : NULL);
+        device[i] = storage_of(WFI_MEMORY_CUDA, size);
+        assert_int_equal(wfi_memory_copy(device[i], 0, from, 0, size), WEFT_OK);
+        memset(wfi_storage_data(from), 0xee, size);
+        wfi_storage_unref(from);
+    }
+    wfi_stream_set(NULL);
+    for (size_t i = 0; i < COPIES; i++) {
+        size_t size = sizes[i / 4];
+        wfi_storage *back = storage_of(WFI_MEMORY_HOST, size);
+        assert_int_equal(wfi_memory_copy(back, 0, device[i], 0, size), WEFT_OK);
+        const uint8_t *bytes = wfi_storage_data(back);
+        for (size_t k = 0; k < size; k++)
+            if (bytes[k] != i + 1)
+                fail_msg("byte %zu of copy %zu is %u", k, i, bytes[k]);
+        wfi_storage_unref(back);
+        wfi_storage_unref(device[i]);
+    }
+    wfi_stream_unref(stream);
+}
+
 static void test_copy_out_of_range_is_refused(void **state)
 {
     wfi_storage *host = storage_of(WFI_MEMORY_HOST, 64);
@@ -121,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_host_to_device_and_back),
         cmocka_unit_test(test_pinned_to_device_and_back),
         cmocka_unit_test(test_copy_at_offsets),
+        cmocka_unit_test(test_the_source_may_change_at_once),
         cmocka_unit_test(test_copy_out_of_range_is_refused),
         cmocka_unit_test(test_empty_storage_on_device),
         cmocka_unit_test(test_no_such_device_is_an_error),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.h - the compiled kernels inside the library: kernels_image.c of the build folder, or image_none.c. */
+/* image.h - the compiled kernels inside the library: written by cmake/WeftCuda.cmake, or image_none.c. */
 #ifndef WFI_CUDA_IMAGE_H
 #define WFI_CUDA_IMAGE_H
 

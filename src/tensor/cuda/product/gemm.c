@@ -7,6 +7,7 @@
  */
 #include "base/text/log.h"
 #include "mem/cuda.h"
+#include "mem/mem.h"
 #include "mem/stream.h"
 #include "tensor/cuda/product/product.h"
 
@@ -30,7 +31,7 @@ typedef struct cublas_functions {
                  long long step_c, int batch);
 } cublas_functions;
 
-enum { ALLOC_FAILED = 3 }; /* CUBLAS_STATUS_ALLOC_FAILED */
+enum { NOT_INITIALIZED = 1, ALLOC_FAILED = 3 }; /* CUBLAS_STATUS_... */
 
 /* `lock` guards all fields. The functions that are called under it only queue work. */
 static struct cublas {
@@ -47,28 +48,6 @@ static struct cublas {
 static const char *const libraries[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"};
 enum { LIBRARIES = sizeof(libraries) / sizeof(libraries[0]) };
 
-/* In the folder that WEFT_CUDA_PATH names, or its lib64 or lib; then where the system looks. */
-static void *open_library(void)
-{
-    static const char *const below[] = {"", "lib64/", "lib/"};
-    const char *folder = getenv("WEFT_CUDA_PATH");
-    char path[1024];
-    for (int i = 0; folder && i < LIBRARIES; i++) {
-        for (int k = 0; k < 3; k++) {
-            snprintf(path, sizeof(path), "%s/%s%s", folder, below[k], libraries[i]);
-            void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-            if (library)
-                return library;
-        }
-    }
-    for (int i = 0; i < LIBRARIES; i++) {
-        void *library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
-        if (library)
-            return library;
-    }
-    return NULL;
-}
-
 static bool find(void *library, const char *name, void *place)
 {
     void *found = dlsym(library, name);
@@ -78,19 +57,46 @@ static bool find(void *library, const char *name, void *place)
     return found != NULL;
 }
 
-static void load(void)
+static bool find_functions(void *library)
 {
+    return find(library, "cublasCreate_v2", &cublas.functions.create) &&
+           find(library, "cublasSetStream_v2", &cublas.functions.set_stream) &&
+           find(library, "cublasSgemmStridedBatched", &cublas.functions.sgemm) &&
+           find(library, "cublasDgemmStridedBatched", &cublas.functions.dgemm);
+}
+
+/* The library at `path`, if it works with this driver: then *handle is its first handle. */
+static bool try_library(const char *path, void **handle)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library || !find_functions(library))
+        return false;
+    int code = cublas.functions.create(handle);
+    if (code == NOT_INITIALIZED)
+        wfi_log(WEFT_LOG_WARN, "%s does not work with this driver: cublasCreate returned %d", path, code);
+    return code != NOT_INITIALIZED; /* without memory it can be asked again */
+}
+
+/* Loads the newest library that works: from the folder that WEFT_CUDA_PATH names, or its lib64 or lib; then from where
+ * the system looks. The context of the device is current. [lock] */
+static void load(void **handle)
+{
+    static const char *const below[] = {"", "lib64/", "lib/"};
+    const char *folder = getenv("WEFT_CUDA_PATH");
+    char path[1024];
     cublas.tried = true;
-    void *library = open_library();
-    if (!library)
+    for (int i = 0; folder && i < LIBRARIES && !cublas.works; i++) {
+        for (int k = 0; k < 3 && !cublas.works; k++) {
+            snprintf(path, sizeof(path), "%s/%s%s", folder, below[k], libraries[i]);
+            cublas.works = try_library(path, handle);
+        }
+    }
+    for (int i = 0; i < LIBRARIES && !cublas.works; i++)
+        cublas.works = try_library(libraries[i], handle);
+    if (!cublas.works)
         wfi_log(WEFT_LOG_ERROR,
-                "no matrix products on GPUs: neither libcublas.so.13, .12 nor .11 was found: set WEFT_CUDA_PATH to the "
-                "folder of the CUDA toolkit");
-    else
-        cublas.works = find(library, "cublasCreate_v2", &cublas.functions.create) &&
-                       find(library, "cublasSetStream_v2", &cublas.functions.set_stream) &&
-                       find(library, "cublasSgemmStridedBatched", &cublas.functions.sgemm) &&
-                       find(library, "cublasDgemmStridedBatched", &cublas.functions.dgemm);
+                "no matrix products on GPUs: none of libcublas.so.13, .12 and .11 was found that works here: set "
+                "WEFT_CUDA_PATH to the folder of the CUDA toolkit");
 }
 
 static weft_status status_of(int code, const char *what)
@@ -105,9 +111,20 @@ static weft_status status_of(int code, const char *what)
 static weft_status handle_of(const weft_stream *stream, void **handle)
 {
     int device = stream->device, n = stream->number;
+    void **kept = &cublas.handles[device][n].handle;
     weft_status status = WEFT_OK;
-    if (!cublas.handles[device][n].handle)
-        status = status_of(cublas.functions.create(&cublas.handles[device][n].handle), "opening cuBLAS");
+    if (!cublas.tried)
+        load(kept);
+    if (!cublas.works)
+        return WEFT_ERR_UNSUPPORTED;
+    if (!*kept) {
+        int code = cublas.functions.create(kept);
+        if (code == ALLOC_FAILED) { /* its workspace is the driver's memory, as that of weft's idle slabs */
+            wfi_slab_trim(0);
+            code = cublas.functions.create(kept);
+        }
+        status = status_of(code, "opening cuBLAS");
+    }
     if (status == WEFT_OK && cublas.handles[device][n].stream != stream->id) {
         status = status_of(cublas.functions.set_stream(cublas.handles[device][n].handle, stream->driver),
                            "setting the stream of cuBLAS");
@@ -125,9 +142,7 @@ static weft_status handle_of(const weft_stream *stream, void **handle)
 static weft_status lock_cublas(int device, const cublas_functions **functions, void **handle)
 {
     pthread_mutex_lock(&cublas.lock);
-    if (!cublas.tried)
-        load();
-    weft_status status = cublas.works ? handle_of(wfi_stream_now(device), handle) : WEFT_ERR_UNSUPPORTED;
+    weft_status status = handle_of(wfi_stream_now(device), handle);
     *functions = &cublas.functions;
     if (status != WEFT_OK)
         pthread_mutex_unlock(&cublas.lock);
