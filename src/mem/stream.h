@@ -2,9 +2,9 @@
 /*
  * stream.h - streams of CUDA devices, and the order of work on different streams.
  *
- * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. This is a
- * stream of weft's own, in order with CUDA's legacy default stream: work on the legacy stream itself would be in order
- * with all blocking streams of the program, and would break its capture of a graph. A storage has a set of the streams that have used it since its last
+ * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. The
+ * common stream is weft's own, and in order with CUDA's legacy default stream. Work on the legacy stream itself would
+ * be in order with all blocking streams of the program, and would break its capture of a graph. A storage has a set of the streams that have used it since its last
  * write (`uses`, storage.h). If another stream uses the storage (wfi_storage_use), the other stream first waits for an
  * event, which is recorded at that time on each stream of the set that it must follow. Within one stream there are no
  * events.

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * half.h - float16 (IEEE 754 binary16) and bfloat16 from and to wider floats: rounded once, to nearest, ties to even.
+ * half.h - float16 (IEEE 754 binary16) and bfloat16 from and to wider floats: rounded once, to nearest, ties to
+ * even.
  *
  * The functions have no branches, so that the compiler vectorizes loops over them. Their arithmetic has no subnormal
- * operands, so that a program that flushes subnormals to zero gets the same numbers. A NaN becomes a quiet NaN of the
- * same sign, with as many bits of its payload as fit. Kernels use these functions too. A GPU's conversion of a double NaN
- * to float does not keep the payload, so its NaN has other bits.
- * The two tricks with a float's exponent are Fabian Giesen's ("half_float", public domain).
+ * operands, so that a program that flushes subnormals to zero gets the same numbers. A NaN becomes a quiet NaN of
+ * the same sign, with as many bits of its payload as fit. Kernels use these functions too. A GPU's conversion of a
+ * double NaN to float does not keep the payload, so its NaN has other bits. The two tricks with a float's exponent
+ * are Fabian Giesen's ("half_float", public domain).
  */
 #ifndef WFI_HALF_H
 #define WFI_HALF_H
@@ -79,8 +80,8 @@ WFI_HALF_FN uint16_t wfi_bf16_of_float(float value)
 
 /*
  * The value itself if a float can hold it, otherwise that one of its two neighbouring floats whose last bit is 1.
- * Rounding the result to fewer bits gives the same as rounding `value`. If both roundings were to nearest, the result
- * could be wrong in its last bit.
+ * Rounding the result to fewer bits gives the same as rounding `value`. If both roundings were to nearest, the
+ * result could be wrong in its last bit.
  */
 WFI_HALF_FN float wfi_float_odd_of_f64(double value)
 {
