@@ -75,7 +75,7 @@ typedef struct weft_agent_options {
     const weft_function *functions;
     size_t function_count;
 
-    /* Whether the fields rank and world_size count. If false, RANK and WORLD_SIZE give them, or the variables of Open
+    /* Use the fields rank and world_size. If false, both come from RANK and WORLD_SIZE, or the variables of Open
      * MPI, PMI (MPICH, Hydra) or Slurm, or PMIx (prterun). `job` overrides all of these. */
     bool has_rank;
     int rank;         /* 0..world_size - 1, or WEFT_ANY_RANK */
@@ -101,8 +101,9 @@ typedef struct weft_agent_options {
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), PMI
      * 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker takes a free port.
-     * On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass it to the other workers
-     * (weft_agent_store_port); in any other job use `bootstrap`, because opening waits for them. */
+     * On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass that port
+     * (weft_agent_store_port) to the other workers. In a static job use `bootstrap`, because weft_agent_open on rank
+     * 0 returns only when the others have joined. */
     int master_port;
     const weft_bootstrap *bootstrap; /* the program's way to find rank 0 (weft/bootstrap.h); NULL: none */
     /* The job that weft_job_open started; this process is its rank 0. It gives the rank, the world size, the store's
@@ -173,9 +174,9 @@ typedef struct weft_agent_options {
     const char *trace_file;
     /* Write the metrics as Prometheus text to this file every 5 seconds, and the output of weft_debug_dump to a second
      * one, with ".json" behind the name; WEFT_METRICS. "%r" and "%p" as in trace_file. Each file is written beside the
-     * old one and renamed. Closing the agent removes both. A killed worker leaves both, and perhaps one that ends in
-     * ".tmp". If the path exists and is no regular file, or with no_threads, opening fails with WEFT_ERR_INVALID. In
-     * the simulation nothing is written. */
+     * old one and renamed. Closing the agent removes both files. A killed worker leaves both, and perhaps one that
+     * ends in ".tmp". If the path exists and is no regular file, or with no_threads, opening fails with
+     * WEFT_ERR_INVALID. In the simulation nothing is written. */
     const char *metrics_file;
 
     weft_membership_fn on_membership; /* called for each weft_member_event */
@@ -224,12 +225,14 @@ static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_option
  * Handlers run as at any other time; this function only waits. To find that all are done, the store asks every worker
  * twice. If wait_ms is too short for that, call the function again, with a longer one. With 0 the store is not asked.
  *   In a static job it returns when every other living worker closes its agent or is in weft_agent_serve too, and no
- *   call (including those of handlers) and no group operation is in flight. So two servers that both serve both return.
+ *   call (including those of handlers) and no group operation is in flight. So workers that only serve do not wait
+ *   for each other.
  *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
- * While a worker serves or closes, a batch does not wait for calls of workers that serve or close too (weft/batch.h),
- * although their handlers may still call. If calls of handlers are to fill a batch, set its wait_us.
+ * While this worker serves or closes, its batches do not wait for calls of other workers that serve or close
+ * (weft/batch.h), although handlers of those may still call. If calls of handlers shall fill a batch, set its
+ * wait_us.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.
@@ -249,14 +252,14 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *   (including those of handlers) and no group operation is in flight.
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
- *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT. Calls that a handler makes
- *   while it serves a call of this worker (option `parent`), and calls that were already sent, are served for half a
- *   second; after that they are rejected with WEFT_ERR_PEER_LEFT too.
+ *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT. For half a second this
+ *   worker still serves calls that were already sent, and calls that handlers make to serve a call of this worker
+ *   (option `parent`). After that these fail with WEFT_ERR_PEER_LEFT too.
  *   After weft_agent_end_job on rank 0 it waits for none of these, and returns WEFT_OK.
  *
- * It waits for timeout_ms at most. 0 and all negative values are no limit, so check a rest of time that you compute.
- * When the time has passed it leaves as weft_agent_stop does, which takes up to 2 seconds on rank 0, logs what it still
- * waited for, and returns WEFT_ERR_TIMEOUT.
+ * It waits for timeout_ms at most. 0 and all negative values mean no limit, so do not pass a remaining time that may
+ * be 0 or negative. When the time has passed, it logs what it still waited for, leaves as weft_agent_stop does (up
+ * to 2 seconds on rank 0), and returns WEFT_ERR_TIMEOUT.
  *
  * It keeps waiting while a living worker does not close, a handler does not return, or a member has not called a
  * group operation. It also waits for deferred calls whose callers still wait. A group operation with WEFT_FOREVER
@@ -270,7 +273,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_serve(weft_agent *agent, int64_t 
  *
  * THREE WAYS TO LEAVE. weft_agent_close waits until the job does not need this worker. weft_agent_stop leaves at once:
  * calls in flight fail. On rank 0, weft_agent_end_job tells all workers that the job is over; then weft_agent_close
- * does not wait for others. In an elastic job it is what ends workers that serve.
+ * does not wait for others. In an elastic job weft_agent_end_job also makes weft_agent_serve return on all workers.
  *
  * The agent is freed, whatever the function returns, with two exceptions: WEFT_ERR_DEADLOCK (the caller is a handler
  * or continuation of this agent) and WEFT_ERR_STATE (another thread ends the agent, or this is a child of fork). In
@@ -292,9 +295,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent, int64_t 
 
 /*
  * Ends the job, on rank 0 only, without waiting. Every worker, this one included, gets the event WEFT_MEMBER_JOB_ENDED
- * with the text `why` (NULL: none; up to 127 bytes are sent). From its event on, for each worker:
- *   Calls that it made or serves, and its group operations, end with WEFT_ERR_JOB_ENDED; new ones fail with that code,
- *   and weft_agent_status returns it.
+ * with the text `why` (NULL: none; up to 127 bytes are sent). When a worker has received the event:
+ *   Calls that it made or serves, and its group operations, end with WEFT_ERR_JOB_ENDED. New ones fail with that
+ *   code, which weft_agent_status then returns.
  *   Its weft_agent_close no longer waits for others, even if it was already waiting, and returns WEFT_OK. Remaining
  *   references are logged, but do not make it fail (leaks_fail).
  *   A worker that tries to join is rejected: weft_agent_open fails with WEFT_ERR_JOB_ENDED.
@@ -321,17 +324,17 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const 
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
 /*
- * Interrupts waits. This is the only function of weft that a signal handler may call: it is async-signal-safe. From
- * then on, until weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait
- * for is complete. Calls of them that are already in progress, on any thread, return too. These are the functions:
+ * Interrupts waits. This is the only function of weft that a signal handler may call: it is async-signal-safe. Until
+ * weft_agent_clear_wake is called, the functions below do not block: they return WEFT_ERR_CANCELLED, unless what
+ * they wait for is complete. Threads that already wait in one of them return too.
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
- *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled. A handler of this worker may go on
- *   reading the arguments: keep the tensors of a call to oneself until it has returned.
- *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
+ *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled. A handler of this worker may
+ *   still read the arguments: keep the tensors of a call to this worker itself until the handler has returned.
+ *   weft_rref_local_value, and the functions of a group that wait. A cancelled operation ends its group.
  *   weft_agent_serve.
  *   weft_agent_progress handles what is ready, and does not wait.
- * Waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and the functions that
- * open, close or stop an agent or open a group are not affected. A program can stop on SIGINT like this:
+ * Not affected are: waits inside handlers, continuations, backward passes, data-parallel modules and optimizers; and
+ * the functions that open, close or stop an agent, or open a group. A program can stop on SIGINT like this:
  *
  *     static weft_agent *the_agent; // set before the handler is installed
  *     static volatile int stops; // a volatile sig_atomic_t, see the C library's signal header
@@ -364,11 +367,11 @@ WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /*
- * Writes which fabric a lane to the worker `rank` uses. If the lane is not open, it is the fabric that it would use:
- * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did
- * not open here, then why open ones that this worker prefers are not used. A reason may contain parentheses. "none":
- * the two workers have no fabric in common. Writes at most `room` bytes with the NUL; a longer text is truncated. 600
- * bytes are always enough. Errors:
+ * Writes which fabric a lane to the worker `rank` uses, or would use if it is not open: "tcp (verbs: no address of
+ * worker 3)". In parentheses are reasons: first why some fabrics of weft_agent_options.fabric did not open here,
+ * then why preferred ones that are open here are not used. A reason may contain parentheses. "none": the two workers
+ * have no fabric in common. Writes at most `room` bytes with the NUL; a longer text is truncated. 600 bytes are
+ * always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, this worker's own rank, an invalid rank or lane.
  *   WEFT_ERR_NOT_FOUND: this worker has not heard of a worker with that rank.
  */
@@ -384,7 +387,7 @@ WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
 /* Whether the worker of a rank is living. */
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
 
-/* A worker: a rank, and which of the workers that held it. */
+/* Identifies a worker: its rank, and which of the successive holders of the rank it is. */
 typedef struct weft_worker {
     int rank;
     uint32_t incarnation; /* numbered by the store, > 0 */
@@ -414,7 +417,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank
 WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);
 
 /* Why this worker no longer belongs to the job: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
- * WEFT_ERR_JOB_ENDED. WEFT_OK if it does. */
+ * WEFT_ERR_JOB_ENDED. WEFT_OK if it still belongs to the job. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
 /* ---- Running and observing ---- */
@@ -453,9 +456,9 @@ typedef struct weft_stats {
     uint64_t calls_served;
     uint64_t bytes_sent;     /* payload of tensors and values sent, large and small */
     uint64_t bytes_received; /* payload of tensors and values received */
-    /* Payload above the inline limit that weft copied: strings, bytes, tensors that land in a call to this worker
-     * itself, rows of batches (docs/batches.md). If the tensors of a call have at most 32 KiB, over tcp 128 KiB, they
-     * are copied into a message and out of it. Other tensors are not copied. */
+    /* Payload above the inline limit that weft copied: strings, bytes, tensors copied to landing places in a call to
+     * this worker itself, rows of batches (docs/batches.md). If the tensors of a call have at most 32 KiB, over tcp
+     * 128 KiB, they are copied into a message and out of it. Other tensors are not copied. */
     uint64_t bytes_copied;
     uint64_t bytes_packed;     /* non-contiguous tensors, copied before sending */
     uint64_t frames_sent;      /* frames for messages; one frame may hold several messages */

@@ -18,23 +18,24 @@
  *
  * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A function that makes an object ends
  * with two parameters: `out`, and `weft_error **error`. On failure *error receives the detail; you release it. If
- * `error` is NULL, the log has the detail. Objects that have an error of their own are returned instead: tapes, results
- * of operators, whose errors the tape keeps, and futures. They are NULL only if memory is out or the first argument is
- * NULL. Functions that start calls take `error` in their options (weft/rpc.h).
+ * `error` is NULL, the log has the detail. Exceptions: tapes, futures and results of operators are returned. These
+ * keep their error themselves (for a result, its tape does), and are NULL only if memory is out or the first
+ * argument is NULL. Functions that start calls take `error` as an option (weft/rpc.h).
  *
- * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
- * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that returns an
- * object returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
+ * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. A function that
+ * returns a weft_status then returns WEFT_ERR_INVALID, and the error or the log names the argument. A function that
+ * returns an object returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
  *
- * TIME. wait_ms limits how long a function blocks (0: not at all); the operation that it waits for continues.
- * timeout_ms limits an operation, which then fails (0: the default).
+ * TIME. wait_ms limits how long a function blocks (0: not at all). The operation that the function waits for
+ * continues after that time. timeout_ms limits an operation, which then fails (0: the default).
  *
  * SIZES. A struct of options, a table of functions, or a struct that weft fills may get further fields at its end.
- * Programs that were compiled before keep working. Functions that are given such structs are inline. They pass the
- * struct's size to the exported function, whose name ends with _sized. weft reads a shorter struct as if the missing
- * fields were zero, and writes no more than it has. If a program that was compiled with a newer weft sets a field that
- * this library does not have, the function fails with WEFT_ERR_INVALID. A member `reserved` is room for later fields,
- * and must be zero. Bindings of other languages call the _sized functions.
+ * Programs that were compiled with the shorter struct keep working. Functions that are given such structs are
+ * inline. They pass the struct's size to the exported function, whose name ends with _sized. weft reads a shorter
+ * struct as if the missing fields were zero, and writes only the fields that the struct has. If a program that was
+ * compiled with a newer weft sets a field that this library does not have, the function fails with WEFT_ERR_INVALID.
+ * A member `reserved` is room for later fields, and must be zero. Bindings of other languages call the _sized
+ * functions.
  *
  * MISUSE. Functions check the objects that they are given. These mistakes end the process: use of an object after its
  * end (_close, the last _unref, weft_call_finish), and a second release. A sentence on stderr names the function and
@@ -75,9 +76,8 @@
 WEFT_BEGIN_C
 
 /*
- * The version of the library that runs: as text ("0.1.0"), and as a number like WEFT_VERSION_NUMBER, which is that of
- * the headers. By comparing the two numbers a program detects a library that does not match its headers. Any thread; no
- * agent is needed.
+ * The version of the library that runs: as text ("0.1.0"), and as a number. WEFT_VERSION_NUMBER is the number of the
+ * headers: if the two differ, the library does not match the headers. Any thread; no agent is needed.
  */
 WEFT_API const char *weft_version(void);
 WEFT_API int weft_version_number(void);

@@ -25,12 +25,12 @@
  * at most 7; a call with more fails with WEFT_ERR_SHAPE. A batched function cannot have `land` or
  * WEFT_FUNCTION_LAND_ADD.
  *
- * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
- * expected caller (`callers`). While this worker serves or closes (weft_agent_serve, weft_agent_close), workers that do
- * the same are not expected; without `callers`, a batch then begins when no other worker can add a call to it. Fewer
- * than `in_flight` other batches must be running. If too many calls wait (`queue`), further calls fail with
- * WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
- * loses its caller is removed.
+ * BEGIN. If fewer than `in_flight` batches run, a batch begins when it has `size` calls, `wait_us` after its first
+ * call, or when it has a call of each expected caller (`callers`). While this worker serves or closes
+ * (weft_agent_serve, weft_agent_close), other workers that serve or close are not expected callers. Without
+ * `callers`, a batch then begins when no other worker can add a call to it. If too many calls wait (`queue`),
+ * further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or loses its caller is
+ * removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory
  * budget.
@@ -62,8 +62,8 @@ WEFT_API size_t weft_batch_count(const weft_batch *batch); /* the number of call
 WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
 /*
  * Returns call `row` of the batch, to read its other arguments, its caller and its time limit. weft_call_give sets all
- * results of this call; weft_call_fail makes only this call fail. It cannot be deferred or finished alone. NULL if
- * `row` is out of range.
+ * results of this call; weft_call_fail makes only this call fail. A single call of a batch cannot be deferred or
+ * finished. NULL if `row` is out of range.
  */
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
 WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch); /* the agent that serves the batch */
@@ -93,7 +93,7 @@ WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 typedef struct weft_batch_stats {
     uint64_t batches;                      /* batches whose handler began */
     uint64_t calls;                        /* calls in them */
-    uint64_t by_size, by_time, by_callers; /* batches by why they began; the rest: no other worker could add a call */
+    uint64_t by_size, by_time, by_callers; /* began for this reason; the rest: no other worker could add a call */
     uint64_t left_out;         /* calls cancelled, out of time or without a caller before their batch began */
     uint64_t refused;          /* calls rejected because too many waited */
     uint64_t late_calls;       /* calls whose tensors had not arrived when their batch began: copied to a later one */

@@ -3,9 +3,9 @@
  * weft/bootstrap.h - how the workers of a job find rank 0, if the program brings its own way.
  *
  * Nothing is needed here if MASTER_ADDR and MASTER_PORT are set, or if the launcher is mpirun, prterun or srun: weft
- * uses PMIx, Slurm and PMI 1 by itself (docs/environment.md). Another runtime serves by two or three functions. MPI
- * serves too, in a program that uses it and that mpiexec of MPICH or of its relatives starts: `publish` and `lookup`
- * both are one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0 (examples/mpi_groups.c).
+ * uses PMIx, Slurm and PMI 1 by itself (docs/environment.md). For another runtime, the program supplies two or three
+ * functions. A program that uses MPI, started by mpiexec of MPICH or a relative, supplies them too: `publish` and
+ * `lookup` are both one MPI_Bcast of WEFT_BOOTSTRAP_BYTES bytes from rank 0 (examples/mpi_groups.c).
  */
 #ifndef WEFT_BOOTSTRAP_H
 #define WEFT_BOOTSTRAP_H
@@ -16,8 +16,8 @@ WEFT_BEGIN_C
 
 /*
  * Functions of the program that find rank 0, for weft_agent_options.bootstrap. weft_agent_open calls them in the
- * calling thread, without any lock of weft. If one fails, opening fails with its status. Each job has one record, of
- * WEFT_BOOTSTRAP_BYTES on all workers: rank 0's addresses and port, and the job's secret unless the program gave one. A
+ * calling thread, without any lock of weft. If one fails, opening fails with its status. Each job has one record of
+ * WEFT_BOOTSTRAP_BYTES bytes: rank 0's addresses and port, and the job's secret unless the program gave one. A
  * process that can read the record can join the job.
  */
 #define WEFT_BOOTSTRAP_BYTES 2048

@@ -70,9 +70,9 @@ static inline weft_tape *weft_dist_tape_open(weft_agent *agent, const weft_tape_
     return weft_dist_tape_open_sized(agent, options, sizeof(*options));
 }
 
-/* The context into which a tape records: of weft_dist_tape_open, of weft_context_tape, their children, or of a
- * served call that takes part in a context (weft_call_tape). Borrowed as long as the tape is open, and in a handler
- * until the call is finished: do not close it. NULL: none. */
+/* The context into which a tape records; NULL: none. Tapes of weft_dist_tape_open and weft_context_tape, their
+ * children, and the tapes of served calls that take part in a context (weft_call_tape) have one. Borrowed as long as
+ * the tape is open, and in a handler until the call is finished: do not close it. */
 WEFT_API weft_context *weft_tape_context(const weft_tape *tape);
 
 /*
@@ -89,12 +89,12 @@ WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* th
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
  * *out, if `out` is not NULL, receives a future. It completes when all workers that took part, also those that only
- * another worker has called, have released the context or are gone. weft_agent_contexts no longer counts it there.
- * The future does not wait for handlers that still run under the context, so a handler may wait for the future. It
- * fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not answer within
- * call_timeout_ms; the error names that worker. It releases the context later, and so do workers that only it has
- * called. *out is NULL if memory is out. Without `out` the workers are notified by the next call to them, or by a
- * message 2 ms later.
+ * another worker has called, have released the context or are gone. On these workers weft_agent_contexts no longer
+ * counts the context. The future does not wait for handlers that still run under the context, so a handler may wait
+ * for the future. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not
+ * answer within call_timeout_ms; the error names that worker. That worker, and workers that only that worker has
+ * called, release the context later. *out is NULL if memory is out. Without `out` the workers are notified by the
+ * next call to them, or by a message 2 ms later.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
@@ -113,8 +113,8 @@ static inline weft_tape *weft_context_tape(weft_context *context, const weft_tap
 }
 
 /*
- * Sets the hooks that passes over the context call for leaves on this worker (weft/hooks.h): passes that begin from
- * now on, on any worker. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The
+ * Sets hooks for leaves on this worker (weft/hooks.h). Each pass over the context that begins from now on, on any
+ * worker, calls them. Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The
  * hooks replace the former ones; NULL: none. The context takes a reference. A handler passes
  * weft_tape_context(weft_call_tape(call)). If a hook begins an operation and returns its future (weft/hooks.h,
  * `wait`), the pass waits for it, unless the pass fails. Any thread. A NULL context does nothing.
@@ -129,7 +129,7 @@ typedef struct weft_pass_options {
     /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass.
      * If false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
-    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: no limit; a death still ends it */
+    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: none; a worker's death ends the pass */
     /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
      * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been
      * stepped and others not. NULL: no steps. */
@@ -137,9 +137,9 @@ typedef struct weft_pass_options {
 } weft_pass_options;
 
 /*
- * Computes the gradients of all leaves that `loss` depends on, on all workers, and waits for the end. `loss` was
- * recorded on `tape`, which records into a context. The gradients are then in the context, each on the worker of its
- * leaf. On failure the tape keeps the error, whose message names the worker and the operator. A pass that failed
+ * Computes the gradients of all leaves that `loss` depends on, on all workers, and waits for the end. `loss` must
+ * have been recorded on `tape`, a tape of a context. The gradients are then in the context, each on the worker of
+ * its leaf. On failure the tape keeps the error, whose message names the worker and the operator. A pass that failed
  * leaves no gradients; with `retain` it may be repeated. Errors:
  *   WEFT_ERR_STATE: the tape has no context, the records are used up, or a tensor that the pass needs was changed in
  *   place.
@@ -158,10 +158,10 @@ static inline void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const 
 
 /*
  * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends
- * the pass on all workers. A pass sees what was recorded on tapes that are closed, and on open ones up to the last
- * call that named them as its option `tape`. So close all tapes whose records it needs before it begins, also those
- * of the roots. Several passes may run at once. If they use the same records, all except the last must have
- * `retain`.
+ * the pass on all workers. A pass uses all records of closed tapes. Of an open tape it uses the records up to the
+ * last call with that tape as its option `tape`. So, before a pass begins, close all tapes whose records it needs,
+ * also those of the roots. Several passes may run at once. If they use the same records, all except the last must
+ * have `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward_sized(weft_context *context, weft_tensors roots,
                                                                 const weft_pass_options *options, size_t size,
@@ -174,9 +174,9 @@ static inline WEFT_NODISCARD weft_status weft_context_backward(weft_context *con
 
 /*
  * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context.
- * That worker begins the pass. The future fails as that of weft_rpc_async, or with WEFT_ERR_REMOTE. In the latter
- * case weft_error_handler_code is a code of weft_dist_backward, or WEFT_ERR_INVALID: the value is not a tensor, or
- * the worker has nothing of the context. options->timeout_ms limits the call to that worker.
+ * That worker begins the pass. The future fails as that of weft_rpc_async. With WEFT_ERR_REMOTE,
+ * weft_error_handler_code is a code of weft_dist_backward, or WEFT_ERR_INVALID: the value is not a tensor, or the
+ * worker has nothing of the context. options->timeout_ms limits the call to that worker.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_backward_sized(weft_rref *root, weft_context *context,
                                                              const weft_pass_options *options, size_t size,

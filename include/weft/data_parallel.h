@@ -34,8 +34,8 @@
  * pass continues. Parameters are in the buckets in the order in which their gradients were computed in the first pass
  * of member 0. A bucket is full when it reaches its size (an option; by default 1 MiB for the first bucket, 25 MiB for
  * others), or when the next parameter has another dtype. So a bucket may exceed its size by one parameter. The
- * resulting gradients are views of the buckets. A later pass reuses their memory if nothing else holds them. Gradients
- * of embeddings are dense here.
+ * resulting gradients are views of the buckets. A later pass reuses the memory of a bucket if nothing else holds the
+ * bucket's gradients. Gradients of embeddings are dense here.
  *
  * FROZEN PARAMETERS (weft_tensor_set_requires_grad) are not in the buckets. The same parameters must be frozen on all
  * members; weft_data_parallel_create checks that. To unfreeze one, call weft_data_parallel_unref, unfreeze the
@@ -74,8 +74,8 @@ WEFT_BEGIN_C
 /*
  * Reduces a bucket, for example with compression. `bucket` is contiguous, has one dimension, and holds this member's
  * sums; `index` identifies it. The function starts the operations that turn the sums into the average over the group,
- * with the same bits on every member. *out receives a future that completes when they have. A lock of the
- * weft_data_parallel is held, so the function must not wait or call functions of that object.
+ * with the same bits on every member. *out receives a future that completes when these operations are complete. A
+ * lock of the weft_data_parallel is held, so the function must not wait or call functions of that object.
  */
 typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                       weft_future **out, void *arg);
@@ -127,15 +127,15 @@ static inline WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *g
 WEFT_API weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel);
 WEFT_API void weft_data_parallel_unref(weft_data_parallel *parallel); /* NULL does nothing */
 
-/* The hooks for weft_tape_set_hooks and weft_context_set_hooks. Borrowed; if you take a reference, the hooks may
- * outlive your reference to the object, because they reference it. */
+/* The hooks for weft_tape_set_hooks and weft_context_set_hooks. Borrowed. The hooks hold a reference to the object:
+ * if you take a reference to the hooks, you may drop yours to the object first. */
 WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
 
 /*
- * Switches reduction on (the default) or off. While it is off, passes reduce nothing: their gradients are added up on
- * this member, and the next pass that begins while it is on reduces them too. The gradients of a pass without reduction
- * are only this member's: do not step with them. All members must switch at the same passes. The last pass before
- * weft_data_parallel_join must reduce.
+ * Switches reduction on (the default) or off. While reduction is off, passes reduce nothing: their gradients are
+ * added up on this member. The next pass that begins with reduction on reduces these sums too. The gradients of a
+ * pass without reduction are only this member's: do not step with them. All members must switch at the same passes.
+ * The last pass before weft_data_parallel_join must reduce.
  */
 WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on);
 
@@ -149,8 +149,8 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
 /*
  * Reports that this member has no more data, with `uneven`. Until all members have called this function, the member
  * takes part in the others' reductions with zeros. Averages are over the members that still train, or, with
- * divide_by_all, over all. At the end all members get the parameters and buffers of one member, with the same bits. It
- * is the member with the lowest index among those that ran the last pass, or member 0 if there was no pass since the
+ * divide_by_all, over all. At the end all members get the parameters and buffers of one member, with the same bits.
+ * That member has the lowest index among those that ran the last pass, or is member 0 if there was no pass since the
  * last join. So the next epoch begins with equal models.
  *
  * The state of optimizers (momentum, averages of squares, step counts) is not shared. A member that made fewer steps
@@ -165,8 +165,8 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  *   WEFT_ERR_STATE: a parameter was unfrozen after the object was created; the group's error names it.
  *   WEFT_ERR_INVALID: NULL.
  *   The errors of the group.
- * After other failures the group has ended. The module has either this member's values or all values of the member with
- * the last pass; after WEFT_ERR_MEMORY it may have a mixture.
+ * After other failures the group has ended. The module then has either this member's values or all values of the
+ * member that all others copy; after WEFT_ERR_MEMORY it may have a mixture.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
 

@@ -48,10 +48,11 @@ typedef struct weft_dist_optimizer weft_dist_optimizer;
 
 /*
  * Registers an optimizer type of this program. This worker and others can then create optimizers of this type for
- * parameters on this worker. The type must exist until the agent is closed; it is not copied. A worker that creates
- * such an optimizer earlier gets WEFT_ERR_REMOTE with the remote code WEFT_ERR_NOT_FOUND: use a barrier first
- * (weft/group.h). WEFT_ERR_INVALID: NULL, or the type is wrong; the log names the fault. WEFT_ERR_EXISTS: a type of
- * this name is already registered, or is one of weft's own. WEFT_ERR_MEMORY.
+ * parameters on this worker. The type must exist until the agent is closed; it is not copied. If a worker creates
+ * such an optimizer before the type is registered here, it gets WEFT_ERR_REMOTE with the remote code
+ * WEFT_ERR_NOT_FOUND: use a barrier first (weft/group.h). WEFT_ERR_INVALID: NULL, or the type is wrong; the log
+ * names the fault. WEFT_ERR_EXISTS: a type of this name is already registered, or is one of weft's own.
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimizer_type *type);
 
@@ -125,9 +126,9 @@ WEFT_API double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer);
 /*
  * The state at all owners, copied to this worker, in the form of weft_optimizer_ref_state, ordered by parameter.
  * Parameters are numbered owner by owner: the owners in the order in which they first appear in the list of
- * weft_dist_optimizer_create, and the parameters of each in the order of that list. If the list has all parameters of
- * one owner, then all of the next, these are the numbers in a local optimizer over the same list. Then a state, or its
- * file, can be loaded into either optimizer.
+ * weft_dist_optimizer_create, and the parameters of each in the order of that list. If the list has all parameters
+ * of one owner, then all of the next, a local optimizer over the same list numbers them in the same way. A state, or
+ * its file, can then be loaded into either optimizer.
  */
 typedef struct weft_optimizer_states {
     weft_optimizer_state *items;

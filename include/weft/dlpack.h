@@ -88,9 +88,10 @@ typedef struct weft_dlpack_unversioned {
 
 /*
  * Lends the memory of `tensor` to another library. *out is valid until its deleter is called, which must happen exactly
- * once, on any thread. It keeps the memory, not `tensor`. `flags` is 0 or WEFT_DLPACK_READ_ONLY. For a module's
- * parameter or buffer the current value is lent; the flag is set, because tapes may have saved the value. If the other
- * library writes to the memory, call weft_tensor_wrote afterwards if a tape may have saved the tensor.
+ * once, on any thread. *out keeps the memory alive, but not `tensor` itself. `flags` is 0 or WEFT_DLPACK_READ_ONLY.
+ * For a module's parameter or buffer the current value is lent, always with WEFT_DLPACK_READ_ONLY, because tapes may
+ * have saved the value. If the other library writes to the memory, call weft_tensor_wrote afterwards if a tape may
+ * have saved the tensor.
  *
  * WEFT_ERR_INVALID (NULL, unknown flags), WEFT_ERR_MEMORY, WEFT_ERR_SYSTEM (the GPU has failed). *error, if `error` is
  * not NULL, receives the reason.
@@ -118,8 +119,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_from_dlpack(weft_dlpack *managed
 /*
  * weft_tensor_to_dlpack for libraries from before DLPack 1.0. This struct cannot say that memory must not be written
  * to. So for a module's parameter or buffer the function fails with WEFT_ERR_UNSUPPORTED, unless `flags` has
- * WEFT_DLPACK_READ_ONLY: then you promise that the receiver only reads. Otherwise `flags` is 0 or
- * WEFT_DLPACK_READ_ONLY, without a difference.
+ * WEFT_DLPACK_READ_ONLY: then you promise that the receiver only reads. For other tensors WEFT_DLPACK_READ_ONLY
+ * makes no difference.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack_unversioned(weft_tensor *tensor, uint64_t flags,
                                                                       weft_dlpack_unversioned **out,
@@ -127,8 +128,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack_unversioned(weft_tenso
 
 /*
  * weft_tensor_from_dlpack for libraries from before DLPack 1.0. It never makes a copy, because the struct cannot say
- * that memory must not be written to. If you know that it must not, do not write to the tensor. The errors are those of
- * weft_tensor_from_dlpack. The struct has no version, so a versioned one is not recognized: look at the capsule's name.
+ * that memory must not be written to. If you know that the memory must not be written to, do not write to the
+ * tensor. The errors are those of weft_tensor_from_dlpack. A versioned struct that is passed by mistake is not
+ * recognized: check the capsule's name.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_from_dlpack_unversioned(weft_dlpack_unversioned *managed,
                                                                         weft_tensor **out, weft_error **error);

@@ -20,8 +20,8 @@ WEFT_BEGIN_C
  *   Failure: it returns a negative status. The caller gets WEFT_ERR_REMOTE with this status inside and the message of
  *   weft_call_fail, if any.
  *   Later: it calls weft_call_defer and returns WEFT_DEFERRED. The program then calls weft_call_finish exactly once, on
- *   any thread. If this worker made the call, its caller may free the arguments from then on, even if the handler has
- *   not returned.
+ *   any thread. After that, if this worker itself made the call, the caller may free the arguments, even if the
+ *   handler has not returned yet.
  * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_FUNCTION_INLINE see below.
  */
 typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
@@ -46,7 +46,7 @@ typedef enum weft_function_flags {
     WEFT_FUNCTION_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
     WEFT_FUNCTION_URGENT = 2, /* its calls start before other calls that wait for a thread */
     WEFT_FUNCTION_LAZY =
-        4, /* its calls start after other calls; every 16th start is that of the call that waited longest */
+        4, /* its calls start after other calls; but every 16th call to start is the one that has waited longest */
     WEFT_FUNCTION_LAND_ADD =
         8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_FUNCTION_INLINE */
     WEFT_FUNCTION_ORDERED = 16, /* the calls of one caller run one after another, in their order; see below */
@@ -94,10 +94,10 @@ typedef struct weft_batch_options {
     size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     bool one_per_caller; /* a batch has at most one call of each caller; its further calls go to later batches */
-    /* How many calls may wait; 0: 4 * size, at least 1,024. A further call of a caller is
-     * refused if more of its calls wait than places are free: so a caller alone gets half of the queue. If batches
-     * need several callers, each gets at most queue / size with one_per_caller, else queue / caller_count. With
-     * wait_us WEFT_FOREVER `queue` is at least 2 * size, or size with one_per_caller. */
+    /* How many calls may wait; 0: 4 * size, at least 1,024. A further call of a caller is refused if at least as
+     * many of its calls wait as places are free, so one caller alone can fill half of the queue. With one_per_caller
+     * a caller has at most queue / size waiting calls; otherwise, with `callers`, at most queue / caller_count. With
+     * wait_us WEFT_FOREVER `queue` must be at least 2 * size, or with one_per_caller `size`. */
     int queue;
     uint64_t reserved[4]; /* 0: room for later fields */
 } weft_batch_options;

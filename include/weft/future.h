@@ -62,15 +62,16 @@ WEFT_API bool weft_future_done(const weft_future *future);
  *   WEFT_ERR_CANCELLED: the future is not complete, and weft_agent_wake was called (weft/agent.h).
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
  *   so that nothing could arrive. This happens in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
- *   These may also run on a thread that can wait; do not rely on that. It also happens if a program of a simulation
- *   (weft/sim.h) waits for an agent outside of it, and if another thread waits for a simulated agent.
+ *   Such a function may also run on a thread that can wait; do not rely on that. A program of a simulation
+ *   (weft/sim.h) cannot wait for an agent outside of the simulation, nor another thread for a simulated agent.
  *
  * Any thread may wait for a future without an agent (weft_future_create(NULL)), but an inline handler that does so
  * blocks the network.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t wait_ms);
 
-/* The payload or the error of a complete future; otherwise NULL. Borrowed from the future. They never block. */
+/* The payload or the error of a complete future; otherwise NULL. Borrowed from the future. These functions never
+ * block. */
 WEFT_API void *weft_future_payload(const weft_future *future);
 WEFT_API const weft_error *weft_future_error(const weft_future *future);
 
@@ -96,17 +97,17 @@ typedef weft_status (*weft_then_fn)(weft_future *parent, weft_future *child, voi
 WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
 
 /*
- * Makes a future that completes when all `count` futures are complete; it succeeds even if they fail. Its payload is an
- * array of `count` pointers to them (weft_future *), which it then references. With `count` 0 it is complete at once.
- * NULL if memory is out. While the new future is incomplete it holds no references to the listed ones. If the last
- * reference to an incomplete one is dropped, the new future fails with WEFT_ERR_CANCELLED.
+ * Makes a future that completes when all `count` listed futures are complete, and succeeds even if these have
+ * failed. Its payload is an array of `count` pointers to the listed futures (weft_future *), which the new future
+ * then references. With `count` 0 it is complete at once. NULL if memory is out. Until it completes it holds no
+ * references: if a listed future is freed before it completes, the new future fails with WEFT_ERR_CANCELLED.
  */
 WEFT_API weft_future *weft_future_when_all(weft_future *const *futures, size_t count);
 
-/* Makes a future that completes when the first of `count` futures completes; it succeeds even if that one fails. Its
- * payload is an array of one pointer to that future, which it references. If all listed futures are freed while they
- * are incomplete, the new future fails with WEFT_ERR_CANCELLED. With `count` 0 it never completes. NULL if memory is
- * out. */
+/* Makes a future that completes when the first of `count` listed futures completes, and succeeds even if that one
+ * has failed. Its payload is an array of one pointer to that listed future, which the new future references. If all
+ * listed futures are freed while they are incomplete, the new future fails with WEFT_ERR_CANCELLED. With `count` 0
+ * it never completes. NULL if memory is out. */
 WEFT_API weft_future *weft_future_when_any(weft_future *const *futures, size_t count);
 
 /* Waits until one of the futures is complete; *index receives its position, whether it succeeded or failed.
@@ -125,8 +126,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, 
  *   this worker uses the call's tensors.
  *   Futures of weft_future_create and weft_future_then: the future fails with WEFT_ERR_CANCELLED at once, and
  *   weft_future_complete then returns WEFT_ERR_COMPLETED. The parent of weft_future_then is not cancelled.
- *   Futures of weft_future_when_all, weft_future_when_any, weft_rpc_multicast: the listed futures are cancelled, and it
- *   completes when they have ended.
+ *   Futures of weft_future_when_all, weft_future_when_any, weft_rpc_multicast: the listed futures are cancelled;
+ *   this future completes when they have ended.
  * WEFT_ERR_COMPLETED if the future is already complete.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_cancel(weft_future *future);

@@ -21,14 +21,14 @@
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
  * The function without _async waits for that. Operations of different groups are independent. Operations of one
- * group may overlap: when a member sends to another one, it may have begun 64 operations more than that one, in
- * shared memory one more. A member that would get further ahead waits.
+ * group may overlap. A member may be up to 64 operations ahead of a member to which it sends, and in shared memory
+ * (docs/groups.md) one ahead of every other member; otherwise it waits.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
- * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
- * outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an output
- * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of
- * modules are copied, so these may overlap. Tensors without elements are allowed. The operation fails with
+ * shapes may differ. The operation references its tensors until it has ended. Until then inputs must not be changed,
+ * and outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an
+ * output must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters
+ * of modules are copied, so these may overlap. Tensors without elements are allowed. The operation fails with
  * WEFT_ERR_INVALID if memory of a tensor cannot be accessed when it starts. If the memory is lost later, this
  * process may get SIGSEGV or SIGBUS, because weft computes with it.
  *
@@ -87,17 +87,17 @@ WEFT_BEGIN_C
  * `name` has 1..64 bytes of [A-Za-z0-9-_:]. At most one open group of this worker has that name; one that has ended
  * does not count. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all
  * currently living workers of an elastic job, in the order of their ranks; `count` is then ignored. In an elastic
- * job workers may have heard of different ones: NULL is the list of rank 0, and the others take it.
+ * job workers may have heard of different living workers: NULL then means the list of rank 0, which the others take.
  *
  * ORDER. Members that open several groups open them in the same order. If one member opens A and then B, and another
  * B and then A, each waits for the other until its limit.
  *
- * FAILURE. Either all members get the group, or none keeps it: where the function has succeeded and then fails on
- * another member, the group ends with the same error, at the latest in its first operation. Nothing of a failed
- * attempt is remembered: all members call the function again. When the time of the member with the lowest rank has
- * passed, the waiting calls of the others fail too, even if they have time left. The time of another member ends
- * only its own call. So call again until a deadline of the program, not a number of times. The function may return
- * up to a second after its limit. weft_agent_wake does not end it.
+ * FAILURE. Either all members get the group, or none keeps it. If the function has succeeded on one member and then
+ * fails on another, the group of the first ends with the same error, at the latest in its first operation. Nothing
+ * of a failed attempt is remembered: all members call the function again. When the time limit of the member with the
+ * lowest rank passes, the waiting calls of the others fail too, even if they have time left. The time limit of
+ * another member ends only that member's call. So repeat the call until a deadline of the program, not a fixed
+ * number of times. The function may return up to a second after its limit. weft_agent_wake does not end it.
  *
  * In an elastic job the function waits for ranks of which this worker has not heard, within its limit. If this
  * worker believes that the worker of a rank has died or left, the function asks the store, within the limit, whether
@@ -107,13 +107,14 @@ WEFT_BEGIN_C
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
  *   WEFT_ERR_TIMEOUT: *error names the members for which the call has waited: on the member with the lowest rank all
- *   that are missing, elsewhere often only that one.
- *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms). Also, on all members: a
- *   member gave other ranks, and *error names it. If the lowest ranks of the lists differ, it is WEFT_ERR_TIMEOUT.
+ *   missing ones, on the others often only the member with the lowest rank.
+ *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms). Also, on all members,
+ *   if a member gave other ranks; *error names that member. If the lowest ranks of the lists differ, the code is
+ *   WEFT_ERR_TIMEOUT instead.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_UNREACHABLE: a member; *error names it.
  *   WEFT_ERR_NOT_FOUND: no such rank, or this worker has not heard of a worker with it in time.
  *   WEFT_ERR_EXISTS: the name is in use, or another thread is opening a group of that name.
- *   WEFT_ERR_BUSY: more than 64 calls of this worker wait for one other worker.
+ *   WEFT_ERR_BUSY: more than 64 groups that this worker opens wait for the same other worker.
  *   WEFT_ERR_DEADLOCK: this thread cannot wait (weft_future_wait), as most threads that run inline handlers.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
@@ -309,8 +310,8 @@ typedef struct weft_group_carrier {
  * Sets the carrier of a group, before its first operation. `carrier` is copied. Free `arg` only in `drop`.
  * drop(arg), if `drop` is not NULL, runs once:
  *   At once, if the function fails, or when another carrier replaces this one.
- *   Otherwise after weft_group_close, on the thread that releases the group last, which may be a thread of weft. If the
- *   group was closed before the agent, it runs before weft_agent_close returns.
+ *   Otherwise after weft_group_close, on the thread that releases the group last, which may be a thread of weft. If
+ *   the group was closed before the agent, `drop` runs before weft_agent_close returns.
  * WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both. WEFT_ERR_CLOSED,
  * WEFT_ERR_MEMORY.
  */

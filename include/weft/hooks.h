@@ -44,24 +44,24 @@ typedef weft_tensor *(*weft_gradient_fn)(weft_tensor *gradient, void *arg);
 
 /* Hooks of one leaf. */
 typedef struct weft_leaf_hook {
-    /* Called with each share of the leaf's gradient before it is added to the sum; or NULL. */
+    /* Called with each share of the leaf's gradient before the share is added to the sum. NULL: none. */
     weft_gradient_fn pre;
     /*
-     * Called once in a pass that computed a gradient for the leaf, with the sum of its shares; or NULL. The function
-     * may change `sum` in place. To change `sum` after it has returned, the function sets *wait (initially NULL) to a
-     * future, whose reference the pass takes over. The pass does not end before that future is complete. If the
-     * function returns a failure, or the future fails, the pass fails. Both tensors are borrowed, until *wait
+     * Called once in a pass that computed a gradient for the leaf, with the sum of its shares. NULL: none. The
+     * function may change `sum` in place. To change `sum` after it has returned, the function sets *wait (initially
+     * NULL) to a future, whose reference the pass takes over. The pass does not end before that future is complete.
+     * If the function returns a failure, or the future fails, the pass fails. Both tensors are borrowed, until *wait
      * completes.
      */
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
     weft_drop_fn drop; /* called with `arg` when the last reference to the set is dropped; or NULL */
     /* Like `post`, but returns the tensor that replaces the sum: a reference to `sum`, or to another contiguous tensor
-     * of its shape and dtype. If it returns NULL, the pass fails. Called before `post`; or NULL. */
+     * of its shape and dtype. If it returns NULL, the pass fails. Called before `post`. NULL: none. */
     weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     /* Called at the end of a pass that computed no gradient for the leaf on this worker, when everything that hooks
-     * began is complete; not if the pass has failed; or NULL. Returns the leaf's gradient: a reference to a contiguous
-     * tensor of its shape and dtype, or NULL for none. */
+     * began is complete. Not called if the pass has failed. NULL: none. Returns the leaf's gradient: a reference to
+     * a contiguous tensor of its shape and dtype, or NULL for none. */
     weft_tensor *(*absent)(weft_tensor *leaf, void *arg);
 } weft_leaf_hook;
 
@@ -84,19 +84,19 @@ static inline WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_
 }
 
 /*
- * Called once in each pass on this worker. If the pass has not failed, the call comes when the hooks of all leaves here
- * have run, and before the pass waits for the operations that they began; `why` is NULL, and the function may set *wait
- * like a post hook. If the pass has failed, `why` is the error, and no further hook of the pass is called. If the
- * function returns a failure, or the future fails, the pass fails. weft_backward, weft_backward_with and
- * weft_dist_backward also call the function if no pass begins because the tape has failed; `why` is then the tape's
- * error.
+ * Called once in each pass on this worker. If the pass has not failed, the function runs after the hooks of all
+ * leaves here, and before the pass waits for the operations that these hooks began. `why` is then NULL, and the
+ * function may set *wait like a post hook. If the pass has failed, `why` is the error, and no further hook of the
+ * pass is called. If the function returns a failure, or the future fails, the pass fails. weft_backward,
+ * weft_backward_with and weft_dist_backward also call the function if no pass begins because the tape has failed;
+ * `why` is then the tape's error.
  */
 typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
 /* Sets the function that ends each pass, in place of the former one; NULL: none. `arg` must live as long as the set. Do
  * not call this while a pass uses the set. */
 WEFT_API void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg);
 
-/* Sets the hooks that backward passes call which begin with this tape from now on; NULL: none. The tape takes a
+/* Sets the hooks for backward passes that begin with this tape from now on; NULL: none. The tape takes a
  * reference. */
 WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
 

@@ -26,12 +26,12 @@
  * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED, which
  * their first agent removes. The store's port is a free port that is bound before they start.
  *
- * SECRET. The job has a random secret. If WEFT_SECRET_FILE or WEFT_SECRET is set, the job uses that secret. It appears
- * neither in command lines nor in the children's environments: they inherit it through a descriptor, whose number is in
- * WEFT_SECRET_FD. Their first agent closes it.
+ * SECRET. The job has a random secret. If WEFT_SECRET_FILE or WEFT_SECRET is set, the job uses that secret. The
+ * secret appears neither in command lines nor in environments: the children inherit a descriptor, whose number is in
+ * WEFT_SECRET_FD, and read the secret from it. Their first agent closes the descriptor.
  *
- * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_job_open ends, so call it
- * from a thread that lives as long as the job.
+ * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_job_open ends. So call
+ * weft_job_open on a thread that lives as long as the job.
  */
 #ifndef WEFT_JOB_H
 #define WEFT_JOB_H
@@ -78,9 +78,10 @@ static inline WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *o
  * Whether this process is a worker that something else started: weft_job_open in its parent, or a launcher (mpirun,
  * srun, weft-run and those of docs/environment.md), or a user who set RANK or WORLD_SIZE. A batch script of Slurm is
  * none of these. A program that starts its own workers calls weft_job_open only if it returns false. *rank and
- * *world_size receive what weft_agent_open will take from the environment, -1 if it is malformed or incomplete, and
- * if nothing started this process; weft_agent_open then says what is wrong. Either may be NULL. Under PMIx, asking
- * for them connects to the launcher. Any thread.
+ * *world_size receive the values that weft_agent_open will take from the environment. They are -1 if nothing started
+ * this process, or if the values are malformed or incomplete; weft_agent_open then says what is wrong. Either
+ * pointer may be NULL. Under PMIx, a pointer that is not NULL makes the function connect to the launcher. Any
+ * thread.
  */
 WEFT_API bool weft_job_is_launched(int *rank, int *world_size);
 

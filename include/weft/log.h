@@ -26,8 +26,8 @@ typedef enum weft_log_level {
     WEFT_LOG_TRACE = 5,
 } weft_log_level;
 
-/* Sets or returns the level of this process: lines of this level and of more severe levels are written. It begins with
- * the value of WEFT_LOG (error, warn, info, debug, trace). Any thread. */
+/* Sets or returns the level of this process: lines of this level and of more severe levels are written. The level is
+ * at first the value of WEFT_LOG (error, warn, info, debug, trace). Any thread. */
 WEFT_API void weft_logging_set_level(weft_log_level level);
 WEFT_API weft_log_level weft_logging_get_level(void);
 

@@ -88,9 +88,9 @@ typedef struct weft_trace_span {
  */
 WEFT_API weft_status weft_trace_begin(weft_agent *agent, const char *name, weft_trace_span *span);
 /*
- * Ends a span, on any thread, before its agent is closed. The trace receives the span here. A span that never ends is
- * not shown. It may be lost as spans of calls may (docs/metrics.md). WEFT_ERR_INVALID: `span`
- * is NULL, was ended before, or its beginning failed.
+ * Ends a span, on any thread, before its agent is closed. The trace receives the span here. A span that never ends
+ * is not shown. Like the spans of calls, a span may be lost (docs/metrics.md). WEFT_ERR_INVALID: `span` is
+ * NULL, was ended before, or its beginning failed.
  */
 WEFT_API weft_status weft_trace_end(weft_trace_span *span);
 

@@ -26,9 +26,9 @@
  *
  * OWNERSHIP. A constructor gives the caller one reference, in *out. WEFT_ERR_INVALID: an argument is wrong. *error,
  * if `error` is not NULL, receives the argument with its value; you release it. (Dimensions of weft_flatten_create
- * and the softmax modules are checked when they run.) WEFT_ERR_MEMORY: memory is out. A function that takes a child
- * takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed from
- * their module.
+ * and the softmax modules are checked when the module runs.) WEFT_ERR_MEMORY: memory is out. A function that takes a
+ * child takes over the caller's reference, even if it fails. Parameters, buffers, children and names are borrowed
+ * from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This
  * holds in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE
@@ -91,8 +91,8 @@ WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of 
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 /* Moves parameters and buffers to a device, under the conditions of weft_module_to. Also the errors of
- * weft_device_check. If the module or one of its children is one of weft_on_device_create, that one computes on this
- * device from then on. */
+ * weft_device_check. Modules of weft_on_device_create among the module and its children compute on this device from
+ * then on. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_device(weft_module *module, weft_device device);
 
 /* The direct children, in order; NULL past the end. */
@@ -258,9 +258,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_sequential_create(weft_module *const *m
  * to the device and the result back, and in a backward pass the gradient of the result to the device and that of x
  * back. So a module whose inputs and results travel in calls, which take CPU tensors, can compute on a GPU. Results
  * that it copies to the CPU are in page-locked memory. The child is moved to `device` under the conditions of
- * weft_module_to_device. Its parameters, the gradients of these, and optimizers of these are there; their names
- * begin with "module.". Random numbers are those that the child would draw on the tape itself. On a tape of that
- * device nothing is copied. The function takes over your reference to `child`, even if it fails.
+ * weft_module_to_device. The child's parameters, their gradients and the state of their optimizers are on `device`.
+ * The parameters' names begin with "module.". Random numbers are those that the child would draw on the tape itself.
+ * On a tape of that device nothing is copied. The function takes over your reference to `child`, even if it fails.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_on_device_create(weft_module *child, weft_device device, weft_module **out,
                                                           weft_error **error);
@@ -295,9 +295,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_resnet50_stage_create(weft_resnet_part 
                                                                int64_t classes, uint64_t seed, weft_module **out,
                                                                weft_error **error);
 /*
- * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1,
- * 3x3 with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth
- * convolution converts the input.
+ * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. The result of three
+ * convolutions (1x1, 3x3 with the stride, 1x1), each with batch norm, is added to the input. If the two shapes
+ * differ, a fourth convolution converts the input.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride,
                                                            uint64_t seed, weft_module **out, weft_error **error);

@@ -51,9 +51,10 @@ typedef struct weft_operator {
  * same storage, which belongs to the tape. Use it in place of results.items[i], and drop your own reference to
  * results.items[i]. The lists and *op are borrowed until the function returns. A NULL input is absent.
  *
- * `saved` tensors are kept for the backward pass; entries may be NULL. The pass fails if one of them is changed in
- * place before it. For a module's parameter the value at the time of this call is kept. If other threads may step the
- * parameter, call weft_tensor_contiguous(parameter) first, and compute with, and save, that tensor.
+ * `saved` tensors are kept for the backward pass; entries may be NULL. If one of them is changed in place before the
+ * backward pass, that pass fails. For a module's parameter the value at the time of this call is kept. If other
+ * threads may step the parameter, call weft_tensor_contiguous(parameter) first, and compute with, and save, that
+ * tensor.
  *
  * Nothing is recorded if the tape does not record, or if no input is floating and wants a gradient. out[i] is then
  * results.items[i] itself, which the tape references. The function takes over `state`: `drop` runs in every case, and

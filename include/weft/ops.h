@@ -143,9 +143,9 @@ WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int6
  */
 WEFT_API weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * Takes the slices of x along `dim` that `index`, int64 [n], names, in the order of `index`, with repetitions. The
- * result has x's shape, with size n along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an
- * index outside [0, size of x along `dim`).
+ * Takes slices of x along `dim`: slice i of the result is slice index[i] of x. `index` is int64 [n], and may repeat
+ * numbers. The result has x's shape, with size n along `dim`. x may have any dtype. The result is a new tensor.
+ * WEFT_ERR_INVALID: an index outside [0, size of x along `dim`).
  */
 WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*

@@ -36,13 +36,13 @@
  *
  * UPDATES. A step updates parameters of modules in another way than plain tensors (weft_update).
  *
- * A module's parameter: if a record, a transfer to another worker or another thread holds its value, the step writes
- * the new value to other memory, which then replaces the old value (BESIDE). So other threads may use the module during
- * a step, a transfer sends one value and never a mixture, and each backward pass uses the values that its forward pass
- * read. This needs memory for a second copy of the parameter, and keeps old values as long as records hold them. If
- * nothing holds the value, the step overwrites it, and a thread that begins to read the parameter waits until it has
- * been stepped. With WEFT_UPDATE_BESIDE a step with a dense gradient always writes to other memory, and no thread
- * waits.
+ * A module's parameter: if something holds its value (a record, another thread, a transfer to another worker), the
+ * step writes the new value to other memory, which then replaces the old value (BESIDE). So other threads may use
+ * the module during a step, a transfer sends one value and never a mixture, and each backward pass uses the values
+ * that its forward pass read. This needs memory for a second copy of the parameter, and keeps old values as long as
+ * records hold them. If nothing holds the value, the step overwrites it, and a thread that begins to read the
+ * parameter waits until it has been stepped. With WEFT_UPDATE_BESIDE a step with a dense gradient always writes to
+ * other memory, and no thread waits.
  *
  * A plain tensor is overwritten (IN PLACE). No other thread may use it during the step. Backward passes of records that
  * saved it fail with WEFT_ERR_STATE. With WEFT_UPDATE_IN_PLACE this holds for the parameters of modules too.
@@ -292,7 +292,7 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  *     device than its parameter.
  *   WEFT_ERR_TIMEOUT: a transfer still reads a parameter after pin_timeout_ms.
  *   WEFT_ERR_MEMORY.
- * On failure no parameter and no state changes, with two exceptions, after which the parameters before the failing one
+ * On failure no parameter and no state changes, with two exceptions. In both, the parameters before the failing one
  * have been stepped. First, if another thread begins to read a module's parameter during the step, the step may need
  * memory for its new value, and fail without it. Second, the step function of a custom type may fail. The log names
  * the mismatch, as weft_optimizer_check_gradients does.
@@ -304,7 +304,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimiz
  * of a sparse gradient are checked while the GPU steps, and a step ignores a row outside the parameter. This function
  * then returns WEFT_ERR_INVALID, and *error, if `error` is not NULL, receives the error that
  * weft_optimizer_check_gradients has for such a row on the CPU; you release it. If something else waits for the GPU
- * before, the next step fails with WEFT_ERR_INVALID, and so do all until weft_optimizer_wait has returned the error.
+ * first, all further steps fail with WEFT_ERR_INVALID until weft_optimizer_wait has returned the error.
  * WEFT_ERR_SYSTEM.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_wait(weft_optimizer *optimizer, weft_error **error);

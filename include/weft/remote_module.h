@@ -54,7 +54,8 @@ typedef struct weft_forward_options {
 /*
  * Runs the module on its worker with x, and waits for the result. With a tape of a context the call takes part in the
  * context: the backward pass continues through the module. With any other tape the module is only evaluated. The
- * result, the first one of the module, belongs to the tape. If the tape fails, it is NULL. `options` may be NULL.
+ * result is the first result of the module. It belongs to the tape, and is NULL if the tape fails. `options` may be
+ * NULL.
  */
 WEFT_API weft_tensor *weft_remote_forward_sized(weft_tape *tape, weft_rref *module, weft_tensor *x,
                                                 const weft_forward_options *options, size_t size);
@@ -84,9 +85,9 @@ static inline WEFT_NODISCARD weft_status weft_remote_call_async(weft_tape *tape,
 }
 
 /*
- * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF: to fetch some, or to
- * optimize only some. (An optimizer takes the handle to the module for all of them.) Waits; you release the list. The
- * list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
+ * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF: to fetch some, or
+ * to optimize only some. (To optimize all, pass the handle to the module.) Waits; you release the list. The list is
+ * fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
  * weft_dist_optimizer_create accepts all of them. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages
  * contradict each other.
  */

@@ -35,7 +35,7 @@
  *         return status;
  *     }
  *
- * A worker that only serves calls weft_agent_serve (weft/agent.h), and then closes its agent.
+ * A worker that makes no calls itself runs weft_agent_serve (weft/agent.h), and then closes its agent.
  *
  * A handler that computes with operators (weft/ops.h) does so on weft_call_tape(call) (weft/tape.h).
  *
@@ -81,8 +81,8 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {name ? -1 : WEFT_NAME_NULL, name, 0};
     return t;
 }
-/* Makes a target that is exactly this worker, even if another worker takes its rank. When the worker is gone, the
- * call fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
+/* Makes a target that means exactly `worker`, even after another worker has taken its rank. If `worker` is gone, the
+ * call fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know `worker` yet, with
  * WEFT_ERR_UNREACHABLE. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
@@ -109,7 +109,7 @@ typedef struct weft_retry {
 } weft_retry;
 
 /* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one
- * item at a time, in order. The function has returned from the last item before the call's future completes. */
+ * item at a time, in order. The call's future completes after the function has returned from the last item. */
 typedef void (*weft_item_fn)(const weft_values *item, void *arg);
 
 typedef struct weft_rpc_options {
@@ -121,19 +121,21 @@ typedef struct weft_rpc_options {
     /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. If this field is NULL,
      * the log has the detail of WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE and WEFT_ERR_DEADLOCK. */
     weft_error **error;
-    /* The call that a handler serves when it makes this call; NULL: none. Its remaining time bounds this call, and
-     * its cancellation cancels this call. Starting fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED if `parent` has
-     * already ended that way. When `parent` is answered, this call continues. Borrowed until the function that makes
-     * the call returns. It must belong to the same agent (WEFT_ERR_INVALID). */
+    /* For a call made by a handler: the call that the handler serves; NULL: none. The deadline of `parent` also
+     * bounds this call, and cancelling `parent` cancels this call. If `parent` is already out of time or cancelled,
+     * this call does not start (WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED). When `parent` is answered, this call
+     * continues. Borrowed until the function that makes the call returns. It must belong to the same agent
+     * (WEFT_ERR_INVALID). */
     const weft_call *parent;
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send items */
     void *item_arg;       /* passed to on_item */
-    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. The backward
-     * pass continues on the other worker for each argument that this tape has recorded or that requires a gradient,
-     * and for each result that the handler's tape has recorded. The tape is used until the function that makes the
-     * call returns, by one thread at a time. The order of the calls on a tape can change gradients by rounding
-     * (weft_context_tape). A call to this worker itself cannot use both `tape` and `land` (WEFT_ERR_UNSUPPORTED). */
+    /* A tape of a distributed context (weft/context.h): the call takes part in that context. NULL: none. The
+     * backward pass continues on the other worker for each argument that this tape has recorded or that requires a
+     * gradient, and for each result that the handler's tape has recorded. The tape is used until the function that
+     * makes the call returns, by one thread at a time. The order of the calls on a tape can change gradients by
+     * rounding (weft_context_tape). A call to this worker itself cannot use both `tape` and `land`
+     * (WEFT_ERR_UNSUPPORTED). */
     weft_tape *tape;
 } weft_rpc_options;
 
@@ -170,9 +172,9 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_NOT_FOUND: the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
  *   WEFT_ERR_SHAPE: a tensor does not fit its landing place, in shape or dtype.
- *   WEFT_ERR_INVALID: the memory of an argument, result or landing place cannot be read or written: it is unmapped or
- *   protected, or its file was truncated. The error names it. Tensors that are copied (small or not contiguous ones),
- *   strings and bytes are not checked: copying them raises SIGSEGV or SIGBUS, as in any program.
+ *   WEFT_ERR_INVALID: the memory of an argument, result or landing place cannot be read or written: it is unmapped
+ *   or protected, or its file was truncated. The error names which. Tensors that are copied (small or not
+ *   contiguous ones), strings and bytes are not checked: copying them raises SIGSEGV or SIGBUS, as in any program.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel).
  *   WEFT_ERR_BUSY: the callee has no memory or no thread for the call. The handler did not run.
  *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries it means that an
@@ -240,8 +242,8 @@ static inline WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, c
  * that error. The option `land` is WEFT_ERR_INVALID here. Items go to on_item, until the future of weft_rref_created
  * is complete; they are not part of the value.
  *
- * A call whose argument is a handle fails with the handle's error, without running, if this worker already knows
- * that the value could not be made (docs/calls.md).
+ * If an argument of a call is a handle whose value could not be made, and this worker already knows that, the call
+ * does not run and fails with the handle's error (docs/calls.md).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote_sized(weft_agent *agent, weft_target to, const char *function,
                                                           weft_args_in arguments, const weft_rpc_options *options,
@@ -255,9 +257,9 @@ static inline WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
-/* These functions read argument `index` of a call, which counts from 0. The returned pointers are borrowed until the
- * handler returns; after weft_call_defer_keeping, until the call is finished. The signature is already checked, so
- * they cannot fail. A wrong index aborts a debug build; other builds return NULL, 0 or "". */
+/* These functions read argument `index` of a call; the first one has index 0. The returned pointers are borrowed
+ * until the handler returns; after weft_call_defer_keeping, until the call is finished. The signature is already
+ * checked, so they cannot fail. A wrong index aborts a debug build; other builds return NULL, 0 or "". */
 WEFT_API size_t weft_call_count(const weft_call *call);
 WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
 WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
@@ -288,9 +290,9 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  * results. A wrong type, a NULL tensor or list, or too much data makes the call fail.
  *
  * From now on until their transfers have ended, the tensors are read: their contents must not change meanwhile.
- * weft_tensor_wait_unread (weft/tensor.h) waits for that, and weft_call_unread reports it. A server that updates its
- * tensors in place calls weft_call_give, and changes the tensors, under one lock. Then no handler can give the
- * tensors between the wait and the change:
+ * To wait for the end of all transfers of a tensor, call weft_tensor_wait_unread (weft/tensor.h); weft_call_unread
+ * makes a future for those of one call. A server that updates its tensors in place calls weft_call_give, and changes
+ * the tensors, under one lock. Then no handler can give the tensors between the wait and the change:
  *
  *     static pthread_mutex_t updating = PTHREAD_MUTEX_INITIALIZER;
  *     static weft_tensor *weights; // plain: not a module's parameter
@@ -320,8 +322,8 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
 /*
  * Makes a future, with a reference for you. It completes when the results of the call are no longer read: the caller
- * has received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before
- * the handler returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
+ * has received them, the call has failed, or its caller is gone. It completes without an error. Call this function
+ * before the handler returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_unread(weft_call *call);
 /*
@@ -359,8 +361,8 @@ WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *form
  * Makes the call fail with the error of something that it needed, such as another call. The caller gets
  * WEFT_ERR_REMOTE with the status and the message of `error`, the worker where it occurred first, and the chain of
  * workers, with this worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does
- * nothing. Returning the status of a call made with the option `parent`, or of reading a handle among the arguments,
- * has the same effect.
+ * nothing. A handler that returns the status of a call that it made with the option `parent`, or of reading a handle
+ * among its arguments, has the same effect.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

@@ -73,8 +73,9 @@ WEFT_API void weft_rref_unref(weft_rref *rref);
 
 WEFT_API int weft_rref_owner(const weft_rref *rref);     /* the rank of the owner */
 WEFT_API bool weft_rref_is_owner(const weft_rref *rref); /* whether this worker is the owner */
-/* Whether the owner has confirmed that it counts this handle, so that the value lives at least as long as the handle. A
- * handle that another worker passed is counted a moment later; until then that worker keeps its own. */
+/* Whether the owner has confirmed that it counts this handle, so that the value lives at least as long as the
+ * handle. When another worker passes a handle to this one, the owner counts it a moment later; until then the other
+ * worker keeps a handle. */
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*

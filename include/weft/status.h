@@ -2,7 +2,8 @@
 /*
  * weft/status.h - status codes, and errors with their detail.
  *
- * A function that can fail returns a weft_status: 0, or a negative code. The group of a code says what failed:
+ * A function that can fail returns a weft_status: 0, or a negative code. The codes have three ranges, by what
+ * failed:
  *   The call failed: try again, or correct the arguments.
  *   The peer failed: that worker is gone, or cannot be reached.
  *   The agent failed: this process no longer belongs to the job.
@@ -70,7 +71,7 @@ typedef enum weft_status {
 
 /* Whether the handler of a call ran. Each attempt of a call runs at most once. */
 typedef enum weft_ran {
-    WEFT_RAN_NO = 0,    /* certainly not: it may be made again */
+    WEFT_RAN_NO = 0,    /* certainly not: the call may be made again */
     WEFT_RAN_MAYBE = 1, /* this worker cannot know */
     WEFT_RAN_YES = 2,   /* its handler ran and reported a failure */
 } weft_ran;
@@ -97,8 +98,8 @@ WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers th
 /* With WEFT_ERR_REMOTE: the status of the handler. With other codes: WEFT_OK. */
 WEFT_API weft_status weft_error_handler_code(const weft_error *error);
 /* Whether the handler of the failed call ran; with retries, in any attempt. Ask only about the error of a call: for
- * errors of groups, backward passes and operators the answer has no meaning. Of errors that name no function, and of
- * NULL, it is WEFT_RAN_MAYBE. */
+ * errors of groups, backward passes and operators the answer has no meaning. WEFT_RAN_MAYBE for NULL, and for errors
+ * that name no function. */
 WEFT_API weft_ran weft_error_ran(const weft_error *error);
 /* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
  * group (weft/group.h) failed, it is "group", and the message has the group's name. */

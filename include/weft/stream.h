@@ -16,9 +16,9 @@
  *         return t;
  *     }
  *
- * ORDER. weft knows for each tensor on which stream it was written and read. If another stream uses the tensor
- * later, that stream waits for an event; the host does not wait. So the results are those of one stream. Copies to
- * the host wait only for the stream that wrote the tensor.
+ * ORDER. weft knows for each tensor on which stream it was written and read. If another stream uses the tensor later,
+ * that stream waits for an event; the host does not wait. So the results are the same as with a single stream.
+ * Copies to the host wait only for the stream that wrote the tensor.
  *
  * YOUR OWN CUDA CODE. weft does not see what your code queues. Your work on a wrapped stream is in order with the
  * work of tapes on that stream. Otherwise wait (weft_stream_wait) before your code uses a tensor on another stream.
@@ -37,9 +37,9 @@ WEFT_BEGIN_C
  * at once (WEFT_ERR_STATE). */
 WEFT_API WEFT_NODISCARD weft_status weft_stream_create(weft_device device, weft_stream **out, weft_error **error);
 /* Makes a weft_stream over a stream of the program (a CUstream or cudaStream_t of this device's primary context;
- * NULL is the legacy default stream). It stays the program's: it must exist until the last reference is dropped, and
- * weft does not destroy it. WEFT_ERR_INVALID: the stream has another context, or is the per-thread default
- * stream. */
+ * NULL is the legacy default stream). The program still owns its stream: the stream must exist until the last
+ * reference is dropped, and weft does not destroy it. WEFT_ERR_INVALID: the stream has another context, or is the
+ * per-thread default stream. */
 WEFT_API WEFT_NODISCARD weft_status weft_stream_wrap(weft_device device, void *cuda_stream, weft_stream **out,
                                                      weft_error **error);
 WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);

@@ -27,8 +27,8 @@
  * Until then the values are undefined, and steps with them may already have changed parameters. If nothing waits
  * before the tape is closed, the error becomes that of its parent; without a parent it is logged. It is also logged
  * if something has waited, and the program closes the tape without asking for its status. If the tape has already
- * failed, for example because a later operator was refused, the text of the GPU's error is added to that of the
- * tape's.
+ * failed, for example because a later operator was refused, the text of the GPU's error is added to the text of the
+ * tape's error.
  *
  * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients
  * of leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child
@@ -120,8 +120,8 @@ WEFT_API void weft_tape_close(weft_tape *tape);
 /* The code of the first failure on the tape, or WEFT_OK; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
 /* The first failure on the tape, or NULL; borrowed until the tape closes. Its message names the operator, its
- * operands, and the mismatch. On a GPU an earlier operator may turn out to have failed when the stream is waited
- * for; then the error is that operator's. */
+ * operands, and the mismatch. On a GPU a wait for the stream may show that an earlier operator failed; the error is
+ * then that operator's. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
 /*
  * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is
@@ -144,9 +144,9 @@ WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
 /*
  * Computes the gradient of `loss` for every leaf that wants one, and adds it to the gradients of earlier passes on
- * this tape. `loss` has one element and was recorded into this tape's graph. The pass uses up the records: a second
- * pass over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients belong to the tape
- * that ran the pass.
+ * this tape. `loss` must have one element, and must have been recorded into this tape's graph. The pass uses up the
+ * records: a second pass over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients
+ * belong to the tape that ran the pass.
  *
  * On failure the tape keeps the error, and the gradients are incomplete: WEFT_ERR_SHAPE (`loss` has more or less
  * than one element), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (the records are used up, or a

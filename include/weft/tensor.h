@@ -120,8 +120,9 @@ WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* the name of a dtype: 
 
 /* ---- Making tensors ---- */
 
-/* These functions make contiguous CPU tensors: of undefined contents, of zeros, of one value, 0, 1, ... count-1, and
- * with the elements at `data`. Their storage comes from memory that weft caches. */
+/* These functions make contiguous CPU tensors. Their contents are, in this order: undefined; zeros; one value; the
+ * numbers 0, 1, ... count - 1; a copy of the elements at `data`. The memory of such tensors is cached and used
+ * again. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty(weft_shape shape, weft_dtype dtype, weft_tensor **out,
                                                       weft_error **error);
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_zeros(weft_shape shape, weft_dtype dtype, weft_tensor **out,
@@ -141,12 +142,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_copy_of(weft_shape shape, weft_d
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
 /*
  * Reads a device from a text, such as the value of an option: "cpu", "cuda" (the first GPU), "cuda:1", or "auto".
- *   auto: counts the GPUs on the NUMA nodes of the cores that the calling thread may use. If there are none, it counts
- *   those on the same packages, and if there are none of these, all. It takes number `local_rank` modulo this count.
- *   Without a GPU or a driver it takes the CPU.
+ *   auto: The candidates are the GPUs on the NUMA nodes of the cores that the calling thread may use. If there are
+ *   none, they are the GPUs on the same packages (sockets), otherwise all GPUs. The function takes candidate number
+ *   `local_rank` modulo the number of candidates. Without a GPU or a driver it takes the CPU.
  * `local_rank` is the number of this process on its machine; -1: as the launcher's variables say (LOCAL_RANK and
  * others), otherwise 0. CUDA_VISIBLE_DEVICES limits the choice. *error, if `error` is not NULL, receives the reason of
- * a failure: WEFT_ERR_INVALID (no such text or GPU), WEFT_ERR_UNSUPPORTED (no GPU or no driver).
+ * a failure: WEFT_ERR_INVALID (an unknown text, or a GPU that does not exist), WEFT_ERR_UNSUPPORTED (no GPU or no
+ * driver).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_device_choose(const char *text, int local_rank, weft_device *out,
                                                        weft_error **error);
@@ -160,7 +162,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty_on(weft_device device, wef
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype,
                                                              weft_tensor **out, weft_error **error);
 /* Returns a reference to `tensor` if it is on `device`; otherwise a contiguous copy there. A copy to the CPU is
- * complete when the function returns. A copy to a GPU is queued (weft/stream.h), and `tensor` may be changed. */
+ * complete when the function returns. A copy to a GPU is queued (weft/stream.h); even so, `tensor` may be changed as
+ * soon as the function has returned. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_device(weft_tensor *tensor, weft_device device, weft_tensor **out,
                                                           weft_error **error);
 WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor); /* the device of a tensor */

@@ -2,8 +2,8 @@
 /*
  * weft/weft.hpp - weft for C++11 and later: owners of the handles, exceptions, callables, futures as values.
  *
- * This header only adds to the C headers, which it includes. Their functions are used as they are, with get() of an
- * owner; their descriptions hold. docs/cpp.md has examples and a table of the owners.
+ * This header only adds to the C headers, which it includes. C functions are called as they are, with get() of an
+ * owner; the C headers describe them. docs/cpp.md has examples and a table of the owners.
  *
  *     weft::agent agent = weft::agent::open({{"twice", {WEFT_TYPE_F64}, {WEFT_TYPE_F64}, [](weft::call &call) {
  *                                                 call.give({2 * call.at<double>(0)});
@@ -12,14 +12,14 @@
  *     agent.close();
  *
  * FAILURES. A function that can fail returns weft::result<T>. This is T itself, and a failure is thrown as a
- * weft::error. With -fno-exceptions it is a class that holds a T or the error; the caller asks it first. The two forms
- * are in different inline namespaces, so one program may contain both.
+ * weft::error. With -fno-exceptions it is a class that holds a T or the error; the caller checks which of the two.
+ * The two forms are in different inline namespaces, so one program may contain both.
  *
  * OWNERS. `counted` owners share an object: a copy takes a reference. `owned` ones can only be moved; their destructor
  * ends the object without waiting for others and without throwing. Each has get() (borrows the handle), release()
  * (gives it up) and reset(), and is false if empty.
  *
- * THREADS. As std::shared_ptr: several threads may use one object of weft, but each its own owner.
+ * THREADS. As with std::shared_ptr: several threads may use one object of weft, but each needs an owner of its own.
  */
 #ifndef WEFT_WEFT_HPP
 #define WEFT_WEFT_HPP
@@ -634,9 +634,9 @@ template <typename T> class future : public counted<weft_future, weft_future_ref
     }
     /*
      * Runs f(future<T>) when this future is complete, on the agent's executor; f begins with wait(), which does not
-     * block then. Returns the future of what f returns. If f returns a future<U>, that is a future<U> too. If f throws,
-     * the returned future fails: with the weft::error that was thrown, or with WEFT_ERR_REMOTE and the text of any
-     * other exception. Nobody sees the error if that future is dropped; f runs nevertheless.
+     * block then. Returns the future of what f returns. If f returns a future<U>, the returned future is a future<U>
+     * too. If f throws, the returned future fails: with the weft::error that was thrown, or with WEFT_ERR_REMOTE and
+     * the text of any other exception. Nobody sees the error if that future is dropped; f runs nevertheless.
      */
     template <typename F>
     WEFT_CPP_NODISCARD auto then(F f) const -> result<future<typename detail::plain<detail::continued<F, T>>::type>>
@@ -807,7 +807,8 @@ template <typename View, typename C, typename F> weft_status run_handler(C *lent
  * A function that workers can call: name, types of the arguments and results, and a callable void(weft::call &) or
  * weft_status(weft::call &). If the callable throws, the call fails at its caller with WEFT_ERR_REMOTE and the text of
  * the exception. The callable may run on several threads at once. It is shared by copies of the function and by agents
- * that have it, and lives as long as these. get() is the C struct, for other fields, such as `flags`; its `user` is taken.
+ * that have it, and lives as long as these. get() is the C struct, for other fields, such as `flags`; its field
+ * `user` is in use.
  */
 class function
 {
@@ -858,7 +859,7 @@ class function
 // ---- Agents, jobs, groups ----
 
 // This worker's membership. The destructor is weft_agent_stop: it leaves the job without waiting for calls of others.
-// A program that has no failure calls close().
+// A program that ends without a failure calls close().
 class agent
 {
   public:
