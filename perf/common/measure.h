@@ -2,8 +2,8 @@
 /*
  * measure.h - what every benchmark does: take the time, and collect samples.
  *
- * A machine that others use too is never quiet. So nothing is compared across runs: what is compared is measured in short
- * slices in turn (raw, weft, raw, weft ...), and the ratio is formed in the same run.
+ * A machine that others use too is never quiet. So nothing is compared across runs. The things compared are measured
+ * in short slices in turn (raw, weft, raw, weft ...), and the ratio is formed in the same run.
  */
 #ifndef PERF_MEASURE_H
 #define PERF_MEASURE_H

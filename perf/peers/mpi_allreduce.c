@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_allreduce.c - allreduce and barrier of the MPI that it is built with, for weft-perf. The first process reads lines
- * "BYTES WINDOW MICROSECONDS WHAT", and answers each with a line of the microseconds of single operations, as it sees
- * them. 0 bytes: barriers. Between orders all processes sleep: MPI would spin while weft is measured.
+ * mpi_allreduce.c - allreduce and barrier of the MPI that it is built with, for weft-perf. The first process reads
+ * lines "BYTES WINDOW MICROSECONDS WHAT", and answers each with a line of the microseconds of single operations, as
+ * it sees them. 0 bytes: barriers. Between orders all processes sleep: MPI would spin while weft is measured.
  *
  *   mpirun -n 2 mpi_allreduce
  */
