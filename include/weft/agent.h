@@ -99,9 +99,9 @@ typedef struct weft_agent_options {
 
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
-    /* The port of rank 0's store; MASTER_PORT; by default `bootstrap`, PMIx (mpirun, prterun, srun --mpi=pmix), PMI
-     * 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker takes a free port.
-     * On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass that port
+    /* The port of rank 0's store; MASTER_PORT. If neither is set, `bootstrap`, PMIx (mpirun, prterun, srun
+     * --mpi=pmix), PMI 1 (mpiexec of MPICH) or Slurm (srun) tell the workers where rank 0 is. A job of one worker
+     * takes a free port. On rank 0 WEFT_ANY_PORT takes a free port. In an elastic job the program can pass that port
      * (weft_agent_store_port) to the other workers. In a static job use `bootstrap`, because weft_agent_open on rank
      * 0 returns only when the others have joined. */
     int master_port;

@@ -12,9 +12,9 @@
  * LIFETIMES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without waiting for other
  * workers. Objects that are counted have _create, _ref and _unref. Releasing NULL does nothing.
  *
- * REFERENCES. A function that returns an object lends it. If it makes the object, or has `ref` in its name, the caller
- * gets a reference instead. Futures always come with a reference. A function with `take` in its name takes over the
- * caller's reference.
+ * REFERENCES. A function that returns an object lends it. A function that makes the object, or has `ref` in its
+ * name, gives the caller a reference instead. Futures always come with a reference. A function with `take` in its
+ * name takes over the caller's reference.
  *
  * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A function that makes an object ends
  * with two parameters: `out`, and `weft_error **error`. On failure *error receives the detail; you release it. If

@@ -100,10 +100,10 @@ typedef struct weft_dist_step_options {
 } weft_dist_step_options;
 
 /*
- * Steps with the gradients of the contexts, added in this order, and waits until all owners have stepped. It sends one
- * message to each owner, and a second one with max_norm or error_if_nonfinite. Parameters without a gradient do not
- * change. Returns the error of the first owner that failed, in the order of the parameters; other owners may have
- * stepped. WEFT_ERR_BUSY: an owner's memory budget is exhausted (docs/budget.md).
+ * Steps with the gradients of `contexts`, added in the order of that list, and waits until all owners have stepped.
+ * It sends one message to each owner, and a second one with max_norm or error_if_nonfinite. Parameters without a
+ * gradient do not change. Returns the error of the first owner that failed, in the order of the parameters; other
+ * owners may have stepped. WEFT_ERR_BUSY: an owner's memory budget is exhausted (docs/budget.md).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step_sized(weft_dist_optimizer *optimizer,
                                                                    weft_context *const *contexts, size_t count,

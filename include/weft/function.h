@@ -53,10 +53,10 @@ typedef enum weft_function_flags {
 } weft_function_flags;
 
 /*
- * WEFT_FUNCTION_ORDERED. The function's calls of one caller start in the order in which the caller started them, large
- * tensors included, even if connections break. The next handler starts when the handler before it has returned. So two
- * calls of one caller to this function never run at once. Calls of different callers may run at once, and so may calls
- * of one caller to other functions.
+ * WEFT_FUNCTION_ORDERED. The calls of one caller to this function start in the order in which the caller started
+ * them, large tensors included, even if connections break. The next handler starts when the handler before it has
+ * returned. So two calls of one caller to this function never run at once. Calls of different callers may run at
+ * once, and so may calls of one caller to other functions.
  *   A handler that defers its call (weft_call_defer) lets the next one start when it returns, not when the call is
  *   finished. A handler must not wait for a later call of the same caller.
  *   A call that ends before its handler starts (cancelled, out of time, rejected) is skipped; the others keep their

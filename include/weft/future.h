@@ -81,8 +81,8 @@ WEFT_API const weft_values *weft_future_values(const weft_future *future);
 /* Result `index` if it is a tensor, borrowed from the future; otherwise NULL. */
 WEFT_API weft_tensor *weft_future_tensor(const weft_future *future, size_t index);
 
-/* Registers a continuation: when the future is complete, `fn(future, arg)` runs, then `drop(arg)`. WEFT_ERR_INVALID,
- * WEFT_ERR_MEMORY: `fn` never runs, and `drop(arg)` has run. */
+/* Registers a continuation: when the future is complete, `fn(future, arg)` runs, then `drop(arg)`. On failure
+ * (WEFT_ERR_INVALID, WEFT_ERR_MEMORY) `fn` never runs, and `drop(arg)` has run. */
 typedef void (*weft_done_fn)(weft_future *future, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg,
                                                                   weft_drop_fn drop);

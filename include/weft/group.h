@@ -20,7 +20,7 @@
  *     }
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done.
- * The function without _async waits for that. Operations of different groups are independent. Operations of one
+ * The function without _async waits until then. Operations of different groups are independent. Operations of one
  * group may overlap. A member may be up to 64 operations ahead of a member to which it sends, and in shared memory
  * (docs/groups.md) one ahead of every other member; otherwise it waits.
  *
@@ -38,7 +38,8 @@
  * ones are rejected with the same error, and weft_group_error returns it.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   WEFT_ERR_TIMEOUT: the message names the members that are missing.
- *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message names both.
+ *   WEFT_ERR_STATE: two members called different operations, dtypes, counts or algorithms; the message says what
+ *   each of the two called.
  *   WEFT_ERR_STATE, at once: a function of a carrier called an operation of the group that it carries. The group
  *   continues.
  *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.

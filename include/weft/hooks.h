@@ -55,7 +55,7 @@ typedef struct weft_leaf_hook {
      */
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
-    weft_drop_fn drop; /* called with `arg` when the last reference to the set is dropped; or NULL */
+    weft_drop_fn drop; /* called with `arg` when the last reference to the hooks is dropped; NULL: none */
     /* Like `post`, but returns the tensor that replaces the sum: a reference to `sum`, or to another contiguous tensor
      * of its shape and dtype. If it returns NULL, the pass fails. Called before `post`. NULL: none. */
     weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);

@@ -43,7 +43,7 @@ typedef struct weft_operator {
      * run it on several threads at once with the same `state`, so protect what it changes there.
      */
     weft_status (*backward)(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx);
-    weft_drop_fn drop; /* called with `state` when that is no longer needed; or NULL */
+    weft_drop_fn drop; /* called with `state` when weft no longer needs it; NULL: none */
 } weft_operator;
 
 /*

@@ -281,7 +281,7 @@ WEFT_API bool weft_call_cancelled(const weft_call *call);
 /*
  * Makes a future, with a reference for you, that fails when nobody needs the answer (weft_call_cancelled): with
  * WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT, or the code for the caller's end (WEFT_ERR_PEER_DEAD ...). If the call is
- * answered first, it completes. NULL if memory is out.
+ * answered first, the future completes without an error. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 
