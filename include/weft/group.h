@@ -77,8 +77,7 @@
 
 WEFT_BEGIN_C
 
-/* ---- Groups
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Groups ------------------------------------------------------------------------------------- */
 
 /*
  * Opens a group, together with the other members: every member calls the function, with the same name and the same
@@ -150,8 +149,7 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out,
                                                       weft_error **error);
 
-/* ---- Operations
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Operations --------------------------------------------------------------------------------- */
 
 /* A barrier: completes when every member has called it. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
@@ -241,8 +239,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *grou
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group *group, weft_args_in mine,
                                                                       int64_t timeout_ms, weft_future **out);
 
-/* ---- Algorithms
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Algorithms --------------------------------------------------------------------------------- */
 
 /*
  * Sets rules that select the algorithm of an operation by the number of members and the bytes of one member's part.
@@ -271,8 +268,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_algorithms(weft_group *group, const char *rules);
 WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
 
-/* ---- Operations carried by others
- * -------------------------------------------------------------------------------- */
+/* ---- Operations carried by others --------------------------------------------------------------- */
 
 /*
  * A carrier: functions that perform this group's operations in place of weft, for example with MPI. Each
