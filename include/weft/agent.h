@@ -230,9 +230,8 @@ static inline WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_option
  *   In an elastic job it returns when rank 0 ends the job (weft_agent_end_job), however few workers there are.
  * The agent stays open: the program may read its statistics, make calls, serve again, and must close it.
  *
- * While this worker serves or closes, its batches do not wait for calls of other workers that serve or close
- * (weft/batch.h), although handlers of those may still call. If calls of handlers shall fill a batch, set its
- * wait_us.
+ * While this worker serves or closes, its batches do not wait for callers that serve or close themselves
+ * (weft/batch.h), although handlers there may still call. If calls of handlers shall fill a batch, set its wait_us.
  *
  * Returns WEFT_OK in the two cases above, or
  *   WEFT_ERR_TIMEOUT: wait_ms has passed.

@@ -75,13 +75,13 @@ static inline WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *o
 }
 
 /*
- * Whether this process is a worker that something else started: weft_job_open in its parent, or a launcher (mpirun,
- * srun, weft-run and those of docs/environment.md), or a user who set RANK or WORLD_SIZE. A batch script of Slurm is
- * none of these. A program that starts its own workers calls weft_job_open only if it returns false. *rank and
- * *world_size receive the values that weft_agent_open will take from the environment. They are -1 if nothing started
- * this process, or if the values are malformed or incomplete; weft_agent_open then says what is wrong. Either
- * pointer may be NULL. Under PMIx, a pointer that is not NULL makes the function connect to the launcher. Any
- * thread.
+ * Whether this process was started as a worker: by weft_job_open in its parent, by a launcher (mpirun, srun,
+ * weft-run and those of docs/environment.md), or by a user who set RANK or WORLD_SIZE. A batch script of Slurm is
+ * none of these. A program that starts its own workers calls weft_job_open only if this function returns false.
+ * *rank and *world_size receive the values that weft_agent_open will take from the environment. They are -1 if
+ * nothing started this process, or if the values are malformed or incomplete; weft_agent_open then says what is
+ * wrong. Either pointer may be NULL. Under PMIx, a pointer that is not NULL makes the function connect to the
+ * launcher. Any thread.
  */
 WEFT_API bool weft_job_is_launched(int *rank, int *world_size);
 

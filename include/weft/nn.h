@@ -134,7 +134,7 @@ WEFT_API void *weft_module_state(const weft_module *module);
  * buffers are in the lists once, under the first of their full names; weft_module_find knows all names.
  *
  * A module keeps its first failure, which weft_module_status returns. If a module or one of its children has failed,
- * every tape that it runs on fails. Errors:
+ * every tape that the module runs on fails. Errors:
  *   WEFT_ERR_INVALID: an argument is NULL, or a name is invalid or too long.
  *   WEFT_ERR_EXISTS: the module has something with that name.
  *   WEFT_ERR_TYPE: a parameter is not floating.
@@ -255,12 +255,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_sequential_create(weft_module *const *m
 
 /*
  * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x
- * to the device and the result back, and in a backward pass the gradient of the result to the device and that of x
- * back. So a module whose inputs and results travel in calls, which take CPU tensors, can compute on a GPU. Results
- * that it copies to the CPU are in page-locked memory. The child is moved to `device` under the conditions of
- * weft_module_to_device. The child's parameters, their gradients and the state of their optimizers are on `device`.
- * The parameters' names begin with "module.". Random numbers are those that the child would draw on the tape itself.
- * On a tape of that device nothing is copied. The function takes over your reference to `child`, even if it fails.
+ * to the device and the result back. In a backward pass it copies the gradient of the result to the device and the
+ * gradient of x back. So a module whose inputs and results travel in calls, which take CPU tensors, can compute on a
+ * GPU. Results that it copies to the CPU are in page-locked memory. The child is moved to `device` under the
+ * conditions of weft_module_to_device. The child's parameters, their gradients and the state of their optimizers are
+ * on `device`. The parameters' names begin with "module.". Random numbers are those that the child would draw on the
+ * tape itself. On a tape of that device nothing is copied. The function takes over your reference to `child`, even
+ * if it fails.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_on_device_create(weft_module *child, weft_device device, weft_module **out,
                                                           weft_error **error);

@@ -39,8 +39,8 @@ typedef struct weft_operator {
      * is the gradient of result i: contiguous, borrowed, read-only; NULL if there is none. At least one is not NULL. If
      * wanted[i] is true, the function may set dx[i] (initially NULL) to a reference to a tensor of the shape and dtype
      * of input i; that may be a tensor of dy. NULL means no gradient. If the function fails, the pass fails with its
-     * code, and tensors in dx are dropped. The function runs on the thread of its pass. Passes that retain records may
-     * run it on several threads at once with the same `state`, so protect what it changes there.
+     * code, and tensors in dx are dropped. The function runs on the thread of its pass. Passes that retain records
+     * may run the function on several threads at once with the same `state`, so protect what it changes in `state`.
      */
     weft_status (*backward)(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx);
     weft_drop_fn drop; /* called with `state` when weft no longer needs it; NULL: none */

@@ -110,9 +110,9 @@ typedef struct weft_optimizer_span {
 typedef void (*weft_optimizer_span_fn)(const void *arg, const weft_optimizer_span *span);
 
 /*
- * Calls `run` for parts of the parameter, or for each row of a sparse gradient, on several threads at once: for steps
- * in which each element depends only on its own gradient and state. `arg` is passed to `run`. WEFT_ERR_INVALID: a
- * tensor of the update is missing.
+ * Calls `run` for parts of the parameter, or for each row of a sparse gradient, on several threads at once. Use it
+ * for steps in which each element depends only on its own gradient and state. `arg` is passed to `run`.
+ * WEFT_ERR_INVALID: a tensor of the update is missing.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_update_run(const weft_optimizer_update *update,
                                                               weft_optimizer_span_fn run, const void *arg);

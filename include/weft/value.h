@@ -33,9 +33,9 @@ WEFT_BEGIN_C
 #define WEFT_MAX_VALUES 1024        /* values in one list */
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
 #define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, in all its lists together */
-/* The most bytes of the arguments of a call to another worker, of its results, and of each item that it sends
- * (weft_call_send_item): strings, bytes, and a few bytes for each value and tensor. The contents of tensors do not
- * count. Calls to this worker itself have no such limit. */
+/* A limit, in bytes, for the arguments of a call to another worker, for its results, and for each of its items
+ * (weft_call_send_item). Strings, bytes, and a few bytes for each value and tensor count; the contents of tensors do
+ * not count. Calls to this worker itself have no such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 
 /* The type of a value. */
