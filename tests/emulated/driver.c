@@ -77,11 +77,16 @@ static void enter(void)
     pthread_mutex_lock(&lock);
 }
 
-static int leave(int result)
+/* An error that the program could have avoided is a fault. Without memory, or if a test wants a failure, it is not. */
+static int leave_with(const char *function, int result)
 {
+    if (result != SUCCESS && result != NOT_READY && result != OUT_OF_MEMORY && result != LAUNCH_FAILED &&
+        result != LAUNCH_OUT_OF_RESOURCES)
+        gpu_fault("%s returned %d", function, result);
     pthread_mutex_unlock(&lock);
     return result;
 }
+#define leave(result) leave_with(__func__, result)
 
 /* The device of the context that is current; -1: none is. */
 static int device_now(void)
@@ -93,10 +98,12 @@ static int device_now(void)
 static bool enter_device(int *device)
 {
     *device = device_now();
-    if (*device < 0)
-        return false;
     enter();
-    return true;
+    if (*device >= 0)
+        return true;
+    gpu_fault("a call of the driver without a current context");
+    pthread_mutex_unlock(&lock);
+    return false;
 }
 
 /* ---- Start, devices, contexts ---- */
@@ -543,11 +550,11 @@ EXPORT int cuModuleLoadData(void **module, const void *image)
 
 EXPORT int cuModuleGetFunction(void **function, void *module, const char *name)
 {
+    enter();
     const gpu_kernel *kernel = !module ? NULL : gpu_kernel_find(name);
-    if (!kernel)
-        return NOT_FOUND;
-    *function = (void *)kernel;
-    return SUCCESS;
+    if (kernel)
+        *function = (void *)kernel;
+    return leave(kernel ? SUCCESS : NOT_FOUND);
 }
 
 typedef struct launch_args {

@@ -12,7 +12,8 @@
  * inaccessible, and its address is not used again. Work on a stream runs as late as CUDA's rules allow, so a missing
  * synchronisation shows. Blocks, warps and threads run in an order that depends on EMULATED_GPU_SEED. A fault of the
  * program ends the process with a message that begins with "emulated GPU:". A copy from or to memory that is not
- * page-locked uses the host's bytes at once or as late as possible, as the seed chooses: NVIDIA promises neither.
+ * page-locked uses the host's bytes at once or as late as possible, as the seed chooses: NVIDIA promises neither. A
+ * call of the driver that fails is a fault, unless memory is out or the test asked for the failure.
  *
  * RACES. Two kernels or copies on different streams that use the same bytes, of which one writes, need an order: by an
  * event, by the legacy stream, or because the host waited for the first before it queued the second. Without one, the

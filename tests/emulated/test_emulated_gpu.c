@@ -161,6 +161,14 @@ static void copies_outside_an_allocation_are_refused(void **state)
     give(at);
 }
 
+static void a_call_that_fails_is_a_fault(void **state)
+{
+    gpu.expect_fault();
+    void *function = NULL;
+    assert_int_not_equal(driver->module_function(&function, module, "weft_no_such_kernel"), 0);
+    assert_string_equal(gpu.fault(), "cuModuleGetFunction returned 500");
+}
+
 /* ---- Threads ---- */
 
 static int64_t total_by(const char *kernel)
@@ -501,6 +509,7 @@ int main(void)
         cmocka_unit_test(pointers_that_a_kernel_cannot_use_are_refused),
         cmocka_unit_test(memory_of_another_device_is_refused),
         cmocka_unit_test(copies_outside_an_allocation_are_refused),
+        cmocka_unit_test(a_call_that_fails_is_a_fault),
         cmocka_unit_test(a_missing_barrier_is_noticed),
         cmocka_unit_test(threads_at_different_barriers_end_the_process),
         cmocka_unit_test(the_order_of_threads_depends_on_the_seed),

@@ -47,10 +47,10 @@ printf '#!/bin/sh\necho "GPU 0: a stand-in"\n' | program "$work/gpu/nvidia-smi"
 program "$work/gpu/compute-sanitizer" <<'SH'
 #!/bin/sh
 [ "$1" = --version ] && { echo "Version of a stand-in"; exit 0; }
-case $2 in memcheck | racecheck | initcheck) ;; *) exit 4 ;; esac
-[ "$*" = "--tool $2 --error-exitcode 99 $5" ] && [ "$WEFT_SLAB_KEEP_MB" = 0 ] || exit 3
+case $2 in memcheck) api="--report-api-errors no " program=$7 ;; racecheck | initcheck) api='' program=$5 ;; *) exit 4 ;; esac
+[ "$*" = "--tool $2 $api--error-exitcode 99 $program" ] && [ "$WEFT_SLAB_KEEP_MB" = 0 ] || exit 3
 echo "under $2"
-exec "$5"
+exec "$program"
 SH
 printf '#!/bin/sh\necho "one test passed"\n' | program "$work/pack/tests/test_gpu_one"
 printf '#!/bin/sh\necho "cuda to cuda 3000 GB/s"\n' | program "$work/pack/bin/gpu_bench_memory"
