@@ -17,6 +17,8 @@
  * WEFT_ERR_SYSTEM. */
 weft_status wfi_cuda_enter(int device);
 void wfi_cuda_leave(void);
+/* The primary context of a device that was entered. */
+void *wfi_cuda_context(int device);
 /* The status for an error of the driver (0: WEFT_OK). Logs the error, with `what` ("creating a stream"). */
 weft_status wfi_cuda_status(int error, const char *what);
 

@@ -43,7 +43,6 @@ static bool find_functions(void *library)
         {&f->primary_context, "cuDevicePrimaryCtxRetain"},
         {&f->context_push, "cuCtxPushCurrent_v2"},
         {&f->context_pop, "cuCtxPopCurrent_v2"},
-        {&f->context_current, "cuCtxGetCurrent"},
         {&f->error_text, "cuGetErrorString"},
         {&f->memory_alloc, "cuMemAlloc_v2"},
         {&f->memory_free, "cuMemFree_v2"},
@@ -53,7 +52,9 @@ static bool find_functions(void *library)
         {&f->copy_to_device, "cuMemcpyHtoDAsync_v2"},
         {&f->copy_to_host, "cuMemcpyDtoHAsync_v2"},
         {&f->copy_within, "cuMemcpyDtoDAsync_v2"},
-        {&f->copy_between, "cuMemcpyPeer"},
+        {&f->copy_peer, "cuMemcpyPeerAsync"},
+        {&f->peer_possible, "cuDeviceCanAccessPeer"},
+        {&f->peer_enable, "cuCtxEnablePeerAccess"},
         {&f->stream_create, "cuStreamCreate"},
         {&f->stream_destroy, "cuStreamDestroy_v2"},
         {&f->stream_wait, "cuStreamSynchronize"},
@@ -210,6 +211,11 @@ weft_status wfi_cuda_enter(int device)
     void *context = atomic_load_explicit(&driver.contexts[device], memory_order_acquire);
     weft_status status = context ? WEFT_OK : wfi_cuda_status(retain(device, &context), "opening a CUDA device");
     return status == WEFT_OK ? wfi_cuda_status(functions->context_push(context), "choosing a CUDA device") : status;
+}
+
+void *wfi_cuda_context(int device)
+{
+    return atomic_load_explicit(&driver.contexts[device], memory_order_acquire);
 }
 
 void wfi_cuda_leave(void)

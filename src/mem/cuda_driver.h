@@ -22,7 +22,6 @@ typedef struct wfi_cuda_driver {
     int (*primary_context)(void **context, int device); /* retains it */
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
-    int (*context_current)(void **context);
     int (*error_text)(int error, const char **text);
     int (*memory_alloc)(uint64_t *at, size_t size);
     int (*memory_free)(uint64_t at);
@@ -33,7 +32,9 @@ typedef struct wfi_cuda_driver {
     int (*copy_to_device)(uint64_t to, const void *from, size_t size, void *stream);
     int (*copy_to_host)(void *to, uint64_t from, size_t size, void *stream);
     int (*copy_within)(uint64_t to, uint64_t from, size_t size, void *stream);
-    int (*copy_between)(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size);
+    int (*copy_peer)(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size, void *stream);
+    int (*peer_possible)(int *possible, int device, int peer);
+    int (*peer_enable)(void *peer_context, unsigned flags); /* of the context that is current, to that one's memory */
     int (*stream_create)(void **stream, unsigned flags);
     int (*stream_destroy)(void *stream);
     int (*stream_wait)(void *stream);
@@ -59,6 +60,7 @@ enum { /* errors that weft tells from others */
        WFI_CUDA_INVALID_PTX = 218,
        WFI_CUDA_UNSUPPORTED_PTX_VERSION = 222,
        WFI_CUDA_NOT_READY = 600,
+       WFI_CUDA_PEER_ALREADY_ENABLED = 704,
 };
 
 /* The driver, loaded and initialized by the first call. NULL: there is none, or it does not work; wfi_cuda_check tells

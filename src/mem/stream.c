@@ -118,7 +118,7 @@ weft_status wfi_stream_wrap(int device, void *driver_stream, weft_stream **out)
 {
     enum { LEGACY = 1, PER_THREAD = 2 }; /* CU_STREAM_LEGACY; CU_STREAM_PER_THREAD: another stream on each thread */
     uintptr_t handle = (uintptr_t)driver_stream;
-    void *ours = NULL, *theirs = NULL;
+    void *theirs = NULL;
     if (handle == PER_THREAD)
         return WEFT_ERR_INVALID;
     weft_status status = wfi_cuda_enter(device);
@@ -126,11 +126,9 @@ weft_status wfi_stream_wrap(int device, void *driver_stream, weft_stream **out)
         return status;
     const wfi_cuda_driver *driver = wfi_cuda_driver_get();
     int error = handle > PER_THREAD ? driver->stream_context(driver_stream, &theirs) : 0;
-    if (error == 0)
-        error = driver->context_current(&ours);
     wfi_cuda_leave();
     status = wfi_cuda_status(error, "looking up a stream's context");
-    if (status == WEFT_OK && handle > PER_THREAD && theirs != ours)
+    if (status == WEFT_OK && handle > PER_THREAD && theirs != wfi_cuda_context(device))
         status = WEFT_ERR_INVALID;
     return status == WEFT_OK ? open_stream(device, handle == LEGACY ? NULL : driver_stream, false, out) : status;
 }
@@ -240,6 +238,29 @@ weft_status wfi_stream_follow(weft_stream *stream, uint64_t others)
     pthread_mutex_unlock(&streams.lock);
     wfi_cuda_leave();
     return wfi_cuda_status(error, "ordering two streams");
+}
+
+weft_status wfi_stream_follow_peer(weft_stream *stream, weft_stream *other)
+{
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    weft_status status = wfi_cuda_enter(other->device);
+    if (status != WEFT_OK)
+        return status;
+    int error = 0;
+    pthread_mutex_lock(&streams.lock);
+    if (!other->event)
+        error = driver->event_create(&other->event, NO_TIMING);
+    if (error == 0)
+        error = driver->event_record(other->event, other->driver);
+    wfi_cuda_leave();
+    status = wfi_cuda_enter(stream->device);
+    if (status == WEFT_OK) {
+        if (error == 0)
+            error = driver->stream_wait_event(stream->driver, other->event, 0);
+        wfi_cuda_leave();
+    }
+    pthread_mutex_unlock(&streams.lock);
+    return status == WEFT_OK ? wfi_cuda_status(error, "ordering the streams of two devices") : status;
 }
 
 /* Another thread may be destroying a stream and wait for its work. Such a stream cannot be referenced: the common

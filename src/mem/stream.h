@@ -61,6 +61,8 @@ weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void
 /* Work that is queued on `stream` from now on runs after the work that the streams in the set `others` (a bit for
  * each number) have now. */
 weft_status wfi_stream_follow(weft_stream *stream, uint64_t others);
+/* The same for one stream of another device. */
+weft_status wfi_stream_follow_peer(weft_stream *stream, weft_stream *other);
 
 /* A mark for the work that is on the stream now. wfi_stream_passed: a thread has waited for the stream since, or the
  * stream is gone, so that this work is done. Neither function waits. A mark does not keep the stream. */

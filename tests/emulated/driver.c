@@ -24,6 +24,7 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
+    PEER_ALREADY_ENABLED = 704,
     LAUNCH_OUT_OF_RESOURCES = 701,
     LAUNCH_FAILED = 719,
 };
@@ -36,6 +37,7 @@ static __thread struct current {
     int *contexts[CONTEXTS_MOST];
     int depth;
 } current;
+static bool peers[EMULATED_DEVICES][EMULATED_DEVICES]; /* the first may use the memory of the second */
 emulated_counts gpu_counts;
 static uint64_t fail_after[EMULATED_CALLS];
 static uint64_t fail_times[EMULATED_CALLS];
@@ -417,24 +419,64 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *s
     return copy((void *)(uintptr_t)to, false, (void *)(uintptr_t)from, false, size, stream, false);
 }
 
-/* Between devices: after all work of both. */
-EXPORT int cuMemcpyPeer(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size)
+typedef struct peer_args {
+    void *to;
+    const void *from;
+    size_t size;
+    int to_device, from_device;
+} peer_args;
+
+static void run_peer(const void *at)
 {
-    const int *to_device = to_context, *from_device = from_context;
-    if (!to_device || !from_device)
+    const peer_args *args = at;
+    gpu_memory_open(args->to_device);
+    gpu_memory_open(args->from_device);
+    memcpy(args->to, args->from, args->size);
+    gpu_memory_close(args->from_device);
+    gpu_memory_close(args->to_device);
+}
+
+EXPORT int cuMemcpyPeerAsync(uint64_t to_at, void *to_context, uint64_t from_at, void *from_context, size_t size,
+                             void *stream)
+{
+    int device;
+    void *to = (void *)(uintptr_t)to_at, *from = (void *)(uintptr_t)from_at;
+    if (!enter_device(&device))
         return INVALID_CONTEXT;
-    enter();
     if (gpu_fails_now(EMULATED_COPY))
         return leave(LAUNCH_FAILED);
-    if (!on_device((void *)(uintptr_t)to, size) || !on_device((void *)(uintptr_t)from, size))
+    if (!to_context || !from_context || !on_device(to, size) || !on_device(from, size))
         return leave(INVALID_VALUE);
-    gpu_stream_wait_device(*to_device);
-    gpu_stream_wait_device(*from_device);
-    gpu_memory_open(*to_device);
-    gpu_memory_open(*from_device);
-    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
-    gpu_memory_close(*from_device);
-    gpu_memory_close(*to_device);
+    const peer_args args = {to, from, size, *(int *)to_context, *(int *)from_context};
+    const gpu_operand operands[] = {{to, size, GPU_WRITES}, {from, size, GPU_READS}};
+    gpu_counts.through_host += !peers[args.to_device][args.from_device];
+    gpu_stream_add(stream ? gpu_stream_device(stream) : device, stream,
+                   &(gpu_work){.name = "a copy between devices",
+                               .run = run_peer,
+                               .args = &args,
+                               .size = sizeof(args),
+                               .operands = operands,
+                               .operand_count = 2});
+    return leave(SUCCESS);
+}
+
+EXPORT int cuDeviceCanAccessPeer(int *possible, int device, int peer)
+{
+    enter();
+    *possible = device != peer;
+    return leave(SUCCESS);
+}
+
+EXPORT int cuCtxEnablePeerAccess(void *peer_context, unsigned flags)
+{
+    int device, peer = *(int *)peer_context;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    if (peer == device || flags != 0)
+        return leave(INVALID_VALUE);
+    if (peers[device][peer])
+        return leave(PEER_ALREADY_ENABLED);
+    peers[device][peer] = true;
     return leave(SUCCESS);
 }
 

@@ -40,6 +40,7 @@ typedef enum emulated_call { EMULATED_ALLOCATION, EMULATED_COPY, EMULATED_LAUNCH
 typedef struct emulated_counts {
     uint64_t calls[EMULATED_CALLS]; /* allocations; copies of all kinds; launches */
     uint64_t pageable;              /* copies from or to memory of the host that is not page-locked */
+    uint64_t through_host;          /* copies between devices that may not use each other's memory */
     uint64_t synchronisations; /* calls that waited for a device: copies to the host, waits for streams and events */
     uint64_t pending;          /* work that is queued and has not run */
     uint64_t live;             /* allocations that are not freed, of all devices; pinned ones too */

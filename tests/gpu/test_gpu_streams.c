@@ -419,6 +419,49 @@ static void a_copy_to_the_cpu_waits_for_one_stream(void **state)
     weft_stream_unref(streams[1]);
 }
 
+/* From one GPU to the other and back, and the source is written again at once; no copy waits for a GPU. */
+static double play_across(weft_device second)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    weft_tape *u = weft_tape_open(&(weft_tape_options){.device = second});
+    weft_tensor *x = to(floats(WEFT_SHAPE(SIZE), 1), gpu), *y = weft_scale(t, x, 2);
+    emulated_counts before = now();
+    weft_tensor *there = tensor_to_device(y, second);
+    weft_tensor_fill(y, 100);
+    weft_tensor *z = weft_scale(u, there, 3), *back = tensor_to_device(z, gpu);
+    weft_tensor_fill(z, 100);
+    weft_tensor *last = weft_scale(t, back, 5);
+    emulated_counts after = now();
+    assert_int_equal(after.synchronisations, before.synchronisations);
+    assert_int_equal(after.through_host, before.through_host);
+    weft_tensor *here = to(weft_tensor_ref(last), cpu);
+    double got = weft_tensor_get_f64(here, SIZE - 1);
+    weft_tensor *all[] = {x, there, back, here};
+    for (int i = 0; i < 4; i++)
+        weft_tensor_unref(all[i]);
+    assert_int_equal(weft_tape_wait(u), WEFT_OK);
+    weft_tape_close(t);
+    weft_tape_close(u);
+    return got;
+}
+
+static void copies_between_devices_are_in_order(void **state)
+{
+    const weft_device second = {WEFT_DEVICE_CUDA, 1};
+    if (weft_device_check(second, NULL) != WEFT_OK)
+        return;
+    assert_true(play_across(second) == 30 * SIZE);
+    for (uint64_t wait = 0; forget_waits && wait < 4; wait++) { /* two of each copy */
+        expect_fault();
+        forget_waits(wait, 1);
+        (void)play_across(second);
+        forget_waits(0, 0);
+        const char *named = fault();
+        if (wait % 2 == 1 && !(named && strstr(named, "a copy between devices")))
+            fail_msg("without wait %d the fault is '%s'", (int)wait, named ? named : "none");
+    }
+}
+
 /* A model trains on a stream as on the common one: parameters, gradients and the optimizer's state cross or stay. */
 static double train(weft_stream *stream, bool changes)
 {
@@ -525,6 +568,7 @@ int main(void)
         cmocka_unit_test(borrowed_memory_is_not_given_back_while_a_stream_reads_it),
         cmocka_unit_test(memory_is_not_lent_while_a_stream_reads_it),
         cmocka_unit_test(a_copy_to_the_cpu_waits_for_one_stream),
+        cmocka_unit_test(copies_between_devices_are_in_order),
         cmocka_unit_test(a_model_trains_on_a_stream),
         cmocka_unit_test(streams_are_checked),
         cmocka_unit_test(no_memory_is_left),
