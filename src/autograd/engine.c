@@ -403,10 +403,10 @@ static void run_operator(wfi_engine *engine, wfi_node *node)
 static void run_node(wfi_engine *engine, wfi_node *node)
 {
     entry *e = entry_at(engine, node->slot);
-    if (node->type->is_end) {
+    if (node->type->is_boundary) {
         weft_tensor *gradient = e->sum.values;
         e->sum.values = NULL;
-        engine->end(engine->arg, node, gradient);
+        engine->give_boundary(engine->arg, node, gradient);
     } else if (node->leaf == 0)
         run_operator(engine, node);
     else if (e->sum.values)
@@ -539,7 +539,7 @@ void wfi_engine_work(wfi_engine *engine)
 {
     wfi_node *node;
     while (!engine->error && (node = pop_ready(engine))) {
-        if (node->leaf == 0 && !node->type->is_end)
+        if (node->leaf == 0 && !node->type->is_boundary)
             engine->last_operator = node->type->name;
         run_node(engine, node);
     }

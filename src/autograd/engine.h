@@ -12,7 +12,7 @@
  * whose consumers have all answered, the one recorded last (with the highest slot) first. So the order, and with it
  * every bit of a sum, depends only on the recording; if several threads recorded at once, on how they interleaved. A
  * consumer answers each of its inputs once: with a gradient or with none. A node that got no gradient at all does not
- * run and passes none on.
+ * run, and answers its inputs with none.
  *
  * A pass that continues at other workers (src/dist) is run in parts instead: wfi_engine_await for each node that is
  * also answered from outside, wfi_engine_begin, then wfi_engine_answer as these answers arrive, and wfi_engine_work
@@ -39,8 +39,8 @@ typedef struct wfi_engine {
     weft_hooks *hooks;   /* or NULL; borrowed */
     weft_stream *stream; /* on which GPUs compute; borrowed; NULL: the common one */
     wfi_give_fn give;    /* called once per pass for each leaf */
-    void (*end)(void *arg, wfi_node *node,
-                weft_tensor *gradient); /* for nodes with is_end; takes over the reference; NULL: none */
+    /* for nodes with is_boundary; takes over the reference; NULL: none */
+    void (*give_boundary)(void *arg, wfi_node *node, weft_tensor *gradient);
     void *arg;
     bool ordered;
     weft_error *error;         /* the first one; referenced */

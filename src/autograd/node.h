@@ -47,9 +47,7 @@ typedef struct wfi_node_type {
     wfi_backward_all_fn backward_all;   /* for more than one result */
     wfi_backward_rows_fn backward_rows; /* or NULL */
     uint32_t results;                   /* 0 means 1 */
-    bool
-        /* it has no inputs and no function: the pass passes its gradient, or that there is none, to `end` (engine.h) */
-        is_end;
+    bool is_boundary; /* no inputs and no function: its gradient goes to give_boundary of the engine (engine.h) */
 } wfi_node_type;
 
 /* Data that weft's operators keep besides tensors; each uses the fields that it needs. */

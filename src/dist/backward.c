@@ -362,6 +362,7 @@ static void follow(weft_call *call, weft_future *pass)
     }
 }
 
+/* "weft:backward": the caller's pass, with its root on this worker. Answered when the pass ends. */
 static weft_status run_backward(weft_call *call, void *user)
 {
     (void)user;
@@ -383,7 +384,7 @@ static weft_status run_backward(weft_call *call, void *user)
     if (!roots.count || !context) {
         wfi_context_unref(context);
         weft_call_fail(call, WEFT_ERR_INVALID,
-                       roots.count ? "this worker has nothing of the context" : "the root is no tensor");
+                       roots.count ? "this worker has no part in the context" : "the root is not a tensor");
         return WEFT_ERR_INVALID;
     }
     weft_error *error = NULL;

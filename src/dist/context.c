@@ -176,7 +176,7 @@ static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_ten
 }
 
 static const wfi_node_type send_type = {.name = "send", .backward = send_backward};
-static const wfi_node_type recv_type = {.name = "recv", .is_end = true};
+static const wfi_node_type recv_type = {.name = "recv", .is_boundary = true};
 
 /* The node of a send, with a reference. `path`: the place of its call in the order of sums. NULL: no memory. */
 static wfi_node *make_send(weft_context *context, wfi_tape_path *path, weft_tensor *tensor)

@@ -33,13 +33,13 @@ struct wfi_link_source {
 struct wfi_link {
     wfi_link_source *source; /* referenced */
     weft_context *context;   /* always source->context; not referenced by itself */
-    bool calls;              /* it is the caller's side of a call to another worker */
-    bool received;           /* the callee has answered: it knows what the call said about contexts that are over */
-    bool served;             /* it is the callee's side, counted in context->served */
+    bool is_caller;          /* the caller's side of a call to another worker */
+    bool is_answered;        /* the callee has answered: it knows what the call said about contexts that are over */
+    bool is_served;          /* the callee's side, counted in context->served */
     int peer;
     uint64_t oldest_open; /* as the call carried it, if this worker is the opener; otherwise 0 */
     uint64_t first_send;  /* number of the first tensor that this side sent */
-    uint64_t theirs;      /* number of the first tensor that the other side sent */
+    uint64_t first_recv;  /* number of the first tensor that the other side sent */
 };
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link *
     wfi_mutex_unlock(&context->lock);
     if (over)
         return WEFT_ERR_STATE;
-    link->calls = true;
+    link->is_caller = true;
     link->peer = rank;
     if (!context->holders[rank] && rank != (int)context->id.rank) {
         context->holders[rank] = WFI_HOLDER_PRESENT;
@@ -173,9 +173,9 @@ static void write_holders(weft_context *context, wfi_writer *blob)
 /* The served call is answered, or never will be: what its reply did not report is reported now. [agent lock] */
 static void end_served(wfi_link *link)
 {
-    if (!link->served)
+    if (!link->is_served)
         return;
-    link->served = false;
+    link->is_served = false;
     link->context->served--;
     wfi_contexts_report(link->context);
 }
@@ -183,7 +183,7 @@ static void end_served(wfi_link *link)
 static void write_blob(wfi_link *link, wfi_writer *blob)
 {
     const weft_context *context = link->context;
-    if (!link->calls) {
+    if (!link->is_caller) {
         wfi_write_u64(blob, link->first_send);
         write_holders(link->context, blob);
         end_served(link);
@@ -200,11 +200,15 @@ static void write_blob(wfi_link *link, wfi_writer *blob)
     wfi_write_bytes(blob, link->source->path->bytes, link->source->path->size);
 }
 
-/* Reads what a reply carries. */
-static bool replied(wfi_link *link, wfi_reader *blob)
+/*
+ * Reads what a reply carries: the number of its first tensor, and workers that the callee has called under the
+ * context. This worker notes those that it does not know: the opener will notify them, another worker reports them to
+ * the opener.
+ */
+static bool read_reply(wfi_link *link, wfi_reader *blob)
 {
     weft_context *context = link->context;
-    link->theirs = wfi_read_u64(blob);
+    link->first_recv = wfi_read_u64(blob);
     uint16_t count = wfi_read_u16(blob);
     for (uint16_t i = 0; i < count && !blob->failed; i++) {
         uint32_t rank = wfi_read_u32(blob);
@@ -217,19 +221,22 @@ static bool replied(wfi_link *link, wfi_reader *blob)
             continue;
         }
         if (context->holders[rank] == WFI_HOLDER_PRESENT || (is_opener(context) && context->holders[rank]))
-            continue; /* known already: at the opener as a holder, elsewhere as a worker to report */
+            continue; /* already noted */
         context->holders[rank] = WFI_HOLDER_PRESENT;
         context->unreported++;
     }
     wfi_contexts_report(context);
-    link->received = !blob->failed;
-    return link->received;
+    link->is_answered = !blob->failed;
+    return link->is_answered;
 }
 
 /* ---- The callee's side ------------------------------------------------------------------------------------------- */
 
-/* A request has arrived: finds or creates the context here. */
-static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
+/*
+ * Reads what a request carries, as write_blob wrote it. Ends the opener's contexts before `oldest_open`, and finds or
+ * creates the call's context here. *out: the callee's side.
+ */
+static weft_status read_request(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
 {
     weft_context *context;
     weft_context_id id = {.rank = wfi_read_u32(blob), .incarnation = wfi_read_u32(blob)};
@@ -245,24 +252,25 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
     if (status)
         return status;
     wfi_link_source *source = make_source(context, wfi_tape_path_read(path, path_size));
-    *out = source ? make_link(source) : NULL;
+    wfi_link *link = source ? make_link(source) : NULL;
     unref_source(source);
-    if (!*out)
+    if (!link)
         return WEFT_ERR_MEMORY;
-    (*out)->peer = wfi_peer_rank(from);
-    (*out)->theirs = first;
-    (*out)->served = true;
+    link->peer = wfi_peer_rank(from);
+    link->first_recv = first;
+    link->is_served = true;
     context->served++;
     context->idle = false;
     wfi_contexts_query_later(wfi_contexts_of(agent));
+    *out = link;
     return WEFT_OK;
 }
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-/* Replaces the received tensors at `places` by recorded ones. */
-static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
-                           size_t count)
+/* Replaces the received tensors at `places` by recorded ones, each of which is a recv of the context. */
+static weft_status add_recvs(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
+                             size_t count)
 {
     size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
     weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
@@ -272,8 +280,9 @@ static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_
     if (!tensors)
         return WEFT_ERR_MEMORY;
     wfi_values_tensors(weft_values_args(values), tensors, all);
-    wfi_recv pair = {
-        .from = wfi_peer_rank(from), .incarnation = wfi_peer_incarnation(from), .number = first ? first : link->theirs};
+    wfi_recv pair = {.from = wfi_peer_rank(from),
+                     .incarnation = wfi_peer_incarnation(from),
+                     .number = first ? first : link->first_recv};
     for (size_t i = 0; i < all; i++)
         weft_tensor_ref(tensors[i]);
     for (size_t i = 0; i < count && !status; i++, pair.number++) {
@@ -298,10 +307,10 @@ static void free_link(wfi_link *link)
     if (!link)
         return;
     weft_agent *agent = link->context->agent;
-    if ((link->oldest_open || link->served) && wfi_agent_enter_locked(agent)) {
+    if ((link->oldest_open || link->is_served) && wfi_agent_enter_locked(agent)) {
         end_served(link);
         if (link->oldest_open)
-            wfi_contexts_notified(agent, link->peer, link->oldest_open, link->received);
+            wfi_contexts_notified(agent, link->peer, link->oldest_open, link->is_answered);
         wfi_agent_leave_locked(agent);
     }
     unref_source(link->source);
@@ -314,11 +323,11 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
                                   .is_linked = is_linked,
                                   .source = source_of,
                                   .open = open_link,
-                                  .send = add_sends,
+                                  .add_sends = add_sends,
                                   .write = write_blob,
-                                  .replied = replied,
-                                  .arrived = arrived,
-                                  .receive = receive,
+                                  .read_reply = read_reply,
+                                  .read_request = read_request,
+                                  .add_recvs = add_recvs,
                                   .free = free_link,
                                   .admit = wfi_pass_admit};
 

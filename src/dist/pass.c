@@ -17,8 +17,8 @@
 static void run_task(wfi_task *task);
 static void drop_work(wfi_pass *pass);
 static weft_error *end_pass(wfi_pass *pass, const weft_error *error);
-static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum);
-static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
+static weft_status keep_leaf_gradient(void *arg, uint64_t leaf, weft_gradient *sum);
+static void keep_recv_gradient(void *arg, wfi_node *node, weft_tensor *gradient);
 
 wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
 {
@@ -39,8 +39,8 @@ wfi_pass *wfi_pass_create(weft_context *context, unsigned flags)
     pass->task.urgency = WFI_URGENT; /* a pass releases what its forward pass holds, so it goes first */
     pass->engine = (wfi_engine){.retain = flags & WFI_PASS_RETAINS,
                                 .ordered = !(flags & WFI_PASS_UNORDERED),
-                                .give = give_sum,
-                                .end = take_end,
+                                .give = keep_leaf_gradient,
+                                .give_boundary = keep_recv_gradient,
                                 .arg = pass};
     wfi_mutex_init(&pass->lock);
     wfi_list_init(&pass->result.link);
@@ -66,7 +66,7 @@ void wfi_pass_discard(wfi_pass *pass)
 /* ---- Results of the engine --------------------------------------------------------------------------------------- */
 
 /* The engine has the gradient of a leaf of this worker. */
-static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
+static weft_status keep_leaf_gradient(void *arg, uint64_t leaf, weft_gradient *sum)
 {
     wfi_pass *pass = arg;
     weft_gradient *kept = wfi_calloc(1, sizeof(*kept));
@@ -90,8 +90,8 @@ static void fail_for_gone(wfi_pass *pass, int rank, weft_status why)
                              wfi_pass_who(pass, rank, who), why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
 }
 
-/* The engine has the gradient of a tensor that another worker sent; NULL: there is none. */
-static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
+/* The engine has the gradient of a tensor that another worker sent; NULL: there is none. Takes over the reference. */
+static void keep_recv_gradient(void *arg, wfi_node *node, weft_tensor *gradient)
 {
     wfi_pass *pass = arg;
     wfi_pass_recv *recv = wfi_map_get(&pass->recv_of, node->slot + 1);
@@ -117,11 +117,11 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
  * Takes the context's lock. If another worker began the pass, charges its allocations first: they depend on the size of
  * the context, which may grow until the lock is taken. On failure the lock is not held.
  */
-static weft_status lock_counted(wfi_pass *pass)
+static weft_status lock_charged(wfi_pass *pass)
 {
     char problem[WFI_ERROR_MESSAGE_MAX];
     for (;;) {
-        weft_status status = pass->for_peer ? wfi_pass_count_work(pass, problem, sizeof(problem)) : WEFT_OK;
+        weft_status status = pass->for_peer ? wfi_pass_charge_work(pass, problem, sizeof(problem)) : WEFT_OK;
         if (status) {
             wfi_engine_fail(&pass->engine, status, "backward: %s", problem);
             return status;
@@ -137,7 +137,7 @@ static weft_status lock_counted(wfi_pass *pass)
 static weft_status snapshot(wfi_pass *pass)
 {
     weft_context *context = pass->context;
-    weft_status status = lock_counted(pass);
+    weft_status status = lock_charged(pass);
     if (status)
         return status;
     if (!pass->engine.hooks)
@@ -249,7 +249,7 @@ static weft_status start_engine(wfi_pass *pass, int rank, const wfi_pass_message
     if (status)
         return status;
     sort_by_peer(pass);
-    await_sends(pass, rank, first && first->flags & WFI_PASS_LISTS_PENDING ? first : NULL);
+    await_sends(pass, rank, first && first->head.flags & WFI_PASS_LISTS_PENDING ? first : NULL);
     wfi_engine_begin(&pass->engine);
     for (size_t i = 0; i < pass->recv_count; i++)
         if (!wfi_engine_meets(&pass->engine, pass->recvs[i].pair.node))
@@ -310,7 +310,7 @@ static void take_answers(wfi_pass *pass, int rank, const wfi_pass_message *messa
         if (send)
             answer_send(pass, send, NULL);
     }
-    if (!(message->flags & WFI_PASS_LISTS_PENDING))
+    if (!(message->head.flags & WFI_PASS_LISTS_PENDING))
         return;
     mark_listed(pass, message);
     for (wfi_pass_send *send = pass->peers[rank].sends; send; send = send->next)
@@ -417,7 +417,7 @@ static void step_optimizers(wfi_pass *pass)
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
     if (status)
-        wfi_engine_fail(&pass->engine, status, "the step that the pass takes along: %s",
+        wfi_engine_fail(&pass->engine, status, "the optimizer step at the end of the pass: %s",
                         error ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
 }
@@ -439,7 +439,7 @@ static void drop_work(wfi_pass *pass)
     pass->futures = pass->unanswered = (wfi_pointers){0};
     if (pass->gradient_bytes) /* only the thread that runs the pass adds to it */
         wfi_pass_release_gradients(pass);
-    wfi_pass_end_work(pass);
+    wfi_pass_release_work(pass);
 }
 
 /* Whether the event makes a pass fail that has ended well here. */
@@ -551,7 +551,7 @@ static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *messag
     if (!status && !*fault)
         return start_engine(pass, from, message);
     drop_snapshot(pass);
-    wfi_pass_end_work(pass);
+    wfi_pass_release_work(pass);
     return status;
 }
 
@@ -559,11 +559,9 @@ static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *messag
 static void take_call(wfi_pass *pass, weft_call *call)
 {
     wfi_pass_message message;
-    weft_context_id id;
-    int root, from = call->from;
-    uint64_t number;
-    if (!wfi_pass_read(call, &message, &id, &root, &number)) {
-        wfi_pass_refuse(call, weft_error_create(WEFT_ERR_PROTOCOL, "malformed words of a pass"));
+    int from = call->from;
+    if (!wfi_pass_read(call, &message)) {
+        wfi_pass_refuse(call, weft_error_create(WEFT_ERR_PROTOCOL, "malformed message of a backward pass"));
         return;
     }
     if (!pass->begun)
@@ -577,9 +575,9 @@ static void take_call(wfi_pass *pass, weft_call *call)
         return;
     }
     wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, message.gradients);
-    if (message.final) {
+    if (message.head.final) {
         wfi_mutex_lock(&pass->context->lock);
-        wfi_context_mark_final(pass->context, pass->result.root, message.final);
+        wfi_context_mark_final(pass->context, pass->result.root, message.head.final);
         wfi_mutex_unlock(&pass->context->lock);
     }
     if (message.number_count)
@@ -589,7 +587,7 @@ static void take_call(wfi_pass *pass, weft_call *call)
     else if (!wfi_pointers_push(&pass->unanswered, call))
         wfi_pass_answer_call(call, false);
     pass->peers[from].received = true;
-    pass->peers[from].wants_pending_list = pass->peers[from].wants_pending_list || message.flags & WFI_PASS_ASKS;
+    pass->peers[from].wants_pending_list = pass->peers[from].wants_pending_list || message.head.flags & WFI_PASS_ASKS;
     if (!status)
         take_answers(pass, from, &message);
     else
@@ -721,8 +719,11 @@ static bool advance(wfi_pass *pass, weft_error *failure)
     return false;
 }
 
-/* Answers the calls that arrived while the pass ended, and passes on the failures, which end_pass has regarded. */
-static void answer_left(wfi_pass *pass)
+/*
+ * The pass is over: answers the calls that are still queued. It also sends "weft:abort" for the failures that are
+ * queued; end_pass has counted them for this worker's result.
+ */
+static void end_queued(wfi_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
         wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
@@ -780,7 +781,7 @@ void wfi_pass_run(wfi_pass *pass)
             return;
         }
     }
-    answer_left(pass);
+    end_queued(pass);
     if (pass->future)
         announce_final(pass, context);
     wfi_context_sum_final(context); /* of this root, and of others that announced it */

@@ -27,7 +27,7 @@
  *
  * So the unanswered calls form a tree below the root, and when the root's calls are answered, the pass is over at all
  * workers (Dijkstra and Scholten, "Termination detection for diffusing computations", 1980). One call carries at most
- * WFI_PASS_GRADIENTS gradients. The rest follows in further calls, and is in the pending list of the first one.
+ * WFI_PASS_GRADIENTS_MAX gradients. The rest follows in further calls, and is in the pending list of the first one.
  *
  * A failure ends this worker's part. The calls that it has not answered fail, and it sends "weft:abort" once to each
  * worker with which it exchanged messages in the pass.

@@ -35,7 +35,7 @@ static size_t bytes_of_work(const weft_context *context)
            wfi_engine_most_bytes(wfi_graph_slots(context->graph));
 }
 
-weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room)
+weft_status wfi_pass_check_budget(const weft_context *context, char *problem, size_t room)
 {
     size_t bytes = bytes_of_work(context);
     weft_status status = wfi_budget_admit_work(context->agent, bytes, !context->working_passes, problem, room);
@@ -44,7 +44,7 @@ weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t
     return status;
 }
 
-weft_status wfi_pass_count_work(wfi_pass *pass, char *problem, size_t room)
+weft_status wfi_pass_charge_work(wfi_pass *pass, char *problem, size_t room)
 {
     weft_context *context = pass->context;
     weft_status status = WEFT_OK;
@@ -79,7 +79,7 @@ void wfi_pass_trim_work(wfi_pass *pass)
     wfi_net_unlock(pass->agent->net);
 }
 
-void wfi_pass_end_work(wfi_pass *pass)
+void wfi_pass_release_work(wfi_pass *pass)
 {
     if (!pass->work_bytes || !wfi_agent_enter_locked(pass->agent)) /* only the thread that runs the pass changes it */
         return;

@@ -44,17 +44,16 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
            (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number));
 }
 
-/* The arguments of "weft:pass". */
-enum { FIELD_HEAD, FIELD_STATEMENT, FIELD_NONES, FIELD_NUMBERS, FIELD_STEPS, FIELD_GRADIENTS, FIELDS };
 #define STEP_NAMES_MAX ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
 
-static bool are_fields(const wfi_peeked *fields)
+/* Whether the types are right, the lists are of u64, and each gradient has a number. */
+static bool are_well_formed(const wfi_peeked args[WFI_PASS_ARGS])
 {
-    for (int i = 0; i < FIELDS; i++)
-        if (fields[i].type != (i == FIELD_GRADIENTS ? WEFT_TYPE_TENSORS : WEFT_TYPE_BYTES) ||
-            (i >= FIELD_STATEMENT && i <= FIELD_NUMBERS && fields[i].size % sizeof(uint64_t)))
+    for (int i = 0; i < WFI_PASS_ARGS; i++)
+        if (args[i].type != (i == WFI_PASS_ARG_GRADIENTS ? WEFT_TYPE_TENSORS : WEFT_TYPE_BYTES) ||
+            (i >= WFI_PASS_ARG_PENDING && i <= WFI_PASS_ARG_NUMBERS && args[i].size % sizeof(uint64_t)))
             return false;
-    return fields[FIELD_NUMBERS].size / sizeof(uint64_t) == fields[FIELD_GRADIENTS].tensor_count;
+    return args[WFI_PASS_ARG_NUMBERS].size / sizeof(uint64_t) == args[WFI_PASS_ARG_GRADIENTS].tensor_count;
 }
 
 /* Why `send`, number `number`, cannot have this gradient from the sender of `call`; WEFT_OK: it can. */
@@ -101,13 +100,13 @@ static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *
  * Each gradient must be for a tensor that this worker sent to the caller, and of its type. No number may occur twice.
  * With the context's lock.
  */
-static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *fields,
+static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *args,
                                    char *problem, size_t room)
 {
-    const wfi_peeked *numbers = &fields[FIELD_NUMBERS];
-    wfi_reader tensors = fields[FIELD_GRADIENTS].tensors;
+    const wfi_peeked *numbers = &args[WFI_PASS_ARG_NUMBERS];
+    wfi_reader tensors = args[WFI_PASS_ARG_GRADIENTS].tensors;
     weft_status status = WEFT_OK;
-    for (uint32_t i = 0; i < fields[FIELD_GRADIENTS].tensor_count && !status; i++) {
+    for (uint32_t i = 0; i < args[WFI_PASS_ARG_GRADIENTS].tensor_count && !status; i++) {
         wfi_tensor_type type;
         uint64_t number = number_at(numbers, i);
         const wfi_send *send = number >= 1 && number <= context->send_count ? &context->sends[number - 1] : NULL;
@@ -137,22 +136,22 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
  * Checks the lists of a message. A short message from a worker with which no tensor was exchanged is valid:
  * run_pass_call answers it. With the context's lock.
  */
-static weft_status message_fault(const weft_context *context, const weft_call *call, const wfi_peeked *fields,
-                                 bool large, char *problem, size_t room)
+static weft_status message_fault(const weft_context *context, const weft_call *call, const wfi_peeked *args, bool large,
+                                 char *problem, size_t room)
 {
-    size_t sent = context->send_count, listed = fields[FIELD_STATEMENT].size > fields[FIELD_NONES].size
-                                                    ? fields[FIELD_STATEMENT].size / sizeof(uint64_t)
-                                                    : fields[FIELD_NONES].size / sizeof(uint64_t);
+    size_t pending = args[WFI_PASS_ARG_PENDING].size / sizeof(uint64_t);
+    size_t absent = args[WFI_PASS_ARG_ABSENT].size / sizeof(uint64_t);
+    size_t sent = context->send_count, listed = pending > absent ? pending : absent;
     if (large && !context->has_pairs[call->from])
         snprintf(problem, room, "rank %d has no part in the pass: no tensor crossed between it and this worker",
                  call->from);
     else if (listed > sent)
         snprintf(problem, room, "rank %d lists %zu tensors, of %zu that this worker sent", call->from, listed, sent);
-    else if (fields[FIELD_STEPS].size > STEP_NAMES_MAX)
+    else if (args[WFI_PASS_ARG_STEPS].size > STEP_NAMES_MAX)
         snprintf(problem, room, "rank %d names optimizers in %zu bytes: a pass takes %zu bytes of them", call->from,
-                 (size_t)fields[FIELD_STEPS].size, STEP_NAMES_MAX);
+                 (size_t)args[WFI_PASS_ARG_STEPS].size, STEP_NAMES_MAX);
     else
-        return gradients_fault(context, call, fields, problem, room);
+        return gradients_fault(context, call, args, problem, room);
     return WEFT_ERR_INVALID;
 }
 
@@ -189,19 +188,19 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
                            size_t room)
 {
     weft_agent *agent = call->agent;
-    wfi_peeked fields[FIELDS];
+    wfi_peeked args[WFI_PASS_ARGS];
     wfi_pass_head head;
     bool large = bytes > WFI_MESSAGE_MAX, ended = false;
     weft_status status = WEFT_OK;
     if (!meta)
         return admit_bytes(call, bytes, false, problem, room);
-    if (!wfi_peek_values(meta, size, fields, FIELDS) || !are_fields(fields) ||
-        !wfi_pass_read_head(agent, fields[FIELD_HEAD].bytes, fields[FIELD_HEAD].size, &head)) {
-        snprintf(problem, room, "malformed words of a pass");
+    if (!wfi_peek_values(meta, size, args, WFI_PASS_ARGS) || !are_well_formed(args) ||
+        !wfi_pass_read_head(agent, args[WFI_PASS_ARG_HEAD].bytes, args[WFI_PASS_ARG_HEAD].size, &head)) {
+        snprintf(problem, room, "malformed message of a backward pass");
         return WEFT_ERR_PROTOCOL;
     }
     weft_context *context = wfi_contexts_find(agent, &head.id);
-    if (!context && (large || fields[FIELD_GRADIENTS].tensor_count)) {
+    if (!context && (large || args[WFI_PASS_ARG_GRADIENTS].tensor_count)) {
         bool closed = was_closed(agent, &head.id);
         snprintf(problem, room, "its distributed context %s", closed ? "is over" : "is not known here");
         return closed ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID;
@@ -209,11 +208,11 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
     if (context) {
         wfi_mutex_lock(&context->lock);
         const wfi_pass *pass = find_pass(context, head.root, head.number);
-        status = message_fault(context, call, fields, large, problem, room);
+        status = message_fault(context, call, args, large, problem, room);
         ended = pass && (pass->result.ended_well || pass->result.error);
         wfi_mutex_unlock(&context->lock);
     }
-    if (status || large || fields[FIELD_GRADIENTS].tensor_count)
+    if (status || large || args[WFI_PASS_ARG_GRADIENTS].tensor_count)
         return status ? status : admit_bytes(call, bytes, ended, problem, room);
     wfi_budget_charge(&call->charge, bytes);
     return WEFT_OK;
@@ -227,30 +226,29 @@ typedef struct reason {
 } reason;
 
 /*
- * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *status: it cannot be joined; `why`
- * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
+ * Returns the pass that a message of `from` names, with a reference; if it is new here, this worker joins it. NULL and
+ * *status: it cannot be joined; `why` may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and
+ * `from`, so neither takes part in the other's passes. [agent lock]
  */
-static wfi_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
-                           weft_status *status, reason *why)
+static wfi_pass *join_pass(weft_context *context, int from, const wfi_pass_head *head, weft_status *status, reason *why)
 {
     wfi_mutex_lock(&context->lock);
-    wfi_pass *pass = find_pass(context, root, number);
-    bool ours = root == wfi_agent_rank(context->agent),
-         apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
-    *status = !pass && context->over ? WEFT_ERR_CANCELLED
-              : !pass && ours        ? WEFT_ERR_INVALID
-                                     : WEFT_OK; /* this worker knows its own passes */
-    if (apart) {
+    wfi_pass *pass = find_pass(context, head->root, head->number);
+    if (!pass && context->over) {
+        *status = WEFT_ERR_CANCELLED;
+    } else if (!pass && head->root == wfi_agent_rank(context->agent)) {
+        *status = WEFT_ERR_INVALID; /* this worker knows its own passes */
+    } else if (!context->has_pairs[from]) {
         pass = NULL;
-    } else if (!pass && !*status) {
-        *status = wfi_pass_may_work(context, why->text, sizeof(why->text));
-        pass = *status ? NULL : create_for_peer(context, flags);
-        if (pass)
-            wfi_pass_enlist(pass, root, number);
-        else if (!*status)
-            *status = WEFT_ERR_MEMORY;
     } else if (pass) {
         wfi_pass_ref(pass);
+    } else {
+        *status = wfi_pass_check_budget(context, why->text, sizeof(why->text));
+        pass = *status ? NULL : create_for_peer(context, head->flags);
+        if (pass)
+            wfi_pass_enlist(pass, head->root, head->number);
+        else if (!*status)
+            *status = WEFT_ERR_MEMORY;
     }
     wfi_mutex_unlock(&context->lock);
     return pass;
@@ -261,21 +259,18 @@ static weft_status run_pass_call(weft_call *call, void *user)
 {
     (void)user;
     wfi_pass_message message;
-    weft_context_id id;
-    int root;
-    uint64_t number;
     weft_agent *agent = call->agent;
     weft_status status = WEFT_OK;
     reason why = {""};
-    if (!wfi_pass_read(call, &message, &id, &root, &number))
+    if (!wfi_pass_read(call, &message))
         return WEFT_ERR_PROTOCOL;
     wfi_pass_event *event = wfi_calloc(1, sizeof(*event));
     if (!event)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
-    weft_context *context = wfi_contexts_find(agent, &id);
-    bool closed = !context && was_closed(agent, &id);
-    wfi_pass *pass = context ? join_pass(context, call->from, root, number, message.flags, &status, &why) : NULL;
+    weft_context *context = wfi_contexts_find(agent, &message.head.id);
+    bool closed = !context && was_closed(agent, &message.head.id);
+    wfi_pass *pass = context ? join_pass(context, call->from, &message.head, &status, &why) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
@@ -333,33 +328,46 @@ static weft_status run_final_call(weft_call *call, void *user)
 /* ---- Failures elsewhere ------------------------------------------------------------------------------------------ */
 
 /*
- * A pass failed elsewhere. *out: the pass, with a reference; *ended: it has ended here, and its gradients are dropped.
- * If it has not reached this worker, it is added as a failed pass, so that a late message does not begin it.
- * WEFT_ERR_MEMORY. With the context's lock.
+ * Adds a pass that failed elsewhere before it reached this worker, so that a late message does not begin it. It never
+ * runs. Returns it with a reference; NULL: no memory. With the context's lock.
+ */
+static wfi_pass *add_failed(weft_context *context, int root, uint64_t number, const weft_error *error)
+{
+    wfi_pass *pass = create_for_peer(context, 0);
+    if (!pass)
+        return NULL;
+    wfi_pass_enlist(pass, root, number);
+    pass->result.error = weft_error_ref((weft_error *)error);
+    pass->over = true;
+    pass->context = NULL; /* drops what only a running pass has */
+    atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
+    wfi_context_unref(context);
+    return pass;
+}
+
+/*
+ * A pass failed elsewhere. If it ended well here, its gradients are dropped; if it runs here, it can no longer end
+ * well. *out: the pass, with a reference; NULL: nothing is known of it. *ended: it has ended here. WEFT_ERR_MEMORY.
+ * With the context's lock.
  */
 static weft_status end_here(weft_context *context, int root, uint64_t number, const weft_error *error, wfi_pass **out,
                             bool *ended)
 {
     wfi_pass *pass = find_pass(context, root, number);
-    if (!pass && !context->over &&
-        root != wfi_agent_rank(context->agent)) { /* this worker knows its own passes from their beginning */
-        pass = create_for_peer(context, 0);
-        if (!pass)
-            return WEFT_ERR_MEMORY;
-        wfi_pass_enlist(pass, root, number);
-        pass->result.error = weft_error_ref((weft_error *)error);
-        pass->over = true;
-        pass->context = NULL; /* it never runs: drops what only a running pass has */
-        atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
-        wfi_context_unref(context);
-        *ended = true;
-        *out = pass;
+    bool is_root = root == wfi_agent_rank(context->agent); /* it knows its passes from their beginning */
+    *ended = false;
+    *out = NULL;
+    if (!pass && (context->over || is_root))
         return WEFT_OK;
+    if (!pass) {
+        *out = add_failed(context, root, number, error);
+        *ended = true;
+        return *out ? WEFT_OK : WEFT_ERR_MEMORY;
     }
-    *out = pass ? wfi_pass_ref(pass) : NULL;
-    *ended = pass && (pass->result.ended_well || pass->result.error);
-    if (pass && !wfi_pass_undo(context, &pass->result, error) && !pass->result.error)
-        pass->result.error = weft_error_ref((weft_error *)error); /* it runs, and can no longer end well */
+    *out = wfi_pass_ref(pass);
+    *ended = pass->result.ended_well || pass->result.error;
+    if (!wfi_pass_undo(context, &pass->result, error) && !pass->result.error)
+        pass->result.error = weft_error_ref((weft_error *)error);
     return WEFT_OK;
 }
 
@@ -383,7 +391,7 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     }
     wfi_net_unlock(agent->net);
     if (pass && ended)
-        wfi_pass_abort(pass, error); /* sends it on to the other workers of the pass */
+        wfi_pass_abort(pass, error); /* tells the other workers of the pass */
     else if (pass)
         wfi_pass_post_failure(pass, WFI_PASS_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
     wfi_pass_unref(pass);
@@ -394,17 +402,17 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
 static weft_status run_abort_call(weft_call *call, void *user)
 {
     (void)user;
-    weft_context_id id;
-    int root;
-    uint64_t number;
+    size_t size;
+    wfi_pass_head head;
     weft_agent *agent = call->agent;
+    const void *bytes = weft_call_bytes(call, 0, &size);
     int64_t code = weft_call_i64(call, 1), where = weft_call_i64(call, 2);
-    if (!wfi_pass_read(call, NULL, &id, &root, &number) || code >= 0 || code < INT32_MIN ||
+    if (!wfi_pass_read_head(agent, bytes, size, &head) || code >= 0 || code < INT32_MIN ||
         !wfi_status_is_known((int)code) || where < -1 || where >= agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
     wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
     weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
-    weft_status status = fail_here(agent, &id, root, number, call->from, true, error);
+    weft_status status = fail_here(agent, &head.id, head.root, head.number, call->from, true, error);
     weft_error_unref(error);
     return status;
 }

@@ -38,7 +38,7 @@ static void add_awaited_tensor(const wfi_pass *pass, int rank, char *text, size_
     const wfi_node *made = pass->sends[i].send.node->inputs[0].node;
     if (made->leaf)
         add_text(text, room, "a leaf");
-    else if (made->type->is_end)
+    else if (made->type->is_boundary)
         add_text(text, room, "what came from another worker");
     else
         add_text(text, room, "what operator %s made", made->type->name);

@@ -20,6 +20,17 @@
 #define WFI_PASS_FUNCTION "weft:pass"
 #define WFI_FINAL_FUNCTION "weft:final"
 
+/* The arguments of "weft:pass". pass_messages.c has their content. */
+enum {
+    WFI_PASS_ARG_HEAD,
+    WFI_PASS_ARG_PENDING,
+    WFI_PASS_ARG_ABSENT,
+    WFI_PASS_ARG_NUMBERS,
+    WFI_PASS_ARG_STEPS,
+    WFI_PASS_ARG_GRADIENTS,
+    WFI_PASS_ARGS,
+};
+
 /* Flags in the head of a message. */
 enum {
     WFI_PASS_ASKS = 1,          /* the sender waits for answers of the receiver */
@@ -43,7 +54,7 @@ typedef struct wfi_pass_recv {
     wfi_recv_state state;
     weft_tensor *gradient;
     struct wfi_pass_recv *next;        /* of the same peer, in the pass's order */
-    struct wfi_pass_recv *next_unsent; /* READY or NONE: the next one of the same peer */
+    struct wfi_pass_recv *next_unsent; /* READY or ABSENT: the next one of the same peer */
 } wfi_pass_recv;
 
 /* A tensor that this worker sent, in one pass: the engine waits for its gradient. */
@@ -54,7 +65,7 @@ typedef struct wfi_pass_send {
     struct wfi_pass_send *next; /* to the same peer, in the pass's order */
 } wfi_pass_send;
 
-#define WFI_PASS_GRADIENTS 16384 /* the most in one message; the others follow in further messages */
+#define WFI_PASS_GRADIENTS_MAX 16384 /* the most in one message; the others follow in further messages */
 
 /* Another worker, in one pass. */
 typedef struct wfi_pass_peer {
@@ -188,17 +199,17 @@ void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_charge_gradients(wfi_pass *pass, weft_call *call, weft_tensors gradients);
 void wfi_pass_release_gradients(wfi_pass *pass); /* releases that charge. Not locked */
 /*
- * Whether the memory that a pass of another worker over `context` will allocate for itself fits the budget. Charges
- * nothing. One such pass over each context is admitted even if the budget is full. WEFT_ERR_BUSY: `problem` says why.
- * [agent lock], the context's
+ * A pass's *work* is the memory that it allocates for itself: sends, recvs, the engine. Whether that of a pass of
+ * another worker over `context` fits the budget. Charges nothing. One such pass over each context is admitted even if
+ * the budget is full. WEFT_ERR_BUSY: `problem` says why. [agent lock], the context's
  */
-weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room);
-/* Charges it, until wfi_pass_end_work. May be repeated: then only the difference is charged. Not locked */
-weft_status wfi_pass_count_work(wfi_pass *pass, char *problem, size_t room);
+weft_status wfi_pass_check_budget(const weft_context *context, char *problem, size_t room);
+/* Charges the work, until wfi_pass_release_work. May be repeated: then only the difference is charged. Not locked */
+weft_status wfi_pass_charge_work(wfi_pass *pass, char *problem, size_t room);
 /* Whether the context has grown since it was charged. With the context's lock. */
 bool wfi_pass_work_grew(const wfi_pass *pass);
-void wfi_pass_trim_work(wfi_pass *pass); /* it has begun: charges only what it allocated. Not locked */
-void wfi_pass_end_work(wfi_pass *pass);  /* it is freed. Not locked */
+void wfi_pass_trim_work(wfi_pass *pass);    /* the pass has begun: charges only what it allocated. Not locked */
+void wfi_pass_release_work(wfi_pass *pass); /* the work is freed. Not locked */
 
 /* pass_messages.c: written */
 weft_status wfi_pass_write(wfi_pass *pass); /* to all peers that must get a message */
@@ -223,8 +234,7 @@ typedef struct wfi_pass_head {
 bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size, wfi_pass_head *out);
 /* The content of a "weft:pass" call. Borrowed from the call. */
 typedef struct wfi_pass_message {
-    unsigned flags;
-    uint64_t final;
+    wfi_pass_head head;
     const void *step_names;
     size_t step_size;
     const uint64_t *pending, *absent, *numbers; /* numbers of this worker's sends; wfi_pass_number reads one */
@@ -235,7 +245,7 @@ static inline uint64_t wfi_pass_number(const uint64_t *numbers, size_t i)
 {
     return le64toh(numbers[i]);
 }
-bool wfi_pass_read(const weft_call *call, wfi_pass_message *out, weft_context_id *id, int *root, uint64_t *number);
+bool wfi_pass_read(const weft_call *call, wfi_pass_message *out); /* false: malformed */
 
 /* pass_failure.c */
 /*

@@ -42,14 +42,14 @@ typedef struct lists {
 } lists;
 
 /*
- * Collects the unsent answers to `peer`, oldest first, up to WFI_PASS_GRADIENTS gradients. With `lists_pending` also
- * the pending list: the numbers of all recvs that this message does not answer, and a later one will. Returns the first
- * answer that is left for a further message.
+ * Collects the unsent answers to `peer`, oldest first, up to WFI_PASS_GRADIENTS_MAX gradients. With `lists_pending`
+ * also the pending list: the numbers of all recvs that this message does not answer, and a later one will. Returns the
+ * first answer that is left for a further message.
  */
 static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool lists_pending, lists *out)
 {
     wfi_pass_recv *recv = peer->unsent;
-    for (; recv && out->gradients.count < WFI_PASS_GRADIENTS; recv = recv->next_unsent) {
+    for (; recv && out->gradients.count < WFI_PASS_GRADIENTS_MAX; recv = recv->next_unsent) {
         if (recv->state == WFI_RECV_ABSENT) {
             wfi_write_u64(&out->absent, recv->pair.number);
             continue;
@@ -98,7 +98,8 @@ static void post_answer(wfi_pass *pass, weft_future *call, wfi_pass_event *event
     if (error)
         event->error = weft_error_ref(error);
     else if (wfi_values_get(weft_future_values(call), 0, WEFT_TYPE_BOOL, &all, sizeof(all)))
-        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", event->rank);
+        event->error =
+            weft_error_create(WEFT_ERR_PROTOCOL, "rank %d gave a malformed answer in a backward pass", event->rank);
     event->all_answered = all;
     wfi_pass_post(pass, event, runner);
 }
@@ -295,26 +296,16 @@ bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size,
     return !head.failed && !wfi_reader_left(&head) && rank < world && out->id.rank < world && earlier;
 }
 
-bool wfi_pass_read(const weft_call *call, wfi_pass_message *out, weft_context_id *id, int *root, uint64_t *number)
+bool wfi_pass_read(const weft_call *call, wfi_pass_message *out)
 {
     size_t size;
-    wfi_pass_head head;
-    const void *bytes = weft_call_bytes(call, 0, &size);
-    if (!wfi_pass_read_head(call->agent, bytes, size, &head))
+    const void *bytes = weft_call_bytes(call, WFI_PASS_ARG_HEAD, &size);
+    if (!wfi_pass_read_head(call->agent, bytes, size, &out->head) || out->head.flags & ~WFI_PASS_FLAGS)
         return false;
-    uint8_t flags = head.flags;
-    *id = head.id;
-    *root = head.root;
-    *number = head.number;
-    if (!out)
-        return true;
-    if (flags & ~WFI_PASS_FLAGS)
-        return false;
-    out->flags = flags;
-    out->final = head.final;
-    out->step_names = weft_call_bytes(call, 4, &out->step_size);
-    out->gradients = weft_call_tensors(call, 5);
-    return read_numbers(call, 1, &out->pending, &out->pending_count) &&
-           read_numbers(call, 2, &out->absent, &out->absent_count) &&
-           read_numbers(call, 3, &out->numbers, &out->number_count) && out->number_count == out->gradients.count;
+    out->step_names = weft_call_bytes(call, WFI_PASS_ARG_STEPS, &out->step_size);
+    out->gradients = weft_call_tensors(call, WFI_PASS_ARG_GRADIENTS);
+    return read_numbers(call, WFI_PASS_ARG_PENDING, &out->pending, &out->pending_count) &&
+           read_numbers(call, WFI_PASS_ARG_ABSENT, &out->absent, &out->absent_count) &&
+           read_numbers(call, WFI_PASS_ARG_NUMBERS, &out->numbers, &out->number_count) &&
+           out->number_count == out->gradients.count;
 }

@@ -39,8 +39,8 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
         return;
     }
     if (!status && call->link) {
-        status = wfi_links_get()->receive(call->link, call->peer, 0, inbound->values, inbound->decoded.linked,
-                                          inbound->decoded.linked_count);
+        status = wfi_links_get()->add_recvs(call->link, call->peer, 0, inbound->values, inbound->decoded.linked,
+                                            inbound->decoded.linked_count);
         if (status)
             snprintf(inbound->problem, sizeof(inbound->problem), "they could not be recorded: %s",
                      weft_status_text(status));
@@ -83,7 +83,7 @@ static bool read_link(wfi_request *call, wfi_reader *reader)
     wfi_reader blob;
     const uint8_t *bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &size);
     wfi_reader_init(&blob, bytes, size);
-    return !reader->failed && call->link && wfi_links_get()->replied(call->link, &blob);
+    return !reader->failed && call->link && wfi_links_get()->read_reply(call->link, &blob);
 }
 
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)

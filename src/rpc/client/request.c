@@ -185,7 +185,7 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
     if (!status && source)
         status = wfi_links_get()->open(source, call->peer, &call->link);
     if (!status && source)
-        status = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL);
+        status = wfi_links_get()->add_sends(call->link, call->peer, body->linked, body->linked_count, NULL);
     if (!status)
         status = expose_landing(call);
     if (status)

@@ -95,8 +95,8 @@ static weft_status receive_links(const wfi_item_slot *s)
     const wfi_decoded *decoded = &s->inbound.decoded;
     if (!decoded->linked_count)
         return WEFT_OK;
-    return wfi_links_get()->receive(call->link, call->peer, s->linked, s->inbound.values, decoded->linked,
-                                    decoded->linked_count);
+    return wfi_links_get()->add_recvs(call->link, call->peer, s->linked, s->inbound.values, decoded->linked,
+                                      decoded->linked_count);
 }
 
 static void item_ready(wfi_inbound *inbound, weft_status status)

@@ -5,10 +5,10 @@
  * rpc knows neither tapes nor contexts. src/dist, if it is linked in, registers one table of functions (wfi_links_set).
  * A call whose options name a tape uses these functions in this order:
  *
- *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free;
- *            for each item receive
- *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free;
- *            for each item is_linked, send
+ *   caller   from_tape, is_linked (while arguments are encoded), open, add_sends, write; then read_reply, add_recvs,
+ *            free; for each item add_recvs
+ *   callee   read_request, add_recvs; then is_linked (while results are encoded), add_sends, write, free;
+ *            for each item is_linked, add_sends
  *   both     open without a peer, for a call to this worker itself: there is only one graph, so nothing is linked
  *
  * A link is one side of one attempt of a call. A source is the caller's side of all attempts of one call: the context
@@ -40,19 +40,20 @@ typedef struct wfi_links {
     weft_status (*open)(wfi_link_source *source, wfi_peer *peer, wfi_link **out);
     /* Numbers the recorded tensors of the next message, in their order, from *first on. If `first` is NULL, `write`
      * writes the first number. [agent lock] */
-    weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first);
+    weft_status (*add_sends)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count,
+                             uint64_t *first);
     void (*write)(wfi_link *link, wfi_writer *blob); /* writes the link's part of the message. [agent lock] */
     /* Reads the blob of a reply. Returns false if it is malformed. [agent lock] */
-    bool (*replied)(wfi_link *link, wfi_reader *blob);
+    bool (*read_reply)(wfi_link *link, wfi_reader *blob);
 
     /* Begins the callee's side. WEFT_ERR_STATE if the context is over, WEFT_ERR_PROTOCOL, WEFT_ERR_MEMORY.
      * [agent lock] */
-    weft_status (*arrived)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
+    weft_status (*read_request)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
 
     /* Replaces the tensors at `places` among all tensors of `values` by recorded ones. Their numbers begin with
      * `first` (0: as the blob said). [agent lock] */
-    weft_status (*receive)(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
-                           size_t count);
+    weft_status (*add_recvs)(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
+                             size_t count);
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
 
     /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are accepted,

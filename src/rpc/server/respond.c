@@ -114,7 +114,8 @@ static weft_status write_reply(weft_call *call)
     const wfi_encoded *body = &call->outbound.body;
     size_t header_size = REPLY_HEADER_SIZE + (call->link ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
     weft_status status =
-        call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL) : WEFT_OK;
+        call->link ? wfi_links_get()->add_sends(call->link, call->peer, body->linked, body->linked_count, NULL)
+                   : WEFT_OK;
     if (status)
         return status;
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, call->peer, header_size) || body->rref_count > 0;

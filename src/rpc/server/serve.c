@@ -31,7 +31,7 @@ static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
             "an argument was recorded under a distributed context, which a function that %s does not take",
             call->function->flags & WEFT_FUNCTION_LAND_ADD ? "adds what lands" : "is served in batches");
     weft_status status =
-        wfi_links_get()->receive(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
+        wfi_links_get()->add_recvs(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
     return status ? wfi_call_error(call, status, "the arguments could not be recorded: %s", weft_status_text(status))
                   : NULL;
 }
@@ -170,7 +170,7 @@ static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
     if (!size || !wfi_links_get())
         return WEFT_OK;
     wfi_reader_init(&blob, bytes, size);
-    return wfi_links_get()->arrived(call->agent, call->peer, &blob, &call->link);
+    return wfi_links_get()->read_request(call->agent, call->peer, &blob, &call->link);
 }
 
 static weft_status admit_reserved(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)

@@ -126,9 +126,9 @@ static weft_status write_header(weft_call *call, item_out *item)
 {
     const wfi_encoded *body = &item->outbound.body;
     uint64_t first = 0;
-    weft_status status = body->linked_count
-                             ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, &first)
-                             : WEFT_OK;
+    weft_status status = body->linked_count ? wfi_links_get()->add_sends(call->link, call->peer, body->linked,
+                                                                         body->linked_count, &first)
+                                            : WEFT_OK;
     wfi_write_u64(&item->header, call->id);
     wfi_write_u32(&item->header, item->number);
     wfi_write_u8(&item->header, body->linked_count ? WFI_ITEM_LINKED : 0);
