@@ -167,7 +167,7 @@ static weft_tensor *sequential_forward(weft_tape *tape, weft_module *self, weft_
     return x;
 }
 
-/* What a module gives, all of it, is what the next one takes. */
+/* All results of a module are the inputs of the next one. */
 static weft_status sequential_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)
 {
     weft_status status = WEFT_OK;
@@ -181,7 +181,7 @@ static weft_status sequential_call(weft_tape *tape, weft_module *self, weft_args
 static const weft_module_type sequential_type = {
     .name = "Sequential", .forward = sequential_forward, .call = sequential_call};
 
-/* A NULL among the modules was refused by its own constructor, which gave the reason. */
+/* Takes over the modules, also on failure. A NULL among them: its constructor failed, and gave the reason. */
 weft_module *wfi_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
     if (!modules && count > 0)

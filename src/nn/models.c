@@ -90,8 +90,8 @@ static weft_module *norm(int64_t channels)
 }
 
 /*
- * What is computed between `x` and the result lives on a tape of its own, so that of these tensors only those stay
- * that the backward pass needs, and those only until it has been there.
+ * Runs `forward` on a tape of its own, which owns all tensors between `x` and the result. When that tape closes, only
+ * the tensors that its nodes saved stay, until the backward pass has used them. `outer` owns the result.
  */
 static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor *x,
                                 weft_tensor *(*forward)(weft_tape *t, weft_module *self, weft_tensor *x))
@@ -107,8 +107,9 @@ static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor
 }
 
 /*
- * Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. `relu` is there for its name: it
- * runs in place.
+ * The bottleneck of He et al. (Deep Residual Learning, 2015), with torchvision's names: children conv1 bn1 conv2 bn2
+ * conv3 bn3 relu, and downsample if the shape changes. Child relu exists for its name only: relu runs in place.
+ * y = relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut), x or downsample(x);
  */
 static weft_tensor *bottleneck_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
@@ -176,7 +177,7 @@ static void add_layer(weft_module *net, builder *b, size_t which)
     weft_module_add_child(net, layers[which].name, wfi_sequential_create(block, layers[which].blocks, NULL));
 }
 
-/* How many seeds the parts before `part` take: one for each convolution; the first block of a layer has four. */
+/* How many seeds the parts before `part` use: one for each convolution; the first block of a layer has four. */
 static uint64_t seeds_before(int part)
 {
     uint64_t count = part > WEFT_RESNET_STEM ? 1 : 0;
@@ -185,7 +186,7 @@ static uint64_t seeds_before(int part)
     return count;
 }
 
-/* Children of the whole: conv1 bn1 relu maxpool layer1..layer4 avgpool fc. State: the parts that are there. */
+/* Children of the whole net: conv1 bn1 relu maxpool layer1..layer4 avgpool fc. A stage has some of them. */
 enum { STEM_RELU = 2, STEM = 4 };
 
 typedef struct stage {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_file.c - the state of optimizers in safetensors files (file/safetensors.h), as "state.0.exp_avg" and so on. */
+/*
+ * optimizer_file.c - the state of optimizers in safetensors files (file/safetensors.h). A tensor has the name
+ * state.N.SLOT, N the number of its parameter: "state.0.exp_avg".
+ */
 #include "optim/optim.h"
 
 #include "base/alloc.h"

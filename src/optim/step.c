@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.c - accumulates gradients, and steps. A step first does all that may fail or wait. It clips the gradients (clip),
- * makes the state and the memory for new values (prepare_step), and checks rows on GPUs (check_rows). Then
- * step_parameters changes the parameters, one after the other on the CPU. On a GPU it collects them for launches of many.
+ * step.c - accumulates gradients, and steps. A step first does all that may fail or wait. It clips the gradients
+ * (clip), makes the state and the memory for new values (prepare_step), and checks rows on GPUs (check_rows). Then
+ * step_parameters changes the parameters, one after the other on the CPU. On a GPU it collects them for launches of
+ * many.
  */
 #include "optim/optim.h"
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * types.c - weft's own types of optimizers (weft/optimizer_type.h): their options and defaults, the state that they
- * keep for each parameter, and their step. The arithmetic of a step is in tensor/cpu/optim/algorithms.c. rules.c
- * lists them.
+ * keep for each parameter, and their step. Names and defaults are PyTorch's. tensor/cpu/optim/optim.h says what the
+ * slots hold, algorithms.c beside it has the formulas. rules.c lists the types.
  */
 #include "optim/rules.h"
 
 #include <math.h>
 
 /* ---- SGD --------------------------------------------------------------------------------------------------------- */
-
-/* Stochastic gradient descent: one slot, the velocity, where there is momentum. */
 
 static weft_sgd_options sgd_options(const double *o)
 {
@@ -53,12 +51,16 @@ const weft_optimizer_type weft_sgd_type = {
 
 /* ---- Adam, AdamW ------------------------------------------------------------------------------------------------- */
 
-/* Adam and AdamW: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
-
 static weft_status adam(const weft_optimizer_update *update, bool decoupled)
 {
     const double *o = update->options;
-    wfi_adam how = {update->lr, o[0], o[1], o[2], o[3], decoupled, o[4] != 0};
+    wfi_adam how = {.lr = update->lr,
+                    .beta1 = o[0],
+                    .beta2 = o[1],
+                    .eps = o[2],
+                    .weight_decay = o[3],
+                    .amsgrad = o[4] != 0,
+                    .decoupled = decoupled};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_adam_step(&u, &how);
@@ -96,8 +98,6 @@ const weft_optimizer_type weft_adamw_type = {
 
 /* ---- Adamax ------------------------------------------------------------------------------------------------------ */
 
-/* Adamax: the running mean of the gradient, and the largest of its absolute values, which decays. */
-
 static weft_status adamax_step(const weft_optimizer_update *update)
 {
     const weft_adamax_options *o = (const void *)update->options;
@@ -119,8 +119,6 @@ const weft_optimizer_type weft_adamax_type = {
 };
 
 /* ---- Adagrad ----------------------------------------------------------------------------------------------------- */
-
-/* Adagrad: one slot, the sum of the squares of all gradients. */
 
 static weft_status adagrad_step(const weft_optimizer_update *update)
 {
@@ -145,8 +143,6 @@ const weft_optimizer_type weft_adagrad_type = {
 
 /* ---- Adadelta ---------------------------------------------------------------------------------------------------- */
 
-/* Adadelta: the running means of the squares of gradients and of steps. */
-
 static weft_status adadelta_step(const weft_optimizer_update *update)
 {
     const weft_adadelta_options *o = (const void *)update->options;
@@ -168,15 +164,14 @@ const weft_optimizer_type weft_adadelta_type = {
 
 /* ---- RMSprop ----------------------------------------------------------------------------------------------------- */
 
-/* The running mean of the squared gradient; a velocity, with momentum; the running mean of the gradient, if centered. */
-
 static weft_status rmsprop_step(const weft_optimizer_update *update)
 {
     const double *o = update->options;
-    wfi_rmsprop how = {update->lr, o[0], o[1], o[2], o[3], o[4] != 0};
+    wfi_rmsprop how = {
+        .lr = update->lr, .alpha = o[0], .eps = o[1], .weight_decay = o[2], .momentum = o[3], .centered = o[4] != 0};
     wfi_sparse_rows rows;
     wfi_update u = wfi_update_of(update, &rows);
-    if (!u.slots[1]) { /* the kernel has no gap where there is no velocity */
+    if (!u.slots[1]) { /* without momentum: the kernel wants the mean in slot 1 */
         u.slots[1] = u.slots[2];
         u.slots[2] = NULL;
     }
@@ -196,8 +191,6 @@ const weft_optimizer_type weft_rmsprop_type = {
 };
 
 /* ---- Rprop ------------------------------------------------------------------------------------------------------- */
-
-/* Rprop: the gradient before, and how long the next step of each element is. */
 
 static weft_error *rprop_check(double lr, const double *options)
 {

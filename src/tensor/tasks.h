@@ -227,7 +227,7 @@ typedef struct wfi_loss_task {
 /* x [batch, channels, plane]; a piece is a channel. See cpu/batch_norm.c. */
 typedef struct wfi_norm_task {
     wfi_gpu_task head;
-    const void *x, *dy, *weight, *bias, *mean, *invstd;
+    const void *x, *dy, *weight, *bias, *mean, *var, *invstd; /* var: only NORM_EVAL */
     void *y, *dweight, *dbias, *save_mean, *save_invstd;
     double *moments;
     int64_t batch, channels, plane;

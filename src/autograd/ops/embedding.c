@@ -67,7 +67,7 @@ static weft_status end_rows(weft_status status, weft_tensor **rows, weft_tensor 
     return status;
 }
 
-/* All rows of dy, as they are. The numbers are copied: the caller may change the index before a step takes the gradient. */
+/* All rows of dy, as they are. The index is copied: the program may change it before a step uses the gradient. */
 static weft_status all_rows(weft_tensor *dy, weft_tensor *index, int64_t width, weft_tensor **rows,
                             weft_tensor **values)
 {

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bag.c - rows of a table summed, averaged or compared in bags, and their gradients. */
+/*
+ * bag.c - rows of a table summed, averaged or compared in bags (torch.nn.EmbeddingBag), and their gradients. With i the
+ * places in the index that belong to bag b, without those of `padding`, and |b| their number:
+ *
+ *   SUM, MEAN   y[b] = sum of factor[i] table[index[i]], in the order of i; factor: scale[i], 1 / |b|, or 1;
+ *               dtable[r] = sum of factor[i] dy[b of i] over all i with index[i] = r, in the order of i;
+ *               dscale[i] = dot(dy[b of i], table[index[i]]); 0 for padding;
+ *   MAX         y[b][d] = the first largest table[index[i]][d], picked[b][d] its row;
+ *               dtable[picked[b][d]][d] += dy[b][d];
+ *
+ * Sums are in the table's dtype. A row of the result, or for MAX a column, is computed by one thread.
+ */
 #include "tensor/check.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
@@ -40,8 +51,8 @@ typedef struct bag_args {
     int64_t width, padding;
     wfi_bag_mode mode;
     const void *dy;
-    void *y;         /* or the gradient of the scale */
-    int64_t *picked; /* or NULL */
+    void *out;       /* what the loop writes: y, dweight, the values of rows, dscale, or the factors of a mean */
+    int64_t *picked; /* MAX: or NULL. On a GPU for SUM and MEAN: the bag of each place in the index */
 } bag_args;
 
 static int64_t bag_begin(const bag_args *args, int64_t bag)
@@ -78,12 +89,12 @@ static weft_status run_on_gpu(wfi_gpu_kind kind, const bag_args *args, const wef
                          .width = args->width,
                          .padding = args->padding,
                          .mean = args->mode == WFI_BAG_MEAN,
-                         .y = args->y,
+                         .y = args->out,
                          .picked = args->picked};
     return WFI_GPU_RUN(kind, task);
 }
 
-/* Bags for a thread to take at a time. */
+/* The fewest bags of one piece of work. */
 static int64_t grain(const bag_args *args)
 {
     int64_t work = (1 + args->count / (args->bags > 0 ? args->bags : 1)) * (args->width + 1);
@@ -141,7 +152,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
         wfi_row_sum sum = {.table = args->table, .width = args->width, .skip = args->padding};                         \
         for (int64_t bag = begin; bag < end; bag++) {                                                                  \
             int64_t first = bag_begin(args, bag);                                                                      \
-            T *y = (T *)args->y + bag * args->width;                                                                   \
+            T *y = (T *)args->out + bag * args->width;                                                                 \
             sum.rows = args->index + first;                                                                            \
             sum.factors = args->scale ? (const T *)args->scale + first : NULL;                                         \
             sum.count = bag_begin(args, bag + 1) - first;                                                              \
@@ -165,7 +176,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
     {                                                                                                                  \
         const bag_args *args = arg;                                                                                    \
         for (int64_t bag = begin; bag < end; bag++) {                                                                  \
-            T *y = (T *)args->y + bag * args->width;                                                                   \
+            T *y = (T *)args->out + bag * args->width;                                                                 \
             int64_t *picked = args->picked ? args->picked + bag * args->width : NULL;                                  \
             bool first = true;                                                                                         \
             for (int64_t i = bag_begin(args, bag); i < bag_begin(args, bag + 1); i++) {                                \
@@ -194,7 +205,7 @@ weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor
         return status;
     bag_args args = args_of(bags, weight->shape.dims[1]);
     args.table = wfi_tensor_address(weight);
-    args.y = wfi_tensor_address(y);
+    args.out = wfi_tensor_address(y);
     args.picked = !picked ? NULL : wfi_tensor_address(picked);
     if (wfi_on_gpu(weight))
         return run_on_gpu(bags->mode == WFI_BAG_MAX ? WFI_GPU_BAG_MAX : WFI_GPU_BAG, &args, weight, y->numel);
@@ -207,7 +218,7 @@ weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor
 
 /* --- Backward: each index has the gradient of its bag, times a factor. --- */
 
-/* How many indices of a bag count. */
+/* |b|: how many indices of a bag are not padding. */
 static int64_t bag_used(const bag_args *args, int64_t bag)
 {
     int64_t end = bag_begin(args, bag + 1), used = 0;
@@ -252,7 +263,7 @@ static weft_status spread_on_gpu(bag_args args, const weft_tensor *dy, spread_ba
     weft_status status = !out->from || (mean && !out->factors) ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK) {
         args.picked = wfi_tensor_address(out->from);
-        args.y = mean ? wfi_tensor_address(out->factors) : NULL;
+        args.out = mean ? wfi_tensor_address(out->factors) : NULL;
         status = run_on_gpu(WFI_GPU_BAG_SPREAD, &args, dy, args.bags);
     }
     if (status != WEFT_OK) {
@@ -324,7 +335,7 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
     static void tag##_max_back(void *arg, int64_t begin, int64_t end)                                                  \
     {                                                                                                                  \
         const bag_args *args = arg;                                                                                    \
-        T *to = args->y;                                                                                               \
+        T *to = args->out;                                                                                             \
         const T *dy = args->dy;                                                                                        \
         for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
             const int64_t *picked = args->picked + bag * args->width;                                                  \
@@ -357,7 +368,7 @@ static weft_status backward_max(const weft_tensor *dy, const wfi_bags *bags, con
         return status;
     bag_args args = args_of(bags, dweight->shape.dims[1]);
     args.dy = wfi_tensor_address(dy);
-    args.y = wfi_tensor_address(dweight);
+    args.out = wfi_tensor_address(dweight);
     args.picked = wfi_tensor_address(picked);
     status = wfi_fill(dweight, 0);
     if (wfi_on_gpu(dy))
@@ -381,7 +392,7 @@ weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const 
 #define ROWS_BACK(tag, T)                                                                                              \
     static void tag##_rows_back(const bag_args *args, int64_t *rows)                                                   \
     {                                                                                                                  \
-        T *to = args->y;                                                                                               \
+        T *to = args->out;                                                                                             \
         for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
             const T *dy = (const T *)args->dy + bag * args->width;                                                     \
             int64_t end = bag_begin(args, bag + 1);                                                                    \
@@ -440,7 +451,7 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
         return backward_rows_on_gpu(dy, bags, rows, values);
     bag_args args = args_of(bags, dy->shape.dims[1]);
     args.dy = wfi_tensor_address(dy);
-    args.y = wfi_tensor_address(values);
+    args.out = wfi_tensor_address(values);
     WFI_BY_FLOAT(dy->dtype, f32_rows_back, f64_rows_back)(&args, wfi_tensor_address(rows));
     return WEFT_OK;
 }
@@ -465,7 +476,7 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
     {                                                                                                                  \
         const bag_args *args = arg;                                                                                    \
         const T *dy = args->dy, *table = args->table;                                                                  \
-        T *to = args->y;                                                                                               \
+        T *to = args->out;                                                                                             \
         for (int64_t bag = begin; bag < end; bag++) {                                                                  \
             for (int64_t i = bag_begin(args, bag); i < bag_begin(args, bag + 1); i++) {                                \
                 int64_t row = args->index[i];                                                                          \
@@ -491,7 +502,7 @@ weft_status wfi_bag_backward_scale(const weft_tensor *dy, const wfi_bags *bags, 
     bag_args args = args_of(bags, weight->shape.dims[1]);
     args.table = wfi_tensor_address(weight);
     args.dy = wfi_tensor_address(dy);
-    args.y = wfi_tensor_address(dscale);
+    args.out = wfi_tensor_address(dscale);
     if (wfi_on_gpu(dy)) {
         spread_bags spread;
         status = spread_on_gpu(args, dy, &spread);

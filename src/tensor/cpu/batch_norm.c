@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch_norm.c - batch normalisation over channels (Ioffe, Szegedy 2015), x [N, C, P] with P the plane.
+ * batch_norm.c - batch normalisation over channels (Ioffe, Szegedy: Batch Normalization, 2015). x is [N, C, P], P the
+ * plane; a channel has m = N P elements. Everything else is [C].
  *
- * Large planes: a channel is one piece of work. Its sums run over the batch in order: sums of planes in T with
- * several lanes (below), added in double. Small planes, of which the deep layers have many: a run of neighbouring
- * channels is one piece of work. Each place in it has a sum of its own, in double, and these are added for each
- * channel at the end.
+ *   train     mean = sum(x) / m, var = sum((x - mean)^2) / m; moments gets mean and the unbiased m var / (m - 1);
+ *   eval      mean and var are the running ones;
+ *   both      invstd = 1 / sqrt(var + eps), factor = weight invstd, offset = bias - mean factor, y = factor x + offset;
+ *   backward  dbias = sum(dy), dweight = invstd S, S = sum((x - mean) dy);
+ *             train: dx = factor dy - factor invstd^2 S / m (x - mean) - factor dbias / m; eval: dx = factor dy;
+ *
+ * Numbers of a channel are computed in double, and rounded to T once. Those of an element are computed in T.
+ *
+ * ORDER OF SUMS. It does not depend on the number of threads, because one thread has a whole channel. Large planes: a
+ * channel is one piece of work. The sum of a plane has 16 lanes in T, which are added in double; the sums of the planes
+ * are added in double, in the order of the batch. Small planes, of which the deep layers have many: a run of
+ * neighbouring channels is one piece of work. Each place in it has a sum in double over the batch, and the places of
+ * a channel are added at the end.
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
@@ -16,14 +26,18 @@
 #include <string.h>
 
 typedef struct norm_args {
-    const void *x, *dy, *weight, *bias, *mean, *invstd;
-    void *y, *dweight, *dbias, *save_mean, *save_invstd;
+    const void *x, *dy, *weight, *bias, *mean;
+    const void *var;    /* eval: the running variance */
+    const void *invstd; /* backward: of the forward computation */
+    void *y;            /* backward: dx, or NULL */
+    void *dweight, *dbias, *save_mean, *save_invstd;
     double *moments; /* [2, C], or NULL */
     int64_t batch, channels, plane;
     double eps;
     bool train;
 } norm_args;
 
+/* Checks x and the vectors [C] (NULL: missing), and sets the sizes. */
 static weft_status norm_init(norm_args *args, const weft_tensor *x, int count, const weft_tensor *const *vectors)
 {
     weft_status status = wfi_check_floats_together(1, &x);
@@ -50,7 +64,8 @@ static void *address(const weft_tensor *tensor)
     return tensor ? wfi_tensor_address(tensor) : NULL;
 }
 
-/* LANES partial sums let the compiler use vector registers without reordering what C says. */
+/* NAME(x, z, count, shift) = the sum of EXPRESSION over u = x[i], v = z[i]: LANES sums in T, so that the compiler uses
+ * vector registers and adds in the order that C says, then JOIN in double. */
 #define LANES 16
 #define NORM_SUM(tag, name, T, EXPRESSION)                                                                             \
     static double name(const T *restrict x, const T *restrict z, int64_t count, T shift)                               \
@@ -123,14 +138,14 @@ static void *address(const weft_tensor *tensor)
         for (int64_t c = 0; c < count; c++)                                                                            \
             next[c] = (T)((1 - momentum) * (double)running[c] + momentum * moments[c]);                                \
     }                                                                                                                  \
-    static void tag##_settle(const norm_args *args, int64_t c, double mean, double invstd, double *factor,             \
-                             double *offset)                                                                           \
+    static void tag##_coefficients(const norm_args *args, int64_t c, double mean, double invstd, double *factor,       \
+                                   double *offset)                                                                     \
     {                                                                                                                  \
         *factor = args->weight ? invstd * (double)((const T *)args->weight)[c] : invstd;                               \
         *offset = (args->bias ? (double)((const T *)args->bias)[c] : 0) - mean * *factor;                              \
     }                                                                                                                  \
-    static void tag##_settle_train(const norm_args *args, int64_t c, double mean, double variance, double *factor,     \
-                                   double *offset)                                                                     \
+    static void tag##_train_coefficients(const norm_args *args, int64_t c, double mean, double variance,               \
+                                         double *factor, double *offset)                                               \
     {                                                                                                                  \
         double count = (double)(args->batch * args->plane), invstd = 1 / sqrt(variance + args->eps);                   \
         ((T *)args->save_mean)[c] = (T)mean;                                                                           \
@@ -139,18 +154,18 @@ static void *address(const weft_tensor *tensor)
             args->moments[c] = mean;                                                                                   \
             args->moments[args->channels + c] = variance * count / (count - 1);                                        \
         }                                                                                                              \
-        tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
+        tag##_coefficients(args, c, mean, invstd, factor, offset);                                                     \
     }                                                                                                                  \
-    static void tag##_settle_eval(const norm_args *args, int64_t c, double *factor, double *offset)                    \
+    static void tag##_eval_coefficients(const norm_args *args, int64_t c, double *factor, double *offset)              \
     {                                                                                                                  \
         double mean = (double)((const T *)args->mean)[c];                                                              \
-        double invstd = 1 / sqrt((double)((const T *)args->invstd)[c] + args->eps); /* it holds the variance */        \
+        double invstd = 1 / sqrt((double)((const T *)args->var)[c] + args->eps);                                       \
         if (args->save_invstd)                                                                                         \
             ((T *)args->save_invstd)[c] = (T)invstd;                                                                   \
-        tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
+        tag##_coefficients(args, c, mean, invstd, factor, offset);                                                     \
     }                                                                                                                  \
-    /* dx = f dy + g (x - mean) + h: for eval g = h = 0. */                                                            \
-    static void tag##_settle_back(const norm_args *args, int64_t c, double sum, double product, T fgh[3])              \
+    /* fgh: dx = f dy + g (x - mean) + h, from sum = sum(dy) and product = S. */                                       \
+    static void tag##_back_coefficients(const norm_args *args, int64_t c, double sum, double product, T fgh[3])        \
     {                                                                                                                  \
         double count = (double)(args->batch * args->plane), invstd = (double)((const T *)args->invstd)[c];             \
         if (args->dweight)                                                                                             \
@@ -168,7 +183,7 @@ static void *address(const weft_tensor *tensor)
         for (int64_t c = begin; c < end; c++) {                                                                        \
             double mean, variance, factor, offset;                                                                     \
             tag##_moments(args, c, &mean, &variance);                                                                  \
-            tag##_settle_train(args, c, mean, variance, &factor, &offset);                                             \
+            tag##_train_coefficients(args, c, mean, variance, &factor, &offset);                                       \
             tag##_affine(args, c, factor, offset);                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
@@ -177,11 +192,11 @@ static void *address(const weft_tensor *tensor)
         const norm_args *args = arg;                                                                                   \
         for (int64_t c = begin; c < end; c++) {                                                                        \
             double factor, offset;                                                                                     \
-            tag##_settle_eval(args, c, &factor, &offset);                                                              \
+            tag##_eval_coefficients(args, c, &factor, &offset);                                                        \
             tag##_affine(args, c, factor, offset);                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
-    static void tag##_spread(const norm_args *args, int64_t c, const T fgh[3])                                         \
+    static void tag##_write_dx(const norm_args *args, int64_t c, const T fgh[3])                                       \
     {                                                                                                                  \
         T f = fgh[0], g = fgh[1], h = fgh[2], center = ((const T *)args->mean)[c];                                     \
         for (int64_t n = 0; n < args->batch; n++) {                                                                    \
@@ -206,9 +221,9 @@ static void *address(const weft_tensor *tensor)
                 sum += tag##_sum(dy + n * step, dy + n * step, args->plane, 0);                                        \
                 product += tag##_sum_product(x + n * step, dy + n * step, args->plane, center);                        \
             }                                                                                                          \
-            tag##_settle_back(args, c, sum, product, fgh);                                                             \
+            tag##_back_coefficients(args, c, sum, product, fgh);                                                       \
             if (args->y)                                                                                               \
-                tag##_spread(args, c, fgh);                                                                            \
+                tag##_write_dx(args, c, fgh);                                                                          \
         }                                                                                                              \
     }
 
@@ -231,7 +246,7 @@ static double join_plane(const double *sums, int64_t plane)
 }
 
 #define NORM_RUNS(tag, T)                                                                                              \
-    static void tag##_spread_value(T *places, const norm_args *args, int64_t channel, T value)                         \
+    static void tag##_fill_plane(T *places, const norm_args *args, int64_t channel, T value)                           \
     {                                                                                                                  \
         for (int64_t i = 0; i < args->plane; i++)                                                                      \
             places[channel * args->plane + i] = value;                                                                 \
@@ -268,16 +283,16 @@ static double join_plane(const double *sums, int64_t plane)
         T center[RUN], scale[RUN], shift[RUN];                                                                         \
         double sums[RUN], squares[RUN], count = (double)(args->batch * args->plane), factor, offset;                   \
         for (int64_t c = 0; c < end - begin; c++)                                                                      \
-            tag##_spread_value(center, args, c, first[c * args->plane]);                                               \
+            tag##_fill_plane(center, args, c, first[c * args->plane]);                                                 \
         tag##_run_moments(args, begin, (end - begin) * args->plane, center, sums, squares);                            \
         for (int64_t c = 0; c < end - begin; c++) {                                                                    \
             double away = join_plane(sums + c * args->plane, args->plane) / count;                                     \
             double square = join_plane(squares + c * args->plane, args->plane) / count;                                \
             double mean = (double)first[c * args->plane] + away, variance = square - away * away;                      \
             variance = variance < 0 ? 0 : variance; /* a NaN stays one */                                              \
-            tag##_settle_train(args, begin + c, mean, variance, &factor, &offset);                                     \
-            tag##_spread_value(scale, args, c, (T)factor);                                                             \
-            tag##_spread_value(shift, args, c, (T)offset);                                                             \
+            tag##_train_coefficients(args, begin + c, mean, variance, &factor, &offset);                               \
+            tag##_fill_plane(scale, args, c, (T)factor);                                                               \
+            tag##_fill_plane(shift, args, c, (T)offset);                                                               \
         }                                                                                                              \
         tag##_run_affine(args, begin, (end - begin) * args->plane, scale, shift);                                      \
     }                                                                                                                  \
@@ -287,9 +302,9 @@ static double join_plane(const double *sums, int64_t plane)
         T scale[RUN], shift[RUN];                                                                                      \
         double factor, offset;                                                                                         \
         for (int64_t c = 0; c < end - begin; c++) {                                                                    \
-            tag##_settle_eval(args, begin + c, &factor, &offset);                                                      \
-            tag##_spread_value(scale, args, c, (T)factor);                                                             \
-            tag##_spread_value(shift, args, c, (T)offset);                                                             \
+            tag##_eval_coefficients(args, begin + c, &factor, &offset);                                                \
+            tag##_fill_plane(scale, args, c, (T)factor);                                                               \
+            tag##_fill_plane(shift, args, c, (T)offset);                                                               \
         }                                                                                                              \
         tag##_run_affine(args, begin, (end - begin) * args->plane, scale, shift);                                      \
     }                                                                                                                  \
@@ -307,7 +322,7 @@ static double join_plane(const double *sums, int64_t plane)
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    static void tag##_run_spread(const norm_args *args, int64_t begin, int64_t width, const T *center, T(*fgh)[RUN])   \
+    static void tag##_run_write_dx(const norm_args *args, int64_t begin, int64_t width, const T *center, T(*fgh)[RUN]) \
     {                                                                                                                  \
         for (int64_t n = 0; n < args->batch; n++) {                                                                    \
             int64_t at = (n * args->channels + begin) * args->plane;                                                   \
@@ -325,16 +340,16 @@ static double join_plane(const double *sums, int64_t plane)
         T center[RUN], fgh[3][RUN], one[3];                                                                            \
         double sums[RUN], products[RUN];                                                                               \
         for (int64_t c = 0; c < end - begin; c++)                                                                      \
-            tag##_spread_value(center, args, c, ((const T *)args->mean)[begin + c]);                                   \
+            tag##_fill_plane(center, args, c, ((const T *)args->mean)[begin + c]);                                     \
         tag##_run_products(args, begin, (end - begin) * args->plane, center, sums, products);                          \
         for (int64_t c = 0; c < end - begin; c++) {                                                                    \
             double sum = join_plane(sums + c * args->plane, args->plane);                                              \
-            tag##_settle_back(args, begin + c, sum, join_plane(products + c * args->plane, args->plane), one);         \
+            tag##_back_coefficients(args, begin + c, sum, join_plane(products + c * args->plane, args->plane), one);   \
             for (int k = 0; k < 3; k++)                                                                                \
-                tag##_spread_value(fgh[k], args, c, one[k]);                                                           \
+                tag##_fill_plane(fgh[k], args, c, one[k]);                                                             \
         }                                                                                                              \
         if (args->y)                                                                                                   \
-            tag##_run_spread(args, begin, (end - begin) * args->plane, center, fgh);                                   \
+            tag##_run_write_dx(args, begin, (end - begin) * args->plane, center, fgh);                                 \
     }
 
 NORM_KERNELS(f32, float)
@@ -343,7 +358,7 @@ NORM_KERNELS(f64, double)
 NORM_RUNS(f32, float)  // NOLINT(clang-analyzer-core.CallAndMessage,clang-analyzer-core.UndefinedBinaryOperatorResult)
 NORM_RUNS(f64, double) // NOLINT(clang-analyzer-core.CallAndMessage,clang-analyzer-core.UndefinedBinaryOperatorResult)
 
-/* By dtype, then whether the plane is large. */
+/* The tables of pieces are by dtype, then by whether the plane is large. */
 typedef void (*norm_piece)(void *arg, int64_t begin, int64_t end);
 
 static weft_status run_on_gpu(wfi_gpu_kind kind, const norm_args *args, const weft_tensor *x)
@@ -354,6 +369,7 @@ static weft_status run_on_gpu(wfi_gpu_kind kind, const norm_args *args, const we
                           .weight = args->weight,
                           .bias = args->bias,
                           .mean = args->mean,
+                          .var = args->var,
                           .invstd = args->invstd,
                           .y = args->y,
                           .dweight = args->dweight,
@@ -444,7 +460,7 @@ weft_status wfi_batchnorm_eval(const weft_tensor *x, const weft_tensor *weight, 
     args.weight = address(weight);
     args.bias = address(bias);
     args.mean = address(running_mean);
-    args.invstd = address(running_var);
+    args.var = address(running_var);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
     if (wfi_on_gpu(x))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * categorical.c - draws from the distributions that rows of weights stand for: the first class at which the running sum
- * passes the row's random number, in double. A class of weight 0 never makes it pass, so it is never drawn.
+ * categorical.c - draws from the distributions that rows of weights stand for, by inversion of the running sum, in
+ * double. A class of weight 0 does not raise the running sum, so it is never drawn. Row r uses random number r.
  */
 #include "tensor/check.h"
 #include "tensor/tasks.h"
@@ -18,8 +18,9 @@ typedef struct categorical_args {
 } categorical_args;
 
 /*
- * Sums near the end of double's range are taken of weights scaled down. The number lies below the sum but where both are
- * so small that rounding joins them: then the last class that has a weight is drawn.
+ * DRAW returns the first class i with weights[0] + .. + weights[i] > number * sum, `number` in [0, 1). If the sum
+ * exceeds double's range, the weights are scaled by 2^-64. If all are so small that number * sum rounds up to the sum,
+ * the last class that has a weight is drawn. -1: the row is not a distribution.
  */
 #define CATEGORICAL(tag, T)                                                                                            \
     static double tag##_sum(const T *weights, int64_t classes, double factor)                                          \
@@ -34,15 +35,15 @@ typedef struct categorical_args {
     }                                                                                                                  \
     static int64_t tag##_draw(const T *weights, int64_t classes, double number)                                        \
     {                                                                                                                  \
-        double factor = 1, sum = tag##_sum(weights, classes, 1), passed = 0;                                           \
+        double factor = 1, sum = tag##_sum(weights, classes, 1), running = 0;                                          \
         int64_t last = -1;                                                                                             \
         if (isinf(sum)) {                                                                                              \
             factor = 0x1p-64;                                                                                          \
             sum = tag##_sum(weights, classes, factor);                                                                 \
         }                                                                                                              \
         for (int64_t i = 0; i < classes && sum > 0; i++) {                                                             \
-            passed += factor * (double)weights[i];                                                                     \
-            if (passed > number * sum)                                                                                 \
+            running += factor * (double)weights[i];                                                                    \
+            if (running > number * sum)                                                                                \
                 return i;                                                                                              \
             last = weights[i] > 0 ? i : last;                                                                          \
         }                                                                                                              \

@@ -111,7 +111,7 @@ CONVERT_ROW(c64_to_c128, complex_f32, complex_f32, AS_IT_IS, complex_f64,
 CONVERT_ROW(c128_to_c64, complex_f64, complex_f64, AS_IT_IS, complex_f32,
             ((complex_f32){(float)v.real, (float)v.imaginary}))
 
-/* ---- Fills --------------------------------------------------------------------------------------------------------- */
+/* ---- Fills ------------------------------------------------------------------------------------------------------ */
 
 #define FILL(name, T)                                                                                                  \
     static bool name##_row(char *const *at, const int64_t *step, int64_t count, void *element)                         \
@@ -142,7 +142,7 @@ FILL(fill_4, uint32_t)
 FILL(fill_8, uint64_t)
 FILL(fill_16, bits_16)
 
-/* ---- The table ----------------------------------------------------------------------------------------------------- */
+/* ---- The table -------------------------------------------------------------------------------------------------- */
 
 #define TO_ALL(tag)                                                                                                    \
     {                                                                                                                  \

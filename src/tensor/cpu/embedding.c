@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedding.c - rows of a table picked one by one, and their gradients. */
+/*
+ * embedding.c - rows of a table picked one by one (torch.nn.Embedding): y[i] = weight[index[i]]; and their gradients,
+ * dense (row_scatter.h) or by rows.
+ */
 #include "tensor/cpu/embedding.h"
 
 #include "tensor/check.h"
@@ -12,7 +15,7 @@
 #include <string.h>
 
 typedef struct pick_args {
-    const char *table;
+    const char *table; /* [V, bytes] */
     const int64_t *index;
     char *to;
     size_t bytes; /* of a row */
@@ -138,6 +141,7 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
     return WEFT_OK;
 }
 
+/* One thread, in the order of `rows`, because a row may occur several times. */
 #define ROWS_ADD(name, T)                                                                                              \
     static void name(const T *values, const int64_t *rows, int64_t count, int64_t width, T *to)                        \
     {                                                                                                                  \

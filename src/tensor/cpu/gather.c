@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - elements of x, picked along one dimension by an index; backward adds their gradients up. */
+/*
+ * gather.c - elements of x, picked along one dimension by an index (torch.gather), and the sum back (scatter_add). A
+ * *row* is one of the index's last dimension. In the index's order, row after row:
+ *
+ *   gather       y[.., i, ..] = x[.., index[.., i, ..], ..];
+ *   scatter_add  y[.., index[.., i, ..], ..] += source[.., i, ..]; with dy as source: the gradient of a gather;
+ */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/copy.h"
@@ -61,7 +67,7 @@ static void (*gather_piece(size_t size))(void *arg, int64_t begin, int64_t end)
     return size == 4 ? gather_4 : size == 8 ? gather_8 : gather_16;
 }
 
-/* One thread, in the index's order: several rows may add to one element, and the sum must have the same bits always. */
+/* dx += dy. One thread: several rows may add to one element, and the sum must always have the same bits. */
 #define SCATTER(name, T)                                                                                               \
     static void name(const gather_args *args, int64_t rows)                                                            \
     {                                                                                                                  \
@@ -133,6 +139,7 @@ static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index
     return wfi_index_is_inside(index, x->shape.dims[dim]) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
+/* The strides of the loops; the caller sets `from` and `to`. */
 static gather_args plan(const weft_tensor *x, int dim, const weft_tensor *index)
 {
     int last = index->shape.ndim - 1;

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.c - negative log likelihood and mean squared error. Sums are kept in double, in order. */
+/*
+ * loss.c - negative log likelihood and mean squared error. `factor` is 1 / n for MEAN, otherwise 1; dy is a scalar, for
+ * NONE one value per element.
+ *
+ *   nll   logp [N, C, behind], target [N, behind], n targets
+ *         y = factor * sum of -logp[target]; NONE: each of them;    dlogp[target] = -factor dy, otherwise 0;
+ *   mse   y = factor * sum of (x - target)^2; NONE: each of them;   dx = 2 factor dy (x - target);
+ *
+ * Sums are made in double by one thread: nll in order, mse in LANES sums side by side.
+ */
 #include "tensor/check.h"
 #include "tensor/copy.h"
 #include "tensor/tasks.h"

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lstm_cell.c - see lstm_cell.h. Hochreiter, Schmidhuber: Long Short-Term Memory (1997), with Gers's forget gate (2000). */
+/*
+ * lstm_cell.c - see lstm_cell.h. Hochreiter, Schmidhuber: Long Short-Term Memory (1997), with the forget gate of Gers
+ * et al. (2000). With s the logistic function, and a_i, a_f, a_g, a_o the products with the biases:
+ *
+ *   forward    i = s(a_i), f = s(a_f), g = tanh(a_g), o = s(a_o);  c = f c_before + i g, h = o tanh(c);
+ *   backward   dh += dy, t = tanh(c), D = dc + dh o (1 - t^2);
+ *              da_i = D g i (1 - i), da_f = D c_before f (1 - f), da_g = D i (1 - g^2), da_o = dh t o (1 - o);
+ *              dc = D f, which is the gradient of c_before;
+ */
 #include "tensor/cpu/lstm_cell.h"
 
 #include "tensor/check.h"

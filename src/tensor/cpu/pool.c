@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c - max pooling and adaptive average pooling; a plane of one image and channel is one piece of work. */
+/*
+ * pool.c - max pooling and adaptive average pooling of x [N, C, H, W], as PyTorch's. A plane of one image and channel
+ * is one piece of work, so one thread adds up what an element of dx gets, in row-major order of dy.
+ *
+ *   max       y[i][j] = the largest x in the window that begins at (i, j) stride - padding, as far as it is inside;
+ *             dx[indices[i][j]] += dy[i][j];
+ *   average   y[i][j] = the mean of x over its cell (cell_range), summed in double and in row-major order;
+ *             dx += dy[i][j] / size of the cell, over the cell;
+ */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/copy.h"
@@ -10,10 +18,10 @@
 #include <string.h>
 
 typedef struct plane_args {
-    const void *in;
-    void *out;
-    int32_t *indices;
-    int64_t in_size[2], out_size[2]; /* height, width */
+    const void *in;                  /* x; backward: dy */
+    void *out;                       /* y; backward: dx */
+    int32_t *indices;                /* max: of the pooled plane's size */
+    int64_t in_size[2], out_size[2]; /* height, width of `in` and `out` */
     const wfi_pool2d *how;
 } plane_args;
 
@@ -41,19 +49,24 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* The cells along one dimension whose window, moved on by `offset`, still lies inside: mostly all, without a division. */
+/*
+ * Along dimension d: the outputs whose window has its place `offset` inside the plane. Mostly all, without a division.
+ */
 static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t *begin, int64_t *end)
 {
-    int64_t stride = args->how->stride[d], shift = args->how->padding[d] - offset, cells = args->out_size[d];
-    int64_t room = args->in_size[d] - 1 + shift; /* cell i is inside up to i * stride == room */
+    int64_t stride = args->how->stride[d], shift = args->how->padding[d] - offset, outputs = args->out_size[d];
+    int64_t room = args->in_size[d] - 1 + shift; /* output i is inside up to i * stride == room */
     *begin = shift > 0 ? (shift + stride - 1) / stride : 0;
     if (room < 0)
         *end = 0;
     else
-        *end = (cells - 1) * stride <= room ? cells : room / stride + 1;
+        *end = (outputs - 1) * stride <= room ? outputs : room / stride + 1;
 }
 
-/* y = the larger of y and every STEP-th x, and where that is. By masks: branches would be taken at random. */
+/*
+ * y[i] = the larger of y[i] and x[i STEP], and indices[i] its place: x is at place `at`. By masks, because branches
+ * would be mispredicted.
+ */
 #define TAKE_LARGER(name, T, BITS, STEP)                                                                               \
     static void name(const T *restrict x, int64_t stride, int64_t count, int32_t at, T *restrict y,                    \
                      int32_t *restrict indices)                                                                        \
@@ -73,8 +86,8 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
     }
 
 /*
- * A row of cells at a time, one place of the window after another, so that all cells are compared side by side. The first
- * of the largest wins; a NaN wins over all, as in PyTorch.
+ * A row of outputs at a time, one place of the window after another, so that all outputs are compared side by side. The
+ * first of the largest wins; a NaN wins over all, as in PyTorch.
  */
 #define MAX_POOL(tag, T, BITS)                                                                                         \
     TAKE_LARGER(tag##_take_each, T, BITS, 1)                                                                           \
@@ -116,7 +129,7 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
     }                                                                                                                  \
     static void tag##_max_back_piece(void *arg, int64_t begin, int64_t end)                                            \
     {                                                                                                                  \
-        const plane_args *args = arg; /* `in` has the size of the pooled plane here */                                 \
+        const plane_args *args = arg;                                                                                  \
         int64_t in = args->in_size[0] * args->in_size[1], out = args->out_size[0] * args->out_size[1];                 \
         for (int64_t p = begin; p < end; p++) {                                                                        \
             const T *dy = (const T *)args->in + p * in;                                                                \
@@ -127,7 +140,7 @@ static void cells_inside(const plane_args *args, int d, int64_t offset, int64_t 
         }                                                                                                              \
     }
 
-/* Rows or columns of the input that output cell i covers. */
+/* Rows or columns that cell i of `out` covers, of `in`: floor(i in / out) to ceil((i + 1) in / out). */
 static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64_t *end)
 {
     if (out == 1) { /* the common case; a division takes longer than the rest of a small plane */
@@ -175,7 +188,7 @@ static void cell_range(int64_t i, int64_t in, int64_t out, int64_t *begin, int64
     }                                                                                                                  \
     static void tag##_average_back_piece(void *arg, int64_t plane, int64_t last)                                       \
     {                                                                                                                  \
-        const plane_args *args = arg; /* `in` has the size of the pooled plane here */                                 \
+        const plane_args *args = arg;                                                                                  \
         const T *dy = (const T *)args->in + plane * args->in_size[0] * args->in_size[1];                               \
         for (; plane < last; plane++) {                                                                                \
             T *dx = (T *)args->out + plane * args->out_size[0] * args->out_size[1];                                    \

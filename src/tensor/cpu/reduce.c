@@ -2,7 +2,9 @@
 /*
  * reduce.c - sums and means over some or all dimensions, and argmax.
  *
- * float32 is summed in double: one rounding at the end, whatever the order, and the same on every machine.
+ * ORDER OF SUMS. One thread adds in the order of wfi_strided_walk (strided.h): floats in double, and the sum is rounded
+ * once; integers in uint64, which wraps around. A contiguous row that is summed to one element has LANES sums side by
+ * side, which are added last. So the bits are the same for any number of threads.
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"

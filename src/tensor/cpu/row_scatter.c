@@ -19,7 +19,10 @@ typedef struct sorted_rows {
     wfi_row_sum sum; /* of a row; `rows` is [count] */
 } sorted_rows;
 
-/* `end`: V + 1 zeros. On the way end[r + 1] is where what goes to row r begins. */
+/*
+ * Counting sort by row, stable. `end`: V + 1 zeros. While it places the values, end[r + 1] is where the next one of row
+ * r goes, so at the end it is where row r ends.
+ */
 static void sort(const wfi_row_scatter *scatter, size_t size, int64_t rows, int64_t *end, int64_t *from, char *factors)
 {
     int64_t before = 0;

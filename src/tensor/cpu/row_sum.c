@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row_sum.c - see row_sum.h. The sums of a block of columns stay in registers while the loop runs over the rows. Rows of
- * a large table are far apart in memory, so each is prefetched some rows before its turn.
+ * row_sum.c - see row_sum.h: to[d] = sum of factors[i] table[rows[i]][d] in the order of i, in the table's dtype. The
+ * sums of a block of columns stay in registers while the loop runs over the rows. Rows of a large table are far apart
+ * in memory, so each is prefetched some rows before its turn.
  */
 #include "tensor/cpu/row_sum.h"
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c - softmax and its logarithm along one dimension; the largest is taken off first, so that exp stays finite. */
+/*
+ * softmax.c - softmax and its logarithm along one dimension. A *line* has the elements along it, which are `inner`
+ * apart. With top the largest x of a line, which keeps exp finite, and S = sum of exp(x - top):
+ *
+ *   softmax      y = exp(x - top) / S;      dx = y (dy - sum of dy y);
+ *   logsoftmax   y = x - top - log(S);      dx = dy - exp(y) sum of dy;
+ *
+ * One thread has a whole line. It computes in double, sums in the order of the line, and rounds each result once.
+ */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/tasks.h"
@@ -8,7 +16,7 @@
 #include <math.h>
 
 typedef struct softmax_args {
-    const void *in, *y; /* x; or dy and y */
+    const void *in, *y; /* forward: x, and y is not used; backward: dy and y */
     void *out;
     int64_t length, inner;
 } softmax_args;

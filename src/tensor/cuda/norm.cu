@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* norm.cu - batch normalisation: a block has a channel, and its sums are made in double. */
+/* norm.cu - batch normalisation, as cpu/batch_norm.c has it: a block has a channel, and its sums are made in double. */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi
@@ -46,12 +46,12 @@ template <typename T> __device__ inline void norm_train(const wfi_norm_task &arg
     }
 }
 
-/* `invstd` holds the running variance. */
+/* mean and var are the running ones. */
 template <typename T> __device__ inline void norm_eval(const wfi_norm_task &args)
 {
     for (int64_t channel = blockIdx.x; channel < args.head.count; channel += gridDim.x) {
         double mean = (double)((const T *)args.mean)[channel];
-        double invstd = 1 / sqrt((double)((const T *)args.invstd)[channel] + args.eps);
+        double invstd = 1 / sqrt((double)((const T *)args.var)[channel] + args.eps);
         if (threadIdx.x == 0 && args.save_invstd != nullptr)
             ((T *)args.save_invstd)[channel] = (T)invstd;
         affine<T>(args, channel, mean, invstd);

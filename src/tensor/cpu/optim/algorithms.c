@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * algorithms.c - one step of each of weft's optimizers, as PyTorch defines it, in one pass over memory. Each function
- * wfi_NAME_step computes the constants of a step, and runs the loop for the dtype (update.h), or the GPU's kernel.
+ * wfi_NAME_step computes the constants of a step, and runs the loop for the dtype (update.h), or the GPU's kernel
+ * (tensor/cuda/optim.cu). The kernel has the same expressions in the same order, so both give the same bits.
+ *
+ * p is the parameter, g the gradient, and d = factor g + decay p. decay is the weight decay; AdamW multiplies p by
+ * `keep` instead, and Rprop has none. Comparisons are written so that a NaN reaches the parameter.
  */
 #include "tensor/clones.h"
 #include "tensor/cpu/optim/update.h"
@@ -10,11 +14,14 @@
 
 /* ---- SGD --------------------------------------------------------------------------------------------------------- */
 
+/*
+ * v = momentum v + (1 - dampening) d; the first step sets v = d, and does not read what is there, perhaps a NaN;
+ * p = p - lr v, with nesterov p - lr (d + momentum v); plain, without momentum: p - lr d;
+ */
 typedef struct sgd_numbers {
     double factor, lr, decay;
-    double old,
-        fresh; /* the velocity becomes old v + fresh d; what the first step finds there, a NaN perhaps, is not read */
-    double ahead, direct; /* the step is lr (direct d + ahead v) */
+    double old, fresh;    /* v = old v + fresh d */
+    double ahead, direct; /* p = p - lr (direct d + ahead v) */
 } sgd_numbers;
 
 #define SGD(plain, first, later, T)                                                                                    \
@@ -71,12 +78,16 @@ weft_status wfi_sgd_step(const wfi_update *update, const wfi_sgd *how)
 
 /* ---- Adam, AdamW ------------------------------------------------------------------------------------------------- */
 
+/*
+ * m = m + (1 - beta1) (d - m), v = beta2 v + (1 - beta2) d^2; amsgrad: the largest v so far in the place of v;
+ * p = keep p - rate m / (sqrt(v) + eps), where one division does both bias corrections;
+ */
 typedef struct adam_numbers {
     double factor, decay;
-    double keep; /* AdamW: what the parameter is multiplied by first; 1: nothing */
+    double keep; /* AdamW: 1 - lr weight_decay; otherwise 1 */
     double beta2, fresh1, fresh2;
     double rate; /* lr sqrt(1 - beta2^step) / (1 - beta1^step) */
-    double eps;  /* but on rows times sqrt(1 - beta2^step): so one division does both corrections */
+    double eps;  /* times sqrt(1 - beta2^step); on rows eps itself, as in SparseAdam */
 } adam_numbers;
 
 #define ADAM(adam, amsgrad, T, ROOT)                                                                                   \
@@ -107,7 +118,7 @@ typedef struct adam_numbers {
         for (int64_t i = 0; i < span->count; i++) {                                                                    \
             T d = factor * g[i] + decay * p[i], mean = m[i] + fresh1 * (d - m[i]);                                     \
             T square = beta2 * v[i] + fresh2 * d * d;                                                                  \
-            T largest = square > top[i] || square != square ? square : top[i]; /* a NaN stays to be seen */            \
+            T largest = square > top[i] || square != square ? square : top[i];                                         \
             m[i] = mean;                                                                                               \
             v[i] = square;                                                                                             \
             top[i] = largest;                                                                                          \
@@ -135,6 +146,7 @@ weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how)
 
 /* ---- Adamax ------------------------------------------------------------------------------------------------------ */
 
+/* m = m + (1 - beta1) (d - m), u = max(beta2 u, |d| + eps), p = p - rate m / u; */
 typedef struct adamax_numbers {
     double factor, decay;
     double fresh, beta2;
@@ -154,7 +166,7 @@ typedef struct adamax_numbers {
         for (int64_t i = 0; i < span->count; i++) {                                                                    \
             T d = factor * g[i] + decay * p[i], mean = m[i] + fresh * (d - m[i]);                                      \
             T old = beta2 * u[i], now = ABSOLUTE(d) + eps;                                                             \
-            T largest = old > now || old != old ? old : now; /* a NaN stays to be seen */                              \
+            T largest = old > now || old != old ? old : now;                                                           \
             m[i] = mean;                                                                                               \
             u[i] = largest;                                                                                            \
             to[i] = p[i] - rate * mean / largest;                                                                      \
@@ -176,6 +188,7 @@ weft_status wfi_adamax_step(const wfi_update *update, const wfi_adamax *how)
 
 /* ---- Adagrad ----------------------------------------------------------------------------------------------------- */
 
+/* s = s + d^2, p = p - rate d / (sqrt(s) + eps); */
 typedef struct adagrad_numbers {
     double factor, decay;
     double rate; /* lr / (1 + (step - 1) lr_decay) */
@@ -208,9 +221,10 @@ weft_status wfi_adagrad_step(const wfi_update *update, const wfi_adagrad *how)
 
 /* ---- Adadelta ---------------------------------------------------------------------------------------------------- */
 
+/* s = rho s + (1 - rho) d^2, step = sqrt(u + eps) / sqrt(s + eps) d, u = rho u + (1 - rho) step^2, p = p - lr step; */
 typedef struct adadelta_numbers {
     double factor, decay;
-    double rho, fresh; /* both means become rho s + fresh x^2 */
+    double rho, fresh;
     double lr, eps;
 } adadelta_numbers;
 
@@ -242,9 +256,13 @@ weft_status wfi_adadelta_step(const wfi_update *update, const wfi_adadelta *how)
 
 /* ---- RMSprop ----------------------------------------------------------------------------------------------------- */
 
+/*
+ * s = alpha s + (1 - alpha) d^2; centered: m = alpha m + (1 - alpha) d, and s - m^2 in the place of s;
+ * step = d / (sqrt(s) + eps); with momentum: v = momentum v + step, and v in the place of step; p = p - lr step;
+ */
 typedef struct rmsprop_numbers {
     double factor, decay;
-    double alpha, fresh; /* the mean square becomes alpha s + fresh d^2 */
+    double alpha, fresh;
     double momentum, lr, eps;
 } rmsprop_numbers;
 
@@ -299,6 +317,10 @@ weft_status wfi_rmsprop_step(const wfi_update *update, const wfi_rmsprop *how)
 
 /* ---- Rprop ------------------------------------------------------------------------------------------------------- */
 
+/*
+ * The step size of an element grows while its gradient keeps its sign (d last > 0), and shrinks when it turns; then the
+ * parameter stays, and the next step counts as the first: last = 0. p = p - sign(d) size;
+ */
 typedef struct rprop_numbers {
     double factor;
     double shorter, longer, shortest, longest;
@@ -315,7 +337,7 @@ typedef struct rprop_numbers {
         WFI_ELEMENTWISE                                                                                                \
         for (int64_t i = 0; i < span->count; i++) {                                                                    \
             T d = factor * g[i], turn = d * last[i];                                                                   \
-            T step = size[i] * (turn > 0 ? longer : turn < 0 ? shorter : 1 + turn); /* a NaN stays to be seen */       \
+            T step = size[i] * (turn > 0 ? longer : turn < 0 ? shorter : 1 + turn);                                    \
             step = step < shortest ? shortest : step > longest ? longest : step;                                       \
             d = turn < 0 ? 0 : d;                                                                                      \
             last[i] = d;                                                                                               \

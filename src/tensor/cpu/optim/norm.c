@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-#define LANES                                                                                                          \
-    16 /* partial sums of a span: what the compiler needs to use vectors, without changing the order of additions */
+/* LANES partial sums let the compiler use vectors without changing the order of additions. */
+#define LANES 16
 
 #define SQUARES(name, T)                                                                                               \
     WFI_CLONES static double name(const void *data, int64_t count)                                                     \

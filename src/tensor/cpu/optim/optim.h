@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * optim.h - one step of an optimizer on one parameter, and the norm of a gradient. The conventions are those of
- * tensor/cpu/cpu.h; state is kept only in the tensors that are passed.
+ * tensor/cpu/cpu.h; state is kept only in the tensors of the caller.
  */
 #ifndef WFI_CPU_OPTIM_H
 #define WFI_CPU_OPTIM_H
@@ -99,7 +99,8 @@ typedef struct wfi_adam {
     bool decoupled; /* AdamW's weight decay */
     bool amsgrad;
 } wfi_adam;
-/* PyTorch's Adam and AdamW; on rows its SparseAdam. Slots: mean, mean square, and with amsgrad the largest of it; zeros at first. */
+/* PyTorch's Adam and AdamW; on rows its SparseAdam. Slots: mean, mean square, and with amsgrad the largest of it; zeros
+ * at first. */
 weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how);
 
 typedef struct wfi_adagrad {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c - sparse gradients, added up by row: places are sorted by their rows, and only rows that stand several times are copied. */
+/*
+ * rows.c - sparse gradients, added up by row. The places of the values are sorted by row, stably, so the values of a
+ * row are added in the order of their places. Only rows that occur several times are copied, into `sums`.
+ */
 #include "tensor/check.h"
 #include "tensor/clones.h"
 #include "tensor/parallel.h"
@@ -30,7 +33,7 @@ static int64_t place_outside(const int64_t *rows, int64_t count, int64_t row_cou
     return -1;
 }
 
-/* One pass of a radix sort, which keeps the order of equal ones: by the digit that begins at bit `shift`. */
+/* One round of a radix sort, which keeps the order of equal ones: by the digit that begins at bit `shift`. */
 static void sort_by_digit(const int64_t *rows, int64_t count, int shift, const int64_t *places, int64_t *sorted)
 {
     int64_t begin[DIGITS] = {0}, sum = 0;
@@ -45,7 +48,7 @@ static void sort_by_digit(const int64_t *rows, int64_t count, int shift, const i
         sorted[begin[(size_t)(rows[places[i]] >> shift) % DIGITS]++] = places[i];
 }
 
-/* The places 0 .. count - 1 in the order of their rows, and of themselves where these are equal. NULL: memory is out. */
+/* The places 0 .. count - 1, sorted by row, stably. The caller frees them. NULL: no memory. */
 static int64_t *places_by_row(const int64_t *rows, int64_t count)
 {
     int64_t highest = 0, *places = wfi_calloc((size_t)count, sizeof(int64_t)),
@@ -68,7 +71,8 @@ static int64_t *places_by_row(const int64_t *rows, int64_t count)
     return places;
 }
 
-/* A row's values stand at places[first[i]] to places[first[i + 1] - 1]; at[i], where it is no value itself, receives their sum. */
+/* The values of different row i are at places[first[i]] to places[first[i + 1] - 1]. If there are several, at[i] gets
+ * their sum; otherwise it is the value itself. */
 typedef struct adding {
     wfi_sparse_rows *rows;
     const int64_t *places, *first;
@@ -95,7 +99,7 @@ typedef struct adding {
 ADD(add_f32, float)
 ADD(add_f64, double)
 
-/* Finds the different rows, the first place of each, and how many stand several times. */
+/* Sets out->rows, out->count and first[count + 1] of the different rows. Returns how many occur several times. */
 static int64_t find_rows(wfi_sparse_rows *out, const int64_t *rows, int64_t count, const int64_t *places,
                          int64_t *first)
 {

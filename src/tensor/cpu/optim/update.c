@@ -45,7 +45,7 @@ static wfi_span row_at(const update_run *r, int64_t i)
     return span;
 }
 
-/* Rows lie far apart: no processor foresees the next one. */
+/* Prefetches a row: rows are far apart, so the processor does not guess the next one. */
 static void fetch_ahead(const wfi_span *span, size_t bytes)
 {
     for (size_t at = 0; at < bytes && at < AHEAD_BYTES; at += LINE_BYTES) {
@@ -90,8 +90,8 @@ static weft_status check(const wfi_update *u, int slots)
     return WEFT_OK;
 }
 
-/* The tensors that are written were used by other streams, perhaps. */
-static weft_status take_written(const wfi_update *update, int slots)
+/* Makes the stream wait for uses of the tensors that are written. */
+static weft_status use_written(const wfi_update *update, int slots)
 {
     weft_status status = wfi_tensor_use(update->to, true);
     for (int k = 0; k < slots && status == WEFT_OK; k++)
@@ -100,8 +100,8 @@ static weft_status take_written(const wfi_update *update, int slots)
 }
 
 /*
- * The update of a parameter on a GPU, as an item for a launch. If the step collects its updates (update->steps), the item
- * is added to them; otherwise it is queued by itself.
+ * The update of a parameter on a GPU, as an item for a launch. If the step collects its updates (update->steps), the
+ * item is added to them; otherwise it is queued by itself.
  */
 static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
 {
@@ -122,7 +122,7 @@ static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, co
     for (int k = 0; k < rule->slots; k++)
         item.slots[k] = wfi_tensor_address(update->slots[k]);
     item.pieces = (item.gradient->numel + WFI_STEP_PIECE - 1) / WFI_STEP_PIECE;
-    weft_status status = take_written(update, rule->slots);
+    weft_status status = use_written(update, rule->slots);
     if (status == WEFT_OK && rows)
         status = wfi_check_beside(rows->values, p);
     if (status == WEFT_OK && rows)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv_gemm.c - convolution as a matrix product over the unfolded image (im2col; Chellapilla et al. 2006).
+ * conv_gemm.c - convolution as a matrix product over the unfolded image (im2col; Chellapilla et al. 2006). For float64,
+ * where the numbers serve to check gradients, and for what oneDNN does not offer. With U the unfolded image
+ * [in KH KW, OH OW], the weight W [out, in KH KW], for each image and group, one after another:
  *
- * For float64, where the numbers serve to check gradients, and for what oneDNN does not offer.
+ *   forward          y = W U + bias;
+ *   backward data    U = W^T dy, and dx = U folded back: elements of U from one place of the image are added;
+ *   backward weight  dW += dy U^T, in the order of the images; dbias = sum of dy, in double;
  */
 #include "tensor/check.h"
 #include "tensor/cpu/product/conv.h"
@@ -16,7 +20,7 @@ typedef struct unfold {
     size_t element;
 } unfold;
 
-/* Where the row of the unfolded matrix for (channel, kh, kw) and output row oh starts in the image; false: padding. */
+/* *h: the image's row that row kh of the kernel meets for output row oh. False: it is padding. */
 static bool source_row(const wfi_conv_sizes *s, int64_t kh, int64_t oh, int64_t *h)
 {
     *h = oh * s->stride[0] - s->padding[0] + kh * s->dilation[0];
@@ -80,7 +84,7 @@ static void unfold_image(weft_dtype dtype, const unfold *u, void *image, void *m
         f64_unfold(u, image, matrix, fold);
 }
 
-/* One image and group. */
+/* One image and group. `first`: the gradient of the weight is overwritten, not added to. `matrix`: room for U. */
 static weft_status one_image(weft_dtype dtype, wfi_conv_kind kind, const unfold *u, char *x, char *weight, char *y,
                              void *matrix, bool first)
 {
@@ -97,8 +101,9 @@ static weft_status one_image(weft_dtype dtype, wfi_conv_kind kind, const unfold 
     return wfi_gemm(dtype, false, true, out, u->rows, u->columns, y, matrix, first ? 0 : 1, weight);
 }
 
-static void bias_pass(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *s, const wfi_conv_data *data,
-                      int64_t plane)
+/* Forward: y += bias. Backward weight: dbias. */
+static void apply_bias(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *s, const wfi_conv_data *data,
+                       int64_t plane)
 {
     if (!data->bias || kind == WFI_CONV_BACKWARD_DATA)
         return;
@@ -137,7 +142,7 @@ weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_s
                            i < sizes->groups);
     }
     if (!status)
-        bias_pass(dtype, kind, sizes, data, columns);
+        apply_bias(dtype, kind, sizes, data, columns);
     wfi_storage_unref(matrix);
     return status;
 }

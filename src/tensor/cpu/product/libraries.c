@@ -27,7 +27,7 @@ static struct openblas {
     int ours;
 } openblas = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* OpenMP's threads are missing in a child of fork(), and it would wait for them for ever: it gets one thread there. */
+/* A child of fork() has no threads of OpenMP, which would wait for them forever: there it gets one thread. */
 static bool forked; /* written in the child alone, before anything else runs there */
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
@@ -100,7 +100,7 @@ static void openblas_enter(int threads)
     pthread_mutex_unlock(&openblas.lock);
 }
 
-/* Where it is not ours any more, somebody has set it meanwhile, and knows best. */
+/* Restores the program's number of threads, unless the program has set another one meanwhile. */
 static void openblas_leave(void)
 {
     const wfi_openblas *blas = wfi_openblas_find();

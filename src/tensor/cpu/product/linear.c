@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.c - matrix products and the linear layer on any device, and the tables that lead to the kernels. */
+/*
+ * linear.c - matrix products and the linear layer on any device, and the tables that lead to the kernels.
+ *
+ *   linear    y [N, O] = x [N, I] weight [O, I]^T + bias;  dx = dy weight, dweight = dy^T x, dbias = sum of dy's rows;
+ */
 #include "tensor/check.h"
 #include "tensor/kernels.h"
 #include "tensor/cpu/product/conv.h"
@@ -52,7 +56,7 @@ weft_status wfi_gemm_run(weft_dtype dtype, const wfi_gemm_args *args)
     return kernels->gemm ? kernels->gemm(args) : WEFT_ERR_UNSUPPORTED;
 }
 
-/* Contiguous, of one dtype, on one device; NULLs are not there. */
+/* Contiguous, of one dtype, on one device; those that are NULL are skipped, except the first. */
 static weft_status check_alike(int count, const weft_tensor *const *tensors)
 {
     if (!tensors[0])
@@ -113,7 +117,7 @@ static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight,
     return fits ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
-/* The product is added to the bias: less than to pass over y again. */
+/* y is filled with the bias, and the product is added: that saves reading y again to add the bias. */
 weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y)
 {
     weft_status status = check_linear(x, weight, bias, y);

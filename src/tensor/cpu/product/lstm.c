@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lstm.c - see lstm.h. The input's part of the gates is one product over all steps. So are all gradients except that of
- * the hidden state, which is computed step by step.
+ * the hidden state, which is computed step by step. With a[t] the gates' products, [N, 4H]:
+ *
+ *   forward    a = x weight_ih^T for all t; for each t: a[t] += h[t-1] weight_hh^T, then the cell (lstm_cell.h);
+ *   backward   for t from the last: the cell gives da[t] and dc, then dh = da[t] weight_hh;
+ *              dx = da weight_ih; and with sums over t: dweight_ih = da[t]^T x[t], dweight_hh = da[t]^T h[t-1],
+ *              dbias = da[t];
  */
 #include "tensor/cpu/product/lstm.h"
 
@@ -123,11 +128,12 @@ weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *
 
 /* --- Backward --- */
 
-/* The gradients of h and c, which each step passes to the step before; the gradient of all gates. */
+/* dh and dc [N, H], which each step leaves for the step before; dgates [T, N, 4H], the gradients of all products. */
 typedef struct going_back {
     weft_tensor *dh, *dc, *dgates;
 } going_back;
 
+/* Makes the three, with dh and dc of the last step. The caller drops them, also on failure. */
 static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back)
 {
     weft_shape state = WEFT_SHAPE(s->batch, s->hidden);
@@ -142,6 +148,7 @@ static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back
     return status;
 }
 
+/* From the last step to the first. Afterwards dh and dc are the gradients of h0 and c0. */
 static weft_status go_back(const wfi_lstm *lstm, const weft_tensor *c, const weft_tensor *gates, const weft_tensor *dy,
                            const going_back *back)
 {
@@ -166,9 +173,9 @@ static weft_status go_back(const wfi_lstm *lstm, const weft_tensor *c, const wef
     return status;
 }
 
-/* Of the products over all steps. Step t's hidden state before it is h0, or y of step t - 1. */
-static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *dgates,
-                                 const wfi_lstm_dx *dx)
+/* The gradients that are products over all steps. The hidden state before step t is y of step t - 1, or h0. */
+static weft_status multiply_all(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *dgates,
+                                const wfi_lstm_dx *dx)
 {
     sizes s = sizes_of(lstm);
     const void *dg = wfi_tensor_address(dgates);
@@ -219,7 +226,7 @@ weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const 
     if (status == WEFT_OK)
         status = go_back(lstm, c, gates, dy->y, &back);
     if (status == WEFT_OK)
-        status = take_products(lstm, y, back.dgates, dx);
+        status = multiply_all(lstm, y, back.dgates, dx);
     if (status == WEFT_OK && dx->h0)
         status = wfi_copy(back.dh, dx->h0);
     if (status == WEFT_OK && dx->c0)

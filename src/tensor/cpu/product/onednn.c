@@ -59,8 +59,8 @@ dnnl_status_t wfi_layout_create(int ndim, const dnnl_dims_t dims, dnnl_format_ta
     return dnnl_success;
 }
 
-/* Copies what oneDNN keeps in memory of its own, perhaps filled by another thread under locks that ThreadSanitizer does not
- * see: tools/sanitizers/tsan.supp names this function. */
+/* Copies memory of oneDNN, which another thread may have filled under locks that ThreadSanitizer does not see:
+ * tools/sanitizers/tsan.supp names this function. */
 __attribute__((noinline)) dnnl_status_t wfi_layout_clone(const wfi_layout *layout, wfi_layout **out)
 {
     *out = wfi_calloc(1, sizeof(**out));
