@@ -315,7 +315,7 @@ static void put_device(out *to, int device)
     size_t room = 0, total = 0;
     weft_error *error = NULL;
     snprintf(name, sizeof(name), "cuda:%d", device);
-    weft_status status = wfi_cuda_try(device, &error);
+    weft_status status = wfi_launch_try(device, &error);
     out_row(to, "name", name);
     out_text(to, "usable", "%s", status ? "no" : "yes");
     if (status)

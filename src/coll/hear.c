@@ -35,7 +35,7 @@ static bool read_data(wfi_reader *reader, wfi_data *out)
     if (out->rides) {
         out->bytes = wfi_read_bytes(reader, out->size);
     } else {
-        out->remote = wfi_read_rma(reader);
+        out->remote = wfi_rma_decode(reader);
     }
     return !reader->failed && !wfi_reader_left(reader) && out->signature.kind < WFI_OPERATION_KINDS;
 }

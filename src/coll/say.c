@@ -141,7 +141,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     wfi_write_u8(&writer, data->rides);
     wfi_write_u64(&writer, data->size);
     if (!data->rides) {
-        wfi_write_rma(&writer, &data->remote);
+        wfi_rma_encode(&writer, &data->remote);
     }
     say(group, to, &writer, data->bytes, data->rides ? data->size : 0);
 }

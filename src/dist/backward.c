@@ -147,7 +147,7 @@ static weft_status write_parts(const weft_agent *agent, const weft_dist_optimize
         *owner = weft_rref_owner(optimizer->parts[i]);
         if (status)
             return status;
-        wfi_write_rref_name(names, &name);
+        wfi_reference_write_name(names, &name);
     }
     return names->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -379,7 +379,7 @@ static weft_status run_backward(weft_call *call, void *user)
     weft_status status = weft_rref_local_value(weft_call_rref(call, 0), WEFT_FOREVER, &value);
     if (status)
         return status;
-    weft_tensors roots = wfi_tensors_in(&value);
+    weft_tensors roots = wfi_value_tensors(&value);
     weft_context *context = wfi_contexts_find_ref(call->agent, &id);
     if (!roots.count || !context) {
         wfi_context_unref(context);

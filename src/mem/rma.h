@@ -12,14 +12,14 @@ typedef struct wfi_rma_address {
 
 #define WFI_RMA_BYTES 17
 
-static inline void wfi_write_rma(wfi_writer *writer, const wfi_rma_address *remote)
+static inline void wfi_rma_encode(wfi_writer *writer, const wfi_rma_address *remote)
 {
     wfi_write_u64(writer, remote->address);
     wfi_write_u64(writer, remote->key);
     wfi_write_u8(writer, remote->fabric);
 }
 
-static inline wfi_rma_address wfi_read_rma(wfi_reader *reader)
+static inline wfi_rma_address wfi_rma_decode(wfi_reader *reader)
 {
     wfi_rma_address remote;
     remote.address = wfi_read_u64(reader);

@@ -43,7 +43,7 @@ static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
            groups > 0 && layer->in_channels % groups == 0 && layer->out_channels % groups == 0;
 }
 
-weft_module *wfi_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_nn_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error)
 {
     weft_conv2d_layer own;
     if (!layer)
@@ -90,8 +90,8 @@ static weft_tensor *linear_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type linear_type = {.name = "Linear", .forward = linear_forward};
 
-weft_module *wfi_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
-                               weft_error **error)
+weft_module *wfi_nn_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
+                                  weft_error **error)
 {
     if (in_features < 1 || out_features < 1)
         return wfi_module_refuse(error, "Linear", "in_features %lld, out_features %lld: both must be positive",
@@ -120,7 +120,7 @@ static weft_status add_one(const weft_tensor *from, weft_tensor *to)
 static void count_batch(weft_tape *tape, weft_tensor *batches)
 {
     wfi_write write;
-    weft_status status = wfi_write_begin(&write, batches, WFI_WRITE_WHOLE, NULL);
+    weft_status status = wfi_cell_write_begin(&write, batches, WFI_WRITE_WHOLE, NULL);
     if (status != WEFT_OK) {
         weft_tape_fail(tape, status, "BatchNorm2d: num_batches_tracked was not counted: %s", weft_status_text(status));
         return;
@@ -129,7 +129,7 @@ static void count_batch(weft_tape *tape, weft_tensor *batches)
         *(int64_t *)wfi_tensor_address(write.to) = *(const int64_t *)wfi_tensor_address(write.from) + 1;
     else
         status = add_one(write.from, write.to);
-    wfi_write_end(&write, status == WEFT_OK);
+    wfi_cell_write_end(&write, status == WEFT_OK);
     if (status != WEFT_OK)
         weft_tape_fail(tape, status, "BatchNorm2d: num_batches_tracked was not counted: %s", weft_status_text(status));
 }
@@ -148,7 +148,7 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
 static const weft_module_type batch_norm2d_type = {
     .name = "BatchNorm2d", .forward = batch_norm2d_forward, .drop = free};
 
-weft_module *wfi_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error)
+weft_module *wfi_nn_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error)
 {
     if (channels < 1 || !(momentum >= 0 && momentum <= 1) || !(eps >= 0))
         return wfi_module_refuse(

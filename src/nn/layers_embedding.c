@@ -63,7 +63,7 @@ static weft_tensor *embedding_forward(weft_tape *tape, weft_module *self, weft_t
 
 static const weft_module_type embedding_type = {.name = "Embedding", .forward = embedding_forward, .drop = free};
 
-weft_module *wfi_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_nn_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
     weft_embedding_layer own;
@@ -112,7 +112,7 @@ static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_a
 static const weft_module_type embedding_bag_type = {
     .name = "EmbeddingBag", .forward = embedding_bag_forward, .call = embedding_bag_call, .drop = free};
 
-weft_module *wfi_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_nn_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error)
 {
     int64_t padding;
     weft_embedding_bag_layer own;

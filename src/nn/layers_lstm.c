@@ -81,7 +81,7 @@ static bool fits(const weft_lstm_layer *layer)
            wfi_shape_numel(&WEFT_SHAPE(4 * layer->hidden_features, layer->hidden_features), &numel);
 }
 
-weft_module *wfi_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error)
+weft_module *wfi_nn_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error)
 {
     weft_lstm_layer own;
     if (!layer)

@@ -25,7 +25,7 @@ static weft_tensor *relu_forward(weft_tape *tape, weft_module *self, weft_tensor
 
 static const weft_module_type relu_type = {.name = "ReLU", .forward = relu_forward};
 
-weft_module *wfi_relu_create(weft_error **error)
+weft_module *wfi_nn_relu_create(weft_error **error)
 {
     return wfi_module_create(&relu_type, NULL, error);
 }
@@ -38,7 +38,7 @@ static weft_tensor *sigmoid_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type sigmoid_type = {.name = "Sigmoid", .forward = sigmoid_forward};
 
-weft_module *wfi_sigmoid_create(weft_error **error)
+weft_module *wfi_nn_sigmoid_create(weft_error **error)
 {
     return wfi_module_create(&sigmoid_type, NULL, error);
 }
@@ -51,7 +51,7 @@ static weft_tensor *tanh_forward(weft_tape *tape, weft_module *self, weft_tensor
 
 static const weft_module_type tanh_type = {.name = "Tanh", .forward = tanh_forward};
 
-weft_module *wfi_tanh_create(weft_error **error)
+weft_module *wfi_nn_tanh_create(weft_error **error)
 {
     return wfi_module_create(&tanh_type, NULL, error);
 }
@@ -63,7 +63,7 @@ static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_
 
 static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward = max_pool2d_forward, .drop = free};
 
-weft_module *wfi_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error)
+weft_module *wfi_nn_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error)
 {
     weft_max_pool2d_options own;
     if (!options)
@@ -86,7 +86,7 @@ static weft_tensor *adaptive_avg_pool2d_forward(weft_tape *tape, weft_module *se
 static const weft_module_type adaptive_avg_pool2d_type = {
     .name = "AdaptiveAvgPool2d", .forward = adaptive_avg_pool2d_forward, .drop = free};
 
-weft_module *wfi_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error)
+weft_module *wfi_nn_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error)
 {
     if (height < 1 || width < 1)
         return wfi_module_refuse(error, "AdaptiveAvgPool2d", "height %lld, width %lld: both must be positive",
@@ -114,12 +114,12 @@ static weft_module *create_dropout(const weft_module_type *type, double p, weft_
     return create_with(type, &p, sizeof(p), error);
 }
 
-weft_module *wfi_dropout_create(double p, weft_error **error)
+weft_module *wfi_nn_dropout_create(double p, weft_error **error)
 {
     return create_dropout(&dropout_type, p, error);
 }
 
-weft_module *wfi_dropout2d_create(double p, weft_error **error)
+weft_module *wfi_nn_dropout2d_create(double p, weft_error **error)
 {
     return create_dropout(&dropout2d_type, p, error);
 }
@@ -131,7 +131,7 @@ static weft_tensor *flatten_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type flatten_type = {.name = "Flatten", .forward = flatten_forward, .drop = free};
 
-weft_module *wfi_flatten_create(int from_dim, weft_error **error)
+weft_module *wfi_nn_flatten_create(int from_dim, weft_error **error)
 {
     return create_with(&flatten_type, &from_dim, sizeof(from_dim), error);
 }
@@ -143,7 +143,7 @@ static weft_tensor *softmax_forward(weft_tape *tape, weft_module *self, weft_ten
 
 static const weft_module_type softmax_type = {.name = "Softmax", .forward = softmax_forward, .drop = free};
 
-weft_module *wfi_softmax_create(int dim, weft_error **error)
+weft_module *wfi_nn_softmax_create(int dim, weft_error **error)
 {
     return create_with(&softmax_type, &dim, sizeof(dim), error);
 }
@@ -155,7 +155,7 @@ static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft
 
 static const weft_module_type log_softmax_type = {.name = "LogSoftmax", .forward = log_softmax_forward, .drop = free};
 
-weft_module *wfi_log_softmax_create(int dim, weft_error **error)
+weft_module *wfi_nn_log_softmax_create(int dim, weft_error **error)
 {
     return create_with(&log_softmax_type, &dim, sizeof(dim), error);
 }
@@ -182,7 +182,7 @@ static const weft_module_type sequential_type = {
     .name = "Sequential", .forward = sequential_forward, .call = sequential_call};
 
 /* Takes over the modules, also on failure. A NULL among them: its constructor failed, and gave the reason. */
-weft_module *wfi_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
+weft_module *wfi_nn_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
     if (!modules && count > 0)
         return wfi_module_refuse(error, sequential_type.name, "the list of %zu modules is NULL", count);

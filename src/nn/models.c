@@ -29,21 +29,21 @@ static const weft_module_type convnet_type = {.name = "Net", .forward = convnet_
 
 static weft_module *conv3(int64_t in, int64_t out, uint64_t seed)
 {
-    return wfi_conv2d_create(
+    return wfi_nn_conv2d_create(
         &(weft_conv2d_layer){.in_channels = in, .out_channels = out, .kernel = {3, 3}, .seed = seed}, NULL);
 }
 
 /* The second dropout is Dropout2d in the example, too; on [N, C] it drops single elements, planes of one. */
-weft_module *wfi_mnist_convnet_create(uint64_t seed, weft_error **error)
+weft_module *wfi_nn_mnist_convnet_create(uint64_t seed, weft_error **error)
 {
     wfi_random seeds = {seed, 0};
     weft_module *net = wfi_module_create(&convnet_type, NULL, error);
     weft_module_add_child(net, "conv1", conv3(1, 32, wfi_random_u64(seeds, 0)));
     weft_module_add_child(net, "conv2", conv3(32, 64, wfi_random_u64(seeds, 1)));
-    weft_module_add_child(net, "dropout1", wfi_dropout2d_create(0.25, NULL));
-    weft_module_add_child(net, "dropout2", wfi_dropout2d_create(0.5, NULL));
-    weft_module_add_child(net, "fc1", wfi_linear_create(9216, 128, false, wfi_random_u64(seeds, 2), NULL));
-    weft_module_add_child(net, "fc2", wfi_linear_create(128, 10, false, wfi_random_u64(seeds, 3), NULL));
+    weft_module_add_child(net, "dropout1", wfi_nn_dropout2d_create(0.25, NULL));
+    weft_module_add_child(net, "dropout2", wfi_nn_dropout2d_create(0.5, NULL));
+    weft_module_add_child(net, "fc1", wfi_nn_linear_create(9216, 128, false, wfi_random_u64(seeds, 2), NULL));
+    weft_module_add_child(net, "fc2", wfi_nn_linear_create(128, 10, false, wfi_random_u64(seeds, 3), NULL));
     return wfi_module_finish(net, error);
 }
 
@@ -70,13 +70,14 @@ static uint64_t next_seed(builder *b)
 static weft_module *conv(builder *b, int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
 {
     uint64_t seed = next_seed(b);
-    weft_module *module = wfi_conv2d_create(&(weft_conv2d_layer){.in_channels = in,
-                                                                 .out_channels = out,
-                                                                 .kernel = {kernel, kernel},
-                                                                 .how = {{stride, stride}, {padding, padding}, {0}, 0},
-                                                                 .no_bias = true,
-                                                                 .seed = seed},
-                                            NULL);
+    weft_module *module =
+        wfi_nn_conv2d_create(&(weft_conv2d_layer){.in_channels = in,
+                                                  .out_channels = out,
+                                                  .kernel = {kernel, kernel},
+                                                  .how = {{stride, stride}, {padding, padding}, {0}, 0},
+                                                  .no_bias = true,
+                                                  .seed = seed},
+                             NULL);
     double deviation = sqrt(2.0 / (double)(out * kernel * kernel));
     if (module && wfi_random_normal(module->parameters.tensors[0], (wfi_random){seed, 0}, 0, deviation) == WEFT_OK)
         return module;
@@ -86,7 +87,7 @@ static weft_module *conv(builder *b, int64_t in, int64_t out, int64_t kernel, in
 
 static weft_module *norm(int64_t channels)
 {
-    return wfi_batch_norm2d_create(channels, 0, 0, NULL);
+    return wfi_nn_batch_norm2d_create(channels, 0, 0, NULL);
 }
 
 /*
@@ -138,16 +139,16 @@ static weft_module *bottleneck(builder *b, int64_t in, int64_t planes, int64_t s
     weft_module_add_child(block, "bn2", norm(planes));
     weft_module_add_child(block, "conv3", conv(b, planes, out, 1, 1, 0));
     weft_module_add_child(block, "bn3", norm(out));
-    weft_module_add_child(block, "relu", wfi_relu_create(NULL));
+    weft_module_add_child(block, "relu", wfi_nn_relu_create(NULL));
     if (in != out || stride != 1) {
         weft_module *shortcut[] = {conv(b, in, out, 1, stride, 0), norm(out)};
-        weft_module_add_child(block, "downsample", wfi_sequential_create(shortcut, 2, NULL));
+        weft_module_add_child(block, "downsample", wfi_nn_sequential_create(shortcut, 2, NULL));
     }
     return wfi_module_finish(block, NULL);
 }
 
-weft_module *wfi_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
-                                   weft_error **error)
+weft_module *wfi_nn_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
+                                      weft_error **error)
 {
     builder b = {.seed = seed};
     if (in_channels < 1 || planes < 1 || planes > INT64_MAX / EXPANSION || stride < 1)
@@ -174,7 +175,7 @@ static void add_layer(weft_module *net, builder *b, size_t which)
     int64_t in = layers[which].in, planes = layers[which].planes;
     for (size_t i = 0; i < layers[which].blocks; i++)
         block[i] = bottleneck(b, i == 0 ? in : planes * EXPANSION, planes, i == 0 ? layers[which].stride : 1);
-    weft_module_add_child(net, layers[which].name, wfi_sequential_create(block, layers[which].blocks, NULL));
+    weft_module_add_child(net, layers[which].name, wfi_nn_sequential_create(block, layers[which].blocks, NULL));
 }
 
 /* How many seeds the parts before `part` use: one for each convolution; the first block of a layer has four. */
@@ -219,12 +220,12 @@ static void add_stem(weft_module *net, builder *b)
     weft_max_pool2d_options pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
     weft_module_add_child(net, "conv1", conv(b, 3, 64, 7, 2, 3));
     weft_module_add_child(net, "bn1", norm(64));
-    weft_module_add_child(net, "relu", wfi_relu_create(NULL));
-    weft_module_add_child(net, "maxpool", wfi_max_pool2d_create(&pool, NULL));
+    weft_module_add_child(net, "relu", wfi_nn_relu_create(NULL));
+    weft_module_add_child(net, "maxpool", wfi_nn_max_pool2d_create(&pool, NULL));
 }
 
-weft_module *wfi_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed,
-                                       weft_error **error)
+weft_module *wfi_nn_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed,
+                                          weft_error **error)
 {
     int first = (int)from, end = (int)to;
     if (first < 0 || first >= end || end > WEFT_RESNET_PARTS)
@@ -244,14 +245,15 @@ weft_module *wfi_resnet50_stage_create(weft_resnet_part from, weft_resnet_part t
         } else if (part < WEFT_RESNET_HEAD) {
             add_layer(net, &b, (size_t)(part - WEFT_RESNET_LAYER1));
         } else {
-            weft_module_add_child(net, "avgpool", wfi_adaptive_avg_pool2d_create(1, 1, NULL));
-            weft_module_add_child(net, "fc", wfi_linear_create(512L * EXPANSION, classes, false, next_seed(&b), NULL));
+            weft_module_add_child(net, "avgpool", wfi_nn_adaptive_avg_pool2d_create(1, 1, NULL));
+            weft_module_add_child(net, "fc",
+                                  wfi_nn_linear_create(512L * EXPANSION, classes, false, next_seed(&b), NULL));
         }
     }
     return wfi_module_finish(net, error);
 }
 
-weft_module *wfi_resnet50_create(int64_t classes, uint64_t seed, weft_error **error)
+weft_module *wfi_nn_resnet50_create(int64_t classes, uint64_t seed, weft_error **error)
 {
-    return wfi_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_PARTS, classes, seed, error);
+    return wfi_nn_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_PARTS, classes, seed, error);
 }

@@ -181,7 +181,7 @@ static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type device_type = {.name = NAME, .forward = device_forward};
 
-weft_module *wfi_on_device_create(weft_module *child, weft_device device, weft_error **error)
+weft_module *wfi_nn_on_device_create(weft_module *child, weft_device device, weft_error **error)
 {
     if (!child)
         return wfi_module_refuse(error, NAME, "the child is NULL");

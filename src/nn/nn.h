@@ -55,43 +55,43 @@ weft_module *wfi_module_newer(weft_error **error, const char *type, const char *
 /* weft_module_to_device, with the reason in *error if `error` is not NULL. */
 weft_status wfi_module_move(weft_module *module, weft_device device, weft_error **error);
 /* The constructors of weft/nn.h for the library itself. NULL: it failed, with the reason in *error, or in the log. */
-weft_module *wfi_mnist_convnet_create(uint64_t seed, weft_error **error);
-weft_module *wfi_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
-                                   weft_error **error);
-weft_module *wfi_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed,
-                                       weft_error **error);
-weft_module *wfi_resnet50_create(int64_t classes, uint64_t seed, weft_error **error);
-weft_module *wfi_on_device_create(weft_module *child, weft_device device, weft_error **error);
-weft_module *wfi_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error);
-weft_module *wfi_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error);
-weft_module *wfi_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error);
-weft_module *wfi_relu_create(weft_error **error);
-weft_module *wfi_sigmoid_create(weft_error **error);
-weft_module *wfi_tanh_create(weft_error **error);
-weft_module *wfi_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error);
-weft_module *wfi_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error);
-weft_module *wfi_dropout_create(double p, weft_error **error);
-weft_module *wfi_dropout2d_create(double p, weft_error **error);
-weft_module *wfi_flatten_create(int from_dim, weft_error **error);
-weft_module *wfi_softmax_create(int dim, weft_error **error);
-weft_module *wfi_log_softmax_create(int dim, weft_error **error);
-weft_module *wfi_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
+weft_module *wfi_nn_mnist_convnet_create(uint64_t seed, weft_error **error);
+weft_module *wfi_nn_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
+                                      weft_error **error);
+weft_module *wfi_nn_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed,
+                                          weft_error **error);
+weft_module *wfi_nn_resnet50_create(int64_t classes, uint64_t seed, weft_error **error);
+weft_module *wfi_nn_on_device_create(weft_module *child, weft_device device, weft_error **error);
+weft_module *wfi_nn_embedding_create_sized(const weft_embedding_layer *layer, size_t size, weft_error **error);
+weft_module *wfi_nn_embedding_bag_create_sized(const weft_embedding_bag_layer *layer, size_t size, weft_error **error);
+weft_module *wfi_nn_lstm_create_sized(const weft_lstm_layer *layer, size_t size, weft_error **error);
+weft_module *wfi_nn_relu_create(weft_error **error);
+weft_module *wfi_nn_sigmoid_create(weft_error **error);
+weft_module *wfi_nn_tanh_create(weft_error **error);
+weft_module *wfi_nn_max_pool2d_create_sized(const weft_max_pool2d_options *options, size_t size, weft_error **error);
+weft_module *wfi_nn_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error);
+weft_module *wfi_nn_dropout_create(double p, weft_error **error);
+weft_module *wfi_nn_dropout2d_create(double p, weft_error **error);
+weft_module *wfi_nn_flatten_create(int from_dim, weft_error **error);
+weft_module *wfi_nn_softmax_create(int dim, weft_error **error);
+weft_module *wfi_nn_log_softmax_create(int dim, weft_error **error);
+weft_module *wfi_nn_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
 weft_module *wfi_module_create_sized(const weft_module_type *given, size_t size, void *state, weft_error **error);
-weft_module *wfi_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error);
-weft_module *wfi_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
-                               weft_error **error);
-weft_module *wfi_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error);
+weft_module *wfi_nn_conv2d_create_sized(const weft_conv2d_layer *layer, size_t size, weft_error **error);
+weft_module *wfi_nn_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
+                                  weft_error **error);
+weft_module *wfi_nn_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error);
 static inline weft_module *wfi_module_create(const weft_module_type *type, void *state, weft_error **error)
 {
     return wfi_module_create_sized(type, sizeof(*type), state, error);
 }
-static inline weft_module *wfi_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
+static inline weft_module *wfi_nn_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
 {
-    return wfi_conv2d_create_sized(layer, sizeof(*layer), error);
+    return wfi_nn_conv2d_create_sized(layer, sizeof(*layer), error);
 }
-static inline weft_module *wfi_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
+static inline weft_module *wfi_nn_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
 {
-    return wfi_max_pool2d_create_sized(options, sizeof(*options), error);
+    return wfi_nn_max_pool2d_create_sized(options, sizeof(*options), error);
 }
 /* The finished module, or NULL (released, with the reason in *error) if building failed. */
 weft_module *wfi_module_finish(weft_module *module, weft_error **error);

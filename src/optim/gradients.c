@@ -27,7 +27,7 @@ static bool is_on_device(const weft_tensor *tensor)
     return tensor && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
 
-weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found)
+weft_error *wfi_optimizer_row_error(int64_t gradient, int64_t row_count, const wfi_report_slot *found)
 {
     return weft_error_create(WEFT_ERR_INVALID, "gradient %lld: rows[%lld] is %lld, its parameter has %lld rows",
                              (long long)gradient, (long long)found->place, (long long)found->value,
@@ -46,7 +46,7 @@ static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t 
     weft_error *error = NULL;
     for (int64_t k = 0; k < packed->numel && !error; k++)
         if (at[k] < 0 || at[k] >= p->shape.dims[0])
-            error = wfi_row_outside((int64_t)i, p->shape.dims[0], &(const wfi_report_slot){1, k, at[k], 0});
+            error = wfi_optimizer_row_error((int64_t)i, p->shape.dims[0], &(const wfi_report_slot){1, k, at[k], 0});
     weft_tensor_unref(packed);
     return error;
 }
@@ -282,7 +282,7 @@ weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, 
     weft_tensor *made = wfi_tensor_empty_like(like, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64);
     weft_status status = !partial || !made ? WEFT_ERR_MEMORY : squares_on_gpu(ready, count, partial);
     if (status == WEFT_OK)
-        status = wfi_clip_on_gpu(partial, factor, max_norm, WFI_NORM_ROOM, made);
+        status = wfi_squares_clip(partial, factor, max_norm, WFI_NORM_ROOM, made);
     weft_tensor_unref(partial);
     if (status == WEFT_OK)
         *out = made;

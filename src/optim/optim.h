@@ -64,7 +64,7 @@ typedef struct wfi_ready {
 } wfi_ready;
 
 /* The error of a row that the parameter does not have. */
-weft_error *wfi_row_outside(int64_t gradient, int64_t row_count, const wfi_report_slot *found);
+weft_error *wfi_optimizer_row_error(int64_t gradient, int64_t row_count, const wfi_report_slot *found);
 /* An error that names a gradient that does not fit, or the error of an earlier step; NULL: all fit. */
 weft_error *wfi_optimizer_mismatch(const weft_optimizer *optimizer, weft_gradients gradients);
 /* Prepares gradients that fit. WEFT_ERR_MEMORY, _UNSUPPORTED. */

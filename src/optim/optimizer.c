@@ -275,7 +275,7 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
         return wfi_refuse_null("weft_optimizer_set_group_lr", "the optimizer");
     if (!has_group(optimizer, group))
         return no_group("weft_optimizer_set_group_lr", optimizer, group);
-    if (!wfi_is_not_negative(lr))
+    if (!wfi_option_is_not_negative(lr))
         return bad_lr("weft_optimizer_set_group_lr", lr);
     optimizer->groups[group].spec.lr = lr;
     return WEFT_OK;
@@ -286,7 +286,7 @@ weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
     WFI_LIVE(optimizer);
     if (!optimizer)
         return wfi_refuse_null("weft_optimizer_set_lr", "the optimizer");
-    if (!wfi_is_not_negative(lr))
+    if (!wfi_option_is_not_negative(lr))
         return bad_lr("weft_optimizer_set_lr", lr);
     for (size_t g = 0; g < optimizer->group_count; g++)
         optimizer->groups[g].spec.lr = lr;

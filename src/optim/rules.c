@@ -120,7 +120,7 @@ static int slot_count(const weft_optimizer_type *type)
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-bool wfi_is_not_negative(double number)
+bool wfi_option_is_not_negative(double number)
 {
     return number >= 0 && isfinite(number);
 }
@@ -254,7 +254,7 @@ weft_error *wfi_type_check(const weft_optimizer_type *type)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: " WFI_NEWER, type->name, "its table");
     if (!type->step)
         return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s has no step function", type->name);
-    if (!wfi_is_not_negative(type->lr))
+    if (!wfi_option_is_not_negative(type->lr))
         return wfi_bad_option(type->name, "the default lr", type->lr, "finite and not negative");
     weft_error *error = NULL;
     int options = wfi_type_option_count(type), slots = slot_count(type);
@@ -313,7 +313,7 @@ static weft_error *complete_options(weft_optimizer_spec *spec)
         spec->lr = wfi_or_else(spec->lr, type->lr);
     if (!spec->has_lr && spec->lr == 0)
         return wfi_bad_option(type->name, "lr", 0, "set: the type has no default (has_lr allows 0)");
-    if (!wfi_is_not_negative(spec->lr))
+    if (!wfi_option_is_not_negative(spec->lr))
         return wfi_bad_option(type->name, "lr", spec->lr, "finite and not negative");
     spec->has_lr = true;
     return !type->check ? NULL : type->check(spec->lr, values);
@@ -332,7 +332,7 @@ weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec)
         error = complete_options(spec);
     if (error)
         return error;
-    if (!wfi_is_not_negative(spec->max_norm))
+    if (!wfi_option_is_not_negative(spec->max_norm))
         return wfi_bad_option(name, "max_norm", spec->max_norm, "finite and not negative");
     if (spec->pin_timeout_ms < WEFT_FOREVER)
         return wfi_bad_option(name, "pin_timeout_ms", (double)spec->pin_timeout_ms,
@@ -382,7 +382,7 @@ const char *wfi_optimizer_spec_dense_only(const weft_optimizer_spec *spec)
 
 /* ---- Updates ----------------------------------------------------------------------------------------------------- */
 
-wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *rows)
+wfi_update wfi_optimizer_kernel_update(const weft_optimizer_update *update, wfi_sparse_rows *rows)
 {
     wfi_update u = {.from = update->from,
                     .to = update->to,
@@ -414,6 +414,6 @@ weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_
                                                             : !run          ? "run"
                                                             : !update->from ? "update->from"
                                                                             : "update->to");
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_update_run(&u, &(const wfi_rule){0, run, run, WFI_GPU_KINDS}, arg, 0);
 }

@@ -42,9 +42,9 @@ int wfi_optimizer_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEF
 const char *wfi_optimizer_spec_dense_only(const weft_optimizer_spec *spec);
 
 /* The same update for the kernels. `rows` is memory for a part of it. */
-wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_sparse_rows *rows);
+wfi_update wfi_optimizer_kernel_update(const weft_optimizer_update *update, wfi_sparse_rows *rows);
 
-bool wfi_is_not_negative(double number); /* and finite */
+bool wfi_option_is_not_negative(double number); /* and finite */
 weft_error *wfi_bad_option(const char *type, const char *option, double value, const char *must);
 /* The value must be finite and within the option's bounds. */
 weft_error *wfi_option_check(const char *type, const weft_optimizer_option *option, double value);

@@ -173,7 +173,7 @@ static weft_status run_step(const weft_optimizer *optimizer, size_t i, const wfi
 /* Ends the write of a step that was run, or queued, with this status. */
 static void end_step(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, weft_status status)
 {
-    wfi_write_end(&gradient->write, status == WEFT_OK || gradient->write.to == gradient->write.from);
+    wfi_cell_write_end(&gradient->write, status == WEFT_OK || gradient->write.to == gradient->write.from);
     if (status == WEFT_OK)
         optimizer->kept[i].steps++;
 }
@@ -195,7 +195,7 @@ static weft_status log_failure(const weft_optimizer *optimizer, size_t i, weft_s
 static weft_status step_one(weft_optimizer *optimizer, size_t i, wfi_ready *gradient, step_factor factor)
 {
     wfi_write_how how = how_to_write(optimizer, i, gradient);
-    weft_status status = wfi_write_begin(&gradient->write, optimizer->parameters[i], how, gradient->slab);
+    weft_status status = wfi_cell_write_begin(&gradient->write, optimizer->parameters[i], how, gradient->slab);
     gradient->slab = NULL;
     if (status != WEFT_OK)
         return status;
@@ -231,7 +231,7 @@ static weft_status collect_step(weft_optimizer *optimizer, size_t i, wfi_ready *
 {
     wfi_ready *gradient = &ready[i];
     wfi_write_how how = how_to_write(optimizer, i, gradient);
-    weft_status status = wfi_write_try(&gradient->write, optimizer->parameters[i], how, &gradient->slab);
+    weft_status status = wfi_cell_write_try(&gradient->write, optimizer->parameters[i], how, &gradient->slab);
     if (status == WEFT_ERR_TIMEOUT) {
         status = queue_steps(optimizer, ready, i);
         return status == WEFT_OK ? step_one(optimizer, i, gradient, factor) : status;
@@ -277,7 +277,7 @@ static weft_status check_rows(weft_optimizer *optimizer, const wfi_ready *ready)
             continue;
         int64_t size = optimizer->parameters[i]->shape.dims[0], number = 0;
         weft_stream *stream = wfi_stream_now(weft_tensor_device(rows->ids).index);
-        const wfi_check check = {.size = size, .error = wfi_row_outside, .gradient = (int64_t)i};
+        const wfi_check check = {.size = size, .error = wfi_optimizer_row_error, .gradient = (int64_t)i};
         wfi_checks *checks = wfi_checks_repeat(&optimizer->checks, stream, &check, optimizer->round, &number);
         if (!checks)
             return WEFT_ERR_MEMORY;

@@ -31,7 +31,7 @@ static weft_status sgd_step(const weft_optimizer_update *update)
     weft_sgd_options o = sgd_options(update->options);
     wfi_sgd how = {update->lr, o.momentum, o.dampening, o.weight_decay, o.nesterov};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_sgd_step(&u, &how);
 }
 
@@ -62,7 +62,7 @@ static weft_status adam(const weft_optimizer_update *update, bool decoupled)
                     .amsgrad = o[4] != 0,
                     .decoupled = decoupled};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_adam_step(&u, &how);
 }
 
@@ -103,7 +103,7 @@ static weft_status adamax_step(const weft_optimizer_update *update)
     const weft_adamax_options *o = (const void *)update->options;
     wfi_adamax how = {update->lr, o->beta1, o->beta2, o->eps, o->weight_decay};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_adamax_step(&u, &how);
 }
 
@@ -125,7 +125,7 @@ static weft_status adagrad_step(const weft_optimizer_update *update)
     const weft_adagrad_options *o = (const void *)update->options;
     wfi_adagrad how = {update->lr, o->lr_decay, o->eps, o->weight_decay};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_adagrad_step(&u, &how);
 }
 
@@ -148,7 +148,7 @@ static weft_status adadelta_step(const weft_optimizer_update *update)
     const weft_adadelta_options *o = (const void *)update->options;
     wfi_adadelta how = {update->lr, o->rho, o->eps, o->weight_decay};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_adadelta_step(&u, &how);
 }
 
@@ -170,7 +170,7 @@ static weft_status rmsprop_step(const weft_optimizer_update *update)
     wfi_rmsprop how = {
         .lr = update->lr, .alpha = o[0], .eps = o[1], .weight_decay = o[2], .momentum = o[3], .centered = o[4] != 0};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     if (!u.slots[1]) { /* without momentum: the kernel wants the mean in slot 1 */
         u.slots[1] = u.slots[2];
         u.slots[2] = NULL;
@@ -206,7 +206,7 @@ static weft_status rprop_step(const weft_optimizer_update *update)
     const weft_rprop_options *o = (const void *)update->options;
     wfi_rprop how = {o->eta_minus, o->eta_plus, o->step_min, o->step_max};
     wfi_sparse_rows rows;
-    wfi_update u = wfi_update_of(update, &rows);
+    wfi_update u = wfi_optimizer_kernel_update(update, &rows);
     return wfi_rprop_step(&u, &how);
 }
 

@@ -281,6 +281,6 @@ const wfi_component wfi_remote_component = {.open = open_remote, .close = wfi_re
 
 __attribute__((constructor(WFI_JOIN_REMOTE))) static void join_agents(void)
 {
-    wfi_pass_register_step(wfi_parts_step);
+    wfi_pass_register_step(wfi_remote_parts_step);
     wfi_component_add(&wfi_remote_component);
 }

@@ -411,7 +411,7 @@ weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr
     WFI_LIVE(optimizer);
     weft_error *why = NULL;
     weft_status status = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
-    if (!status && !wfi_is_not_negative(lr)) {
+    if (!status && !wfi_option_is_not_negative(lr)) {
         why = wfi_bad_option(optimizer->type->name, "lr", lr, "finite and not negative");
         status = WEFT_ERR_INVALID;
     }

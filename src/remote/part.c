@@ -41,7 +41,7 @@ static weft_status find_parameters(weft_call *call, size_t first, weft_tensor **
         if (status)
             return status;
         bool is_module = object && object->type == &weft_module_object;
-        weft_tensors here = is_module ? weft_module_parameters(object->object) : wfi_tensors_in(&value);
+        weft_tensors here = is_module ? weft_module_parameters(object->object) : wfi_value_tensors(&value);
         if (!here.count && !is_module) {
             weft_call_fail(call, WEFT_ERR_TYPE, "parameter %zu is neither a tensor nor a list of tensors nor a module",
                            i - first);
@@ -81,7 +81,7 @@ static weft_status run_create(weft_call *call, void *user)
     const void *bytes = weft_call_bytes(call, 0, &size);
     weft_error *error = wfi_remote_spec_read(weft_call_agent(call), bytes, size, &spec);
     weft_status status = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
-    wfi_part *made = status ? NULL : wfi_calloc(1, sizeof(*made));
+    wfi_remote_part *made = status ? NULL : wfi_calloc(1, sizeof(*made));
     if (!status && !made)
         status = WEFT_ERR_MEMORY;
     if (!status) {
@@ -90,11 +90,11 @@ static weft_status run_create(weft_call *call, void *user)
     }
     free(items);
     if (!status) {
-        weft_call_give_object(call, &wfi_part_type, made);
+        weft_call_give_object(call, &wfi_remote_part_type, made);
     } else {
         weft_call_fail(call, status, "%s", error ? weft_error_message(error) : weft_status_text(status));
         if (made)
-            wfi_part_drop(made);
+            wfi_remote_part_drop(made);
     }
     weft_error_unref(error);
     return status;
@@ -114,7 +114,7 @@ static weft_status add_gradients(weft_context *context, weft_tensors parameters,
 }
 
 /* The sums of the gradients over the contexts that argument `at` of the call names; for drop_gathered. */
-static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gradient **out)
+static weft_status gather(weft_call *call, const wfi_remote_part *p, size_t at, weft_gradient **out)
 {
     size_t size;
     wfi_reader ids;
@@ -135,7 +135,7 @@ static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gr
     return status;
 }
 
-static void drop_gathered(const wfi_part *p, weft_gradient *sums)
+static void drop_gathered(const wfi_remote_part *p, weft_gradient *sums)
 {
     if (sums)
         weft_context_drop_gradients(sums, weft_optimizer_parameters(p->optimizer).count);
@@ -143,7 +143,7 @@ static void drop_gathered(const wfi_part *p, weft_gradient *sums)
 }
 
 /* Steps. On failure *error may say which gradient does not fit. */
-static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
+static weft_status apply(wfi_remote_part *p, weft_gradient *sums, weft_error **error)
 {
     weft_gradients gradients = {sums, weft_optimizer_parameters(p->optimizer).count};
     wfi_mutex_lock(&p->lock);
@@ -159,10 +159,10 @@ static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
 static weft_status run_norm(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
+    wfi_remote_part *p;
     weft_gradient *sums = NULL;
     double norm = 0;
-    weft_status status = wfi_part_of(call, &p);
+    weft_status status = wfi_remote_part_of(call, &p);
     if (!status)
         status = gather(call, p, 1, &sums);
     if (!status)
@@ -193,10 +193,10 @@ static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count,
 static weft_status run_step(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
+    wfi_remote_part *p;
     weft_gradient *sums = NULL;
     double factor = weft_call_f64(call, 2);
-    weft_status status = wfi_part_of(call, &p);
+    weft_status status = wfi_remote_part_of(call, &p);
     size_t count = status ? 0 : weft_optimizer_parameters(p->optimizer).count;
     if (!status)
         status = gather(call, p, 1, &sums);
@@ -217,8 +217,8 @@ static weft_status run_step(weft_call *call, void *user)
 static weft_status run_rate(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
-    weft_status status = wfi_part_of(call, &p);
+    wfi_remote_part *p;
+    weft_status status = wfi_remote_part_of(call, &p);
     if (status)
         return status;
     wfi_mutex_lock(&p->lock);
@@ -249,8 +249,8 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
                                             : status; /* the root has released it, because the pass has failed there */
     void *object = NULL;
     weft_gradient *sums = NULL;
-    status = weft_rref_local_typed(rref, &wfi_part_type, 0, &object);
-    wfi_part *p = object;
+    status = weft_rref_local_typed(rref, &wfi_remote_part_type, 0, &object);
+    wfi_remote_part *p = object;
     if (!status) {
         weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
         sums = wfi_calloc(parameters.count, sizeof(*sums));
@@ -266,14 +266,14 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
     return status;
 }
 
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
-                           size_t *stepped, weft_error **error)
+weft_status wfi_remote_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
+                                  size_t *stepped, weft_error **error)
 {
     weft_status status = WEFT_OK;
     wfi_reader reader;
     wfi_reader_init(&reader, names, size);
     while (!status && wfi_reader_left(&reader)) {
-        wfi_rref_name name = wfi_read_rref_name(&reader);
+        wfi_rref_name name = wfi_reference_read_name(&reader);
         if (reader.failed)
             return WEFT_ERR_PROTOCOL;
         if (name.owner == (uint32_t)wfi_agent_rank(agent))
@@ -298,11 +298,11 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent)
         {.name = "weft:state",
          .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_I64},
          .gives = {WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
-         .run = wfi_part_run_state},
+         .run = wfi_remote_part_run_state},
         {.name = "weft:state_in",
          .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
-         .run = wfi_part_run_receive},
-        {.name = "weft:state_set", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = wfi_part_run_exchange},
+         .run = wfi_remote_part_run_receive},
+        {.name = "weft:state_set", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = wfi_remote_part_run_exchange},
     };
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !status; i++)

@@ -11,9 +11,9 @@
 
 #define PAGE_BYTES ((int64_t)64 << 20) /* of tensors in an answer, unless a single one has more */
 
-void wfi_part_drop(void *object)
+void wfi_remote_part_drop(void *object)
 {
-    wfi_part *p = object;
+    wfi_remote_part *p = object;
     if (p->incoming)
         wfi_state_drop(p->optimizer, p->incoming);
     weft_optimizer_unref(p->optimizer);
@@ -21,30 +21,30 @@ void wfi_part_drop(void *object)
     free(p);
 }
 
-const weft_object_type wfi_part_type = {.name = "optimizer", .drop = wfi_part_drop};
+const weft_object_type wfi_remote_part_type = {.name = "optimizer", .drop = wfi_remote_part_drop};
 
-weft_status wfi_part_of(weft_call *call, wfi_part **out)
+weft_status wfi_remote_part_of(weft_call *call, wfi_remote_part **out)
 {
     void *object;
-    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &wfi_part_type, WEFT_FOREVER, &object);
+    weft_status status = weft_rref_local_typed(weft_call_rref(call, 0), &wfi_remote_part_type, WEFT_FOREVER, &object);
     *out = status ? NULL : object;
     return status;
 }
 
-void wfi_part_write_item(wfi_writer *out, size_t parameter, const char *name)
+void wfi_remote_part_write_item(wfi_writer *out, size_t parameter, const char *name)
 {
     wfi_write_u32(out, (uint32_t)parameter);
     wfi_write_string(out, name);
 }
 
-void wfi_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1])
+void wfi_remote_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1])
 {
     *parameter = wfi_read_u32(in);
     wfi_read_string(in, name, WEFT_OPTIMIZER_NAME + 1);
 }
 
 /* Copies items from `first` on, at most `most` of them: the next step overwrites the optimizer's own. */
-static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
+static weft_status copy_items(wfi_remote_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
                               size_t *count)
 {
     weft_status status = WEFT_OK;
@@ -68,7 +68,7 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
         if (!tensors[*count])
             status = WEFT_ERR_MEMORY;
         else
-            wfi_part_write_item(out, item.parameter, item.name), ++*count;
+            wfi_remote_part_write_item(out, item.parameter, item.name), ++*count;
     }
     return status ? status : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -77,14 +77,14 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
  * "weft:state" (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all
  * u64, the items), their tensors
  */
-weft_status wfi_part_run_state(weft_call *call, void *user)
+weft_status wfi_remote_part_run_state(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
+    wfi_remote_part *p;
     weft_tensor *tensors[WFI_REMOTE_PAGE];
     size_t count = 0;
     int64_t first = weft_call_i64(call, 1), most = weft_call_i64(call, 2);
-    weft_status status = wfi_part_of(call, &p);
+    weft_status status = wfi_remote_part_of(call, &p);
     if (!status && (first < 0 || most < 0))
         status = WEFT_ERR_PROTOCOL;
     if (status)
@@ -105,7 +105,7 @@ weft_status wfi_part_run_state(weft_call *call, void *user)
 }
 
 /* Drops the state that is being received. */
-static void forget(wfi_part *p)
+static void forget(wfi_remote_part *p)
 {
     if (p->incoming)
         wfi_state_drop(p->optimizer, p->incoming);
@@ -113,13 +113,13 @@ static void forget(wfi_part *p)
     p->is_whole = false;
 }
 
-static weft_error *take_page(wfi_part *p, wfi_reader *in, weft_tensors tensors)
+static weft_error *take_page(wfi_remote_part *p, wfi_reader *in, weft_tensors tensors)
 {
     weft_error *found = NULL;
     for (size_t i = 0; i < tensors.count && !found; i++) {
         char name[WEFT_OPTIMIZER_NAME + 1];
         weft_optimizer_state item = {.name = name, .tensor = tensors.items[i]};
-        wfi_part_read_item(in, &item.parameter, name);
+        wfi_remote_part_read_item(in, &item.parameter, name);
         found = in->failed ? weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed")
                            : wfi_state_take(p->optimizer, p->incoming, &item);
     }
@@ -129,7 +129,7 @@ static weft_error *take_page(wfi_part *p, wfi_reader *in, weft_tensors tensors)
 }
 
 /* Takes one page of a new state. If it is the last one, checks that no part is missing. */
-static weft_error *receive(wfi_part *p, uint64_t number, wfi_reader *in, weft_tensors tensors)
+static weft_error *receive(wfi_remote_part *p, uint64_t number, wfi_reader *in, weft_tensors tensors)
 {
     enum { FIRST = 1, LAST = 2 };
     uint8_t which = wfi_read_u8(in);
@@ -152,14 +152,14 @@ static weft_error *receive(wfi_part *p, uint64_t number, wfi_reader *in, weft_te
 }
 
 /* "weft:state_in" (part, number of the whole, (1: first | 2: last page u8, the items), their tensors) */
-weft_status wfi_part_run_receive(weft_call *call, void *user)
+weft_status wfi_remote_part_run_receive(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
+    wfi_remote_part *p;
     size_t size;
     wfi_reader in;
     const void *bytes = weft_call_bytes(call, 2, &size);
-    weft_status status = wfi_part_of(call, &p);
+    weft_status status = wfi_remote_part_of(call, &p);
     if (status)
         return status;
     wfi_reader_init(&in, bytes, size);
@@ -174,11 +174,11 @@ weft_status wfi_part_run_receive(weft_call *call, void *user)
 }
 
 /* "weft:state_set" (part, number of the whole): it becomes the state. */
-weft_status wfi_part_run_exchange(weft_call *call, void *user)
+weft_status wfi_remote_part_run_exchange(weft_call *call, void *user)
 {
     (void)user;
-    wfi_part *p;
-    weft_status status = wfi_part_of(call, &p);
+    wfi_remote_part *p;
+    weft_status status = wfi_remote_part_of(call, &p);
     if (status)
         return status;
     wfi_mutex_lock(&p->lock);

@@ -36,8 +36,8 @@ weft_error *wfi_remote_spec_read(const weft_agent *agent, const void *bytes, siz
  * The named parts that are on this worker step with the gradients of a pass, which has ended well here.
  * WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may stay NULL.
  */
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
-                           size_t *stepped, weft_error **error);
+weft_status wfi_remote_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_result *pass,
+                                  size_t *stepped, weft_error **error);
 
 extern const wfi_component wfi_remote_component;
 

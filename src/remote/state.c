@@ -87,7 +87,7 @@ static weft_status take_page(owner_state *o, const weft_values *page)
     for (size_t i = 0; i < tensors.count && !status; i++) {
         size_t parameter;
         char name[WEFT_OPTIMIZER_NAME + 1];
-        wfi_part_read_item(&in, &parameter, name);
+        wfi_remote_part_read_item(&in, &parameter, name);
         status =
             in.failed || parameter >= parameters ? WEFT_ERR_PROTOCOL : add_item(o, parameter, name, tensors.items[i]);
     }
@@ -259,7 +259,7 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
         return WEFT_ERR_MEMORY;
     wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : FIRST) | (s->at == s->count ? LAST : 0)));
     for (size_t i = 0; i < count; i++) {
-        wfi_part_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
+        wfi_remote_part_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
         out->tensors[i] = s->items[from + i].tensor;
     }
     s->has_begun = true;

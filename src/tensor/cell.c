@@ -121,7 +121,7 @@ static weft_status write_beside(wfi_write *w)
     return status;
 }
 
-weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab)
+weft_status wfi_cell_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab)
 {
     wfi_cell *cell = target->cell;
     *w = (wfi_write){.target = target, .how = how, .from = target, .to = target, .slab = slab};
@@ -139,7 +139,7 @@ weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how
     return write_beside(w);
 }
 
-weft_status wfi_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab)
+weft_status wfi_cell_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab)
 {
     wfi_cell *cell = target->cell;
     if (cell && !wfi_mutex_trylock(&cell->writing))
@@ -178,7 +178,7 @@ static weft_tensor *replace(wfi_write *w)
     return older;
 }
 
-void wfi_write_end(wfi_write *w, bool done)
+void wfi_cell_write_end(wfi_write *w, bool done)
 {
     wfi_cell *cell = w->target->cell;
     weft_tensor *drop = NULL;

@@ -7,12 +7,13 @@
  * tensor, which readers reference (wfi_tensor_read) and writers replace. All of these functions also take ordinary
  * tensors, which are read and written directly.
  *
- * LOCKING. Any thread may call any function. A writer holds a cell's `writing` from wfi_write_begin to wfi_write_end.
- * A thread that takes a reference to the snapshot, or reads it between hold and release, locks `lock` shared. A thread
- * that exchanges or overwrites the snapshot locks `lock` exclusively. `writing` is locked before `lock`. Between hold
- * and release, and between begin and end, a thread must not touch the same cell again, park, or run functions of the
- * user. A thread that writes several cells at the same time begins with wfi_write_try, which does not wait: two such
- * threads, or a reader that holds several cells, would wait for each other.
+ * LOCKING. Any thread may call any function. A writer holds a cell's `writing` from wfi_cell_write_begin to
+ * wfi_cell_write_end. A thread that takes a reference to the snapshot, or reads it between hold and release, locks
+ * `lock` shared. A thread that exchanges or overwrites the snapshot locks `lock` exclusively. `writing` is locked
+ * before `lock`. Between hold and release, and between begin and end, a thread must not touch the same cell again,
+ * park, or run functions of the user. A thread that writes several cells at the same time begins with
+ * wfi_cell_write_try, which does not wait: two such threads, or a reader that holds several cells, would wait for
+ * each other.
  * LIFETIME. The handle owns the cell; the cell holds one reference to each of its snapshots.
  */
 #ifndef WFI_CELL_H
@@ -62,20 +63,20 @@ typedef struct wfi_write {
 } wfi_write;
 
 /*
- * Begins a write. `slab` comes from wfi_cell_reserve or is NULL; wfi_write_begin takes it over, even if it fails.
- * WEFT_ERR_MEMORY, never if `slab` is not NULL. After a failure wfi_write_end must not be called.
+ * Begins a write. `slab` comes from wfi_cell_reserve or is NULL; wfi_cell_write_begin takes it over, even if it fails.
+ * WEFT_ERR_MEMORY, never if `slab` is not NULL. After a failure wfi_cell_write_end must not be called.
  */
-weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab);
+weft_status wfi_cell_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab);
 /*
  * The same without waiting for other threads. WEFT_ERR_TIMEOUT: one of them reads or writes the cell now; then *slab
- * stays the caller's. After success wfi_write_end does not wait either.
+ * stays the caller's. After success wfi_cell_write_end does not wait either.
  */
-weft_status wfi_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab);
+weft_status wfi_cell_write_try(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor **slab);
 /*
  * Ends a write. If `done` is true, the new value is published; a write in place gives the storage a new version. Pass
  * `done` false only if nothing was written in place. If another slab was written, it is dropped.
  */
-void wfi_write_end(wfi_write *w, bool done);
+void wfi_cell_write_end(wfi_write *w, bool done);
 /* Gives a slab for a later write: the previous snapshot if nobody refers to it, otherwise a new tensor.
  * WEFT_ERR_MEMORY. */
 weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab);

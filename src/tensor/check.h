@@ -42,7 +42,7 @@ static inline weft_status wfi_check_floats(int count, const weft_tensor *const *
 
 /* ---- The same for functions that also run on GPUs (tasks.h) ---- */
 
-static inline bool wfi_on_gpu(const weft_tensor *tensor)
+static inline bool wfi_tensor_is_on_gpu(const weft_tensor *tensor)
 {
     return wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
@@ -83,17 +83,17 @@ static inline weft_status wfi_check_floats_together(int count, const weft_tensor
                               (const weft_tensor *[]){__VA_ARGS__})
 
 /* A vector of `length`; NULL passes. */
-static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
+static inline bool wfi_tensor_is_vector(const weft_tensor *tensor, int64_t length)
 {
     return !tensor || (tensor->shape.ndim == 1 && tensor->numel == length);
 }
 
 /* True for float32, false for float64. The caller has checked that `dtype` is one of the two (wfi_check_float). */
-static inline bool wfi_is_f32(weft_dtype dtype)
+static inline bool wfi_dtype_is_f32(weft_dtype dtype)
 {
     assert(wfi_dtype_is_float(dtype));
     return dtype == WEFT_DTYPE_FLOAT32;
 }
-#define WFI_BY_FLOAT(dtype, f32, f64) (wfi_is_f32(dtype) ? (f32) : (f64))
+#define WFI_BY_FLOAT(dtype, f32, f64) (wfi_dtype_is_f32(dtype) ? (f32) : (f64))
 
 #endif

@@ -75,7 +75,7 @@ typedef struct wfi_gemm_args {
 } wfi_gemm_args;
 
 /* Whether m, n and k fit. */
-static inline bool wfi_gemm_fits(int64_t m, int64_t n, int64_t k)
+static inline bool wfi_blas_fits(int64_t m, int64_t n, int64_t k)
 {
     return m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
 }

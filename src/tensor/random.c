@@ -121,7 +121,7 @@ static void uniform_f64(const random_args *args, int64_t first, int64_t count, c
 static void uniform_piece(void *arg, int64_t begin, int64_t end)
 {
     const random_args *args = arg;
-    for_u64s(args, begin, end, wfi_is_f32(args->dtype) ? uniform_f32 : uniform_f64);
+    for_u64s(args, begin, end, wfi_dtype_is_f32(args->dtype) ? uniform_f32 : uniform_f64);
 }
 
 static void normal_piece(void *arg, int64_t begin, int64_t end)
@@ -129,7 +129,7 @@ static void normal_piece(void *arg, int64_t begin, int64_t end)
     const random_args *args = arg;
     for (int64_t i = begin; i < end; i++) {
         double value = args->a + args->b * wfi_random_normal_f64(args->random, (uint64_t)i);
-        if (wfi_is_f32(args->dtype))
+        if (wfi_dtype_is_f32(args->dtype))
             ((float *)args->data)[i] = (float)value;
         else
             ((double *)args->data)[i] = value;
@@ -150,7 +150,7 @@ static weft_status fill(weft_tensor *tensor, random_args *args, wfi_gpu_kind kin
         return status;
     args->data = wfi_tensor_address(tensor);
     args->dtype = tensor->dtype;
-    if (wfi_on_gpu(tensor)) {
+    if (wfi_tensor_is_on_gpu(tensor)) {
         wfi_random_task task = {WFI_GPU_TASK(tensor, tensor->dtype, tensor->numel),
                                 .data = args->data,
                                 .random = args->random,
@@ -194,7 +194,7 @@ static void mask_f64(const random_args *args, int64_t first, int64_t count, cons
 static void mask_piece(void *arg, int64_t begin, int64_t end)
 {
     const random_args *args = arg;
-    for_u64s(args, begin, end, wfi_is_f32(args->dtype) ? mask_f32 : mask_f64);
+    for_u64s(args, begin, end, wfi_dtype_is_f32(args->dtype) ? mask_f32 : mask_f64);
 }
 
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value)
@@ -210,7 +210,7 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
                             weft_status (*fill_plain)(weft_tensor *, wfi_random, double, double))
 {
     wfi_write write;
-    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    weft_status status = wfi_cell_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
     if (status != WEFT_OK)
         return status;
     weft_tensor *plain = weft_tensor_is_contiguous(target)
@@ -219,7 +219,7 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
     status = !plain ? WEFT_ERR_MEMORY : fill_plain(plain, random, a, b);
     if (status == WEFT_OK && plain != write.to)
         status = wfi_copy(plain, write.to);
-    wfi_write_end(&write, status == WEFT_OK);
+    wfi_cell_write_end(&write, status == WEFT_OK);
     weft_tensor_unref(plain);
     return status;
 }

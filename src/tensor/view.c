@@ -182,10 +182,10 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
     }
     wfi_write write;
     weft_tensor *from = wfi_tensor_read(source);
-    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    weft_status status = wfi_cell_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
     if (status == WEFT_OK) {
         status = wfi_copy(from, write.to);
-        wfi_write_end(&write, status == WEFT_OK);
+        wfi_cell_write_end(&write, status == WEFT_OK);
     }
     weft_tensor_unref(from);
     return status == WEFT_OK ? WEFT_OK : not_assigned(target, source, status);
@@ -197,10 +197,10 @@ void weft_tensor_fill(weft_tensor *target, double value)
     if (!target)
         return;
     wfi_write write;
-    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    weft_status status = wfi_cell_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
     if (status == WEFT_OK) {
         status = wfi_fill(write.to, value);
-        wfi_write_end(&write, status == WEFT_OK);
+        wfi_cell_write_end(&write, status == WEFT_OK);
     }
     char text[WFI_WANTED_TEXT];
     if (status != WEFT_OK)

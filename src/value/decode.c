@@ -71,7 +71,7 @@ static bool admit_tensor(decoding *d, weft_dtype dtype, weft_shape shape)
 {
     uint64_t bytes = weft_dtype_size(dtype);
     for (int i = 0; i < shape.ndim; i++)
-        bytes *= (uint64_t)shape.dims[i]; /* wfi_read_tensor_type saw that it does not overflow */
+        bytes *= (uint64_t)shape.dims[i]; /* wfi_value_read_tensor_type saw that it does not overflow */
     char problem[sizeof(d->out->problem)];
     weft_status status = d->options->admit(d->options->admit_arg, bytes, problem, sizeof(problem));
     if (status)
@@ -106,7 +106,8 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
     if (!fits) {
         char arrives[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
         fail(d, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index,
-             wfi_tensor_type_text(arrives, dtype, shape), wfi_tensor_type_text(waits, weft_tensor_dtype(place), have),
+             wfi_value_tensor_type_text(arrives, dtype, shape),
+             wfi_value_tensor_type_text(waits, weft_tensor_dtype(place), have),
              !wfi_check_plain(place)            ? ""
              : weft_tensor_is_contiguous(place) ? ", on a device"
                                                 : ", not contiguous");
@@ -143,7 +144,7 @@ static void take_eager(decoding *d, weft_tensor *place, uint64_t nbytes)
 static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     wfi_decoded *out = d->out;
-    wfi_rma_address remote = wfi_read_rma(d->meta);
+    wfi_rma_address remote = wfi_rma_decode(d->meta);
     wfi_segment *segments = wfi_grow(out->segments, out->segment_count, &out->segment_capacity, sizeof(*segments));
     if (!segments) {
         fail(d, WEFT_ERR_MEMORY, "no memory for the list of segments");
@@ -186,7 +187,7 @@ static weft_tensor *decode_tensor(decoding *d)
     bool linked = false;
     if (d->tensor_count >= WEFT_MAX_CALL_TENSORS)
         fail(d, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);
-    else if (!wfi_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes, &linked))
+    else if (!wfi_value_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes, &linked))
         fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
     else if (linked && d->options)
         note_linked(d);
@@ -269,7 +270,7 @@ static void decode_bytes(decoding *d, weft_type type, weft_value *value)
 static void decode_rref(decoding *d, weft_value *value)
 {
     wfi_decoded *out = d->out;
-    wfi_rref_name name = wfi_read_rref_name(d->meta);
+    wfi_rref_name name = wfi_reference_read_name(d->meta);
     if (!d->options) {
         count_bytes(d, RREF_OVERHEAD);
         return;
@@ -387,7 +388,7 @@ bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out)
 {
     uint64_t nbytes = 0;
     bool linked = false;
-    if (!wfi_read_tensor_type(tensors, &out->dtype, &out->shape, &nbytes, &linked))
+    if (!wfi_value_read_tensor_type(tensors, &out->dtype, &out->shape, &nbytes, &linked))
         return false;
     skip_contents(tensors, wfi_read_u8(tensors), nbytes);
     return !tensors->failed;
@@ -445,8 +446,8 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
     if (!list)
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {
-        wfi_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size, NULL);
-        list[i].remote = wfi_read_rma(meta);
+        wfi_value_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size, NULL);
+        list[i].remote = wfi_rma_decode(meta);
     }
     if (meta->failed) {
         free(list);

@@ -30,7 +30,7 @@ static sizing size_of(weft_args values)
     sizing sum = {0};
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        weft_tensors tensors = wfi_tensors_in(value);
+        weft_tensors tensors = wfi_value_tensors(value);
         if (tensors.count > WEFT_MAX_CALL_TENSORS)
             return (sizing){.tensors = tensors.count}; /* too many: a count this large may be no count of `items` */
         sum.meta += 16;
@@ -94,7 +94,7 @@ static void encode_rref(encoding *e, weft_rref *rref)
     }
     out->rrefs = rrefs;
     out->rrefs[out->rref_count++] = weft_rref_ref(rref);
-    wfi_write_rref_name(&out->meta, &name);
+    wfi_reference_write_name(&out->meta, &name);
 }
 
 /* A result in the caller's landing place of that number. False: it does not fit, or there is none. */
@@ -107,10 +107,10 @@ static bool fits_landing(const wfi_encode_options *options, const weft_tensor *t
     if (!options->problem)
         return false;
     char result[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
-    wfi_tensor_type_text(result, weft_tensor_dtype(tensor), have);
+    wfi_value_tensor_type_text(result, weft_tensor_dtype(tensor), have);
     if (place)
         snprintf(options->problem, options->problem_room, "tensor %zu of the results is %s, its landing place is %s",
-                 index, result, wfi_tensor_type_text(waits, place->dtype, place->shape));
+                 index, result, wfi_value_tensor_type_text(waits, place->dtype, place->shape));
     else
         snprintf(options->problem, options->problem_room,
                  "tensor %zu of the results is %s: the caller has %zu landing places", index, result,
@@ -158,7 +158,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
     bool has_landing = e->options->landing;
     out->packed_bytes += weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
     size_t at = out->meta.size;
-    wfi_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
+    wfi_value_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
     if (e->options->is_linked && e->options->is_linked(e->options->context, tensor))
         add_linked(e, tensor, at);
     if (has_landing && !fits_landing(e->options, flat, index)) {
@@ -174,7 +174,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
     } else {
         wfi_write_u8(&out->meta, WFI_ENCODING_PULL);
         size_t patch = out->meta.size; /* its memory, once it is exposed */
-        wfi_write_rma(&out->meta, &(wfi_rma_address){0});
+        wfi_rma_encode(&out->meta, &(wfi_rma_address){0});
         add_remote(e, flat, patch, 0);
     }
     weft_tensor_unref(flat);
@@ -279,15 +279,15 @@ void wfi_encode_landing_count(wfi_encoded *encoded, size_t count)
 
 void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, const wfi_rma_address *remote)
 {
-    wfi_write_tensor_type(&encoded->meta, place->dtype, place->shape);
-    wfi_write_rma(&encoded->meta, remote);
+    wfi_value_write_tensor_type(&encoded->meta, place->dtype, place->shape);
+    wfi_rma_encode(&encoded->meta, remote);
 }
 
 void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, const wfi_rma_address *remote)
 {
     wfi_writer slot;
     wfi_writer_init(&slot, encoded->meta.data + tensor->patch, WFI_RMA_BYTES);
-    wfi_write_rma(&slot, remote);
+    wfi_rma_encode(&slot, remote);
 }
 
 void wfi_encode_eager(wfi_encoded *encoded, const wfi_encoded_tensor *tensor)

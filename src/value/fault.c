@@ -21,7 +21,7 @@ static void find(char *text, size_t room, const char *format, ...)
     va_end(args);
 }
 
-void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room)
+void wfi_value_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room)
 {
     if (tensors.count && !tensors.items)
         find(text, room, "%s is a list of %zu tensors at NULL", path, tensors.count);
@@ -32,7 +32,7 @@ void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_
             find(text, room, "%s: tensor %zu is NULL", path, i);
 }
 
-void wfi_list_fault(weft_args list, int depth, const char *path, char *text, size_t room)
+void wfi_value_list_fault(weft_args list, int depth, const char *path, char *text, size_t room)
 {
     if (depth > WEFT_MAX_LIST_DEPTH)
         find(text, room, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
@@ -50,7 +50,7 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
             find(text, room, "%s is a NULL tensor", path);
         break;
     case WEFT_TYPE_TENSORS:
-        wfi_tensors_fault(value->as.tensors, path, text, room);
+        wfi_value_tensors_fault(value->as.tensors, path, text, room);
         break;
     case WEFT_TYPE_STRING:
     case WEFT_TYPE_BYTES:
@@ -64,7 +64,7 @@ void wfi_value_fault(const weft_value *value, int depth, const char *path, char 
             find(text, room, "%s is a NULL reference", path);
         break;
     case WEFT_TYPE_LIST:
-        wfi_list_fault(value->as.list, depth + 1, path, text, room);
+        wfi_value_list_fault(value->as.list, depth + 1, path, text, room);
         break;
     case WEFT_TYPE_NULL:
     case WEFT_TYPE_BOOL:
@@ -82,7 +82,7 @@ weft_status wfi_values_refuse(weft_error **error, const char *function, weft_arg
     char text[200] = "", at[WFI_WALK_PATH], path[WFI_WALK_PATH + 8];
     bool tensor = false;
     wfi_walk walk;
-    wfi_list_fault(values, 0, "the list", text, sizeof(text));
+    wfi_value_list_fault(values, 0, "the list", text, sizeof(text));
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !text[0] && status != WEFT_ERR_MEMORY && (value = wfi_walk_next(&walk));) {
         snprintf(path, sizeof(path), "value %s", wfi_walk_path(&walk, at));

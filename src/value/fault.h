@@ -9,8 +9,8 @@
 /* These write the first fault to `text`, if `text` is empty. `path` names what is checked, as in "argument 3.0". */
 /* One value; of a list only its size is checked, not its items. `depth`: how many lists it is in. */
 void wfi_value_fault(const weft_value *value, int depth, const char *path, char *text, size_t room);
-void wfi_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room); /* NULL, too many */
-void wfi_list_fault(weft_args list, int depth, const char *path, char *text, size_t room);
+void wfi_value_tensors_fault(weft_tensors tensors, const char *path, char *text, size_t room); /* NULL, too many */
+void wfi_value_list_fault(weft_args list, int depth, const char *path, char *text, size_t room);
 
 /* Writes the fault for which `function` returns `status`, which is returned, to *error, or to the log if `error` is
  * NULL. `null_tensor` is then the level of the line about a NULL tensor, which usually comes from an operator that

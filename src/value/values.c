@@ -354,7 +354,7 @@ size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
     size_t count = 0;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        weft_tensors here = wfi_tensors_in(value);
+        weft_tensors here = wfi_value_tensors(value);
         for (size_t i = 0; i < here.count; i++, count++)
             if (count < room)
                 out[count] = here.items[i];
@@ -368,7 +368,7 @@ void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with)
     wfi_walk walk;
     wfi_walk_begin(&walk, (weft_args){values->items, values->count});
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        weft_tensors here = wfi_tensors_in(value);
+        weft_tensors here = wfi_value_tensors(value);
         for (size_t i = 0; i < here.count; i++) {
             weft_tensor **slot = (weft_tensor **)&here.items[i];
             weft_tensor_ref(*with);

@@ -55,7 +55,7 @@ static inline const weft_value *wfi_walk_next(wfi_walk *walk) /* NULL: there is 
 const char *wfi_walk_path(const wfi_walk *walk, char text[WFI_WALK_PATH]);
 
 /* The tensors of a value that is a tensor or a list of tensors; otherwise none. */
-static inline weft_tensors wfi_tensors_in(const weft_value *value)
+static inline weft_tensors wfi_value_tensors(const weft_value *value)
 {
     if (value->type == WEFT_TYPE_TENSORS)
         return value->as.tensors;

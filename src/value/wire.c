@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
+void wfi_reference_write_name(wfi_writer *writer, const wfi_rref_name *name)
 {
     wfi_write_u32(writer, name->owner);
     wfi_write_u32(writer, name->owner_incarnation);
@@ -15,7 +15,7 @@ void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
     wfi_write_u64(writer, name->number);
 }
 
-wfi_rref_name wfi_read_rref_name(wfi_reader *reader)
+wfi_rref_name wfi_reference_read_name(wfi_reader *reader)
 {
     wfi_rref_name name;
     name.owner = wfi_read_u32(reader);
@@ -26,14 +26,14 @@ wfi_rref_name wfi_read_rref_name(wfi_reader *reader)
     return name;
 }
 
-uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name)
+uint64_t wfi_reference_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name)
 {
     uint64_t words[3] = {((uint64_t)name->owner << 32) | name->creator,
                          ((uint64_t)name->owner_incarnation << 32) | name->creator_incarnation, name->number};
     return wfi_hash_keyed(hash_key, words, sizeof(words));
 }
 
-void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)
+void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)
 {
     wfi_write_u8(writer, (uint8_t)dtype);
     wfi_write_u8(writer, (uint8_t)shape.ndim);
@@ -41,7 +41,8 @@ void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shap
         wfi_write_i64(writer, shape.dims[i]);
 }
 
-bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes, bool *linked)
+bool wfi_value_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes,
+                                bool *linked)
 {
     uint8_t byte = wfi_read_u8(reader);
     *dtype = (weft_dtype)(linked ? byte & ~WFI_LINKED : byte);
@@ -60,7 +61,7 @@ bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *sha
     return !reader->failed;
 }
 
-const char *wfi_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape)
+const char *wfi_value_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape)
 {
     size_t at = (size_t)snprintf(text, WFI_TENSOR_TEXT, "%s [", weft_dtype_name(dtype));
     for (int i = 0; i < shape.ndim && at < WFI_TENSOR_TEXT; i++)

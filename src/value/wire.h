@@ -97,9 +97,9 @@ typedef struct wfi_rref_name {
     uint64_t number; /* counted by the creator */
 } wfi_rref_name;
 
-void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name);
-wfi_rref_name wfi_read_rref_name(wfi_reader *reader);
-uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name);
+void wfi_reference_write_name(wfi_writer *writer, const wfi_rref_name *name);
+wfi_rref_name wfi_reference_read_name(wfi_reader *reader);
+uint64_t wfi_reference_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *name);
 
 /* A place at the caller that a result may be pushed to. */
 typedef struct wfi_landing {
@@ -111,10 +111,11 @@ typedef struct wfi_landing {
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow; and on WFI_LINKED where
  * `linked` is NULL, or the dtype is not floating. */
-void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
+void wfi_value_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 /* "float32 [2, 3]", for messages; returns `text`. */
 #define WFI_TENSOR_TEXT 96
-const char *wfi_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape);
-bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes, bool *linked);
+const char *wfi_value_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape);
+bool wfi_value_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes,
+                                bool *linked);
 
 #endif

@@ -126,7 +126,7 @@ void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *
 
 void inside_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape)
 {
-    wfi_write_tensor_type(writer, dtype, shape);
+    wfi_value_write_tensor_type(writer, dtype, shape);
 }
 
 weft_status inside_send_call(weft_agent *agent, int to, uint64_t id, const char *function, weft_args values)
@@ -183,11 +183,11 @@ uint64_t inside_fork_of(const weft_rref *rref)
 
 void inside_write_name(wfi_writer *writer, const inside_name *name)
 {
-    wfi_write_rref_name(writer, &(wfi_rref_name){.owner = name->owner,
-                                                 .owner_incarnation = name->owner_incarnation,
-                                                 .creator = name->creator,
-                                                 .creator_incarnation = name->creator_incarnation,
-                                                 .number = name->number});
+    wfi_reference_write_name(writer, &(wfi_rref_name){.owner = name->owner,
+                                                      .owner_incarnation = name->owner_incarnation,
+                                                      .creator = name->creator,
+                                                      .creator_incarnation = name->creator_incarnation,
+                                                      .number = name->number});
 }
 
 uint64_t inside_next_call_id(weft_agent *agent)

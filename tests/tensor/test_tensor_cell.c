@@ -23,9 +23,9 @@ static weft_tensor *cell(int64_t count, double value)
 static void put(weft_tensor *x, wfi_write_how how, weft_tensor *slab, double value)
 {
     wfi_write w;
-    assert_int_equal(wfi_write_begin(&w, x, how, slab), WEFT_OK);
+    assert_int_equal(wfi_cell_write_begin(&w, x, how, slab), WEFT_OK);
     weft_tensor_fill(w.to, value);
-    wfi_write_end(&w, true);
+    wfi_cell_write_end(&w, true);
 }
 
 static void assert_all(const weft_tensor *x, double value)
@@ -136,9 +136,9 @@ static void whole_and_part_are_in_place_unless_somebody_has_it(void **state)
     weft_tensor *old = wfi_tensor_read(x);
     assert_true(wfi_cell_is_seen(x));
     wfi_write w;
-    assert_int_equal(wfi_write_begin(&w, x, WFI_WRITE_PART, NULL), WEFT_OK);
+    assert_int_equal(wfi_cell_write_begin(&w, x, WFI_WRITE_PART, NULL), WEFT_OK);
     ((float *)wfi_tensor_address(w.to))[1] = 9;
-    wfi_write_end(&w, true);
+    wfi_cell_write_end(&w, true);
     assert_all(old, 3);
     assert_true(weft_tensor_get_f64(x, 0) == 3 && weft_tensor_get_f64(x, 1) == 9);
     weft_tensor *middle = wfi_tensor_read(x);
@@ -168,9 +168,9 @@ static void write_that_fails_is_not_published(void **state)
 {
     weft_tensor *x = cell(4, 1);
     wfi_write w;
-    assert_int_equal(wfi_write_begin(&w, x, WFI_WRITE_BESIDE, reserved(x)), WEFT_OK);
+    assert_int_equal(wfi_cell_write_begin(&w, x, WFI_WRITE_BESIDE, reserved(x)), WEFT_OK);
     weft_tensor_fill(w.to, 7);
-    wfi_write_end(&w, false);
+    wfi_cell_write_end(&w, false);
     assert_all(x, 1);
     weft_tensor_unref(x);
 }
@@ -275,13 +275,13 @@ static void add_one(weft_tensor *x, wfi_write_how how)
 {
     weft_tensor *slab = how == WFI_WRITE_BESIDE ? reserved(x) : NULL;
     wfi_write w;
-    if (wfi_write_begin(&w, x, how, slab) != WEFT_OK)
+    if (wfi_cell_write_begin(&w, x, how, slab) != WEFT_OK)
         return;
     const float *from = wfi_tensor_address(how == WFI_WRITE_PART ? w.to : w.from);
     float *to = wfi_tensor_address(w.to);
     for (int i = 0; i < ELEMENTS; i++)
         to[i] = from[i] + 1;
-    wfi_write_end(&w, true);
+    wfi_cell_write_end(&w, true);
 }
 
 static void *write_values(void *arg)

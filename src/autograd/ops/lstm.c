@@ -33,9 +33,9 @@ static weft_status lstm_backward(const wfi_node *node, weft_tensor *const *dy, w
         status =
             wfi_grad_like(wanted[BIAS_IH] || wanted[BIAS_HH], WEFT_SHAPE(lstm.weight_hh->shape.dims[0]), lstm.x, &bias);
     if (status == WEFT_OK)
-        status = wfi_lstm_backward(&lstm, saved[Y], saved[C], saved[GATES],
-                                   &(wfi_lstm_dy){dy[RESULT_Y], dy[RESULT_H], dy[RESULT_C]},
-                                   &(wfi_lstm_dx){dx[X], dx[H0], dx[C0], dx[WEIGHT_IH], dx[WEIGHT_HH], bias});
+        status = wfi_product_lstm_backward(&lstm, saved[Y], saved[C], saved[GATES],
+                                           &(wfi_lstm_dy){dy[RESULT_Y], dy[RESULT_H], dy[RESULT_C]},
+                                           &(wfi_lstm_dx){dx[X], dx[H0], dx[C0], dx[WEIGHT_IH], dx[WEIGHT_HH], bias});
     for (int i = BIAS_IH; i <= BIAS_HH && status == WEFT_OK; i++)
         if (wanted[i])
             dx[i] = weft_tensor_ref(bias);
@@ -117,7 +117,7 @@ static void run_layer(wfi_op *op)
     weft_tensor *gates = wfi_tensor_empty_like(in[X], WEFT_SHAPE(steps, batch, 4 * hidden), in[X]->dtype);
     wfi_lstm lstm = {in[X], in[H0], in[C0], in[WEIGHT_IH], in[WEIGHT_HH], in[BIAS_IH], in[BIAS_HH]};
     if (y)
-        wfi_op_check(op, !c || !gates ? WEFT_ERR_MEMORY : wfi_lstm_forward(&lstm, y, c, gates));
+        wfi_op_check(op, !c || !gates ? WEFT_ERR_MEMORY : wfi_product_lstm_forward(&lstm, y, c, gates));
     if (wfi_op_ok(op)) {
         give_last(op, y);
         give_last(op, c);

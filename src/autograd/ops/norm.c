@@ -58,10 +58,10 @@ static void check_batch_norm(wfi_op *op, const weft_tensor *mean, const weft_ten
 static void move(wfi_op *op, weft_tensor *running, const weft_tensor *moments, int which, double momentum)
 {
     wfi_write write;
-    if (!wfi_op_ok(op) || !wfi_op_check(op, wfi_write_begin(&write, running, WFI_WRITE_WHOLE, NULL)))
+    if (!wfi_op_ok(op) || !wfi_op_check(op, wfi_cell_write_begin(&write, running, WFI_WRITE_WHOLE, NULL)))
         return;
     weft_status status = wfi_batchnorm_move(moments, which, momentum, write.from, write.to);
-    wfi_write_end(&write, status == WEFT_OK);
+    wfi_cell_write_end(&write, status == WEFT_OK);
     wfi_op_check(op, status);
 }
 

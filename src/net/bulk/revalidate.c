@@ -46,7 +46,7 @@ static void ask_about(wfi_transfer_state *state, uint64_t chunk)
     remote.address += bulk->asked_offset;
     wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
     wfi_write_u64(&writer, ++bulk->questions);
-    wfi_write_rma(&writer, &remote);
+    wfi_rma_encode(&writer, &remote);
     wfi_write_u64(&writer, size);
     wfi_write_u8(&writer, state->owner->kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
     wfi_write_u8(&writer, conn ? conn->fabric->ops->number : remote.fabric);
@@ -127,7 +127,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
     uint8_t answer = wfi_read_u8(reader);
-    wfi_rma_address there = wfi_read_rma(reader);
+    wfi_rma_address there = wfi_rma_decode(reader);
     uint32_t generation = wfi_read_u32(reader);
     wfi_transfer_state *state = bulk->asked;
     if (reader->failed || number != bulk->questions)
@@ -198,7 +198,7 @@ static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
     wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
     wfi_write_u64(&writer, query->number);
     wfi_write_u8(&writer, answer);
-    wfi_write_rma(&writer, &on);
+    wfi_rma_encode(&writer, &on);
     wfi_write_u32(&writer, conn ? conn->generation : 0);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
@@ -214,7 +214,7 @@ void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader)
 {
     wfi_query query;
     query.number = wfi_read_u64(reader);
-    query.remote = wfi_read_rma(reader);
+    query.remote = wfi_rma_decode(reader);
     query.size = wfi_read_u64(reader);
     query.access = wfi_read_u8(reader);
     query.fabric = wfi_read_u8(reader);

@@ -94,7 +94,7 @@ void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
         return; /* the tape has recorded why it is NULL; its error is used at the end */
     char text[WFI_TENSOR_TEXT] = "";
     if (rows)
-        wfi_tensor_type_text(text, rows->dtype, rows->shape);
+        wfi_value_tensor_type_text(text, rows->dtype, rows->shape);
     weft_batch_fail(batch, rows ? WEFT_ERR_SHAPE : WEFT_ERR_INVALID, "result %zu of a batch of %zu%s%s %s", index,
                     batch->count, rows ? ", " : "", text, problem);
 }

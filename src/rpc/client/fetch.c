@@ -43,7 +43,7 @@ static weft_status await_value(weft_call *call, weft_done_fn then)
     weft_agent *agent = weft_call_agent(call);
     const void *bytes = weft_call_bytes(call, 0, &size);
     wfi_reader_init(&reader, bytes, size);
-    wfi_rref_name name = wfi_read_rref_name(&reader);
+    wfi_rref_name name = wfi_reference_read_name(&reader);
     if (reader.failed)
         return WEFT_ERR_PROTOCOL;
     wfi_net_lock(agent->net);
@@ -104,7 +104,7 @@ static weft_status ask_owner(weft_rref *rref, const char *what, const weft_rpc_o
     uint8_t room[64];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof(room));
-    wfi_write_rref_name(&writer, &rref->name);
+    wfi_reference_write_name(&writer, &rref->name);
     weft_worker owner = {(int)rref->name.owner, rref->name.owner_incarnation};
     weft_future *future = NULL;
     weft_status status = weft_rpc_async(rref->agent, weft_to_worker(owner), what,

@@ -29,8 +29,8 @@ static bool fits_place(const weft_tensor *result, const weft_tensor *place, size
     char comes[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
     weft_shape have = weft_tensor_shape(result), want = weft_tensor_shape(place);
     snprintf(problem, room, "tensor %zu of the results is %s, its landing place is %s", index,
-             wfi_tensor_type_text(comes, weft_tensor_dtype(result), have),
-             wfi_tensor_type_text(waits, weft_tensor_dtype(place), want));
+             wfi_value_tensor_type_text(comes, weft_tensor_dtype(result), have),
+             wfi_value_tensor_type_text(waits, weft_tensor_dtype(place), want));
     return weft_tensor_dtype(result) == weft_tensor_dtype(place) && wfi_shape_equal(&have, &want);
 }
 

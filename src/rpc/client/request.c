@@ -131,7 +131,7 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
         wfi_write_u64(w, call->span.left_ns);
     }
     if (call->remote) {
-        wfi_write_rref_name(w, &call->remote->name);
+        wfi_reference_write_name(w, &call->remote->name);
         wfi_write_u64(w, call->remote->fork);
     }
 }

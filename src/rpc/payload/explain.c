@@ -48,7 +48,7 @@ static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const c
 
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out)
 {
-    wfi_tensors_fault(tensors, path, out->text, sizeof(out->text));
+    wfi_value_tensors_fault(tensors, path, out->text, sizeof(out->text));
 }
 
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out)
@@ -78,8 +78,8 @@ void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writ
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
     wfi_value_fault(value, depth, path, out->text, sizeof(out->text));
-    wfi_find_on_device(wfi_tensors_in(value), path, out);
-    wfi_find_inaccessible(wfi_tensors_in(value), path, false, out);
+    wfi_find_on_device(wfi_value_tensors(value), path, out);
+    wfi_find_inaccessible(wfi_value_tensors(value), path, false, out);
     if (value->type == WEFT_TYPE_RREF)
         look_at_rref(agent, value->as.rref, path, out);
 }
@@ -87,7 +87,7 @@ static void look_at(const weft_agent *agent, const weft_value *value, int depth,
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
 {
     wfi_walk walk;
-    wfi_list_fault(values, 0, what, out->text, sizeof(out->text));
+    wfi_value_list_fault(values, 0, what, out->text, sizeof(out->text));
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
         char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];
@@ -104,7 +104,7 @@ void wfi_find_data(weft_args values, const void *data, char text[WFI_FIND_DATA])
     *text = '\0';
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !*text && (value = wfi_walk_next(&walk));) {
-        weft_tensors tensors = wfi_tensors_in(value);
+        weft_tensors tensors = wfi_value_tensors(value);
         char at[WFI_WALK_PATH], number[32] = "";
         for (size_t i = 0; !*text && i < tensors.count; i++) {
             if (weft_tensor_data(tensors.items[i]) != data)

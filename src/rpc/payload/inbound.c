@@ -361,7 +361,7 @@ static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body
 /* Pulls metadata that did not fit the message. */
 static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 {
-    wfi_rma_address remote = wfi_read_rma(body);
+    wfi_rma_address remote = wfi_rma_decode(body);
     uint64_t size = wfi_read_u64(body);
     if (body->failed || size > WFI_META_MAX) {
         fail_inbound(inbound, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");

@@ -162,7 +162,7 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     if (status)
         return status;
     wfi_write_u8(header, 1);
-    wfi_write_rma(header, &exposure->remote);
+    wfi_rma_encode(header, &exposure->remote);
     wfi_write_u64(header, meta->size);
     return WEFT_OK;
 }

@@ -301,7 +301,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
 
 void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
 {
-    wfi_write_rref_name(writer, &rref->name);
+    wfi_reference_write_name(writer, &rref->name);
     wfi_write_u64(writer, rref->fork);
 }
 

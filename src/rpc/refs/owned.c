@@ -25,7 +25,7 @@ bool wfi_rref_same_name(const wfi_rref_name *a, const wfi_rref_name *b)
 
 wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 {
-    wfi_owned *owned = wfi_map_get(&wfi_refs_of(agent)->owned, wfi_rref_name_hash(&agent->hash_key, name));
+    wfi_owned *owned = wfi_map_get(&wfi_refs_of(agent)->owned, wfi_reference_name_hash(&agent->hash_key, name));
     while (owned && !wfi_rref_same_name(&owned->name, name))
         owned = owned->next;
     return owned;
@@ -33,7 +33,7 @@ wfi_owned *wfi_owned_find(weft_agent *agent, const wfi_rref_name *name)
 
 static bool link_in(weft_agent *agent, wfi_owned *owned)
 {
-    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
+    uint64_t hash = wfi_reference_name_hash(&agent->hash_key, &owned->name);
     wfi_owned *head = wfi_map_get(&wfi_refs_of(agent)->owned, hash);
     if (!head)
         return wfi_map_put(&wfi_refs_of(agent)->owned, hash, owned) == WEFT_OK;
@@ -44,7 +44,7 @@ static bool link_in(weft_agent *agent, wfi_owned *owned)
 
 static void link_out(weft_agent *agent, wfi_owned *owned)
 {
-    uint64_t hash = wfi_rref_name_hash(&agent->hash_key, &owned->name);
+    uint64_t hash = wfi_reference_name_hash(&agent->hash_key, &owned->name);
     wfi_owned *head = wfi_map_take(&wfi_refs_of(agent)->owned, hash);
     wfi_owned **at = &head;
     while (*at != owned)

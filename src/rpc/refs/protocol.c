@@ -150,7 +150,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
         return;
     weft_status status = wfi_owned_fork_said(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof(room));
-    wfi_write_rref_name(&writer, name);
+    wfi_reference_write_name(&writer, name);
     wfi_write_u64(&writer, fork);
     wfi_write_u32(&writer, (uint32_t)status);
     wfi_post_answer(agent, from, WFI_RPC_FORKED, &writer, NULL);
@@ -158,7 +158,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
 
 void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
-    wfi_rref_name name = wfi_read_rref_name(reader);
+    wfi_rref_name name = wfi_reference_read_name(reader);
     uint64_t fork = wfi_read_u64(reader);
     uint32_t status = type == WFI_RPC_FORKED ? wfi_read_u32(reader) : 0;
     bool gave_up = type == WFI_RPC_DROP && wfi_read_u8(reader);

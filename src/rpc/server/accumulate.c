@@ -27,8 +27,8 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
 {
     char comes[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
     weft_shape have = weft_tensor_shape(arrived), want = weft_tensor_shape(place);
-    wfi_tensor_type_text(comes, weft_tensor_dtype(arrived), have);
-    wfi_tensor_type_text(waits, weft_tensor_dtype(place), want);
+    wfi_value_tensor_type_text(comes, weft_tensor_dtype(arrived), have);
+    wfi_value_tensor_type_text(waits, weft_tensor_dtype(place), want);
     if (weft_tensor_dtype(arrived) != weft_tensor_dtype(place) || !wfi_shape_equal(&have, &want) ||
         !weft_tensor_is_contiguous(place))
         return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index, comes, waits,
@@ -77,11 +77,11 @@ static weft_error *add_all(weft_call *call, const adding *a)
         if (!a->places[i])
             continue;
         wfi_write place;
-        status = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
+        status = wfi_cell_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
         if (status)
             continue;
         status = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
-        wfi_write_end(&place, !status);
+        wfi_cell_write_end(&place, !status);
     }
     pthread_mutex_unlock(&entry->adding);
     return status ? wfi_call_error(call, status, "the tensors could not be added: %s", weft_status_text(status)) : NULL;

@@ -144,7 +144,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
 /* Reads the part of the header that names the reference to the result. */
 static weft_status read_remote(weft_call *call, wfi_reader *reader)
 {
-    wfi_rref_name name = wfi_read_rref_name(reader);
+    wfi_rref_name name = wfi_reference_read_name(reader);
     uint64_t fork = wfi_read_u64(reader);
     if (reader->failed || name.owner != (uint32_t)wfi_agent_rank(call->agent) || name.creator != (uint32_t)call->from)
         return WEFT_ERR_PROTOCOL;

@@ -18,7 +18,7 @@ static void for_each_storage(const weft_call *call, void (*act)(wfi_storage *sto
     wfi_walk walk;
     wfi_walk_begin(&walk, weft_values_args(call->results));
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        weft_tensors tensors = wfi_tensors_in(value);
+        weft_tensors tensors = wfi_value_tensors(value);
         for (size_t i = 0; i < tensors.count; i++)
             if (!tensors.items[i]->cell)
                 act(tensors.items[i]->storage);

@@ -29,7 +29,7 @@ int64_t wfi_bags_count(const wfi_bags *bags)
 
 bool wfi_bags_offsets_fit(const wfi_bags *bags)
 {
-    if (!bags->offsets || wfi_on_gpu(bags->offsets))
+    if (!bags->offsets || wfi_tensor_is_on_gpu(bags->offsets))
         return true;
     const int64_t *offsets = wfi_tensor_address(bags->offsets);
     int64_t before = 0;
@@ -207,7 +207,7 @@ weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor
     args.table = wfi_tensor_address(weight);
     args.out = wfi_tensor_address(y);
     args.picked = !picked ? NULL : wfi_tensor_address(picked);
-    if (wfi_on_gpu(weight))
+    if (wfi_tensor_is_on_gpu(weight))
         return run_on_gpu(bags->mode == WFI_BAG_MAX ? WFI_GPU_BAG_MAX : WFI_GPU_BAG, &args, weight, y->numel);
     wfi_parallel(args.bags, grain(&args),
                  bags->mode == WFI_BAG_MAX ? WFI_BY_FLOAT(weight->dtype, f32_maxima, f64_maxima)
@@ -313,7 +313,7 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
     if (from && (!mean || factors)) {
         int64_t *source = wfi_tensor_address(from);
         void *factor = mean ? wfi_tensor_address(factors) : NULL;
-        if (wfi_is_f32(dy->dtype))
+        if (wfi_dtype_is_f32(dy->dtype))
             f32_spread(&args, source, factor);
         else
             f64_spread(&args, source, factor);
@@ -349,7 +349,7 @@ MAX_BACK(f64, double)
 
 static bool picked_inside(const weft_tensor *picked, int64_t rows)
 {
-    if (wfi_on_gpu(picked))
+    if (wfi_tensor_is_on_gpu(picked))
         return true; /* by the forward pass */
     const int64_t *at = wfi_tensor_address(picked);
     for (int64_t i = 0; i < picked->numel; i++)
@@ -371,7 +371,7 @@ static weft_status backward_max(const weft_tensor *dy, const wfi_bags *bags, con
     args.out = wfi_tensor_address(dweight);
     args.picked = wfi_tensor_address(picked);
     status = wfi_fill(dweight, 0);
-    if (wfi_on_gpu(dy))
+    if (wfi_tensor_is_on_gpu(dy))
         return status == WEFT_OK ? run_on_gpu(WFI_GPU_BAG_MAX_BACKWARD, &args, dy, args.width) : status;
     int64_t columns = 16 + WFI_GRAIN / (1 + args.bags); /* whole lines of memory, so that threads do not share many */
     wfi_parallel(args.width, columns / 16 * 16, WFI_BY_FLOAT(dy->dtype, f32_max_back, f64_max_back), &args);
@@ -386,7 +386,7 @@ weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const 
         return status;
     if (bags->mode == WFI_BAG_MAX)
         return backward_max(dy, bags, picked, dweight);
-    return wfi_on_gpu(dy) ? backward_sums_on_gpu(dy, bags, dweight) : backward_sums(dy, bags, dweight);
+    return wfi_tensor_is_on_gpu(dy) ? backward_sums_on_gpu(dy, bags, dweight) : backward_sums(dy, bags, dweight);
 }
 
 #define ROWS_BACK(tag, T)                                                                                              \
@@ -444,10 +444,10 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
     int64_t count = wfi_index_rows(bags->index, bags->padding);
     bool fits = dy->shape.ndim == 2 && values->shape.ndim == 2 && dy->shape.dims[0] == wfi_bags_count(bags) &&
                 dy->shape.dims[1] == values->shape.dims[1] && values->shape.dims[0] == count &&
-                wfi_is_vector(rows, count);
+                wfi_tensor_is_vector(rows, count);
     if (!fits)
         return WEFT_ERR_SHAPE;
-    if (wfi_on_gpu(dy))
+    if (wfi_tensor_is_on_gpu(dy))
         return backward_rows_on_gpu(dy, bags, rows, values);
     bag_args args = args_of(bags, dy->shape.dims[1]);
     args.dy = wfi_tensor_address(dy);
@@ -503,7 +503,7 @@ weft_status wfi_bag_backward_scale(const weft_tensor *dy, const wfi_bags *bags, 
     args.table = wfi_tensor_address(weight);
     args.dy = wfi_tensor_address(dy);
     args.out = wfi_tensor_address(dscale);
-    if (wfi_on_gpu(dy)) {
+    if (wfi_tensor_is_on_gpu(dy)) {
         spread_bags spread;
         status = spread_on_gpu(args, dy, &spread);
         if (status != WEFT_OK)

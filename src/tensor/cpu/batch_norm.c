@@ -45,7 +45,7 @@ static weft_status norm_init(norm_args *args, const weft_tensor *x, int count, c
         status = WEFT_ERR_SHAPE;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
         status = wfi_check_float_beside(vectors[i], x);
-        if (status == WEFT_OK && !wfi_is_vector(vectors[i], x->shape.dims[1]))
+        if (status == WEFT_OK && !wfi_tensor_is_vector(vectors[i], x->shape.dims[1]))
             status = WEFT_ERR_SHAPE;
     }
     if (status != WEFT_OK)
@@ -388,7 +388,7 @@ static weft_status run_on_gpu(wfi_gpu_kind kind, const norm_args *args, const we
 static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece pieces[2][2])
 {
     int64_t channels = run_channels(args);
-    wfi_parallel(args->channels, channels, pieces[!wfi_is_f32(dtype)][channels == 1], args);
+    wfi_parallel(args->channels, channels, pieces[!wfi_dtype_is_f32(dtype)][channels == 1], args);
 }
 
 weft_status wfi_batchnorm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
@@ -413,7 +413,7 @@ weft_status wfi_batchnorm_train(const weft_tensor *x, const weft_tensor *weight,
     args.save_mean = address(save_mean);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_NORM_TRAIN, &args, x);
     static const norm_piece pieces[2][2] = {{f32_train_run, f32_train_piece}, {f64_train_run, f64_train_piece}};
     run_pieces(&args, x->dtype, pieces);
@@ -432,12 +432,12 @@ weft_status wfi_batchnorm_move(const weft_tensor *moments, int which, double mom
     if (running->numel != channels || next->numel != channels)
         return WEFT_ERR_SHAPE;
     const double *values = (const double *)wfi_tensor_address(moments) + which * channels;
-    if (wfi_on_gpu(running)) {
+    if (wfi_tensor_is_on_gpu(running)) {
         wfi_norm_move_task task = {WFI_GPU_TASK(running, running->dtype, channels), values, wfi_tensor_address(running),
                                    wfi_tensor_address(next), momentum};
         return WFI_GPU_RUN(WFI_GPU_NORM_MOVE, task);
     }
-    if (wfi_is_f32(running->dtype))
+    if (wfi_dtype_is_f32(running->dtype))
         f32_move(values, channels, momentum, wfi_tensor_address(running), wfi_tensor_address(next));
     else
         f64_move(values, channels, momentum, wfi_tensor_address(running), wfi_tensor_address(next));
@@ -463,7 +463,7 @@ weft_status wfi_batchnorm_eval(const weft_tensor *x, const weft_tensor *weight, 
     args.var = address(running_var);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_NORM_EVAL, &args, x);
     static const norm_piece pieces[2][2] = {{f32_eval_run, f32_eval_piece}, {f64_eval_run, f64_eval_piece}};
     run_pieces(&args, x->dtype, pieces);
@@ -490,7 +490,7 @@ weft_status wfi_batchnorm_backward(const weft_tensor *dy, const weft_tensor *x, 
     args.y = address(dx);
     args.dweight = address(dweight);
     args.dbias = address(dbias);
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_NORM_BACKWARD, &args, x);
     static const norm_piece pieces[2][2] = {{f32_back_run, f32_back_piece}, {f64_back_run, f64_back_piece}};
     run_pieces(&args, x->dtype, pieces);

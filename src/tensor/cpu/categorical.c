@@ -78,7 +78,7 @@ weft_status wfi_categorical_draw(weft_tensor *drawn, wfi_random random, const we
     if (last < 0 || drawn->numel * weights->shape.dims[last] != weights->numel)
         return WEFT_ERR_SHAPE;
     categorical_args args = {wfi_tensor_address(weights), wfi_tensor_address(drawn), weights->shape.dims[last], random};
-    if (wfi_on_gpu(weights))
+    if (wfi_tensor_is_on_gpu(weights))
         return draw_on_gpu(&args, drawn, weights);
     wfi_parallel(drawn->numel, 1 + WFI_GRAIN / 8 / (1 + args.classes),
                  WFI_BY_FLOAT(weights->dtype, f32_piece, f64_piece), &args);

@@ -50,7 +50,7 @@ weft_status wfi_embedding(const weft_tensor *weight, const weft_tensor *index, w
     if (status != WEFT_OK || y->numel == 0)
         return status;
     int64_t width = weight->shape.dims[1];
-    if (wfi_on_gpu(weight)) {
+    if (wfi_tensor_is_on_gpu(weight)) {
         wfi_rows_task task = {WFI_GPU_TASK(weight, weight->dtype, y->numel),
                               .from = wfi_tensor_address(weight),
                               .to = wfi_tensor_address(y),
@@ -87,7 +87,7 @@ weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *ind
     weft_status status = check(dweight, index, dy);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(dweight)) {
+    if (wfi_tensor_is_on_gpu(dweight)) {
         status = wfi_fill(dweight, 0);
         return status == WEFT_OK ? add_rows_on_gpu(dy, index, padding, dweight) : status;
     }
@@ -121,10 +121,10 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
     if (status != WEFT_OK)
         return status;
     int64_t count = wfi_index_rows(index, padding);
-    if (values->shape.ndim != 2 || !wfi_is_vector(rows, count) || values->shape.dims[0] != count ||
+    if (values->shape.ndim != 2 || !wfi_tensor_is_vector(rows, count) || values->shape.dims[0] != count ||
         dy->numel != index->numel * values->shape.dims[1])
         return WEFT_ERR_SHAPE;
-    if (wfi_on_gpu(dy))
+    if (wfi_tensor_is_on_gpu(dy))
         return pick_rows_on_gpu(dy, index, padding, rows, values);
     size_t bytes = (size_t)values->shape.dims[1] * weft_dtype_size(dy->dtype);
     const int64_t *from = wfi_tensor_address(index);
@@ -162,7 +162,7 @@ weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, wef
     if (status != WEFT_OK)
         return status;
     int64_t count = rows->numel;
-    bool fits = wfi_is_vector(rows, count) && values->shape.ndim == to->shape.ndim && to->shape.ndim >= 1 &&
+    bool fits = wfi_tensor_is_vector(rows, count) && values->shape.ndim == to->shape.ndim && to->shape.ndim >= 1 &&
                 values->shape.dims[0] == count;
     for (int d = 1; d < to->shape.ndim && fits; d++)
         fits = values->shape.dims[d] == to->shape.dims[d];
@@ -170,12 +170,12 @@ weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, wef
         return WEFT_ERR_SHAPE;
     if (!wfi_index_is_inside(rows, to->shape.dims[0]))
         return WEFT_ERR_INVALID;
-    if (wfi_on_gpu(to)) {
+    if (wfi_tensor_is_on_gpu(to)) {
         status = wfi_tensor_use(to, true);
         return status == WEFT_OK ? add_rows_on_gpu(values, rows, -1, to) : status;
     }
     int64_t width = count > 0 ? values->numel / count : 0;
-    if (wfi_is_f32(to->dtype))
+    if (wfi_dtype_is_f32(to->dtype))
         rows_add_f32(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));
     else
         rows_add_f64(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));

@@ -101,7 +101,7 @@ int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
 
 bool wfi_index_is_inside(const weft_tensor *index, int64_t size)
 {
-    return wfi_on_gpu(index) || wfi_index_outside(index, size) < 0;
+    return wfi_tensor_is_on_gpu(index) || wfi_index_outside(index, size) < 0;
 }
 
 int64_t wfi_index_at(const weft_tensor *index, int64_t i)
@@ -117,7 +117,7 @@ int64_t wfi_index_at(const weft_tensor *index, int64_t i)
 
 int64_t wfi_index_rows(const weft_tensor *index, int64_t padding)
 {
-    if (padding < 0 || wfi_on_gpu(index))
+    if (padding < 0 || wfi_tensor_is_on_gpu(index))
         return index->numel;
     const int64_t *at = wfi_tensor_address(index);
     int64_t count = 0;
@@ -193,7 +193,7 @@ weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, 
     weft_status status = check(x, dim, index, y);
     if (status != WEFT_OK || index->numel == 0)
         return status;
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return gather_on_gpu(x, dim, index, y);
     gather_args args = plan(x, dim, index);
     args.from = wfi_tensor_address(x);
@@ -208,7 +208,7 @@ weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tenso
     weft_status status = wfi_dtype_is_float(y->dtype) ? check(y, dim, index, source) : WEFT_ERR_TYPE;
     if (status != WEFT_OK || index->numel == 0)
         return status;
-    if (wfi_on_gpu(y)) {
+    if (wfi_tensor_is_on_gpu(y)) {
         status = wfi_tensor_use(y, true);
         return status == WEFT_OK ? scatter_on_gpu(source, dim, index, y) : status;
     }

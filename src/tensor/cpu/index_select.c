@@ -73,7 +73,7 @@ weft_status wfi_index_select(const weft_tensor *x, int dim, const weft_tensor *i
     select_args args = plan(x, dim, index);
     args.from = wfi_tensor_address(x);
     args.to = wfi_tensor_address(y);
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_SELECT, &args, x, y->numel);
     wfi_parallel(y->numel / args.inner, 1 + WFI_GRAIN / args.inner, copy_slices, &args);
     return WEFT_OK;
@@ -105,7 +105,7 @@ weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft
     select_args args = plan(dx, dim, index);
     args.from = wfi_tensor_address(dy);
     args.to = wfi_tensor_address(dx);
-    if (wfi_on_gpu(dx))
+    if (wfi_tensor_is_on_gpu(dx))
         return run_on_gpu(WFI_GPU_ADD_ROWS, &args, dx, dx->numel / args.size);
     int64_t of_one = args.count * args.inner;
     wfi_parallel(dy->numel / of_one, 1 + WFI_GRAIN / of_one, WFI_BY_FLOAT(dx->dtype, add_slices_f32, add_slices_f64),

@@ -20,13 +20,13 @@
 static double read_one(const weft_tensor *x, int64_t i)
 {
     const void *data = wfi_tensor_address(x);
-    return wfi_is_f32(x->dtype) ? (double)((const float *)data)[i] : ((const double *)data)[i];
+    return wfi_dtype_is_f32(x->dtype) ? (double)((const float *)data)[i] : ((const double *)data)[i];
 }
 
 static void write_one(weft_tensor *y, int64_t i, double value)
 {
     void *data = wfi_tensor_address(y);
-    if (wfi_is_f32(y->dtype))
+    if (wfi_dtype_is_f32(y->dtype))
         ((float *)data)[i] = (float)value;
     else
         ((double *)data)[i] = value;
@@ -106,7 +106,7 @@ weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi
     weft_status status = check_nll(logp, target, reduction, y);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(logp))
+    if (wfi_tensor_is_on_gpu(logp))
         return nll_on_gpu(logp, target, reduction, y);
     const int64_t *at = wfi_tensor_address(target);
     int64_t classes, behind = behind_class(&logp->shape, &classes);
@@ -128,7 +128,7 @@ weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *targ
     weft_status status = check_nll(dlogp, target, reduction, dy);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(dlogp))
+    if (wfi_tensor_is_on_gpu(dlogp))
         return nll_backward_on_gpu(dy, target, reduction, dlogp);
     const int64_t *at = wfi_tensor_address(target);
     int64_t classes, behind = behind_class(&dlogp->shape, &classes);
@@ -229,7 +229,7 @@ weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_re
     weft_status status = check_mse(x, target, reduction, y);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return mse_on_gpu(x, target, reduction, y);
     mse_args args = {.x = wfi_tensor_address(x), .target = wfi_tensor_address(target), .count = x->numel};
     if (reduction == WFI_REDUCE_NONE) {
@@ -259,7 +259,7 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
                      .count = x->numel,
                      .factor = reduction == WFI_REDUCE_MEAN ? 2.0 / (double)x->numel : 2.0,
                      .each = reduction == WFI_REDUCE_NONE};
-    if (wfi_on_gpu(x)) {
+    if (wfi_tensor_is_on_gpu(x)) {
         wfi_loss_task task = {WFI_GPU_TASK(x, x->dtype, x->numel),
                               .x = args.x,
                               .target = args.target,

@@ -27,12 +27,12 @@
         for (int64_t j = 0; j < 4 * hidden && bias; j++)                                                               \
             gates[j] += bias[j];                                                                                       \
         for (int64_t j = 0; j < hidden; j++) {                                                                         \
-            in[j] = wfi_sigmoid_lane_##tag(in[j]);                                                                     \
-            forget[j] = wfi_sigmoid_lane_##tag(forget[j]);                                                             \
-            fresh[j] = wfi_tanh_lane_##tag(fresh[j]);                                                                  \
-            out[j] = wfi_sigmoid_lane_##tag(out[j]);                                                                   \
+            in[j] = wfi_vector_sigmoid_##tag(in[j]);                                                                   \
+            forget[j] = wfi_vector_sigmoid_##tag(forget[j]);                                                           \
+            fresh[j] = wfi_vector_tanh_##tag(fresh[j]);                                                                \
+            out[j] = wfi_vector_sigmoid_##tag(out[j]);                                                                 \
             c[j] = forget[j] * c_before[j] + in[j] * fresh[j];                                                         \
-            h[j] = out[j] * wfi_tanh_lane_##tag(c[j]);                                                                 \
+            h[j] = out[j] * wfi_vector_tanh_##tag(c[j]);                                                               \
         }                                                                                                              \
     }                                                                                                                  \
     static void tag##_forward(void *arg, int64_t begin, int64_t end)                                                   \
@@ -54,7 +54,7 @@
             dh[j] += dy[j];                                                                                            \
         for (int64_t j = 0; j < hidden; j++) {                                                                         \
             T i = gates[j], f = gates[hidden + j], g = gates[2 * hidden + j], o = gates[3 * hidden + j];               \
-            T t = wfi_tanh_lane_##tag(c[j]), total = dc[j] + dh[j] * o * (1 - t * t);                                  \
+            T t = wfi_vector_tanh_##tag(c[j]), total = dc[j] + dh[j] * o * (1 - t * t);                                \
             din[j] = total * g * i * (1 - i);                                                                          \
             dforget[j] = total * c_before[j] * f * (1 - f);                                                            \
             dfresh[j] = total * i * (1 - g * g);                                                                       \

@@ -266,7 +266,7 @@ weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_ten
         return status;
     args.indices = wfi_tensor_address(indices);
     args.how = how;
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_MAX_POOL, &args, x, y->numel);
     wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_max_piece, f64_max_piece), &args);
     return WEFT_OK;
@@ -282,7 +282,7 @@ weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *in
         return status;
     args.indices = wfi_tensor_address(indices);
     status = wfi_fill(dx, 0);
-    if (wfi_on_gpu(dx))
+    if (wfi_tensor_is_on_gpu(dx))
         return status == WEFT_OK ? run_on_gpu(WFI_GPU_MAX_POOL_BACKWARD, &args, dy, planes_of(dy)) : status;
     wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_max_back_piece, f64_max_back_piece), &args);
     return WEFT_OK;
@@ -296,7 +296,7 @@ weft_status wfi_adaptive_avg_pool2d(const weft_tensor *x, weft_tensor *y)
         return status;
     if (y->numel > 0 && x->numel == 0)
         return WEFT_ERR_SHAPE;
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return run_on_gpu(WFI_GPU_AVERAGE_POOL, &args, x, y->numel);
     wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_average_piece, f64_average_piece), &args);
     return WEFT_OK;
@@ -310,7 +310,7 @@ weft_status wfi_adaptive_avg_pool2d_backward(const weft_tensor *dy, weft_tensor 
         return status;
     if (dy->numel > 0 && dx->numel == 0)
         return WEFT_ERR_SHAPE;
-    if (wfi_on_gpu(dx))
+    if (wfi_tensor_is_on_gpu(dx))
         return run_on_gpu(WFI_GPU_AVERAGE_POOL_BACKWARD, &args, dy, dx->numel);
     wfi_fill(dx, 0);
     wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_average_back_piece, f64_average_back_piece), &args);

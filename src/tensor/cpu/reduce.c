@@ -146,7 +146,7 @@ static weft_status sum_on_gpu(const weft_tensor *x, double factor, weft_tensor *
 /* y (which broadcasts to x's shape) = factor * sums of x. Adds up in float64 or int64, then converts. */
 static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
 {
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return sum_on_gpu(x, factor, y);
     bool is_float = wfi_dtype_is_float(x->dtype);
     weft_tensor *sums = wfi_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64, NULL);
@@ -256,7 +256,7 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
         status = wfi_check_beside(y, x);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(x)) {
+    if (wfi_tensor_is_on_gpu(x)) {
         wfi_argmax_task task = {WFI_GPU_TASK(x, x->dtype, y->numel), wfi_tensor_address(x), wfi_tensor_address(y),
                                 length, inner};
         return WFI_GPU_RUN(WFI_GPU_ARGMAX, task);

@@ -109,7 +109,7 @@ static weft_status run(wfi_gpu_kind kind, const weft_tensor *in, const weft_tens
                          1};
     for (int d = dim + 1; d < in->shape.ndim; d++)
         args.inner *= in->shape.dims[d];
-    if (wfi_on_gpu(in))
+    if (wfi_tensor_is_on_gpu(in))
         return run_on_gpu(kind, &args, in);
     int64_t lines = in->numel / args.length, grain = WFI_GRAIN / 16 / args.length;
     wfi_parallel(lines, grain > 0 ? grain : 1, WFI_BY_FLOAT(in->dtype, f32, f64), &args);

@@ -14,7 +14,7 @@
 #define WFI_LANE static inline __attribute__((always_inline))
 
 /* exp(x) for x up to 64; above that, exp(64). Below -87.3 it is a subnormal number, and 0 in the end. NaN stays. */
-WFI_LANE float wfi_exp_lane_f32(float x)
+WFI_LANE float wfi_vector_exp_f32(float x)
 {
     const float round = 12582912.0f; /* 1.5 * 2^23: what is added to it loses its fraction */
     const uint32_t lift = 32;        /* the power of two is this much larger at first, so that it is a normal number */
@@ -39,16 +39,16 @@ WFI_LANE float wfi_exp_lane_f32(float x)
 }
 
 /* 1 / (1 + exp(-x)). The argument of exp is never positive, so that a small result keeps its digits. */
-WFI_LANE float wfi_sigmoid_lane_f32(float x)
+WFI_LANE float wfi_vector_sigmoid_f32(float x)
 {
-    float e = wfi_exp_lane_f32(-fabsf(x));
+    float e = wfi_vector_exp_f32(-fabsf(x));
     return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-WFI_LANE float wfi_tanh_lane_f32(float x)
+WFI_LANE float wfi_vector_tanh_f32(float x)
 {
     float size = fabsf(x), z = x * x;
-    float large = 1.0f - 2.0f / (wfi_exp_lane_f32(2.0f * size) + 1.0f);
+    float large = 1.0f - 2.0f / (wfi_vector_exp_f32(2.0f * size) + 1.0f);
     float p = -5.70498872745e-3f;
     p = p * z + 2.06390887954e-2f;
     p = p * z - 5.37397155531e-2f;
@@ -58,12 +58,12 @@ WFI_LANE float wfi_tanh_lane_f32(float x)
     return size < 0.625f ? small : copysignf(large, x);
 }
 
-WFI_LANE double wfi_sigmoid_lane_f64(double x)
+WFI_LANE double wfi_vector_sigmoid_f64(double x)
 {
     return 1.0 / (1.0 + exp(-x));
 }
 
-WFI_LANE double wfi_tanh_lane_f64(double x)
+WFI_LANE double wfi_vector_tanh_f64(double x)
 {
     return tanh(x);
 }

@@ -75,7 +75,7 @@ static const device_kernels *kernels_of(int device)
     return found;
 }
 
-weft_status wfi_cuda_try(int device, weft_error **error)
+weft_status wfi_launch_try(int device, weft_error **error)
 {
     weft_status status = wfi_cuda_open(device, error);
     if (status != WEFT_OK)
@@ -111,16 +111,14 @@ static weft_status launch(wfi_cuda_kernel kernel, int device, int64_t blocks, co
     return status;
 }
 
-weft_status wfi_cuda_run_threads(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
-                                 size_t size)
+weft_status wfi_launch_threads(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args, size_t size)
 {
     if (count == 0)
         return WEFT_OK;
     return launch(kernel, device.index, (count - 1) / WFI_BLOCK_THREADS + 1, args, size);
 }
 
-weft_status wfi_cuda_run_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
-                                size_t size)
+weft_status wfi_launch_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args, size_t size)
 {
     return count == 0 ? WEFT_OK : launch(kernel, device.index, count, args, size);
 }

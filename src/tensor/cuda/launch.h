@@ -17,14 +17,13 @@
 
 /* One thread for each of `count` pieces of work, or each thread has several. `args` has `size` bytes. Does nothing if
  * `count` is 0. WEFT_ERR_UNSUPPORTED: this weft has no kernels for the device. */
-weft_status wfi_cuda_run_threads(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
-                                 size_t size);
+weft_status wfi_launch_threads(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
+                               size_t size);
 /* The same with a block of 256 threads for each piece. */
-weft_status wfi_cuda_run_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
-                                size_t size);
+weft_status wfi_launch_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args, size_t size);
 
 /* Opens the device and loads its kernels: whether operators can run there. WEFT_ERR_UNSUPPORTED, WEFT_ERR_INVALID,
  * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY, with the reason in *error if `error` is not NULL. */
-weft_status wfi_cuda_try(int device, weft_error **error);
+weft_status wfi_launch_try(int device, weft_error **error);
 
 #endif

@@ -14,7 +14,7 @@ static weft_status run_walk(wfi_cuda_kernel kernel, const wfi_strided *walk, int
         args.count = walk->dims[d] == 0 || args.count == 0 ? 0 : args.count * walk->dims[d];
     if (element)
         memcpy(args.element, element, element_size);
-    return wfi_cuda_run_threads(kernel, walk->device, args.count, &args, sizeof(args));
+    return wfi_launch_threads(kernel, walk->device, args.count, &args, sizeof(args));
 }
 
 /* ---- Copies ---- */
@@ -96,7 +96,7 @@ WALK(binary, u8, WFI_DIV)
 static weft_status run_map(wfi_cuda_kernel kernel, wfi_map_op op, const wfi_map_args *map)
 {
     wfi_map_kernel_args args = {*map, op};
-    return wfi_cuda_run_threads(kernel, map->device, map->count, &args, sizeof(args));
+    return wfi_launch_threads(kernel, map->device, map->count, &args, sizeof(args));
 }
 
 #define MAP(tag, op)                                                                                                   \

@@ -107,8 +107,8 @@ static weft_status run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)
     wfi_cuda_kernel kernel = (wfi_cuda_kernel)rows[kind].kernels[task->dtype];
     if (kernel == WFI_NO_KERNEL)
         return WEFT_ERR_UNSUPPORTED;
-    return rows[kind].by_blocks ? wfi_cuda_run_blocks(kernel, task->device, task->count, task, size)
-                                : wfi_cuda_run_threads(kernel, task->device, task->count, task, size);
+    return rows[kind].by_blocks ? wfi_launch_blocks(kernel, task->device, task->count, task, size)
+                                : wfi_launch_threads(kernel, task->device, task->count, task, size);
 }
 
 const wfi_gpu_runner wfi_gpu_runner_cuda = run;

@@ -93,7 +93,7 @@ weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_
     return item.pieces == 0 ? WEFT_OK : wfi_steps_add(steps, &item);
 }
 
-weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out)
+weft_status wfi_squares_clip(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out)
 {
     wfi_clip_task task = {WFI_GPU_TASK(partial, WEFT_DTYPE_FLOAT64, 1),
                           .partial = wfi_tensor_address(partial),
@@ -110,7 +110,7 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(x);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(x))
+    if (wfi_tensor_is_on_gpu(x))
         return WEFT_ERR_UNSUPPORTED;
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .data = wfi_tensor_address(x),

@@ -62,7 +62,7 @@ weft_status wfi_squares_parts(wfi_steps *steps, const weft_tensor *x, const wfi_
                               int64_t first);
 /* out [2], float64 = factor * the norm, and the factor that limits it to max_norm; from such sums (all of
  * `partial`). */
-weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out);
+weft_status wfi_squares_clip(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out);
 
 /* The data of weft_optimizer_update.gpu. */
 typedef struct weft_optimizer_gpu {

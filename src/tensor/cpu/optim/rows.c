@@ -251,7 +251,7 @@ weft_status wfi_sparse_rows_init(wfi_sparse_rows *out, weft_tensor *values, weft
     if (!made.values || !made.ids)
         status = WEFT_ERR_MEMORY;
     else
-        status = wfi_on_gpu(values) ? order_on_gpu(&made) : fill(&made, row_count, bad);
+        status = wfi_tensor_is_on_gpu(values) ? order_on_gpu(&made) : fill(&made, row_count, bad);
     if (status == WEFT_OK)
         *out = made;
     else

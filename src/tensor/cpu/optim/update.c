@@ -146,7 +146,7 @@ weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const
     weft_status status = check(update, rule->slots);
     if (status != WEFT_OK)
         return status;
-    if (wfi_on_gpu(update->from))
+    if (wfi_tensor_is_on_gpu(update->from))
         return run_on_gpu(update, rule, numbers, size);
     weft_dtype dtype = update->from->dtype;
     update_run r = {update, WFI_BY_FLOAT(dtype, rule->f32, rule->f64), numbers, weft_dtype_size(dtype)};

@@ -52,7 +52,7 @@ static weft_status sizes_init(wfi_conv_sizes *sizes, const weft_tensor *x, const
         status = wfi_conv2d_shape(&x->shape, &weight->shape, how, &shape);
     if (status != WEFT_OK)
         return status;
-    if (!wfi_shape_equal(&shape, &y->shape) || !wfi_is_vector(bias, weight->shape.dims[0]))
+    if (!wfi_shape_equal(&shape, &y->shape) || !wfi_tensor_is_vector(bias, weight->shape.dims[0]))
         return WEFT_ERR_SHAPE;
     *sizes = (wfi_conv_sizes){.batch = x->shape.dims[0],
                               .groups = how->groups,
@@ -126,8 +126,8 @@ weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor 
         status = wfi_fill(dweight, 0);
         return dbias && status == WEFT_OK ? wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias) : status;
     }
-    wfi_conv_data data = {address(x), address(dweight), wfi_on_gpu(x) ? NULL : address(dbias), address(dy)};
-    if (wfi_on_gpu(x) && dbias)
+    wfi_conv_data data = {address(x), address(dweight), wfi_tensor_is_on_gpu(x) ? NULL : address(dbias), address(dy)};
+    if (wfi_tensor_is_on_gpu(x) && dbias)
         status = wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias);
     return status != WEFT_OK ? status : compute(x, WFI_CONV_BACKWARD_WEIGHT, &sizes, &data);
 }

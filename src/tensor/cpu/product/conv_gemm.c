@@ -78,7 +78,7 @@ UNFOLD(f64, double)
 
 static void unfold_image(weft_dtype dtype, const unfold *u, void *image, void *matrix, bool fold)
 {
-    if (wfi_is_f32(dtype))
+    if (wfi_dtype_is_f32(dtype))
         f32_unfold(u, image, matrix, fold);
     else
         f64_unfold(u, image, matrix, fold);
@@ -108,9 +108,9 @@ static void apply_bias(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_size
     if (!data->bias || kind == WFI_CONV_BACKWARD_DATA)
         return;
     bool forward = kind == WFI_CONV_FORWARD;
-    if (wfi_is_f32(dtype) && forward)
+    if (wfi_dtype_is_f32(dtype) && forward)
         f32_add_bias(s, data->bias, data->y, plane);
-    else if (wfi_is_f32(dtype))
+    else if (wfi_dtype_is_f32(dtype))
         f32_sum_bias(s, data->y, data->bias, plane);
     else if (forward)
         f64_add_bias(s, data->bias, data->y, plane);
@@ -124,7 +124,7 @@ weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_s
     size_t element = weft_dtype_size(dtype), bytes;
     int64_t rows = sizes->in * sizes->kernel[0] * sizes->kernel[1];
     unfold u = {sizes, rows, columns, element};
-    if (!wfi_gemm_fits(rows, columns, sizes->out))
+    if (!wfi_blas_fits(rows, columns, sizes->out))
         return WEFT_ERR_TOO_LARGE;
     if (__builtin_mul_overflow((size_t)rows * element, (size_t)columns, &bytes))
         return WEFT_ERR_TOO_LARGE;

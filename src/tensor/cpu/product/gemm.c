@@ -31,9 +31,9 @@ weft_status wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64
     wfi_libraries host;
     (void)wfi_libraries_enter(&host);
     wfi_sgemm single = {transpose_a, transpose_b, m, n, k, a, b, (float)beta, c};
-    if (wfi_is_f32(dtype) && !wfi_sgemm_onednn(&single))
+    if (wfi_dtype_is_f32(dtype) && !wfi_sgemm_onednn(&single))
         blas->sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
-    else if (!wfi_is_f32(dtype))
+    else if (!wfi_dtype_is_f32(dtype))
         blas->dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
     wfi_libraries_leave(&host);
     return WEFT_OK;

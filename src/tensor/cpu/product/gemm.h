@@ -6,7 +6,7 @@
 #include "tensor/kernels.h"
 #include "tensor/tensor.h"
 
-/* c [m, n] = beta c + op(a) [m, k] op(b) [k, n], all packed. Sizes must fit the library's int (wfi_gemm_fits).
+/* c [m, n] = beta c + op(a) [m, k] op(b) [k, n], all packed. Sizes must fit the library's int (wfi_blas_fits).
  * WEFT_ERR_UNSUPPORTED: OpenBLAS cannot be loaded. */
 weft_status wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
                      const void *a, const void *b, double beta, void *c);

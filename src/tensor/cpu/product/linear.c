@@ -90,7 +90,7 @@ static weft_status multiply(const weft_tensor *a, bool transpose_a, const weft_t
                           .c = wfi_tensor_address(y)};
     if (b->shape.dims[transpose_b] != args.k || y->shape.dims[0] != args.m || y->shape.dims[1] != args.n)
         return WEFT_ERR_SHAPE;
-    if (!wfi_gemm_fits(args.m, args.n, args.k))
+    if (!wfi_blas_fits(args.m, args.n, args.k))
         return WEFT_ERR_TOO_LARGE;
     return wfi_product_kernels_of(a)->gemm(&args);
 }
@@ -113,7 +113,7 @@ static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight,
         return status;
     bool fits = x->shape.ndim == 2 && weight->shape.ndim == 2 && y->shape.ndim == 2 &&
                 x->shape.dims[1] == weight->shape.dims[1] && y->shape.dims[0] == x->shape.dims[0] &&
-                y->shape.dims[1] == weight->shape.dims[0] && wfi_is_vector(bias, weight->shape.dims[0]);
+                y->shape.dims[1] == weight->shape.dims[0] && wfi_tensor_is_vector(bias, weight->shape.dims[0]);
     return fits ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 

@@ -76,7 +76,7 @@ static weft_status check(const wfi_lstm *l, const weft_tensor *y, const weft_ten
                 has_shape(gates, WEFT_SHAPE(s.steps, s.batch, 4 * s.hidden));
     if (!fits)
         return WEFT_ERR_SHAPE;
-    return wfi_gemm_fits(s.steps * s.batch, 4 * s.hidden, s.input) ? WEFT_OK : WEFT_ERR_TOO_LARGE;
+    return wfi_blas_fits(s.steps * s.batch, 4 * s.hidden, s.input) ? WEFT_OK : WEFT_ERR_TOO_LARGE;
 }
 
 /* *out: the sum of both, one of them, or NULL; one reference. */
@@ -95,7 +95,7 @@ static weft_status sum_of_biases(const wfi_lstm *lstm, weft_tensor **out)
     return status;
 }
 
-weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *c, weft_tensor *gates)
+weft_status wfi_product_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *c, weft_tensor *gates)
 {
     weft_status status = check(lstm, y, c, gates);
     if (status != WEFT_OK || gates->numel == 0)
@@ -212,8 +212,8 @@ static weft_status check_gradients(const wfi_lstm *l, const weft_tensor *y, cons
     return status != WEFT_OK ? status : fits ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
-weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *c,
-                              const weft_tensor *gates, const wfi_lstm_dy *dy, const wfi_lstm_dx *dx)
+weft_status wfi_product_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *c,
+                                      const weft_tensor *gates, const wfi_lstm_dy *dy, const wfi_lstm_dx *dx)
 {
     going_back back = {NULL};
     weft_status status = check(lstm, y, c, gates);

@@ -22,7 +22,7 @@ typedef struct wfi_lstm {
  * y [T, N, H]: the hidden state after each step. c [T, N, H] and gates [T, N, 4H] are the cells' and the gates'
  * values, for the backward pass. WEFT_ERR_TOO_LARGE: the matrix product does not take these sizes.
  */
-weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *c, weft_tensor *gates);
+weft_status wfi_product_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *c, weft_tensor *gates);
 
 /* The gradients of the results: of y, and of the last hidden and cell state. NULL: none. */
 typedef struct wfi_lstm_dy {
@@ -35,7 +35,7 @@ typedef struct wfi_lstm_dx {
 } wfi_lstm_dx;
 
 /* y, c, gates: from the forward pass. */
-weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *c,
-                              const weft_tensor *gates, const wfi_lstm_dy *dy, const wfi_lstm_dx *dx);
+weft_status wfi_product_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *c,
+                                      const weft_tensor *gates, const wfi_lstm_dy *dy, const wfi_lstm_dx *dx);
 
 #endif

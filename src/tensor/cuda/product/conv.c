@@ -115,14 +115,14 @@ static weft_status add_bias(const conv_part *whole, const wfi_conv_data *data)
     return WFI_GPU_RUN(WFI_GPU_ADD_BIAS, task);
 }
 
-weft_status wfi_cuda_conv(weft_device device, weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
-                          const wfi_conv_data *data)
+weft_status wfi_cublas_conv(weft_device device, weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
+                            const wfi_conv_data *data)
 {
     const wfi_conv_sizes *s = sizes;
     int64_t rows = s->in * s->kernel[0] * s->kernel[1], columns = s->result[0] * s->result[1];
     int64_t plane = s->image[0] * s->image[1];
     size_t element = weft_dtype_size(dtype), bytes;
-    if (!wfi_gemm_fits(rows, columns, s->out) ||
+    if (!wfi_blas_fits(rows, columns, s->out) ||
         __builtin_mul_overflow((size_t)rows * element, (size_t)columns, &bytes))
         return WEFT_ERR_TOO_LARGE;
     int64_t most = bytes < MATRIX_BYTES ? (int64_t)(MATRIX_BYTES / bytes) : 1;

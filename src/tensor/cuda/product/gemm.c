@@ -201,13 +201,13 @@ static weft_status gemm_f64(const wfi_gemm_args *args)
 static weft_status conv_f32(weft_device device, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
                             const wfi_conv_data *data)
 {
-    return wfi_cuda_conv(device, WEFT_DTYPE_FLOAT32, kind, sizes, data);
+    return wfi_cublas_conv(device, WEFT_DTYPE_FLOAT32, kind, sizes, data);
 }
 
 static weft_status conv_f64(weft_device device, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
                             const wfi_conv_data *data)
 {
-    return wfi_cuda_conv(device, WEFT_DTYPE_FLOAT64, kind, sizes, data);
+    return wfi_cublas_conv(device, WEFT_DTYPE_FLOAT64, kind, sizes, data);
 }
 
 const wfi_product_kernels wfi_product_cuda[WFI_DTYPES] = {

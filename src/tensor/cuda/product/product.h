@@ -5,7 +5,7 @@
 
 #include "tensor/kernels.h"
 
-weft_status wfi_cuda_conv(weft_device device, weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
-                          const wfi_conv_data *data);
+weft_status wfi_cublas_conv(weft_device device, weft_dtype dtype, wfi_conv_kind kind, const wfi_conv_sizes *sizes,
+                            const wfi_conv_data *data);
 
 #endif
