@@ -196,7 +196,7 @@ static void start(wfi_engine *engine, weft_tape *tape, const weft_tensor *output
 static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradients)
 {
     if (tape && tape->checks)
-        wfi_tape_look(tape);
+        wfi_tape_collect_checks(tape);
     if (!wfi_tape_ready(tape))
         return false;
     if ((outputs.count != 0 && !outputs.items) || (gradients.count != 0 && !gradients.items))

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEFT_MOST 1024 /* checks of closed tapes; then a new tape waits for its stream */
+#define ORPHANS_MAX 1024 /* checks without a tape; then a new tape waits for its stream */
 #define PAGE_REPORTS 64
 #define ROUND_BITS 32 /* of the number of a check: above them is the round */
 
@@ -23,18 +23,18 @@ typedef struct wfi_page {
     uint64_t used; /* a bit for each report */
 } wfi_page;
 
-/* LOCK. `lock` guards all fields, the pages, and `page` of all checks. */
-static struct left {
+/* Checks whose tape or optimizer has ended. LOCK. `lock` guards all fields, the pages, and `page` of all checks. */
+static struct orphans {
     pthread_mutex_t lock;
-    wfi_checks *first; /* of closed tapes; the newest first */
+    wfi_checks *first; /* the newest first */
     size_t count;
     wfi_page *pages;
-} left = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} orphans = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Frees the checks and their report; no kernel uses the report any longer. [lock] */
 static void drop(wfi_checks *checks)
 {
-    wfi_page *p = checks->page, **at = &left.pages;
+    wfi_page *p = checks->page, **at = &orphans.pages;
     int number = (int)(checks->report - (wfi_report *)wfi_storage_data(p->memory)); /* of the report, in its page */
     p->used &= ~(UINT64_C(1) << number);
     if (p->used == 0) {
@@ -51,7 +51,7 @@ static void drop(wfi_checks *checks)
 /* A page with a free report, a new one if necessary; NULL: no memory. [lock] */
 static wfi_page *find_page(int device)
 {
-    wfi_page *p = left.pages;
+    wfi_page *p = orphans.pages;
     while (p && p->used == UINT64_MAX)
         p = p->next;
     if (p)
@@ -63,13 +63,13 @@ static wfi_page *find_page(int device)
         free(p);
         return NULL;
     }
-    p->next = left.pages;
-    left.pages = p;
+    p->next = orphans.pages;
+    orphans.pages = p;
     return p;
 }
 
-/* [lock] */
-static bool take_report(wfi_checks *checks, int device)
+/* Gives the checks a zeroed report. False: no memory. [lock] */
+static bool reserve_report(wfi_checks *checks, int device)
 {
     checks->page = find_page(device);
     if (!checks->page)
@@ -137,10 +137,10 @@ static weft_error *error_of(const wfi_checks *checks, const wfi_report_slot *fou
 
 /* ---- Queueing a check ---- */
 
-/* Frees the checks of closed tapes that are done, and logs their faults. [lock] */
-static void clear_left(void)
+/* Logs the faults of orphans that are done, and frees these. [lock] */
+static void log_done_orphans(void)
 {
-    for (wfi_checks **at = &left.first; *at;) {
+    for (wfi_checks **at = &orphans.first; *at;) {
         wfi_checks *checks = *at;
         if (!wfi_stream_passed(&checks->mark)) {
             at = &checks->next;
@@ -153,7 +153,7 @@ static void clear_left(void)
                     !error ? "out of memory" : weft_error_message(error));
         weft_error_unref(error);
         *at = checks->next;
-        left.count--;
+        orphans.count--;
         drop(checks);
     }
 }
@@ -163,11 +163,11 @@ static wfi_checks *new_checks(weft_stream *stream)
     wfi_checks *checks = wfi_calloc(1, sizeof(*checks));
     if (!checks)
         return NULL;
-    pthread_mutex_lock(&left.lock);
-    clear_left();
-    bool many = left.count >= LEFT_MOST, taken = take_report(checks, stream->device);
-    pthread_mutex_unlock(&left.lock);
-    if (!taken) {
+    pthread_mutex_lock(&orphans.lock);
+    log_done_orphans();
+    bool many = orphans.count >= ORPHANS_MAX, reserved = reserve_report(checks, stream->device);
+    pthread_mutex_unlock(&orphans.lock);
+    if (!reserved) {
         free(checks);
         return NULL;
     }
@@ -241,12 +241,12 @@ weft_error *wfi_checks_join(weft_error *first, weft_error *later)
     return both;
 }
 
-weft_error *wfi_checks_look(wfi_checks **list)
+weft_error *wfi_checks_collect(wfi_checks **list)
 {
     weft_error *error = NULL;
     if (!*list)
         return NULL;
-    pthread_mutex_lock(&left.lock);
+    pthread_mutex_lock(&orphans.lock);
     for (wfi_checks **at = list; *at;) {
         wfi_checks *checks = *at;
         if (!wfi_stream_passed(&checks->mark)) {
@@ -259,13 +259,13 @@ weft_error *wfi_checks_look(wfi_checks **list)
         *at = checks->next;
         drop(checks);
     }
-    pthread_mutex_unlock(&left.lock);
+    pthread_mutex_unlock(&orphans.lock);
     return error;
 }
 
-void wfi_tape_look(weft_tape *tape)
+void wfi_tape_collect_checks(weft_tape *tape)
 {
-    weft_error *found = wfi_checks_look(&tape->checks);
+    weft_error *found = wfi_checks_collect(&tape->checks);
     if (!found)
         return;
     if (tape->error && !wfi_pointers_push(&tape->old_errors, tape->error)) {
@@ -276,23 +276,23 @@ void wfi_tape_look(weft_tape *tape)
     tape->error = wfi_checks_join(weft_error_ref(tape->error), found);
 }
 
-void wfi_tape_look_last(weft_tape *tape)
+void wfi_tape_collect_last_checks(weft_tape *tape)
 {
     const weft_error *before = tape->error;
-    wfi_tape_look(tape);
+    wfi_tape_collect_checks(tape);
     if (tape->error != before)
         wfi_log(WEFT_LOG_ERROR, "on a tape that was closed without asking for its status: %s",
                 weft_error_message(tape->error));
 }
 
-void wfi_checks_settle(void)
+void wfi_checks_log_done(void)
 {
-    pthread_mutex_lock(&left.lock);
-    clear_left();
-    pthread_mutex_unlock(&left.lock);
+    pthread_mutex_lock(&orphans.lock);
+    log_done_orphans();
+    pthread_mutex_unlock(&orphans.lock);
 }
 
-void wfi_checks_leave(wfi_checks **list)
+void wfi_checks_orphan(wfi_checks **list)
 {
     if (!*list)
         return;
@@ -300,19 +300,19 @@ void wfi_checks_leave(wfi_checks **list)
     size_t count = 1;
     for (; last->next; last = last->next)
         count++;
-    pthread_mutex_lock(&left.lock);
-    last->next = left.first;
-    left.first = *list;
-    left.count += count;
-    clear_left();
-    pthread_mutex_unlock(&left.lock);
+    pthread_mutex_lock(&orphans.lock);
+    last->next = orphans.first;
+    orphans.first = *list;
+    orphans.count += count;
+    log_done_orphans();
+    pthread_mutex_unlock(&orphans.lock);
     *list = NULL;
 }
 
-void wfi_tape_leave_checks(weft_tape *tape)
+void wfi_tape_release_checks(weft_tape *tape)
 {
     if (!tape->parent) {
-        wfi_checks_leave(&tape->checks);
+        wfi_checks_orphan(&tape->checks);
         return;
     }
     wfi_checks **end = &tape->checks;

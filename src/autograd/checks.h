@@ -66,23 +66,23 @@ wfi_checks *wfi_checks_repeat(wfi_checks **list, weft_stream *stream, const wfi_
                               int64_t *number);
 /* Removes the checks that are known to be done. An error with the first fault of each stream, or NULL. Does not wait.
  */
-weft_error *wfi_checks_look(wfi_checks **list);
+weft_error *wfi_checks_collect(wfi_checks **list);
 /* One error that has the texts of both, and the code of the first. Takes over both; either may be NULL. */
 weft_error *wfi_checks_join(weft_error *first, weft_error *later);
-/* Takes over the checks: their faults are logged when they are done. */
-void wfi_checks_leave(wfi_checks **list);
+/* Takes over the checks, whose owner ends: their faults are logged when they are done. */
+void wfi_checks_orphan(wfi_checks **list);
 
 #define WFI_FAULT_TEXT 160
 void wfi_fault_text(wfi_check_kind kind, int64_t size, const wfi_report_slot *found, char text[WFI_FAULT_TEXT]);
 
-/* Looks at the reports of checks that are done. A fault becomes the tape's error, or is added to its text. Does not
+/* Reads the reports of checks that are done. A fault becomes the tape's error, or is added to its text. Does not
  * wait. */
-void wfi_tape_look(weft_tape *tape);
+void wfi_tape_collect_checks(weft_tape *tape);
 /* The same while the tape closes: logs what nobody can ask for any longer. */
-void wfi_tape_look_last(weft_tape *tape);
+void wfi_tape_collect_last_checks(weft_tape *tape);
 /* The tape closes: gives its checks to its parent, or to the list of the process. */
-void wfi_tape_leave_checks(weft_tape *tape);
+void wfi_tape_release_checks(weft_tape *tape);
 /* Logs the faults of closed tapes whose checks are done. */
-void wfi_checks_settle(void);
+void wfi_checks_log_done(void);
 
 #endif

@@ -102,7 +102,8 @@ bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
     return wfi_op_ok(op);
 }
 
-static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
+/* Operand i as the kernel reads it: the snapshot of a cell, contiguous unless the flags allow strides. A reference. */
+static weft_tensor *read_operand(wfi_op *op, size_t i, unsigned flags)
 {
     weft_tensor *x = op->given[i];
     if (i == 0 && (flags & WFI_OP_HOLD_FIRST) && x->cell) {
@@ -114,12 +115,12 @@ static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
 }
 
 /* The first one is dropped last: another operand may hold it. */
-static void take_operands(wfi_op *op, unsigned flags)
+static void read_operands(wfi_op *op, unsigned flags)
 {
     for (size_t i = op->given_count; i-- > 0 && wfi_op_ok(op);) {
         if (!op->given[i])
             continue;
-        op->in[i] = take_operand(op, i, flags);
+        op->in[i] = read_operand(op, i, flags);
         if (!op->in[i])
             wfi_tape_fail_memory(op->tape, op->type->name);
         else if (op->tape->device.kind != WEFT_DEVICE_CPU)
@@ -127,7 +128,8 @@ static void take_operands(wfi_op *op, unsigned flags)
     }
 }
 
-static void take_list(wfi_op *op)
+/* The operands of an operator on a list: as given, or with snapshots of its cells. */
+static void read_list(wfi_op *op)
 {
     size_t i = 0;
     while (i < op->given_count && !op->given[i]->cell)
@@ -135,14 +137,14 @@ static void take_list(wfi_op *op)
     op->list = op->given;
     if (i == op->given_count)
         return;
-    op->taken = wfi_calloc(op->given_count, sizeof(weft_tensor *));
-    if (!op->taken) {
+    op->snapshots = wfi_calloc(op->given_count, sizeof(weft_tensor *));
+    if (!op->snapshots) {
         wfi_tape_fail_memory(op->tape, op->type->name);
         return;
     }
     for (i = 0; i < op->given_count; i++)
-        op->taken[i] = wfi_tensor_read(op->given[i]);
-    op->list = op->taken;
+        op->snapshots[i] = wfi_tensor_read(op->given[i]);
+    op->list = op->snapshots;
 }
 
 static void drop_operands(wfi_op *op)
@@ -151,9 +153,9 @@ static void drop_operands(wfi_op *op)
         weft_tensor_unref(op->in[i]);
     if (op->held)
         wfi_tensor_release(op->held);
-    for (size_t i = 0; op->taken && i < op->given_count; i++)
-        weft_tensor_unref(op->taken[i]);
-    free(op->taken);
+    for (size_t i = 0; op->snapshots && i < op->given_count; i++)
+        weft_tensor_unref(op->snapshots[i]);
+    free(op->snapshots);
 }
 
 /* Made now, so that its slot comes after its inputs', and the tensors that the operator saves have a place. */
@@ -195,7 +197,7 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
     if (wfi_op_ok(op))
         make_node(op, WFI_NODE_SAVED);
     if (wfi_op_ok(op))
-        take_operands(op, flags);
+        read_operands(op, flags);
     if (!wfi_op_ok(op)) {
         drop_operands(op);
         end_frame(op);
@@ -236,7 +238,7 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
     if (wfi_op_ok(op))
         make_node(op, saved);
     if (wfi_op_ok(op))
-        take_list(op);
+        read_list(op);
     for (size_t i = 0; i < list.count && wfi_op_ok(op) && tape->device.kind != WEFT_DEVICE_CPU; i++)
         wfi_op_check(op, wfi_tensor_use(op->list[i], false));
     if (!wfi_op_ok(op)) {

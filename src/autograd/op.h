@@ -38,7 +38,7 @@ typedef struct wfi_op {
      * from here, never from `given`. NULL: an optional operand is missing, or the operands are in `list`. */
     weft_tensor *in[WFI_OP_INPUTS];
     weft_tensor *const *list; /* of an operator on a list: its operands */
-    weft_tensor **taken;      /* the list's memory, if it is not the caller's */
+    weft_tensor **snapshots;  /* the list's memory, if it is not the caller's */
     const weft_tensor *held;  /* until the end */
     weft_tensor *few[WFI_OP_INPUTS];
     /* the operands as the caller gave them (`few`, or a list); for the graph and for messages */

@@ -32,7 +32,7 @@ static void check_device(weft_tape *tape)
     weft_error_unref(error);
 }
 
-static void take_stream(weft_tape *tape, const weft_tape_options *how)
+static void set_stream(weft_tape *tape, const weft_tape_options *how)
 {
     weft_stream *stream = how->stream || !tape->parent ? how->stream : tape->parent->stream;
     char text[WFI_DEVICE_TEXT];
@@ -93,7 +93,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     }
     tape->device = tape->parent ? tape->parent->device : how->device;
     check_device(tape);
-    take_stream(tape, how);
+    set_stream(tape, how);
     check_mode(tape, how->mode);
     return tape;
 }
@@ -155,7 +155,7 @@ void weft_tape_close(weft_tape *tape)
         return;
     WFI_END(tape); /* of two threads that close it, one aborts */
     wfi_handle_check(tape->parent, "the parent of a tape");
-    wfi_tape_look_last(tape);
+    wfi_tape_collect_last_checks(tape);
     wfi_tape_commit(tape);
     wfi_graph_unref(tape->graph);
     drop_temporaries(tape);
@@ -165,7 +165,7 @@ void weft_tape_close(weft_tape *tape)
     free(tape->lists.items);
     wfi_map_fini(&tape->leaves);
     weft_hooks_unref(tape->hooks);
-    wfi_tape_leave_checks(tape);
+    wfi_tape_release_checks(tape);
     weft_stream_unref(tape->stream);
     weft_error_unref(tape->error);
     while (tape->old_errors.count > 0)
@@ -199,7 +199,7 @@ const weft_error *weft_tape_error(const weft_tape *tape)
     if (!tape)
         return NULL;
     if (tape->checks)
-        wfi_tape_look((weft_tape *)tape); /* what a wait has shown is the tape's error from now on */
+        wfi_tape_collect_checks((weft_tape *)tape); /* what a wait has shown is the tape's error from now on */
     return tape->error;
 }
 
@@ -210,7 +210,7 @@ weft_status weft_tape_wait(weft_tape *tape)
         weft_status status = wfi_stream_wait(tape->stream ? tape->stream : wfi_stream_common(tape->device.index));
         if (status != WEFT_OK)
             wfi_tape_fail(tape, status, NULL, "waiting for the tape's stream: %s", weft_status_text(status));
-        wfi_checks_settle();
+        wfi_checks_log_done();
     }
     return weft_tape_status(tape);
 }
@@ -251,7 +251,7 @@ void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...)
     va_end(args);
 }
 
-void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent)
+void wfi_tape_copy_error(const weft_tape *child, weft_tape *parent)
 {
     if (!child)
         wfi_tape_fail_memory(parent, "tape_open");

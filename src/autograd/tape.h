@@ -65,7 +65,7 @@ void wfi_tape_fail(weft_tape *tape, weft_status code, const char *what, const ch
 void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const char *format, va_list args)
     WEFT_PRINTF(4, 0);
 /* Makes a child's failure the parent's; out of memory if the child could not be made. */
-void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent);
+void wfi_tape_copy_error(const weft_tape *child, weft_tape *parent);
 void wfi_tape_fail_memory(weft_tape *tape, const char *what);
 
 /* Whether `x` is the newest temporary, and only the tape refers to it: then no operator has kept its elements. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass.c - what the thread that runs a pass does. wfi_pass_run takes the queued events one by one (take_event),
+ * pass.c - what the thread that runs a pass does. wfi_pass_run takes the queued events one by one (process_event),
  * then lets the engine run the nodes that are ready, and writes messages (advance). It repeats this until no events
  * are left, or the pass ends. The sections follow a pass: it joins, gets answers for its sends, runs hooks and
  * optimizers, and ends.
@@ -301,7 +301,7 @@ static weft_error *fault_of(wfi_pass *pass, int rank, const wfi_pass_message *me
 }
 
 /* Takes the answers of `rank`. If the message has a pending list, sends that are not in it get no gradient. */
-static void take_answers(wfi_pass *pass, int rank, const wfi_pass_message *message)
+static void process_answers(wfi_pass *pass, int rank, const wfi_pass_message *message)
 {
     for (size_t i = 0; i < message->number_count; i++)
         answer_send(pass, pending_send(pass, rank, wfi_pass_number(message->numbers, i)), message->gradients.items[i]);
@@ -556,7 +556,7 @@ static weft_status join(wfi_pass *pass, int from, const wfi_pass_message *messag
 }
 
 /* A call of "weft:pass" has arrived. */
-static void take_call(wfi_pass *pass, weft_call *call)
+static void process_call(wfi_pass *pass, weft_call *call)
 {
     wfi_pass_message message;
     int from = call->from;
@@ -589,13 +589,13 @@ static void take_call(wfi_pass *pass, weft_call *call)
     pass->peers[from].received = true;
     pass->peers[from].wants_pending_list = pass->peers[from].wants_pending_list || message.head.flags & WFI_PASS_ASKS;
     if (!status)
-        take_answers(pass, from, &message);
+        process_answers(pass, from, &message);
     else
         wfi_engine_fail(&pass->engine, status, "backward: %s", weft_status_text(status));
 }
 
 /* This worker's call to event->rank has ended. Returns its failure, or NULL. */
-static weft_error *take_end_of_call(wfi_pass *pass, const wfi_pass_event *event)
+static weft_error *process_end_of_call(wfi_pass *pass, const wfi_pass_event *event)
 {
     const wfi_pass_peer *peer = &pass->peers[event->rank];
     char who[WFI_PASS_WHO_MAX];
@@ -620,15 +620,15 @@ static weft_error *take_end_of_call(wfi_pass *pass, const wfi_pass_event *event)
 }
 
 /* Processes an event. Returns the failure that it reports; NULL: none. */
-static weft_error *take_event(wfi_pass *pass, wfi_pass_event *event)
+static weft_error *process_event(wfi_pass *pass, wfi_pass_event *event)
 {
     wfi_pass_peer *peer = &pass->peers[event->rank];
     switch (event->kind) {
     case WFI_PASS_EVENT_CALL:
-        take_call(pass, event->call);
+        process_call(pass, event->call);
         return NULL;
     case WFI_PASS_EVENT_ANSWER:
-        return take_end_of_call(pass, event);
+        return process_end_of_call(pass, event);
     case WFI_PASS_EVENT_GONE: /* the pass fails if it needs that worker */
         peer->gone = weft_error_code(event->error);
         if (!peer->awaited && pass->result.root != event->rank &&
@@ -760,7 +760,7 @@ void wfi_pass_run(wfi_pass *pass)
         wfi_mutex_unlock(&pass->lock);
         while (link) {
             wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
-            weft_error *error = take_event(pass, event);
+            weft_error *error = process_event(pass, event);
             if (failure)
                 weft_error_unref(error);
             else

@@ -88,7 +88,7 @@ void wfi_pass_free_event(wfi_pass_event *event)
  * There is no memory for an event: returns the spare one, which ends the pass. An event of another kind becomes an END
  * with WEFT_ERR_MEMORY. NULL: the spare event is in use, so the pass ends already.
  */
-static wfi_pass_event *take_spare(wfi_pass *pass, wfi_pass_event_kind *kind, weft_error **error)
+static wfi_pass_event *use_spare(wfi_pass *pass, wfi_pass_event_kind *kind, weft_error **error)
 {
     wfi_mutex_lock(&pass->lock);
     bool used = pass->spare.is_spare;
@@ -146,7 +146,7 @@ void wfi_pass_post_failure(wfi_pass *pass, wfi_pass_event_kind kind, int rank, w
 {
     wfi_pass_event *event = wfi_calloc(1, sizeof(*event));
     if (!event)
-        event = take_spare(pass, &kind, &error);
+        event = use_spare(pass, &kind, &error);
     if (!event) {
         weft_error_unref(error);
         return;

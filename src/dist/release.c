@@ -247,7 +247,7 @@ static bool add_holders(weft_context *context, const uint8_t *set)
  * Adds the holders that an answer to "weft:close" names. They are needed only if a future waits for the end:
  * otherwise "weft:joined" names them too. `values`: NULL if the answer is lost.
  */
-static void take_holders(const close_call *close, const weft_values *values)
+static void process_close_answer(const close_call *close, const weft_values *values)
 {
     wfi_contexts *all = wfi_contexts_of(close->agent);
     const void *bytes = NULL;
@@ -291,7 +291,7 @@ static void close_ended(const close_call *close, const weft_error *error, const 
     bool has_not_run = status == WEFT_ERR_AGAIN || status == WEFT_ERR_BUSY || status == WEFT_ERR_NOT_FOUND ||
                        status == WEFT_ERR_CLOSED;
     if (!has_not_run)
-        take_holders(close, values);
+        process_close_answer(close, values);
     wfi_contexts_drop_released(all);
     if (again)
         wfi_contexts_notify_soon(all);

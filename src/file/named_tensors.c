@@ -56,8 +56,8 @@ weft_status weft_tensors_save(const char *path, const char *const *names, weft_t
 
 /* ---- Loading ---- */
 
-/* Makes one block of the result, its lists and the names. NULL: no memory. It takes over the tensors of `file`. */
-static weft_named_tensors *take(wfi_safetensors *file)
+/* The result, its lists and the names, in one block. NULL: no memory. Takes over the tensors of `file`. */
+static weft_named_tensors *make_result(wfi_safetensors *file)
 {
     size_t text = 0;
     for (size_t i = 0; i < file->count; i++)
@@ -95,7 +95,7 @@ weft_status weft_tensors_load(const char *path, weft_named_tensors **out, weft_e
     status = wfi_safetensors_open(&file, stream, path, head, error);
     if (status == WEFT_OK)
         status = wfi_safetensors_read(&file, error);
-    if (status == WEFT_OK && !(*out = take(&file)))
+    if (status == WEFT_OK && !(*out = make_result(&file)))
         status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     wfi_safetensors_fini(&file);
     fclose(stream);

@@ -124,10 +124,10 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
     return NULL;
 }
 
-/* Scans the text. It ends with a NUL, so that an incomplete UTF-8 sequence at its end is detected. *null_count: the
- * number of characters 0 in the metadata. */
-static weft_status look_over(const wfi_safetensors *file, const char *text, size_t size, size_t *null_count,
-                             weft_error **error)
+/* Checks the text before cJSON parses it: UTF-8, depth, numbers, number of values. It ends with a NUL, so that an
+ * incomplete UTF-8 sequence at its end is detected. *null_count: the number of characters 0 in the metadata. */
+static weft_status scan_header(const wfi_safetensors *file, const char *text, size_t size, size_t *null_count,
+                               weft_error **error)
 {
     scan s = {0};
     size_t step;
@@ -369,7 +369,7 @@ weft_status wfi_safetensors_parse(wfi_safetensors *file, const char *text, size_
 {
     size_t null_count = 0;
     char *copy = NULL;
-    weft_status status = look_over(file, text, size, &null_count, error);
+    weft_status status = scan_header(file, text, size, &null_count, error);
     if (status == WEFT_OK && null_count > 0 && !(copy = without_nulls(text, size)))
         status = wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)

@@ -8,11 +8,11 @@
  * A loop comes back to its peak once in each iteration. The pool measures how many requests, and bytes, are between two
  * such moments (`step`). If twice as many pass and the peak does not come back, the program does something else. The
  * peak is then forgotten, and the most that was in use meanwhile takes its place. If a forgotten peak comes back soon,
- * the step is at least doubled. Slabs above the bound are unmapped when a slab is given back or a new one is mapped: a
+ * the step is at least doubled. Slabs above the bound are unmapped when a slab is freed or a new one is mapped: a
  * program that does neither keeps its idle slabs.
  *
  * If a size must be mapped again soon after it was returned to the system, too little was kept. Its bytes are then
- * added to the bound, up to a quarter of the peak (`regretted`). If such a size is requested when the bound is reached,
+ * added to the bound, up to a quarter of the peak (`remapped`). If such a size is requested when the bound is reached,
  * an idle slab of up to four times the size serves the request: a new mapping would replace slabs that are needed soon.
  *
  * Each kind of memory and each device has an account of its own, so that traffic in one does not empty another.
@@ -50,11 +50,11 @@
 #define CLASSES_LARGER (2 * STEPS) /* a slab that serves a smaller request has at most four times the size */
 
 /*
- * LOCK. `lock` guards everything in the pool and the links of idle slabs. A slab in use belongs to its taker. Mapping
+ * LOCK. `lock` guards everything in the pool and the links of idle slabs. A slab in use belongs to its user. Mapping
  * and unmapping, which are slow, are done without the lock, on slabs that are in no list.
  */
 typedef struct moment {
-    uint64_t requests, taken; /* number of requests until then, and their bytes */
+    uint64_t requests, bytes; /* number of requests until then, and their bytes */
 } moment;
 
 typedef struct account {
@@ -62,15 +62,15 @@ typedef struct account {
     wfi_slab_stats stats;
     size_t bytes_mapped;
     moment now;
-    size_t asked;                     /* the bytes asked for that are in use; of larger slabs a part */
-    size_t peak, later_peak;          /* the most `asked` recently; since it was last near the peak */
-    moment near;                      /* when `asked` was last near the peak */
-    size_t forgotten;                 /* the peak that was forgotten last, if not come back to; 0: none */
-    moment near_forgotten;            /* `near` of the first peak that was forgotten since */
-    moment step;                      /* from one moment near the peak to the next; decays. 0: not known yet */
-    unsigned window;                  /* the number of this window of requests, from 1; 0: not used yet */
-    unsigned given_back[CLASS_COUNT]; /* the window in which a slab of this class was last unmapped; 0: none */
-    size_t regretted;                 /* bytes mapped again soon after they were unmapped; decays */
+    size_t asked;                      /* the bytes asked for that are in use; of larger slabs a part */
+    size_t peak, later_peak;           /* the most `asked` recently; since it was last near the peak */
+    moment near;                       /* when `asked` was last near the peak */
+    size_t forgotten;                  /* the peak that was forgotten last, if not come back to; 0: none */
+    moment near_forgotten;             /* `near` of the first peak that was forgotten since */
+    moment step;                       /* from one moment near the peak to the next; decays. 0: not known yet */
+    unsigned window;                   /* the number of this window of requests, from 1; 0: not used yet */
+    unsigned unmapped_in[CLASS_COUNT]; /* the window in which a slab of this class was last unmapped; 0: none */
+    size_t remapped;                   /* bytes mapped again soon after they were unmapped; decays */
 } account;
 
 static struct slab_pool {
@@ -135,7 +135,7 @@ static size_t read_share(void)
     return share ? (size_t)share : SIZE_MAX;
 }
 
-/* How many of `keep` bytes may stay idle within the share, after `more` bytes have been taken. */
+/* How many of `keep` bytes may stay idle within the share, after `more` bytes have been allocated. */
 static size_t within_share(const account *a, size_t more, size_t keep)
 {
     const account *host = &pool.accounts[WFI_MEMORY_HOST], *pinned = &pool.accounts[WFI_MEMORY_PINNED];
@@ -148,15 +148,15 @@ static size_t within_share(const account *a, size_t more, size_t keep)
     return keep < most ? keep : most;
 }
 
-/* How many bytes may stay idle after `more` bytes have been taken. */
+/* How many bytes may stay idle after `more` bytes have been allocated. */
 static size_t keep_bound(const account *a, size_t more)
 {
     wfi_assert_held(&pool.lock);
     if (pool.keep_mb >= 0)
         return (size_t)pool.keep_mb << 20;
     size_t spare = a->peak / 16 > KEEP_BYTES_MIN ? a->peak / 16 : KEEP_BYTES_MIN, live = a->stats.bytes_live + more;
-    size_t regretted = a->regretted < a->peak / 4 ? a->regretted : a->peak / 4;
-    return within_share(a, more, (a->peak > live ? a->peak - live : 0) + spare + regretted);
+    size_t remapped = a->remapped < a->peak / 4 ? a->remapped : a->peak / 4;
+    return within_share(a, more, (a->peak > live ? a->peak - live : 0) + spare + remapped);
 }
 
 static void idle_remove(wfi_slab *slab)
@@ -167,45 +167,46 @@ static void idle_remove(wfi_slab *slab)
     account_of(slab->kind, slab->device)->stats.bytes_idle -= slab->size;
 }
 
-/* Moves the oldest idle slabs into `doomed` until at most `keep` bytes are idle. */
-static void doom_idle(account *a, size_t keep, wfi_list *doomed)
+/* Moves the oldest idle slabs into `evicted` until at most `keep` bytes are idle. */
+static void evict_idle(account *a, size_t keep, wfi_list *evicted)
 {
     wfi_assert_held(&pool.lock);
     while (a->stats.bytes_idle > keep) {
         wfi_slab *oldest = wfi_container_of(a->ages.next, wfi_slab, by_age);
         idle_remove(oldest);
         a->bytes_mapped -= oldest->size;
-        wfi_list_push_back(doomed, &oldest->by_age);
+        wfi_list_push_back(evicted, &oldest->by_age);
     }
 }
 
-/* The same with the bound of keep_bound. Records the classes, for note_regret. */
-static void doom_excess(account *a, size_t more, wfi_list *doomed)
+/* The same with the bound of keep_bound. Records the classes, for note_remapped. */
+static void evict_excess(account *a, size_t more, wfi_list *evicted)
 {
-    wfi_list *last = doomed->prev;
-    doom_idle(a, keep_bound(a, more), doomed);
-    for (wfi_list *link = last->next; link != doomed; link = link->next)
-        a->given_back[wfi_container_of(link, wfi_slab, by_age)->size_class] = a->window;
+    wfi_list *last = evicted->prev;
+    evict_idle(a, keep_bound(a, more), evicted);
+    for (wfi_list *link = last->next; link != evicted; link = link->next)
+        a->unmapped_in[wfi_container_of(link, wfi_slab, by_age)->size_class] = a->window;
 }
 
-static bool was_given_back(const account *a, unsigned size_class)
+static bool was_unmapped_recently(const account *a, unsigned size_class)
 {
-    unsigned window = a->given_back[size_class];
+    unsigned window = a->unmapped_in[size_class];
     return window > 0 && a->window - window <= 1;
 }
 
-static void note_regret(account *a, const wfi_slab *slab)
+/* The slab is mapped. If its class was unmapped recently, too little was kept: raises the bound of idle bytes. */
+static void note_remapped(account *a, const wfi_slab *slab)
 {
     wfi_assert_held(&pool.lock);
-    if (!was_given_back(a, slab->size_class))
+    if (!was_unmapped_recently(a, slab->size_class))
         return;
-    a->regretted += slab->size;
-    a->given_back[slab->size_class] = 0;
+    a->remapped += slab->size;
+    a->unmapped_in[slab->size_class] = 0;
 }
 
-static void unmap_all(wfi_list *doomed)
+static void unmap_all(wfi_list *evicted)
 {
-    for (wfi_list *link = wfi_list_pop_front(doomed); link; link = wfi_list_pop_front(doomed)) {
+    for (wfi_list *link = wfi_list_pop_front(evicted); link; link = wfi_list_pop_front(evicted)) {
         wfi_slab *slab = wfi_container_of(link, wfi_slab, by_age);
         wfi_reg_anchor_fini(&slab->anchor);
         wfi_backend_unmap(slab->kind, slab->device, slab->data, slab->size);
@@ -233,20 +234,20 @@ static uint64_t grown(uint64_t step, uint64_t found)
 
 static moment since(const account *a, moment then)
 {
-    return (moment){a->now.requests - then.requests, a->now.taken - then.taken};
+    return (moment){a->now.requests - then.requests, a->now.bytes - then.bytes};
 }
 
 /* `asked` is near the peak. Moments that follow each other closely are one. */
-static void come_back(account *a)
+static void reach_peak(account *a)
 {
     moment found = since(a, a->near);
     if (a->forgotten > 0 && is_near(a->asked, a->forgotten)) { /* it was forgotten too early, unless long ago */
         found = since(a, a->near_forgotten);
         if (found.requests <= REQUESTS_MAX)
-            a->step = (moment){grown(a->step.requests, found.requests), grown(a->step.taken, found.taken)};
+            a->step = (moment){grown(a->step.requests, found.requests), grown(a->step.bytes, found.bytes)};
         a->forgotten = 0;
-    } else if (found.requests > 1 && found.taken > a->peak / 4) {
-        a->step = (moment){adapted(a->step.requests, found.requests), adapted(a->step.taken, found.taken)};
+    } else if (found.requests > 1 && found.bytes > a->peak / 4) {
+        a->step = (moment){adapted(a->step.requests, found.requests), adapted(a->step.bytes, found.bytes)};
     }
     a->near = a->now;
     a->later_peak = 0;
@@ -257,9 +258,9 @@ static bool is_long_ago(const account *a)
 {
     moment found = since(a, a->near), step = a->step;
     bool is_known = step.requests > 0;
-    uint64_t taken = !is_known ? 2 * (uint64_t)a->peak : step.taken > a->peak ? step.taken : a->peak;
+    uint64_t bytes = !is_known ? 2 * (uint64_t)a->peak : step.bytes > a->peak ? step.bytes : a->peak;
     uint64_t requests = is_known && step.requests < REQUESTS_MAX / 2 ? step.requests : REQUESTS_MAX / 2;
-    return found.taken > 2 * taken || found.requests > 2 * requests;
+    return found.bytes > 2 * bytes || found.requests > 2 * requests;
 }
 
 static void forget_peak(account *a)
@@ -278,17 +279,17 @@ static void count_live(account *a, wfi_slab *slab, size_t asked)
     slab->asked = asked;
     a->stats.bytes_live += slab->size;
     a->asked += asked;
-    a->now.taken += asked;
+    a->now.bytes += asked;
     if (++a->now.requests % WINDOW_REQUESTS == 0) {
         a->window++;
-        a->regretted -= a->regretted / 8;
+        a->remapped -= a->remapped / 8;
     }
     if (a->asked > a->peak)
         a->peak = a->asked;
     if (a->asked > a->later_peak)
         a->later_peak = a->asked;
     if (is_near(a->asked, a->peak))
-        come_back(a);
+        reach_peak(a);
     else if (is_long_ago(a))
         forget_peak(a);
 }
@@ -312,10 +313,11 @@ static wfi_slab *find_idle(wfi_memory_kind kind, int device, unsigned size_class
 /* Whether a slab of this class was unmapped recently, and a new one would only take the place of others. */
 static bool is_crowded(account *a, unsigned size_class)
 {
-    return was_given_back(a, size_class) && a->stats.bytes_idle > keep_bound(a, wfi_slab_class_bytes(size_class));
+    return was_unmapped_recently(a, size_class) &&
+           a->stats.bytes_idle > keep_bound(a, wfi_slab_class_bytes(size_class));
 }
 
-static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
+static wfi_slab *reuse_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
 {
     account *a = account_of(kind, device);
     wfi_mutex_lock(&pool.lock);
@@ -325,7 +327,7 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
     }
     wfi_slab *found = find_idle(kind, device, size_class, stream);
     if (!found && is_crowded(a, size_class)) {
-        a->given_back[size_class] = a->window;
+        a->unmapped_in[size_class] = a->window;
         for (unsigned i = 1; i <= CLASSES_LARGER && size_class + i < CLASS_COUNT && !found; i++)
             found = find_idle(kind, device, size_class + i, stream);
     }
@@ -366,22 +368,22 @@ static void explain_shortage(const wfi_slab *slab)
 /* First unmaps idle slabs of other sizes, so that the mapped memory never exceeds the bound. */
 static weft_status map_fresh(wfi_slab *slab)
 {
-    wfi_list doomed;
+    wfi_list evicted;
     account *a = account_of(slab->kind, slab->device);
     size_t share = read_share();
-    wfi_list_init(&doomed);
+    wfi_list_init(&evicted);
     wfi_mutex_lock(&pool.lock);
     pool.share = share;
-    note_regret(a, slab);
-    doom_excess(a, slab->size, &doomed);
+    note_remapped(a, slab);
+    evict_excess(a, slab->size, &evicted);
     wfi_mutex_unlock(&pool.lock);
-    unmap_all(&doomed);
+    unmap_all(&evicted);
     weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     if (status == WEFT_ERR_MEMORY) {
         wfi_mutex_lock(&pool.lock);
-        doom_idle(a, 0, &doomed); /* unmapping the idle slabs may free enough */
+        evict_idle(a, 0, &evicted); /* unmapping the idle slabs may free enough */
         wfi_mutex_unlock(&pool.lock);
-        unmap_all(&doomed);
+        unmap_all(&evicted);
         status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     }
     if (status == WEFT_ERR_MEMORY)
@@ -399,14 +401,14 @@ static weft_status map_fresh(wfi_slab *slab)
     return WEFT_OK;
 }
 
-weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out)
+weft_status wfi_slab_alloc(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out)
 {
     pthread_once(&pool_once, pool_init);
     if (size > (size_t)1 << 56)
         return WEFT_ERR_MEMORY;
     wfi_error_note_memory(NULL);
     unsigned size_class = wfi_slab_class(size);
-    wfi_slab *slab = take_idle(kind, device, size_class, stream);
+    wfi_slab *slab = reuse_idle(kind, device, size_class, stream);
     if (slab) {
         *out = slab;
         return WEFT_OK;
@@ -429,10 +431,10 @@ weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int str
     return WEFT_OK;
 }
 
-void wfi_slab_give(wfi_slab *slab)
+void wfi_slab_free(wfi_slab *slab)
 {
-    wfi_list doomed;
-    wfi_list_init(&doomed);
+    wfi_list evicted;
+    wfi_list_init(&evicted);
     account *a = account_of(slab->kind, slab->device);
     size_t share = read_share();
     wfi_mutex_lock(&pool.lock);
@@ -442,22 +444,22 @@ void wfi_slab_give(wfi_slab *slab)
     a->stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
     wfi_list_push_back(&a->ages, &slab->by_age);
-    doom_excess(a, 0, &doomed);
+    evict_excess(a, 0, &evicted);
     wfi_mutex_unlock(&pool.lock);
-    unmap_all(&doomed);
+    unmap_all(&evicted);
 }
 
 void wfi_slab_trim(size_t keep_bytes)
 {
-    wfi_list doomed;
-    wfi_list_init(&doomed);
+    wfi_list evicted;
+    wfi_list_init(&evicted);
     pthread_once(&pool_once, pool_init);
     wfi_mutex_lock(&pool.lock);
     for (size_t i = 0; i < ACCOUNTS; i++)
         if (pool.accounts[i].window > 0)
-            doom_idle(&pool.accounts[i], keep_bytes, &doomed);
+            evict_idle(&pool.accounts[i], keep_bytes, &evicted);
     wfi_mutex_unlock(&pool.lock);
-    unmap_all(&doomed);
+    unmap_all(&evicted);
 }
 
 void wfi_slab_stats_read(wfi_slab_stats *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab.h - the process's pool of recycled mappings, sorted by kind and size class. It has its own lock. A slab that was
- * taken belongs to the taker until wfi_slab_give.
+ * slab.h - the process's pool of recycled mappings, sorted by kind and size class. It has its own lock. A slab belongs
+ * to its user from wfi_slab_alloc to wfi_slab_free.
  */
 #ifndef WFI_MEM_SLAB_H
 #define WFI_MEM_SLAB_H
@@ -24,8 +24,8 @@ typedef struct wfi_slab {
 } wfi_slab;
 
 /* `stream`: of device memory the number of the stream that will write it. */
-weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out);
-void wfi_slab_give(wfi_slab *slab);
+weft_status wfi_slab_alloc(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out);
+void wfi_slab_free(wfi_slab *slab);
 /* The value of WEFT_SLAB_KEEP_MB, or -1; WEFT_ERR_INVALID. */
 weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error);
 

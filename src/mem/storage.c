@@ -43,17 +43,17 @@ static void *bytes_behind(wfi_storage *storage)
 }
 
 /* Other streams may still use the slab. The stream of this thread, which writes it next, waits for them. */
-static weft_status take_slab(wfi_storage *storage)
+static weft_status allocate_slab(wfi_storage *storage)
 {
     int stream = storage->kind == WFI_MEMORY_CUDA ? wfi_stream_now(storage->device)->number : 0;
-    weft_status status = wfi_slab_take(storage->kind, storage->device, storage->size, stream, &storage->slab);
+    weft_status status = wfi_slab_alloc(storage->kind, storage->device, storage->size, stream, &storage->slab);
     if (status != WEFT_OK)
         return status;
     storage->data = storage->slab->data;
     atomic_init(&storage->uses, storage->slab->uses);
     status = wfi_storage_use(storage, true);
     if (status != WEFT_OK)
-        wfi_slab_give(storage->slab);
+        wfi_slab_free(storage->slab);
     return status;
 }
 
@@ -68,7 +68,7 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
     wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, room);
     if (!storage)
         return WEFT_ERR_MEMORY;
-    weft_status status = small ? WEFT_OK : take_slab(storage);
+    weft_status status = small ? WEFT_OK : allocate_slab(storage);
     if (status != WEFT_OK) {
         storage_dealloc(storage);
         return status;
@@ -127,7 +127,7 @@ void wfi_storage_unref(wfi_storage *storage)
     wfi_reg_anchor_fini(&storage->anchor);
     if (storage->slab) {
         storage->slab->uses = atomic_load_explicit(&storage->uses, memory_order_relaxed) & WFI_STREAM_BITS;
-        wfi_slab_give(storage->slab);
+        wfi_slab_free(storage->slab);
     }
     if (storage->drop) {
         (void)wfi_storage_wait_idle(storage); /* if the GPU has failed, it no longer uses the memory */

@@ -102,7 +102,7 @@ static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor
     if (y)
         weft_tensor_ref(y);
     else
-        wfi_tape_pass_error(t, outer);
+        wfi_tape_copy_error(t, outer);
     weft_tape_close(t);
     return weft_tape_take(outer, y);
 }

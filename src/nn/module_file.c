@@ -181,8 +181,7 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
     if (!loaded)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", path);
     weft_status status = read_tensors(module, path, loaded, error);
-    for (size_t i = 0; i < count && status == WEFT_OK;
-         i++) { /* shapes and dtypes are checked: no failure is expected */
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) { /* shapes and dtypes have been checked */
         status = weft_tensor_assign(tensor_at(module, i), loaded[i]);
         if (status != WEFT_OK)
             wfi_refuse_to(error, status, "cannot change %s: %s", name_at(module, i), weft_status_text(status));

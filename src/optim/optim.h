@@ -96,13 +96,13 @@ weft_error *wfi_state_mismatch(const weft_optimizer *optimizer, const weft_optim
 
 /*
  * A state that is collected item by item, and then replaces the state of an optimizer (state.c). The function
- * wfi_state_begin makes an empty one; NULL: no memory. To copy one item there is wfi_state_take. If a parameter
- * lacks a part, wfi_state_missing returns an error. Then wfi_state_put exchanges the new state and the old one, and
+ * wfi_state_begin makes an empty one; NULL: no memory. wfi_state_add copies one item. If a parameter lacks
+ * a part, wfi_state_missing returns an error. Then wfi_state_put exchanges the new state and the old one, and
  * wfi_state_drop frees the old one.
  */
 typedef struct wfi_new_state wfi_new_state;
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);
-weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item);
+weft_error *wfi_state_add(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item);
 weft_error *wfi_state_missing(const weft_optimizer *optimizer, const wfi_new_state *incoming);
 void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *incoming);
 void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *incoming);
@@ -112,12 +112,12 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
                            weft_error **error);
 /* The receiver of the items of a file. `check` is called with each item before the elements are read, and returns an
  * error if the item is wrong; it may be NULL. */
-typedef struct wfi_state_taker {
+typedef struct wfi_state_sink {
     const char *type;
     weft_error *(*check)(void *arg, const weft_optimizer_state *item, weft_dtype dtype, const weft_shape *shape);
     weft_status (*set)(void *arg, const weft_optimizer_state *items, size_t count, weft_error **error);
     void *arg;
-} wfi_state_taker;
-weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error);
+} wfi_state_sink;
+weft_status wfi_state_load(const char *path, const wfi_state_sink *sink, weft_error **error);
 
 #endif

@@ -118,7 +118,7 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     weft_optimizer_spec spec;
     if (!given)
         return weft_error_create(WEFT_ERR_INVALID, "spec is NULL: pass one with a type, such as &weft_sgd_type");
-    weft_error *error = wfi_optimizer_spec_take(given, size, &spec);
+    weft_error *error = wfi_optimizer_spec_copy(given, size, &spec);
     if (error)
         return error;
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
@@ -167,7 +167,7 @@ weft_status weft_optimizer_add_group_sized(weft_optimizer *optimizer, weft_tenso
         return wfi_refuse_to(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
                              optimizer->accumulated);
     weft_optimizer_spec complete;
-    weft_error *found = wfi_optimizer_spec_take(spec, size, &complete);
+    weft_error *found = wfi_optimizer_spec_copy(spec, size, &complete);
     if (!found)
         found = group_problem(optimizer, &complete);
     if (!found)
@@ -202,7 +202,7 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
     }
     weft_tensor_unref(optimizer->norm_on_gpu);
     wfi_steps_destroy(optimizer->steps);
-    wfi_checks_leave(&optimizer->checks);
+    wfi_checks_orphan(&optimizer->checks);
     weft_error_unref(optimizer->error);
     free(optimizer->parameters);
     free(optimizer->kept);

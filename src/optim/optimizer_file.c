@@ -90,41 +90,41 @@ static weft_status fail_with(const char *path, weft_error *found, weft_error **e
 }
 
 /* All that can be said before the elements are read, so that no more of them are than the optimizer's own state has. */
-static weft_status check_entry(const wfi_state_taker *taker, const wfi_safetensors *file,
-                               const wfi_safetensors_entry *e, weft_optimizer_state *state, weft_error **error)
+static weft_status check_entry(const wfi_state_sink *sink, const wfi_safetensors *file, const wfi_safetensors_entry *e,
+                               weft_optimizer_state *state, weft_error **error)
 {
     char name[WFI_SHOWN];
     if (!parse_name(e->name, state))
         return wfi_refuse_to(error, WEFT_ERR_NOT_FOUND,
                              "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"", file->path,
                              wfi_shown(e->name, name));
-    return !taker->check ? WEFT_OK : fail_with(file->path, taker->check(taker->arg, state, e->dtype, &e->shape), error);
+    return !sink->check ? WEFT_OK : fail_with(file->path, sink->check(sink->arg, state, e->dtype, &e->shape), error);
 }
 
-static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *file, weft_error **error)
+static weft_status read_state(const wfi_state_sink *sink, wfi_safetensors *file, weft_error **error)
 {
     char type[WFI_SHOWN];
     const char *text = wfi_safetensors_text(file, KIND_KEY);
-    if (text && strcmp(text, taker->type) != 0)
+    if (text && strcmp(text, sink->type) != 0)
         return wfi_refuse_to(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
-                             wfi_shown(text, type), taker->type);
+                             wfi_shown(text, type), sink->type);
     weft_optimizer_state *states = wfi_calloc(file->count, sizeof(*states));
     if (!states)
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
-        status = check_entry(taker, file, &file->entries[i], &states[i], error);
+        status = check_entry(sink, file, &file->entries[i], &states[i], error);
     if (status == WEFT_OK)
         status = wfi_safetensors_read(file, error);
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
         states[i].tensor = file->entries[i].tensor;
     if (status == WEFT_OK)
-        status = taker->set(taker->arg, states, file->count, error);
+        status = sink->set(sink->arg, states, file->count, error);
     free(states);
     return status;
 }
 
-weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error)
+weft_status wfi_state_load(const char *path, const wfi_state_sink *sink, weft_error **error)
 {
     FILE *stream;
     uint8_t head[WFI_SAFETENSORS_HEAD];
@@ -134,7 +134,7 @@ weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_
         return status;
     status = wfi_safetensors_open(&file, stream, path, head, error);
     if (status == WEFT_OK)
-        status = read_state(taker, &file, error);
+        status = read_state(sink, &file, error);
     wfi_safetensors_fini(&file);
     fclose(stream);
     return status;
@@ -166,6 +166,6 @@ weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, wef
     if (!optimizer || !path)
         return wfi_refuse_null_to(error, "weft_optimizer_load", !optimizer ? "the optimizer" : "path");
     own_file own = {optimizer, path};
-    const wfi_state_taker taker = {optimizer->type->name, check_own, set_own, &own};
-    return wfi_state_load(path, &taker, error);
+    const wfi_state_sink sink = {optimizer->type->name, check_own, set_own, &own};
+    return wfi_state_load(path, &sink, error);
 }

@@ -344,7 +344,7 @@ weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec)
     return NULL;
 }
 
-weft_error *wfi_optimizer_spec_take(const weft_optimizer_spec *given, size_t size, weft_optimizer_spec *out)
+weft_error *wfi_optimizer_spec_copy(const weft_optimizer_spec *given, size_t size, weft_optimizer_spec *out)
 {
     const weft_optimizer_spec *spec = WFI_SIZED(given, size, out);
     if (!spec)

@@ -24,7 +24,7 @@ int wfi_type_option_index(const weft_optimizer_type *type, const char *name);
 /* Fills in the defaults of a spec and checks it all. NULL: it is right. */
 weft_error *wfi_optimizer_spec_complete(weft_optimizer_spec *spec);
 /* The same of the program's spec, which has `size` bytes (base/text/sized.h), into *out. */
-weft_error *wfi_optimizer_spec_take(const weft_optimizer_spec *given, size_t size, weft_optimizer_spec *out);
+weft_error *wfi_optimizer_spec_copy(const weft_optimizer_spec *given, size_t size, weft_optimizer_spec *out);
 /* The options of the spec's type, in the type's order, as numbers: a flag is 0 or 1. */
 void wfi_optimizer_spec_get_options(const weft_optimizer_spec *spec, double options[WEFT_OPTIMIZER_OPTIONS]);
 void wfi_optimizer_spec_set_options(weft_optimizer_spec *spec, const double options[WEFT_OPTIMIZER_OPTIONS]);

@@ -131,7 +131,7 @@ weft_error *wfi_state_mismatch(const weft_optimizer *optimizer, const weft_optim
     return NULL;
 }
 
-static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *item)
+static weft_error *add_step(wfi_new_state *into, const weft_optimizer_state *item)
 {
     double steps = weft_tensor_get_f64(item->tensor, 0);
     if (!(steps >= 0 && steps <= STEPS_MAX) || steps != floor(steps))
@@ -142,7 +142,7 @@ static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *it
     return NULL;
 }
 
-weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item)
+weft_error *wfi_state_add(const weft_optimizer *optimizer, wfi_new_state *incoming, const weft_optimizer_state *item)
 {
     if (!item->name || !item->tensor)
         return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
@@ -155,7 +155,7 @@ weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *incom
     if (step ? into->has_step : *slot != NULL)
         return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, item->name);
     if (step)
-        return take_step(into, item);
+        return add_step(into, item);
     weft_device to = weft_tensor_device(optimizer->parameters[item->parameter]), now = weft_tensor_device(item->tensor);
     bool is_there = to.kind == now.kind && to.index == now.index;
     *slot = is_there ? wfi_tensor_clone(item->tensor, NULL) : wfi_tensor_to_device(item->tensor, to, NULL);
@@ -214,7 +214,7 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
         return wfi_refuse_to(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
     weft_error *found = NULL;
     for (size_t i = 0; i < count && !found; i++)
-        found = wfi_state_take(optimizer, incoming, &items[i]);
+        found = wfi_state_add(optimizer, incoming, &items[i]);
     if (!found)
         found = wfi_state_missing(optimizer, incoming);
     if (!found)

@@ -353,7 +353,7 @@ static void restore_stream(step_stream stream)
 /* A fault that a GPU has found since the last call becomes the optimizer's error. */
 static void collect_faults(weft_optimizer *optimizer)
 {
-    optimizer->error = wfi_checks_join(optimizer->error, wfi_checks_look(&optimizer->checks));
+    optimizer->error = wfi_checks_join(optimizer->error, wfi_checks_collect(&optimizer->checks));
 }
 
 static weft_status earlier_error(weft_optimizer *optimizer, const char *function)

@@ -238,7 +238,7 @@ weft_status weft_dist_optimizer_create_sized(weft_agent *agent, weft_args list, 
         return wfi_refuse_to(error, WEFT_ERR_INVALID, "a distributed optimizer: count is %zu: at most %zu", list.count,
                              (size_t)PTRDIFF_MAX / sizeof(weft_value) - 1);
     weft_optimizer_spec complete;
-    why = wfi_optimizer_spec_take(spec, size, &complete); /* before any owner is called */
+    why = wfi_optimizer_spec_copy(spec, size, &complete); /* before any owner is called */
     weft_status status =
         why ? weft_error_code(why)
             : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
@@ -326,7 +326,10 @@ void wfi_owners_drop(const weft_dist_optimizer *optimizer, weft_values **results
     free(results);
 }
 
-/* *factor: by which the gradients are multiplied, so that their norm over all owners is at most max_norm. */
+/*
+ * *factor: by which the gradients are multiplied, so that their norm over all owners is at most max_norm. The norm is
+ * the root of the sum of the squared norms of the owners, in their order.
+ */
 static weft_status clip(const weft_dist_optimizer *optimizer, weft_value contexts, const weft_dist_step_options *how,
                         double *factor, weft_error **error)
 {

@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors, and the parameters of modules, that the arguments from `first` on name: handles. *items: to be freed;
- * borrows the tensors. */
+/* The tensors, and the parameters of modules, that the arguments from `first` on name: handles of this worker, other
+ * ones fail. *items: to be freed, also on failure; borrows the tensors. */
 static weft_status find_parameters(weft_call *call, size_t first, weft_tensor ***items, size_t *count)
 {
     size_t capacity = 0;
@@ -113,7 +113,10 @@ static weft_status add_gradients(weft_context *context, weft_tensors parameters,
     return status;
 }
 
-/* The sums of the gradients over the contexts that argument `at` of the call names; for drop_gathered. */
+/*
+ * The sums of the gradients over the contexts that argument `at` of the call names, in that order: for each its id, and
+ * the passes that have failed (wfi_passes_write_failed). To be dropped by drop_gathered, also on failure.
+ */
 static weft_status gather(weft_call *call, const wfi_remote_part *p, size_t at, weft_gradient **out)
 {
     size_t size;

@@ -33,6 +33,9 @@ weft_status wfi_remote_part_run_state(weft_call *call, void *user);
 weft_status wfi_remote_part_run_receive(weft_call *call, void *user);
 weft_status wfi_remote_part_run_exchange(weft_call *call, void *user);
 
+/* In the first byte of a page of state that an owner gets. */
+enum { WFI_PAGE_FIRST = 1, WFI_PAGE_LAST = 2 };
+
 /* An item of state in a message: the parameter u32, the name. Read: the name lives in `name`. */
 void wfi_remote_part_write_item(wfi_writer *out, size_t parameter, const char *name);
 void wfi_remote_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1]);

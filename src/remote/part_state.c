@@ -43,7 +43,8 @@ void wfi_remote_part_read_item(wfi_reader *in, size_t *parameter, char name[WEFT
     wfi_read_string(in, name, WEFT_OPTIMIZER_NAME + 1);
 }
 
-/* Copies items from `first` on, at most `most` of them: the next step overwrites the optimizer's own. */
+/* Copies items from `first` on, at most `most`, because the next step overwrites the optimizer's own. *count: 0 before;
+ * how many tensors were copied, also on failure. */
 static weft_status copy_items(wfi_remote_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
                               size_t *count)
 {
@@ -66,9 +67,9 @@ static weft_status copy_items(wfi_remote_part *p, size_t first, size_t most, wfi
         tensors[*count] = wfi_tensor_clone(item.tensor, NULL);
         weft_tensor_unref(item.tensor);
         if (!tensors[*count])
-            status = WEFT_ERR_MEMORY;
-        else
-            wfi_remote_part_write_item(out, item.parameter, item.name), ++*count;
+            return WEFT_ERR_MEMORY;
+        wfi_remote_part_write_item(out, item.parameter, item.name);
+        ++*count;
     }
     return status ? status : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -113,7 +114,7 @@ static void forget(wfi_remote_part *p)
     p->is_whole = false;
 }
 
-static weft_error *take_page(wfi_remote_part *p, wfi_reader *in, weft_tensors tensors)
+static weft_error *add_page(wfi_remote_part *p, wfi_reader *in, weft_tensors tensors)
 {
     weft_error *found = NULL;
     for (size_t i = 0; i < tensors.count && !found; i++) {
@@ -121,19 +122,18 @@ static weft_error *take_page(wfi_remote_part *p, wfi_reader *in, weft_tensors te
         weft_optimizer_state item = {.name = name, .tensor = tensors.items[i]};
         wfi_remote_part_read_item(in, &item.parameter, name);
         found = in->failed ? weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed")
-                           : wfi_state_take(p->optimizer, p->incoming, &item);
+                           : wfi_state_add(p->optimizer, p->incoming, &item);
     }
     if (!found && wfi_reader_left(in))
         found = weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed");
     return found;
 }
 
-/* Takes one page of a new state. If it is the last one, checks that no part is missing. */
+/* Adds one page to the new state. If it is the last one, checks that no part is missing. */
 static weft_error *receive(wfi_remote_part *p, uint64_t number, wfi_reader *in, weft_tensors tensors)
 {
-    enum { FIRST = 1, LAST = 2 };
     uint8_t which = wfi_read_u8(in);
-    if (which & FIRST) {
+    if (which & WFI_PAGE_FIRST) {
         forget(p);
         p->incoming = wfi_state_begin(p->optimizer);
         p->incoming_number = number;
@@ -142,10 +142,10 @@ static weft_error *receive(wfi_remote_part *p, uint64_t number, wfi_reader *in, 
     }
     if (!p->incoming || p->incoming_number != number || p->is_whole)
         return weft_error_create(WEFT_ERR_STATE, "another thread has begun to set the state of this optimizer");
-    weft_error *found = take_page(p, in, tensors);
-    if (!found && which & LAST)
+    weft_error *found = add_page(p, in, tensors);
+    if (!found && which & WFI_PAGE_LAST)
         found = wfi_state_missing(p->optimizer, p->incoming);
-    p->is_whole = !found && which & LAST;
+    p->is_whole = !found && which & WFI_PAGE_LAST;
     if (found)
         forget(p);
     return found;

@@ -62,8 +62,8 @@ static weft_status add_item(owner_state *o, size_t parameter, const char *name, 
     return WEFT_OK;
 }
 
-/* Takes a page of an owner. Checks it, because another worker sent it. */
-static weft_status take_page(owner_state *o, const weft_values *page)
+/* Adds a page of an owner. Checks it, because another worker sent it. */
+static weft_status add_page(owner_state *o, const weft_values *page)
 {
     const void *bytes;
     size_t size;
@@ -119,7 +119,7 @@ static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state 
         size_t before = owners[i].states.count;
         if (!pages[i])
             continue;
-        status = take_page(&owners[i], pages[i]);
+        status = add_page(&owners[i], pages[i]);
         if (!status && most && owners[i].states.count == before && !is_complete(&owners[i]))
             status = WEFT_ERR_PROTOCOL;
         if (status == WEFT_ERR_STATE)
@@ -192,11 +192,11 @@ weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_
 /* ---- Setting ----------------------------------------------------------------------------------------------------- */
 
 /* The items that one owner gets. */
-typedef struct shipment {
+typedef struct owner_items {
     weft_optimizer_state *items; /* numbered by the owner; borrows names and tensors */
     size_t count, at;            /* those that were sent */
     bool has_begun;
-} shipment;
+} owner_items;
 
 /* The owner that has the parameter; *parameter becomes the owner's number of it. -1: none has it. */
 static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state *owners, size_t *parameter)
@@ -209,8 +209,8 @@ static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state 
     return -1;
 }
 
-/* Adds an item to the shipment of its owner. */
-static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_state *owners, shipment *shipments,
+/* Adds an item to those of its owner. */
+static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_state *owners, owner_items *outgoing,
                              const weft_optimizer_state *item, size_t count)
 {
     size_t parameter = item->parameter, parameters = 0;
@@ -225,7 +225,7 @@ static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_s
     if (owner < 0)
         return weft_error_create(WEFT_ERR_NOT_FOUND, "%s of parameter %zu: there are %zu parameters", item->name,
                                  item->parameter, parameters);
-    shipment *s = &shipments[owner];
+    owner_items *s = &outgoing[owner];
     if (!s->items)
         s->items = wfi_calloc(count, sizeof(*s->items));
     if (!s->items)
@@ -234,17 +234,16 @@ static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_s
     return NULL;
 }
 
-/* The arguments of one call. */
-typedef struct parcel {
+/* The arguments of a call of "weft:state_in": one page. */
+typedef struct page_call {
     weft_value arguments[3];
     wfi_writer bytes;
     weft_tensor **tensors; /* borrowed */
-} parcel;
+} page_call;
 
-/* Packs the next page of a shipment. */
-static weft_status pack(shipment *s, uint64_t number, parcel *out)
+/* Packs the next page for one owner. */
+static weft_status pack(owner_items *s, uint64_t number, page_call *out)
 {
-    enum { FIRST = 1, LAST = 2 };
     size_t from = s->at;
     int64_t bytes = 0;
     while (s->at < s->count && s->at - from < WFI_REMOTE_PAGE) {
@@ -257,7 +256,7 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
     out->tensors = wfi_calloc(count, sizeof(*out->tensors));
     if (!out->tensors)
         return WEFT_ERR_MEMORY;
-    wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : FIRST) | (s->at == s->count ? LAST : 0)));
+    wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : WFI_PAGE_FIRST) | (s->at == s->count ? WFI_PAGE_LAST : 0)));
     for (size_t i = 0; i < count; i++) {
         wfi_remote_part_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
         out->tensors[i] = s->items[from + i].tensor;
@@ -270,29 +269,29 @@ static weft_status pack(shipment *s, uint64_t number, parcel *out)
 }
 
 /* Sends a page to each owner that still lacks some. *sent: there was one. */
-static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *shipments, uint64_t number,
+static weft_status send_pages(const weft_dist_optimizer *optimizer, owner_items *outgoing, uint64_t number,
                               int64_t timeout_ms, bool *sent, weft_error **error)
 {
-    parcel *parcels = wfi_calloc(optimizer->count, sizeof(*parcels));
+    page_call *pages = wfi_calloc(optimizer->count, sizeof(*pages));
     weft_args *each = wfi_calloc(optimizer->count, sizeof(*each));
-    weft_status status = parcels && each ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status = pages && each ? WEFT_OK : WEFT_ERR_MEMORY;
     *sent = false;
-    for (size_t i = 0; parcels && i < optimizer->count; i++)
-        wfi_writer_init_growing(&parcels[i].bytes);
+    for (size_t i = 0; pages && i < optimizer->count; i++)
+        wfi_writer_init_growing(&pages[i].bytes);
     for (size_t i = 0; i < optimizer->count && !status; i++) {
-        if (shipments[i].has_begun && shipments[i].at == shipments[i].count)
+        if (outgoing[i].has_begun && outgoing[i].at == outgoing[i].count)
             continue;
         *sent = true;
-        status = pack(&shipments[i], number, &parcels[i]);
-        each[i] = (weft_args){parcels[i].arguments, 3};
+        status = pack(&outgoing[i], number, &pages[i]);
+        each[i] = (weft_args){pages[i].arguments, 3};
     }
     if (!status && *sent)
         status = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state_in", {0}, each, timeout_ms}, NULL, error);
-    for (size_t i = 0; parcels && i < optimizer->count; i++) {
-        wfi_writer_fini(&parcels[i].bytes);
-        free(parcels[i].tensors);
+    for (size_t i = 0; pages && i < optimizer->count; i++) {
+        wfi_writer_fini(&pages[i].bytes);
+        free(pages[i].tensors);
     }
-    free(parcels);
+    free(pages);
     free(each);
     return status;
 }
@@ -301,26 +300,26 @@ static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimize
                              int64_t timeout_ms, weft_error **error)
 {
     owner_state *owners = wfi_calloc(optimizer->count, sizeof(*owners));
-    shipment *shipments = wfi_calloc(optimizer->count, sizeof(*shipments));
-    weft_status status = owners && shipments ? WEFT_OK : WEFT_ERR_MEMORY;
+    owner_items *outgoing = wfi_calloc(optimizer->count, sizeof(*outgoing));
+    weft_status status = owners && outgoing ? WEFT_OK : WEFT_ERR_MEMORY;
     uint64_t number = atomic_fetch_add(&optimizer->sets, 1) + 1;
     bool sent = true;
     if (!status)
         status = read_pages(optimizer, owners, 0, timeout_ms, error);
     for (size_t i = 0; i < count && !status; i++) {
-        *error = sort_item(optimizer, owners, shipments, &items[i], count);
+        *error = sort_item(optimizer, owners, outgoing, &items[i], count);
         status = weft_error_code(*error);
     }
     while (!status && sent)
-        status = send_pages(optimizer, shipments, number, timeout_ms, &sent, error);
+        status = send_pages(optimizer, outgoing, number, timeout_ms, &sent, error);
     if (!status)
         status = wfi_owners_call(
             optimizer,
             &(wfi_owner_calls){"weft:state_set", WEFT_VALUES(weft_of_i64((int64_t)number)), NULL, timeout_ms}, NULL,
             error);
-    for (size_t i = 0; shipments && i < optimizer->count; i++)
-        free(shipments[i].items);
-    free(shipments);
+    for (size_t i = 0; outgoing && i < optimizer->count; i++)
+        free(outgoing[i].items);
+    free(outgoing);
     drop_owners(owners, optimizer->count);
     return status;
 }
@@ -383,7 +382,7 @@ weft_status weft_dist_optimizer_load(weft_dist_optimizer *optimizer, const char 
     weft_status status = may_use_file(optimizer, path, __func__, &why);
     if (!status) {
         loading l = {optimizer, timeout_ms};
-        status = wfi_state_load(path, &(wfi_state_taker){optimizer->type->name, NULL, set_loaded, &l}, &why);
+        status = wfi_state_load(path, &(wfi_state_sink){optimizer->type->name, NULL, set_loaded, &l}, &why);
     }
     return wfi_owners_end(status, __func__, why, error);
 }

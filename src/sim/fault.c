@@ -158,11 +158,11 @@ void weft_sim_reset_link(weft_sim *sim, int a, int b)
         int from = pair->ends[0].rank, to = pair->ends[1].rank;
         if ((from != a || to != b) && (from != b || to != a))
             continue;
-        if (pair->form->quiet) {
+        if (pair->form->quiet) { /* it announces no break: packets are lost from now on */
             pair->severed = true;
             continue;
         }
-        pair->references++;
+        pair->references++; /* an end that breaks may drop the pair, and change the list */
         end_reset(&pair->ends[0]);
         end_reset(&pair->ends[1]);
         next = node->next;

@@ -90,7 +90,7 @@ static void heap_set(wfi_fibers *fibers, size_t index, sim_fiber *fiber)
 }
 
 /* Puts `fiber` at its place in the heap, up or down from `index`. */
-static void heap_settle(wfi_fibers *fibers, size_t index, sim_fiber *fiber)
+static void heap_sift(wfi_fibers *fibers, size_t index, sim_fiber *fiber)
 {
     while (index > 0 && earlier(fiber, fibers->heap[(index - 1) / 2])) {
         heap_set(fibers, index, fibers->heap[(index - 1) / 2]);
@@ -112,7 +112,7 @@ static void heap_add(wfi_fibers *fibers, sim_fiber *fiber)
 {
     assert(fibers->heap_size < fibers->heap_capacity);
     fibers->heap_size++;
-    heap_settle(fibers, fibers->heap_size - 1, fiber);
+    heap_sift(fibers, fibers->heap_size - 1, fiber);
 }
 
 static void heap_remove(wfi_fibers *fibers, sim_fiber *fiber)
@@ -123,7 +123,7 @@ static void heap_remove(wfi_fibers *fibers, sim_fiber *fiber)
         return;
     last = fibers->heap[--fibers->heap_size];
     if (last != fiber)
-        heap_settle(fibers, index, last);
+        heap_sift(fibers, index, last);
     fiber->heap_index = NOT_IN_HEAP;
 }
 

@@ -20,7 +20,7 @@ static bool may_be_slow(const weft_sim *sim, const sim_end *end)
     const sim_end *peer = &end->pair->ends[!end->index];
     const sim_rank *rank = wfi_sim_rank_seen(sim, peer->rank);
     bool is_paused = rank && rank->paused && !end->pair->severed;
-    return end->heard != end->looked || end->wire.busy_until_ns > sim->now_ns ||
+    return end->heard != end->heard_at_timer || end->wire.busy_until_ns > sim->now_ns ||
            peer->wire.busy_until_ns > sim->now_ns || is_paused;
 }
 
@@ -43,7 +43,7 @@ static void watch(sim_end *end)
 {
     sim_pair *pair = end->pair;
     end->watched = true;
-    end->looked = end->heard;
+    end->heard_at_timer = end->heard;
     pair->references++;
     end->unheard_timer =
         (sim_event){.fire = timer_fire, .drop = timer_drop, .from = end->rank, .to = -1, .kind = SIM_UNHEARD};

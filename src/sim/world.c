@@ -163,8 +163,8 @@ static bool call_ready(weft_sim *sim)
     return called;
 }
 
-/* Runs everything that needs no time. */
-static void settle(weft_sim *sim)
+/* Runs everything that is ready at this time. */
+static void drain(weft_sim *sim)
 {
     bool busy;
     do {
@@ -209,10 +209,10 @@ weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
     uint64_t limit_ns = wfi_deadline_after(0, limit_ms);
     weft_status status = sim->broken;
     sim->running = true;
-    settle(sim);
+    drain(sim);
     while (status == WEFT_OK && !wfi_list_empty(&sim->programs)) {
         status = step(sim, limit_ns);
-        settle(sim);
+        drain(sim);
     }
     sim->running = false;
     return status;

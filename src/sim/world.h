@@ -261,7 +261,7 @@ typedef struct sim_end {
     bool said_bye;
     bool watched;                       /* `unheard_timer` is scheduled */
     size_t unheard;                     /* quiet fabrics: packets that were sent and not acknowledged */
-    uint64_t heard, looked;             /* packets that arrived so far; `heard` when `unheard_timer` was scheduled */
+    uint64_t heard, heard_at_timer;     /* packets that arrived so far; `heard` when `unheard_timer` was scheduled */
     uint8_t data[WFI_CONNECT_DATA_MAX]; /* sent by this end */
     size_t data_size;
     sim_wire wire; /* away from this end */

@@ -121,8 +121,7 @@ static bool find_group(const char *root, const char *controller, hierarchy *out)
     return path && find_mount(root, controller, path, out);
 }
 
-/* ---- The limits ---------------------------------------------------------------------------------------------------
- * */
+/* ---- The limits -------------------------------------------------------------------------------------------------- */
 
 static bool read_line(const char *folder, const char *file_name, char *line, size_t room)
 {
@@ -142,14 +141,15 @@ static long long read_number(const char *folder, const char *file_name)
     return read_line(folder, file_name, line, sizeof(line)) ? strtoll(line, NULL, 10) : 0; /* "max" is 0, too */
 }
 
-static void take_memory(const char *folder, const char *file_name, wfi_cgroup *out)
+/* Keeps the lowest limit of all levels; so does lower_quota. */
+static void lower_memory(const char *folder, const char *file_name, wfi_cgroup *out)
 {
     long long bytes = read_number(folder, file_name);
     if (bytes > 0 && bytes < UNLIMITED_BYTES && (out->memory == 0 || (uint64_t)bytes < out->memory))
         out->memory = (uint64_t)bytes;
 }
 
-static void take_quota(long long quota, long long period, wfi_cgroup *out)
+static void lower_quota(long long quota, long long period, wfi_cgroup *out)
 {
     if (quota <= 0 || period <= 0 || quota / period >= CORES_MAX)
         return;
@@ -176,52 +176,52 @@ static int count_list(const char *list)
     }
 }
 
-/* Takes the group's own list; if it has none, the list of the nearest ancestor. A group's list is always a subset of
+/* Reads the group's own list; if it has none, the list of the nearest ancestor. A group's list is always a subset of
  * its ancestors'. */
-static void take_cores(const char *folder, const char *file_name, wfi_cgroup *out)
+static void read_cores(const char *folder, const char *file_name, wfi_cgroup *out)
 {
     char line[LINE_MAX_BYTES];
     if (out->cores == 0 && read_line(folder, file_name, line, sizeof(line)))
         out->cores = count_list(line);
 }
 
-static void take_version_2(const char *folder, wfi_cgroup *out)
+static void read_version_2(const char *folder, wfi_cgroup *out)
 {
     char line[64], *rest = line;
     if (read_line(folder, "cpu.max", line, sizeof(line))) { /* "quota period" or "max period" */
         long long quota = strtoll(line, &rest, 10);
-        take_quota(quota, strtoll(rest, NULL, 10), out);
+        lower_quota(quota, strtoll(rest, NULL, 10), out);
     }
-    take_memory(folder, "memory.max", out);
-    take_memory(folder, "memory.high", out); /* above it everything is slow */
-    take_cores(folder, "cpuset.cpus.effective", out);
+    lower_memory(folder, "memory.max", out);
+    lower_memory(folder, "memory.high", out); /* above it everything is slow */
+    read_cores(folder, "cpuset.cpus.effective", out);
 }
 
-static void take_version_1_cpu(const char *folder, wfi_cgroup *out)
+static void read_version_1_cpu(const char *folder, wfi_cgroup *out)
 {
-    take_quota(read_number(folder, "cpu.cfs_quota_us"), read_number(folder, "cpu.cfs_period_us"), out);
+    lower_quota(read_number(folder, "cpu.cfs_quota_us"), read_number(folder, "cpu.cfs_period_us"), out);
 }
 
-static void take_version_1_memory(const char *folder, wfi_cgroup *out)
+static void read_version_1_memory(const char *folder, wfi_cgroup *out)
 {
-    take_memory(folder, "memory.limit_in_bytes", out);
+    lower_memory(folder, "memory.limit_in_bytes", out);
 }
 
-static void take_version_1_cores(const char *folder, wfi_cgroup *out)
+static void read_version_1_cores(const char *folder, wfi_cgroup *out)
 {
-    take_cores(folder, "cpuset.effective_cpus", out);
-    take_cores(folder, "cpuset.cpus", out);
+    read_cores(folder, "cpuset.effective_cpus", out);
+    read_cores(folder, "cpuset.cpus", out);
 }
 
-/* Our group, then the one around it, up to what is mounted. */
-static void take_all(const char *root, const char *controller, void (*take)(const char *, wfi_cgroup *),
-                     wfi_cgroup *out)
+/* Reads each level of a hierarchy: the process's group, then its ancestors, up to the mount. */
+static void read_hierarchy(const char *root, const char *controller, void (*read_level)(const char *, wfi_cgroup *),
+                           wfi_cgroup *out)
 {
     hierarchy group;
     if (!find_group(root, controller, &group))
         return;
     for (;;) {
-        take(group.folder, out);
+        read_level(group.folder, out);
         char *last = strrchr(group.folder, '/');
         if (!last || (size_t)(last - group.folder) < group.top)
             return;
@@ -232,8 +232,8 @@ static void take_all(const char *root, const char *controller, void (*take)(cons
 void wfi_cgroup_read(const char *root, wfi_cgroup *out)
 {
     *out = (wfi_cgroup){0};
-    take_all(root, NULL, take_version_2, out);
-    take_all(root, "cpu", take_version_1_cpu, out);
-    take_all(root, "memory", take_version_1_memory, out);
-    take_all(root, "cpuset", take_version_1_cores, out);
+    read_hierarchy(root, NULL, read_version_2, out);
+    read_hierarchy(root, "cpu", read_version_1_cpu, out);
+    read_hierarchy(root, "memory", read_version_1_memory, out);
+    read_hierarchy(root, "cpuset", read_version_1_cores, out);
 }

@@ -14,19 +14,19 @@
 #define NODES_MAX 1024 /* that Linux may have */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
-static atomic_int wished = -1;
+static atomic_int preferred = -1;
 static atomic_bool refused; /* said once; containers often forbid it */
 
-void wfi_numa_wish(int node)
+void wfi_numa_set_preferred(int node)
 {
     int none = -1;
     if (node >= 0 && node < NODES_MAX)
-        (void)atomic_compare_exchange_strong(&wished, &none, node);
+        (void)atomic_compare_exchange_strong(&preferred, &none, node);
 }
 
 void wfi_numa_place(void *data, size_t size)
 {
-    int node = atomic_load_explicit(&wished, memory_order_relaxed);
+    int node = atomic_load_explicit(&preferred, memory_order_relaxed);
     if (node < 0 || atomic_load_explicit(&refused, memory_order_relaxed))
         return;
     unsigned long nodes[NODES_MAX / WORD_BITS] = {0};

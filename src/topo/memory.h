@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Sets the node of the process's network device (wfi_cores_numa_node); -1: none. The first node that is set remains. */
-void wfi_numa_wish(int node);
+/* Prefers the node of the process's network device (wfi_cores_numa_node); -1: none. The first node set stays. */
+void wfi_numa_set_preferred(int node);
 /*
  * Asks the kernel to take the pages of a fresh mapping from that node when they are first touched. If the node is full,
  * they come from another one. If the kernel does not allow it, nothing happens.

@@ -135,7 +135,8 @@ static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_
     d->out->copied_bytes += wfi_copied(nbytes);
 }
 
-static void take_eager(decoding *d, weft_tensor *place, uint64_t nbytes)
+/* The tensor is in the tail of the message; its address is not used. */
+static void copy_eager(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
     copy_here(d, d->tail, place, nbytes);
@@ -211,7 +212,7 @@ static weft_tensor *decode_tensor(decoding *d)
     if (encoding == WFI_ENCODING_INLINE)
         copy_here(d, d->meta, place, nbytes);
     else if (encoding == WFI_ENCODING_EAGER)
-        take_eager(d, place, nbytes);
+        copy_eager(d, place, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
         add_segment(d, place, nbytes);
     else

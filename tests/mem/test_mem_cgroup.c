@@ -214,9 +214,9 @@ static size_t take_and_give(int count, size_t bytes)
 {
     wfi_slab *slabs[8];
     for (int i = 0; i < count; i++)
-        MUST(wfi_slab_take(WFI_MEMORY_HOST, 0, bytes, 0, &slabs[i]) == WEFT_OK);
+        MUST(wfi_slab_alloc(WFI_MEMORY_HOST, 0, bytes, 0, &slabs[i]) == WEFT_OK);
     for (int i = 0; i < count; i++)
-        wfi_slab_give(slabs[i]);
+        wfi_slab_free(slabs[i]);
     return idle_bytes();
 }
 
@@ -226,13 +226,13 @@ static void keep_a_quarter(void)
     wfi_slab *large, *small;
     size_t idle = take_and_give(6, 8 * MIB);
     MUST(idle > 16 * MIB && idle <= 32 * MIB);
-    MUST(wfi_slab_take(WFI_MEMORY_HOST, 0, 112 * MIB, 0, &large) == WEFT_OK);
+    MUST(wfi_slab_alloc(WFI_MEMORY_HOST, 0, 112 * MIB, 0, &large) == WEFT_OK);
     MUST(idle_bytes() <= 16 * MIB); /* with what is in use, it is within the share */
-    MUST(wfi_slab_take(WFI_MEMORY_HOST, 0, 24 * MIB, 0, &small) == WEFT_OK);
+    MUST(wfi_slab_alloc(WFI_MEMORY_HOST, 0, 24 * MIB, 0, &small) == WEFT_OK);
     MUST(idle_bytes() == 0);
-    wfi_slab_give(small);
+    wfi_slab_free(small);
     MUST(idle_bytes() == 0);
-    wfi_slab_give(large);
+    wfi_slab_free(large);
     MUST(idle_bytes() <= 32 * MIB);
 }
 

@@ -162,7 +162,7 @@ static void sizes_that_change_do_not_pile_up(void **state)
         for (size_t i = 0; i < 16; i++)
             wfi_storage_unref(storages[i]);
     }
-    /* Rounding, a quarter for what was regretted (in the tests before), the spare. */
+    /* Rounding, a quarter for what was remapped (in the tests before), the spare. */
     assert_true(most <= 16 * size * 17 / 16 * 5 / 4 + ((size_t)17 << 20));
 }
 

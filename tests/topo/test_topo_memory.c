@@ -61,9 +61,9 @@ static void check_wish(char *data)
     wfi_numa_place(data, SIZE);
     if (policy_of(data, &nodes) != MPOL_DEFAULT)
         _exit(1); /* no wish yet */
-    wfi_numa_wish(-1);
-    wfi_numa_wish(0);
-    wfi_numa_wish(1); /* the first counts */
+    wfi_numa_set_preferred(-1);
+    wfi_numa_set_preferred(0);
+    wfi_numa_set_preferred(1); /* the first counts */
     wfi_numa_place(data, SIZE);
     if (lines == 0 && (policy_of(data, &nodes) != MPOL_PREFERRED || nodes != 1))
         _exit(2);
@@ -83,7 +83,7 @@ static void check_refused(char *data)
     struct sock_fprog filter = {sizeof(code) / sizeof(*code), code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
         _exit(0); /* no such filters here */
-    wfi_numa_wish(0);
+    wfi_numa_set_preferred(0);
     for (int i = 0; i < 3; i++)
         wfi_numa_place(data, SIZE);
     if (lines != 1)

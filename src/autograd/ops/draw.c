@@ -65,7 +65,7 @@ static weft_stream *use_stream(const weft_tape *tape)
 }
 
 /* Takes over the reference. */
-static weft_tensor *take_drawn(weft_tape *tape, const char *name, weft_tensor *x, weft_status status)
+static weft_tensor *give_drawn(weft_tape *tape, const char *name, weft_tensor *x, weft_status status)
 {
     if (status != WEFT_OK)
         wfi_tape_fail(tape, status, name, "%s(%s): %s", name, weft_dtype_name(x->dtype), weft_status_text(status));
@@ -80,7 +80,7 @@ weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, d
     weft_tensor *x = begin_drawn(tape, "uniform", shape, dtype, fit, low, high);
     weft_status status = !x ? WEFT_OK : wfi_random_uniform(x, wfi_tape_random(tape), low, high);
     (void)wfi_stream_set(before);
-    return !x ? NULL : take_drawn(tape, "uniform", x, status);
+    return !x ? NULL : give_drawn(tape, "uniform", x, status);
 }
 
 weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation)
@@ -91,5 +91,5 @@ weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, do
     weft_tensor *x = begin_drawn(tape, "normal", shape, dtype, fit, mean, deviation);
     weft_status status = !x ? WEFT_OK : wfi_random_normal(x, wfi_tape_random(tape), mean, deviation);
     (void)wfi_stream_set(before);
-    return !x ? NULL : take_drawn(tape, "normal", x, status);
+    return !x ? NULL : give_drawn(tape, "normal", x, status);
 }

@@ -5,7 +5,7 @@
 #include "tensor/cpu/embedding.h"
 
 /* The packed index; NULL: failed. Kept by the tape. */
-static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *name)
+static weft_tensor *pack_numbers(wfi_op *op, weft_tensor *numbers, const char *name)
 {
     if (!wfi_op_ok(op))
         return NULL;
@@ -105,7 +105,7 @@ static weft_shape with_width(weft_shape shape, int64_t width)
 
 static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_options *options)
 {
-    weft_tensor *packed = check_table(op) ? take_numbers(op, index, "the index") : NULL;
+    weft_tensor *packed = check_table(op) ? pack_numbers(op, index, "the index") : NULL;
     packed = !packed ? NULL : wfi_op_checked(op, WFI_CHECK_INDEX, packed, op->in[0]->shape.dims[0]);
     if (!packed)
         return;
@@ -237,8 +237,8 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
                     "the gradient of a largest element is not by rows: no sparse with WEFT_BAG_MAX");
         return;
     }
-    wfi_bags bags = {.index = take_numbers(op, index, "the index"),
-                     .offsets = !offsets ? NULL : take_numbers(op, offsets, "the list of offsets"),
+    wfi_bags bags = {.index = pack_numbers(op, index, "the index"),
+                     .offsets = !offsets ? NULL : pack_numbers(op, offsets, "the list of offsets"),
                      .scale = op->in[1],
                      .mode = modes[how->mode],
                      .padding = padding_row(op, how->padding, how->padding_row)};

@@ -45,7 +45,7 @@ static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 }
 
 /* The index contiguous, on the tape, its elements inside of `dim`. NULL: failed. */
-static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
+static weft_tensor *pack_index(wfi_op *op, int dim, weft_tensor *index)
 {
     weft_tensor *packed = wfi_op_ok(op) && wfi_op_is_here(op, index, "the index")
                               ? weft_tape_take(op->tape, wfi_tensor_contiguous(index, NULL))
@@ -76,7 +76,7 @@ weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_
         return NULL;
     if (wfi_op_dim(&op, &dim))
         check_index(&op, dim, index);
-    weft_tensor *packed = take_index(&op, dim, index);
+    weft_tensor *packed = pack_index(&op, dim, index);
     weft_tensor *y = !packed ? NULL : wfi_op_output(&op, index->shape);
     if (y)
         wfi_op_check(&op, wfi_gather(op.in[0], dim, packed, y));
@@ -99,7 +99,7 @@ weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_te
     if (wfi_op_ok(&op) && index->shape.ndim != 1)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the index must have one dimension, not %s",
                     wfi_shape_text(&index->shape, text));
-    weft_tensor *packed = take_index(&op, dim, index);
+    weft_tensor *packed = pack_index(&op, dim, index);
     weft_shape shape = x->shape;
     if (packed)
         shape.dims[dim] = packed->numel;
@@ -125,7 +125,7 @@ weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_ten
     if (wfi_op_ok(&op) && !wfi_shape_equal(&index->shape, &source->shape))
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the source is %s, and the index %s: they must be of one shape",
                     wfi_shape_text(&source->shape, text), wfi_shape_text(&index->shape, index_text));
-    weft_tensor *packed = take_index(&op, dim, index);
+    weft_tensor *packed = pack_index(&op, dim, index);
     weft_tensor *y = !packed ? NULL : wfi_op_output(&op, x->shape);
     if (y && wfi_op_check(&op, wfi_copy(op.in[0], y)))
         wfi_op_check(&op, wfi_scatter_add(op.in[1], dim, packed, y));

@@ -218,7 +218,7 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
-    wfi_numa_wish(wfi_cores_numa_node(agent->cores));
+    wfi_numa_set_preferred(wfi_cores_numa_node(agent->cores));
     WFI_FOR_COMPONENTS (component, open)
         status = status ? status : component->open(agent, error);
     if (!status)

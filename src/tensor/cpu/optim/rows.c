@@ -117,6 +117,7 @@ static int64_t find_rows(wfi_sparse_rows *out, const int64_t *rows, int64_t coun
     return several;
 }
 
+/* Sets rows, at and sums from unsorted `rows`: each at[i] is a value, or room in `sums` that the threads fill. */
 static weft_status add_up(wfi_sparse_rows *out, const int64_t *rows, int64_t count)
 {
     size_t row_bytes = (size_t)out->width * weft_dtype_size(out->dtype), used = 0;
