@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_impl.h - the internals of a pass, from the upper files to the lower ones:
- *   backward.c, pass_calls.c: what the program and other workers call.
- *   pass.c: makes a pass; the thread that runs it.
- *   pass_events.c: the queue of events, and references.
- *   pass_budget.c, pass_messages.c, pass_failure.c.
+ * pass_impl.h - the internals of a pass. A message takes this way through the files:
+ *
+ *   backward.c       the program begins a pass here, or asks another worker to begin one;
+ *   pass_calls.c     a call of "weft:pass" arrives: wfi_pass_admit checks it before its gradients are pulled, and its
+ *                    handler finds or makes the pass;
+ *   pass_events.c    the call is queued as an event; the first event makes a thread run the pass;
+ *   pass.c           that thread processes the events, lets the engine run nodes, steps optimizers, ends the pass;
+ *   pass_messages.c  it writes messages to the workers that need one, and gets their answers as events;
+ *   pass_failure.c   texts of errors, "weft:abort", workers and contexts that end;
+ *   pass_budget.c    the memory of a pass in the agent's budget;
  */
 #ifndef WFI_DIST_PASS_IMPL_H
 #define WFI_DIST_PASS_IMPL_H

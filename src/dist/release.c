@@ -484,6 +484,7 @@ static void report_lost(weft_context *context, const wfi_writer *unsent)
     wfi_agent_leave_locked(agent);
 }
 
+/* Sends the report, which it owns. weft_future_add_done_callback takes it over, even if it fails. */
 static void run_report(wfi_task *task)
 {
     report *r = wfi_container_of(task, report, task);
@@ -514,7 +515,7 @@ static void run_report(wfi_task *task)
     wfi_context_unref(context);
 }
 
-/* Reports this worker, and all workers that it has called and not reported. [agent lock] */
+/* Reports this worker, and all workers that it has called and not reported; on a worker thread. [agent lock] */
 static void begin_report(weft_context *context)
 {
     int world = context->agent->options.values.world_size;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. */
+/*
+ * layers.c - the modules with parameters: Conv2d, Linear, BatchNorm2d. Names, shapes and initial distributions are
+ * PyTorch's, the random numbers weft's (tensor/random.h): the layer's seed, and a stream for each parameter.
+ *
+ *   Conv2d       weight [O, C / groups, KH, KW] and bias [O], uniform;
+ *   Linear       weight [O, I] and bias [O], uniform;
+ *   BatchNorm2d  weight [C] 1, bias [C] 0, buffers running_mean [C] 0, running_var [C] 1, num_batches_tracked 0;
+ */
 #include "base/alloc.h"
 #include "base/text/sized.h"
 #include "nn/nn.h"
@@ -116,7 +123,7 @@ static weft_status add_one(const weft_tensor *from, weft_tensor *to)
     return status;
 }
 
-/* num_batches_tracked += 1. Threads may train the module at once: the write takes turns. */
+/* num_batches_tracked += 1. Threads may train the module at once: the cell lets one write at a time. */
 static void count_batch(weft_tape *tape, weft_tensor *batches)
 {
     wfi_write write;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers_embedding.c - the modules Embedding and EmbeddingBag: a table of rows. */
+/* layers_embedding.c - the modules Embedding and EmbeddingBag: a table of rows, weight [V, D]. */
 #include "base/alloc.h"
 #include "base/text/sized.h"
 #include "nn/nn.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* N(0, 1), and 0 in the row `padding` (-1: none). NULL: no memory. */
+/* The weight: N(0, 1) as in PyTorch, and 0 in the row `padding` (-1: none). NULL: no memory. */
 static weft_tensor *table(int64_t rows, int64_t width, int64_t padding, uint64_t seed)
 {
     weft_tensor *weight = wfi_tensor_empty(WEFT_SHAPE(rows, width), WEFT_DTYPE_FLOAT32, NULL);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers_lstm.c - the module LSTM; its state is a weft_lstm_options. */
+/*
+ * layers_lstm.c - the module LSTM; its state is a weft_lstm_options. As in PyTorch, the parameters of layer k are
+ * weight_ih_lk [4H, I], weight_hh_lk [4H, H], bias_ih_lk and bias_hh_lk [4H], with the gates in the order i, f, g, o.
+ * From layer 1 on, I is H.
+ */
 #include "base/alloc.h"
 #include "base/text/sized.h"
 #include "nn/nn.h"

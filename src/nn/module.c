@@ -141,7 +141,7 @@ static bool may_add(weft_module *module, const char *name, const void *what)
     weft_status status = WEFT_OK;
     if (!what || !name || name[0] == '\0' || strchr(name, '.') || strlen(name) >= WFI_NAME_MAX)
         status = WEFT_ERR_INVALID;
-    else if (atomic_load(&module->adopted) || atomic_load(&module->sealed_lists))
+    else if (atomic_load(&module->is_child) || atomic_load(&module->sealed_lists))
         status = WEFT_ERR_STATE;
     else if (has_name(module, name))
         status = WEFT_ERR_EXISTS;
@@ -269,7 +269,7 @@ void weft_module_add_child(weft_module *module, const char *name, weft_module *c
         if (child == module)
             status = WEFT_ERR_STATE;
         else
-            atomic_store(&child->adopted, true);
+            atomic_store(&child->is_child, true);
         if (status == WEFT_OK)
             status = append_child(module, name, child);
         if (status != WEFT_OK)

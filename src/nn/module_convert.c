@@ -74,7 +74,7 @@ static bool is_lent(const weft_module *module)
 /* The module cannot be converted any longer. */
 static weft_status no_longer(const conversion *c, const weft_module *module, weft_error **error)
 {
-    const char *why = atomic_load(&module->adopted)
+    const char *why = atomic_load(&module->is_child)
                           ? "is another module's child: convert that module, or convert this one before it is a child"
                           : "has lent its parameters or buffers: call it before weft_module_parameters, and create the "
                             "optimizer afterwards";
@@ -86,7 +86,7 @@ static weft_status run(conversion *c, weft_module *module, weft_error **error)
     if (module->status != WEFT_OK)
         return wfi_refuse_to(error, module->status, "%s: %s is incomplete: %s", c->function, module->type.name,
                              weft_status_text(module->status));
-    if (atomic_load(&module->adopted) || is_lent(module))
+    if (atomic_load(&module->is_child) || is_lent(module))
         return no_longer(c, module, error);
     wfi_map_init(&c->made);
     weft_status status = convert(c, &module->parameters);

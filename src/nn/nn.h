@@ -33,7 +33,7 @@ struct weft_module {
     wfi_handle handle;
     _Atomic uint32_t refs;
     atomic_bool training;
-    atomic_bool adopted;      /* it is another's child */
+    atomic_bool is_child;     /* of another module */
     atomic_bool sealed_lists; /* its lists were lent */
     weft_module_type type;    /* a copy */
     void *state;
