@@ -520,6 +520,15 @@ void wfi_contexts_remove(wfi_contexts *all, weft_context *context)
     all->count--;
 }
 
+bool wfi_contexts_was_closed(const weft_agent *agent, const weft_context_id *id)
+{
+    const wfi_opener *opener = &wfi_contexts_of(agent)->openers[id->rank];
+    if ((int)id->rank == wfi_agent_rank(agent))
+        return true; /* the table has all that are open */
+    return opener->incarnation == id->incarnation &&
+           (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number));
+}
+
 weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id *id, weft_context **out)
 {
     wfi_contexts *all = wfi_contexts_of(agent);
@@ -528,11 +537,9 @@ weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id
     if (*out)
         return WEFT_OK;
     const wfi_member *member = wfi_net_member(agent->net, (int)id->rank);
-    if ((int)id->rank == wfi_agent_rank(agent) || !wfi_agent_knows_alive(agent, (int)id->rank) ||
-        member->incarnation > id->incarnation || opener->incarnation > id->incarnation ||
-        (opener->incarnation == id->incarnation &&
-         (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number))))
-        return WEFT_ERR_STATE;
+    if (wfi_contexts_was_closed(agent, id) || opener->incarnation > id->incarnation ||
+        !wfi_agent_knows_alive(agent, (int)id->rank) || member->incarnation > id->incarnation)
+        return WEFT_ERR_STATE; /* it is over, or its opener has ended */
     weft_context *context = wfi_context_create(agent, *id);
     if (!context)
         return WEFT_ERR_MEMORY;

@@ -73,6 +73,8 @@ static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
 
 weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id);     /* borrowed; NULL: no part here */
 weft_context *wfi_contexts_find_ref(weft_agent *agent, const weft_context_id *id); /* not locked; with a reference */
+/* Whether a context that is not in the table is over; otherwise it never reached this worker. */
+bool wfi_contexts_was_closed(const weft_agent *agent, const weft_context_id *id);
 /* Borrowed. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY. */
 weft_status wfi_contexts_find_or_create(weft_agent *agent, const weft_context_id *id, weft_context **out);
 weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context); /* takes over a reference. WEFT_ERR_MEMORY */

@@ -34,16 +34,6 @@ static wfi_pass *create_for_peer(weft_context *context, unsigned flags)
 
 /* ---- Before gradients are pulled --------------------------------------------------------------------------------- */
 
-/* Whether a context that is not in the table is over; otherwise it never reached this worker. */
-static bool was_closed(const weft_agent *agent, const weft_context_id *id)
-{
-    const wfi_opener *opener = &wfi_contexts_of(agent)->openers[id->rank];
-    if (id->rank == (uint32_t)wfi_agent_rank(agent))
-        return true; /* it is not in the table */
-    return opener->incarnation == id->incarnation &&
-           (id->number < opener->oldest_open || wfi_map_get(&opener->closed, id->number));
-}
-
 #define STEP_NAMES_MAX ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
 
 /* Whether the types are right, the lists are of u64, and each gradient has a number. */
@@ -201,7 +191,7 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
     }
     weft_context *context = wfi_contexts_find(agent, &head.id);
     if (!context && (large || args[WFI_PASS_ARG_GRADIENTS].tensor_count)) {
-        bool closed = was_closed(agent, &head.id);
+        bool closed = wfi_contexts_was_closed(agent, &head.id);
         snprintf(problem, room, "its distributed context %s", closed ? "is over" : "is not known here");
         return closed ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID;
     }
@@ -269,7 +259,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
         return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, &message.head.id);
-    bool closed = !context && was_closed(agent, &message.head.id);
+    bool closed = !context && wfi_contexts_was_closed(agent, &message.head.id);
     wfi_pass *pass = context ? join_pass(context, call->from, &message.head, &status, &why) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {

@@ -206,7 +206,7 @@ static void drop_handles(handles *all)
  * Adds the handles of one page. The owner says how many there are in all, but memory is taken only for those that
  * have arrived. All pages give the same number, because a module's list does not change once it was requested.
  */
-static weft_status take_page(handles *all, const weft_values *page, bool is_first)
+static weft_status add_page(handles *all, const weft_values *page, bool is_first)
 {
     int64_t total = 0;
     size_t count = weft_values_count(page) - 1;
@@ -245,12 +245,11 @@ weft_status weft_remote_parameters(weft_rref *module, weft_values **out, weft_er
                                     &(weft_rpc_options){.error = &why}, &page);
         if (status)
             break;
-        status = take_page(&all, page, is_first);
+        status = add_page(&all, page, is_first);
         is_first = false;
         weft_values_unref(page);
     } while (!status && all.count < all.total);
-    weft_values *values =
-        status ? NULL : wfi_values_make(all.count); /* there may be more than a list of a call may have */
+    weft_values *values = status ? NULL : wfi_values_make(all.count); /* perhaps more than a list of a call may have */
     if (!values) {
         drop_handles(&all);
         status = status ? status : WEFT_ERR_MEMORY;
