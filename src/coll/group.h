@@ -572,7 +572,7 @@ weft_status wfi_group_of_living(weft_group *group, int64_t timeout_ms, weft_grou
 
 /* ---- rules.c ----------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out, weft_error **error);
+weft_status wfi_group_environment_rules(const weft_agent *agent, wfi_rules *out, weft_error **error);
 weft_status wfi_group_take_rules(weft_group *group, const weft_group *from); /* a copy. WEFT_ERR_MEMORY */
 
 struct wfi_json;

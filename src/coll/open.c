@@ -147,7 +147,7 @@ static weft_status try_to_open(weft_agent *agent, wish *asked, weft_group **out,
     weft_group *group = wfi_group_make(agent, asked->name, wfi_group_ended);
     if (!group)
         return WEFT_ERR_MEMORY;
-    weft_status status = wfi_rules_of_environment(agent, &group->rules, error);
+    weft_status status = wfi_group_environment_rules(agent, &group->rules, error);
     if (!status)
         status = wfi_making_begin(&making, group, asked->function, asked->timeout_ms, asked->limit_ns);
     if (status) {

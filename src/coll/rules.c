@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.c - a group's own rules for the choice of algorithms (algorithm/table.c). */
+/* rules.c - a group's own rules for the choice of algorithms (algorithm/selection.c). */
 #include "coll/group.h"
 
 #include "base/env.h"
@@ -21,7 +21,7 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
     return status;
 }
 
-weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out, weft_error **error)
+weft_status wfi_group_environment_rules(const weft_agent *agent, wfi_rules *out, weft_error **error)
 {
     const char *text = wfi_env_string("WEFT_ALGORITHMS");
     return text ? read_rules(agent, "WEFT_ALGORITHMS", text, out, error) : WEFT_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * algorithm.h - the algorithms of group operations, each of which builds one member's schedule
- * (coll/algorithm/schedule.h), and the table that chooses one for each operation.
+ * (coll/algorithm/schedule.h), and the rules that select one for each operation.
  *
  * All members build their schedules from the same wfi_collective, except `me`. LOCKING: none.
  */
@@ -22,8 +22,8 @@ typedef enum wfi_operation_kind {
     WFI_GATHER,
     WFI_SCATTER,
     WFI_ALL_TO_ALL,
-    WFI_TABLED, /* the kinds above have algorithms */
-    WFI_SENDRECV = WFI_TABLED,
+    WFI_KINDS_WITH_ALGORITHMS, /* the kinds above have algorithms */
+    WFI_SENDRECV = WFI_KINDS_WITH_ALGORITHMS,
     WFI_GATHER_VALUES, /* an allgather of blocks of different sizes: values.c */
     WFI_OPERATION_KINDS,
 } wfi_operation_kind;
@@ -139,7 +139,7 @@ static inline size_t wfi_leader_of(const wfi_collective *collective, size_t memb
 /* Reduce and broadcast: tree.c */
 void wfi_build_two_trees(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule);
 
-/* ---- The table: table.c ------------------------------------------------------------------------------------------ */
+/* ---- Selection: selection.c -------------------------------------------------------------------------------------- */
 
 typedef struct wfi_rule {
     wfi_operation_kind kind;
@@ -158,13 +158,13 @@ typedef struct wfi_rules {
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
 void wfi_rules_fini(wfi_rules *rules);
 /*
- * The algorithm for an operation: from the first rule that fits its members and the bytes of a part, otherwise from
- * the table. Sets *which to its number, which is the same on all members.
+ * The algorithm for an operation: by the first rule that fits its members and the bytes of a part, otherwise by the
+ * measured rules. Sets *which to its number, which is the same on all members.
  */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Prints the rules, then those of the table that apply to a group with the properties of that operation. */
+/* Prints the rules, then the measured ones that apply to a group with the properties of that operation. */
 void wfi_rules_print(const wfi_rules *rules, const wfi_collective *like, FILE *to);
 
 #endif

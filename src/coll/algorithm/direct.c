@@ -89,10 +89,10 @@ static void reduce_scatter(const wfi_collective *collective, wfi_schedule *sched
 
 void wfi_build_direct(const wfi_collective *collective, wfi_schedule *schedule)
 {
-    static const wfi_build_fn builds[WFI_TABLED] = {[WFI_ALLGATHER] = allgather,
-                                                    [WFI_REDUCE_SCATTER] = reduce_scatter,
-                                                    [WFI_GATHER] = gather,
-                                                    [WFI_SCATTER] = scatter,
-                                                    [WFI_ALL_TO_ALL] = all_to_all};
+    static const wfi_build_fn builds[WFI_KINDS_WITH_ALGORITHMS] = {[WFI_ALLGATHER] = allgather,
+                                                                   [WFI_REDUCE_SCATTER] = reduce_scatter,
+                                                                   [WFI_GATHER] = gather,
+                                                                   [WFI_SCATTER] = scatter,
+                                                                   [WFI_ALL_TO_ALL] = all_to_all};
     builds[collective->kind](collective, schedule);
 }

@@ -27,7 +27,7 @@
 
 #define CHILDREN_MAX 64
 #define DOUBLING_BYTES 16384       /* between more than two hosts: more than this is not sent whole in each round */
-#define RABENSEIFNER_BYTES 4194304 /* likewise: more than this takes a ring, as in table.c */
+#define RABENSEIFNER_BYTES 4194304 /* likewise: more than this takes a ring, as in selection.c */
 
 /* A member's relatives in the tree of its host, as places there. */
 typedef struct family {

@@ -124,8 +124,8 @@ void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 
 /* ---- Two levels -------------------------------------------------------------------------------------------------- */
 
-#define CHAIN_BYTES                                                                                                    \
-    65536 /* longer parts use a chain of hosts: from this size on rounds cost less than bytes, as in table.c */
+/* Longer parts use a chain of hosts: from this size on rounds cost less than bytes, as in selection.c. */
+#define CHAIN_BYTES 65536
 
 static void add_leaders(const wfi_collective *collective, const wfi_levels *levels, relatives *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - the algorithm for each operation: by the user's rules, then by the measured ones. */
+/* selection.c - the algorithm for each operation: by the user's rules, then by the measured ones. */
 #include "coll/algorithm/algorithm.h"
 
 #include "base/alloc.h"
@@ -227,7 +227,7 @@ static bool read_number(const char *word, size_t *out)
 static const char *read_rule(char words[4][WORD_MAX], wfi_rule *out)
 {
     *out = (wfi_rule){.kind = WFI_OPERATION_KINDS};
-    for (int kind = 0; kind < WFI_TABLED; kind++)
+    for (int kind = 0; kind < WFI_KINDS_WITH_ALGORITHMS; kind++)
         if (!strcmp(words[0], wfi_operation_names[kind]))
             out->kind = (wfi_operation_kind)kind;
     if (out->kind == WFI_OPERATION_KINDS)
@@ -246,14 +246,14 @@ static void list_algorithms(wfi_operation_kind kind, char *problem, size_t room)
 {
     size_t used = strlen(problem);
     for (int i = 0; i < ALGORITHMS; i++)
-        if (kind < WFI_TABLED && algorithms[i].kinds & BIT(kind) && used < room)
+        if (kind < WFI_KINDS_WITH_ALGORITHMS && algorithms[i].kinds & BIT(kind) && used < room)
             used += (size_t)snprintf(problem + used, room - used, " %s", algorithms[i].name);
 }
 
 static void list_operations(char *problem, size_t room)
 {
     size_t used = strlen(problem);
-    for (int kind = 0; kind < WFI_TABLED && used < room; kind++)
+    for (int kind = 0; kind < WFI_KINDS_WITH_ALGORITHMS && used < room; kind++)
         used += (size_t)snprintf(problem + used, room - used, " %s", wfi_operation_names[kind]);
 }
 
