@@ -14,7 +14,7 @@
  * bounded. A sender that has used half of this lead asks (ASK); the receiver answers (BEGUN) when it has caught up.
  *
  * EARLY. Messages for an operation that has not begun here wait in the group (early.c), and count against the agent's
- * memory budget. No message comes to a member that does not have the group (making.h).
+ * memory budget. No message comes to a member that does not have the group (opening.h).
  *
  * SHARED MEMORY. If the fabric of the members passes descriptors (host), the members of each host get memory that
  * they share, when the group is opened (sharing.c). If all members are on one host, an operation whose data fit the
@@ -29,7 +29,7 @@
  * When a time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the
  * missing ones: missing.c.
  *
- * THE FILES, lowest first: group, early, say, share, missing, run, operation, sharing, making, hear, open; and above
+ * THE FILES, lowest first: group, early, say, share, missing, run, operation, sharing, opening, hear, open; and above
  * operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
  *
  * LOCKING. The agent's lock guards everything, except fields marked (constant) once the group is open.
@@ -68,10 +68,10 @@
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; between two members */
 
-/* The gatherer (making.h) numbers the groups that it makes. */
+/* The coordinator (opening.h) numbers the groups that it creates. */
 typedef struct wfi_group_key {
     uint64_t number;
-    uint32_t incarnation; /* the gatherer's */
+    uint32_t incarnation; /* the coordinator's */
 } wfi_group_key;
 
 typedef struct wfi_group_member {
@@ -88,17 +88,17 @@ typedef struct wfi_group_member {
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* numbers given between that member and this one */
     uint64_t sends_begun, recvs_begun;
-    wfi_list early;         /* wfi_early.link: data for recvs that have not begun */
-    uint64_t attempt, what; /* making.c, at the gatherer: of its call; 0: it has not called */
-    bool has_left;          /* likewise: it has taken its call back */
-    bool has_made;          /* likewise: it has said READY */
-    bool is_asked;          /* missing.c waits for its answer */
-    uint32_t queries;       /* sent to it, and not answered yet */
-    bool is_told;           /* it was told that the group is over */
-    const char *missing;    /* why it is missing, according to its answer; NULL: it is not missing */
-    bool says_hello;        /* sharing.c, at the leader: it has sent HELLO, so the lane to it is up */
-    bool is_ready;          /* likewise: it has mapped the memory */
-    bool has_withdrawn;     /* it has withdrawn exposed data: it was asked whether the group is over there */
+    wfi_list early;                 /* wfi_early.link: data for recvs that have not begun */
+    uint64_t attempt, members_hash; /* opening.c, at the coordinator: of its call; 0: it has not called */
+    bool has_left;                  /* likewise: it has taken its call back */
+    bool has_created;               /* likewise: it has said READY */
+    bool is_asked;                  /* missing.c waits for its answer */
+    uint32_t queries;               /* sent to it, and not answered yet */
+    bool is_told;                   /* it was told that the group is over */
+    const char *missing;            /* why it is missing, according to its answer; NULL: it is not missing */
+    bool says_hello;                /* sharing.c, at the leader: it has sent HELLO, so the lane to it is up */
+    bool is_ready;                  /* likewise: it has mapped the memory */
+    bool has_withdrawn;             /* it has withdrawn exposed data: it was asked whether the group is over there */
 } wfi_group_member;
 
 typedef enum wfi_share_state {
@@ -155,12 +155,12 @@ struct weft_group {
     weft_agent *agent; /* (constant) a reference */
     wfi_list link;     /* in wfi_groups.all */
     char name[WFI_GROUP_NAME_MAX + 1];
-    uint64_t name_hash; /* (constant) */
-    wfi_group_key key;  /* number 0: the group is not made */
-    uint64_t what;      /* wfi_making.what */
-    uint64_t origin;    /* a hash of the key of the group from which it was shrunk, again and again; or of its own */
-    size_t size;        /* (constant) */
-    int index;          /* (constant) */
+    uint64_t name_hash;    /* (constant) */
+    wfi_group_key key;     /* number 0: the group is not created */
+    uint64_t members_hash; /* wfi_opening.members_hash */
+    uint64_t origin;       /* a hash of the key of the group from which it was shrunk, again and again; or of its own */
+    size_t size;           /* (constant) */
+    int index;             /* (constant) */
     wfi_group_member *members; /* (constant) */
     wfi_map places;            /* (constant) member by rank + 1 */
     size_t *hosts;             /* (constant) by member: the first one of its host */
@@ -173,7 +173,7 @@ struct weft_group {
     wfi_group_metrics *metrics;  /* of its name; NULL: nothing was counted yet */
     bool used;                   /* an operation was called */
     bool open;                   /* it is not closed, and the agent has not closed */
-    bool complete;               /* all members have it (GO): making.h */
+    bool complete;               /* all members have it (GO): opening.h */
     weft_future *woken;          /* of the thread that opens it and waits; NULL: none */
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */
@@ -288,9 +288,9 @@ typedef struct wfi_groups {     /* an agent's data about groups */
     size_t metric_count;
     wfi_list all;                       /* weft_group.link */
     wfi_map open;                       /* group by wfi_group_id */
-    wfi_list makings;                   /* threads that wait in weft_group_open: making.c */
-    wfi_list calls;                     /* of other members, for groups that this worker has not opened: making.c */
-    uint64_t last_attempt, last_number; /* of its own calls, and of the groups that it has gathered */
+    wfi_list openings;                  /* threads that wait in weft_group_open: opening.c */
+    wfi_list calls;                     /* of other members, for groups that this worker has not opened: opening.c */
+    uint64_t last_attempt, last_number; /* of its own calls; of the groups that it has created */
     wfi_map operations;                 /* by id */
     uint64_t last_operation;
     size_t under_way;     /* operations, including those that are being freed */
@@ -386,10 +386,10 @@ enum wfi_group_word {
     WFI_SHARE,
     WFI_READY,
     WFI_GO,
-    WFI_JOIN, /* from here on: of a group that is not made */
+    WFI_JOIN, /* from here on: of a group that is not open yet */
     WFI_LEAVE,
     WFI_FAILED,
-    WFI_MADE
+    WFI_CREATED
 };
 /* Of WFI_SHARE: see sharing.c; LOOK: share.c */
 typedef enum wfi_share_word {
@@ -411,10 +411,10 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
 void wfi_say_share(weft_group *group, size_t to, wfi_share_word word);
-/* making.h */
-void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t what);
+/* opening.h */
+void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash);
 void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt);
-void wfi_say_made(weft_group *group, size_t to);
+void wfi_say_created(weft_group *group, size_t to);
 void wfi_say_bare(weft_group *group, size_t to, enum wfi_group_word word); /* READY or GO */
 /* A member's answer to a QUERY for an operation. */
 typedef struct wfi_progress_report {

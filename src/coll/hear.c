@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hear.c - processes the messages of group members (say.c). No field of them is trusted. */
-#include "coll/making.h"
+#include "coll/opening.h"
 
 #include "base/error.h"
 
@@ -286,10 +286,10 @@ static bool hear_word(weft_group *group, wfi_group_member *from, wfi_peer *peer,
     case WFI_SHARE:
         return wfi_sharing_hear(group, from, reader);
     case WFI_READY:
-        wfi_making_hear_ready(group, from);
+        wfi_opening_hear_ready(group, from);
         return true;
     case WFI_GO:
-        wfi_making_hear_go(group, from);
+        wfi_opening_hear_go(group, from);
         return true;
     default:
         return false;
@@ -305,7 +305,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
     (void)type;
     unsigned word = wfi_read_u8(reader);
     if (word >= WFI_JOIN) {
-        sense = wfi_making_hear(agent, from, word, reader);
+        sense = wfi_opening_hear(agent, from, word, reader);
     } else {
         wfi_group_key key = {.number = wfi_read_u64(reader)};
         key.incarnation = wfi_read_u32(reader);

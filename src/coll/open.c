@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - opening and closing groups, news of members, and src/coll as a component of the agent. */
-#include "coll/making.h"
+#include "coll/opening.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -14,7 +14,7 @@
 
 #define STOP_GRACE_MS 500 /* before this worker stops, for its last messages to arrive */
 
-/* ---- Making one -------------------------------------------------------------------------------------------------- */
+/* ---- Opening one ------------------------------------------------------------------------------------------------- */
 
 static bool is_group_name(const char *name)
 {
@@ -48,21 +48,21 @@ static weft_status refuse_group(const weft_agent *agent, weft_error **error, wef
     return status;
 }
 
-/* The arguments of one call. */
-typedef struct wish {
+/* The arguments of weft_group_open, or of the group that weft_group_shrink opens. */
+typedef struct open_args {
     const char *function, *name;
     const int *ranks; /* NULL: none were given */
     size_t count;
     const weft_group *from; /* weft_group_shrink: its living members; else NULL */
     int64_t timeout_ms;
     uint64_t limit_ns; /* 0: not yet known */
-} wish;
+} open_args;
 
 /*
- * Whether a rank is meant if no list is given: in a static job all ranks, even dead ones, so that all members have the
- * same list; in an elastic job the living ones.
+ * Whether a rank is a member if no list is given. In a static job all are, even dead ones, so that all members have the
+ * same list. In an elastic job the living ones are.
  */
-static bool is_meant(const weft_agent *agent, int rank)
+static bool is_default_member(const weft_agent *agent, int rank)
 {
     return !agent->options.values.elastic || wfi_agent_lists(agent, rank) || rank == wfi_agent_rank(agent);
 }
@@ -90,15 +90,15 @@ static weft_status add_member(weft_group *group, int rank, weft_error **error)
     return status;
 }
 
-static weft_status add_members(weft_group *group, const wish *asked, weft_error **error)
+static weft_status add_members(weft_group *group, const open_args *args, weft_error **error)
 {
     weft_agent *agent = group->agent;
-    const weft_group *from = asked->from;
-    size_t count = asked->ranks ? asked->count : from ? from->size : (size_t)wfi_net_world_size(agent->net);
+    const weft_group *from = args->from;
+    size_t count = args->ranks ? args->count : from ? from->size : (size_t)wfi_net_world_size(agent->net);
     weft_status status = wfi_group_reserve(group, count);
     for (size_t i = 0; i < count && !status; i++) {
-        int rank = asked->ranks ? asked->ranks[i] : from ? from->members[i].rank : (int)i;
-        if (asked->ranks || (from ? lives(from, i) : is_meant(agent, rank)))
+        int rank = args->ranks ? args->ranks[i] : from ? from->members[i].rank : (int)i;
+        if (args->ranks || (from ? lives(from, i) : is_default_member(agent, rank)))
             status = add_member(group, rank, error);
     }
     if (!status && group->index < 0)
@@ -119,19 +119,19 @@ static weft_status enter(weft_group *group, weft_error **error)
     return WEFT_OK;
 }
 
-/* Whether members may have different lists, of which the gatherer's is taken. */
-static bool may_differ(const weft_agent *agent, const wish *asked)
+/* Whether members may have different lists, of which the coordinator's is taken. */
+static bool may_differ(const weft_agent *agent, const open_args *args)
 {
-    return asked->from || (!asked->ranks && agent->options.values.elastic);
+    return args->from || (!args->ranks && agent->options.values.elastic);
 }
 
 /* Equal on all members that open the same group. */
-static uint64_t what_is_meant(const weft_group *group, const wish *asked)
+static uint64_t hash_members(const weft_group *group, const open_args *args)
 {
     uint64_t hash = 0;
-    if (asked->from)
-        return asked->from->origin;
-    for (size_t i = 0; !may_differ(group->agent, asked) && i < group->size; i++) {
+    if (args->from)
+        return args->from->origin;
+    for (size_t i = 0; !may_differ(group->agent, args) && i < group->size; i++) {
         uint64_t words[] = {hash, (uint64_t)group->members[i].rank};
         hash = wfi_hash_bytes(words, sizeof(words));
     }
@@ -141,34 +141,34 @@ static uint64_t what_is_meant(const weft_group *group, const wish *asked)
 static void close_group(weft_group *group, weft_status why, const char *text);
 
 /* One attempt. The agent is not entered. */
-static weft_status try_to_open(weft_agent *agent, wish *asked, weft_group **out, weft_error **error)
+static weft_status try_to_open(weft_agent *agent, open_args *args, weft_group **out, weft_error **error)
 {
-    wfi_making making;
-    weft_group *group = wfi_group_make(agent, asked->name, wfi_group_ended);
+    wfi_opening opening;
+    weft_group *group = wfi_group_make(agent, args->name, wfi_group_ended);
     if (!group)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_group_environment_rules(agent, &group->rules, error);
     if (!status)
-        status = wfi_making_begin(&making, group, asked->function, asked->timeout_ms, asked->limit_ns);
+        status = wfi_opening_begin(&opening, group, args->function, args->timeout_ms, args->limit_ns);
     if (status) {
         wfi_group_unref(group);
         return status;
     }
-    asked->limit_ns = making.limit_ns;
-    status = wfi_making_await_news(&making, asked->ranks, asked->count);
+    args->limit_ns = opening.limit_ns;
+    status = wfi_opening_await_news(&opening, args->ranks, args->count);
     if (!status)
-        status = add_members(group, asked, error);
+        status = add_members(group, args, error);
     if (!status)
         status = enter(group, error);
     if (!status)
-        status = wfi_making_meet(&making, what_is_meant(group, asked), may_differ(agent, asked));
+        status = wfi_opening_run(&opening, hash_members(group, args), may_differ(agent, args));
     uint64_t words[] = {group->key.number, group->key.incarnation};
-    group->origin = asked->from ? asked->from->origin : wfi_hash_bytes(words, sizeof(words));
+    group->origin = args->from ? args->from->origin : wfi_hash_bytes(words, sizeof(words));
     if (status && group->over)
         *error = weft_error_ref(group->over);
-    if (status && making.inside)
+    if (status && opening.is_entered)
         close_group(group, status, "has not opened it");
-    if (making.inside)
+    if (opening.is_entered)
         wfi_agent_leave_locked(agent);
     if (status)
         wfi_group_unref(group);
@@ -177,18 +177,18 @@ static weft_status try_to_open(weft_agent *agent, wish *asked, weft_group **out,
     return status;
 }
 
-static weft_status open_wished(weft_agent *agent, wish *asked, weft_group **out, weft_error **error)
+static weft_status open_group(weft_agent *agent, open_args *args, weft_group **out, weft_error **error)
 {
     for (;;) {
         weft_error *why = NULL;
-        weft_status status = try_to_open(agent, asked, out, &why);
+        weft_status status = try_to_open(agent, args, out, &why);
         bool is_gone = status == WEFT_ERR_PEER_DEAD || status == WEFT_ERR_PEER_LEFT;
-        if (is_gone && may_differ(agent, asked) && wfi_now(wfi_net_clock(agent->net)) < asked->limit_ns) {
+        if (is_gone && may_differ(agent, args) && wfi_now(wfi_net_clock(agent->net)) < args->limit_ns) {
             weft_error_unref(why); /* without that member */
             continue;
         }
         if (status && !why)
-            why = weft_error_create(status, "%s: \"%s\": %s", asked->function, asked->name, weft_status_text(status));
+            why = weft_error_create(status, "%s: \"%s\": %s", args->function, args->name, weft_status_text(status));
         if (status && error) {
             *error = why;
         } else if (status) {
@@ -199,24 +199,24 @@ static weft_status open_wished(weft_agent *agent, wish *asked, weft_group **out,
     }
 }
 
-static weft_status check(const weft_agent *agent, const wish *asked, weft_group **out, weft_error **error)
+static weft_status check(const weft_agent *agent, const open_args *args, weft_group **out, weft_error **error)
 {
     if (!agent)
-        return wfi_refuse_null_to(error, asked->function, "agent");
+        return wfi_refuse_null_to(error, args->function, "agent");
     if (!out)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "out is NULL");
-    if (!is_group_name(asked->name))
+    if (!is_group_name(args->name))
         return refuse_group(agent, error, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
-                            wfi_utf8_fit(asked->name ? asked->name : "(NULL)", 80),
-                            asked->name ? asked->name : "(NULL)", WFI_GROUP_NAME_MAX);
-    if (asked->ranks && !asked->count)
-        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", asked->name);
-    if (asked->ranks && asked->count > WFI_STORE_WORKERS_MAX)
+                            wfi_utf8_fit(args->name ? args->name : "(NULL)", 80), args->name ? args->name : "(NULL)",
+                            WFI_GROUP_NAME_MAX);
+    if (args->ranks && !args->count)
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", args->name);
+    if (args->ranks && args->count > WFI_STORE_WORKERS_MAX)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "count is %zu with the ranks of \"%s\": at most %d",
-                            asked->count, asked->name, WFI_STORE_WORKERS_MAX);
-    if (asked->timeout_ms < WEFT_FOREVER)
+                            args->count, args->name, WFI_STORE_WORKERS_MAX);
+    if (args->timeout_ms < WEFT_FOREVER)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "timeout_ms is %lld: 0, more, or WEFT_FOREVER",
-                            (long long)asked->timeout_ms);
+                            (long long)args->timeout_ms);
     if (agent->forked)
         return refuse_group(agent, error, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
     return WEFT_OK;
@@ -236,14 +236,14 @@ weft_status weft_group_open(weft_agent *agent, const char *name, const int *rank
                             weft_group **out, weft_error **error)
 {
     WFI_LIVE(agent);
-    wish asked = {
+    open_args args = {
         .function = __func__, .name = name, .ranks = ranks, .count = ranks ? count : 0, .timeout_ms = timeout_ms};
     weft_error *why = NULL;
-    weft_status status = check(agent, &asked, out, error ? &why : NULL);
+    weft_status status = check(agent, &args, out, error ? &why : NULL);
     if (!status)
-        status = may_wait(agent, asked.function, error ? &why : NULL);
+        status = may_wait(agent, args.function, error ? &why : NULL);
     if (!status)
-        return open_wished(agent, &asked, out, error);
+        return open_group(agent, &args, out, error);
     if (error)
         *error = why ? why : weft_error_create(status, "weft_group_open: \"%s\": %s", name, weft_status_text(status));
     return status;
@@ -251,15 +251,15 @@ weft_status weft_group_open(weft_agent *agent, const char *name, const int *rank
 
 weft_status wfi_group_of_living(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
 {
-    wish asked = {.function = "weft_group_shrink", .name = group->name, .from = group, .timeout_ms = timeout_ms};
+    open_args args = {.function = "weft_group_shrink", .name = group->name, .from = group, .timeout_ms = timeout_ms};
     weft_agent *agent = group->agent;
     int me = wfi_agent_rank(agent);
-    weft_status status = agent->forked ? WEFT_ERR_STATE : may_wait(agent, asked.function, error);
+    weft_status status = agent->forked ? WEFT_ERR_STATE : may_wait(agent, args.function, error);
     if (status || !wfi_agent_enter_locked(agent))
         return status ? status : WEFT_ERR_CLOSED;
     wfi_group_break_for(group, WEFT_ERR_CANCELLED, me, "rank %d has shrunk it", me);
     wfi_agent_leave_locked(agent);
-    return open_wished(agent, &asked, out, error);
+    return open_group(agent, &args, out, error);
 }
 
 /* ---- Its life ---------------------------------------------------------------------------------------------------- */
@@ -360,7 +360,7 @@ static void fail(weft_group *group, weft_status why, const char *text)
 
 static void fail_all(weft_agent *agent, weft_status why, const char *text)
 {
-    wfi_making_wake(agent);
+    wfi_opening_wake(agent);
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
         fail(group, why, text);
 }
@@ -376,19 +376,19 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
         wfi_group_member *member = wfi_group_member_of(group, peer);
         if (!member)
             continue;
-        if (is_its_end && !wfi_making_lacks(group, member, why))
+        if (is_its_end && !wfi_opening_lacks(group, member, why))
             wfi_group_lacks(group, member, why);
         else if (!is_its_end)
             fail(group, why, text);
         member->peer = NULL;
     }
-    wfi_making_forget(agent, peer);
+    wfi_opening_forget(agent, peer);
 }
 
 static void peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     (void)peer;
-    wfi_making_news(agent);
+    wfi_opening_news(agent);
 }
 
 static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
@@ -411,7 +411,7 @@ static weft_status open_groups(weft_agent *agent, weft_error **error)
         return WEFT_ERR_MEMORY;
     agent->state[WFI_STATE_GROUPS] = groups;
     wfi_list_init(&groups->all);
-    wfi_list_init(&groups->makings);
+    wfi_list_init(&groups->openings);
     wfi_list_init(&groups->calls);
     wfi_map_init(&groups->open);
     wfi_map_init(&groups->operations);
@@ -484,7 +484,7 @@ static void end_groups(weft_agent *agent)
         group->told = true; /* the others learn from the store that this worker has left */
         close_group(group, WEFT_ERR_CLOSED, "has closed");
     }
-    wfi_making_end(agent);
+    wfi_opening_end(agent);
 }
 
 static void close_groups(weft_agent *agent)
@@ -511,12 +511,12 @@ const wfi_component wfi_group_component = {
     .peer_gone = peer_gone,
     .peer_joined = peer_joined,
     .passed = wfi_sharing_passed,
-    .synced = wfi_making_news,
+    .synced = wfi_opening_news,
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,
     .awaits = tell_of_operations,
-    .closing = wfi_making_wake,
+    .closing = wfi_opening_wake,
     .dump = wfi_groups_dump,
     .metrics = wfi_groups_write_metrics,
     .flush = flush_messages,

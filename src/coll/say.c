@@ -2,7 +2,7 @@
 /*
  * say.c - what members of a group say to each other: messages of type WFI_RPC_GROUP. Each begins with
  *
- *   word u8, number of the group u64, incarnation of its gatherer u32
+ *   word u8, number of the group u64, incarnation of its coordinator u32
  *
  *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
  *           rides u8, size u64; then the bytes, or address u64, key u64, fabric u8
@@ -16,19 +16,19 @@
  *           WFI_OPERATION_KINDS. A group that is over answers OVER instead
  *   OVER    complete u8 (weft_group.complete, at the sender), an error: the group is over
  *   SHARE   what u8 (wfi_share_word): about memory that all members share
- *   READY, GO   see making.h
+ *   READY, GO   see opening.h
  *
- * Before there is a group (making.h), messages begin with
+ * Before there is a group (opening.h), messages begin with
  *
  *   word u8, attempt u64
  *
- *   JOIN    hash of the name u64, what u64
+ *   JOIN    hash of the name u64, hash of the members u64
  *
  *   LEAVE
  *
  *   FAILED  status i32, number of ranks u32, the first WFI_FAILED_RANKS of them: i32 each
  *
- *   MADE    number u64, incarnation u32, then of each member: rank u32, incarnation u32
+ *   CREATED    number u64, incarnation u32, then of each member: rank u32, incarnation u32
  */
 #include "coll/group.h"
 
@@ -219,13 +219,13 @@ static void begin_attempt(wfi_writer *writer, uint8_t *room, size_t size, enum w
     wfi_write_u64(writer, attempt);
 }
 
-void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t what)
+void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
     begin_attempt(&writer, room, sizeof(room), WFI_JOIN, attempt);
     wfi_write_u64(&writer, group->name_hash);
-    wfi_write_u64(&writer, what);
+    wfi_write_u64(&writer, members_hash);
     say(group, to, &writer, NULL, 0);
 }
 
@@ -237,11 +237,11 @@ void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt)
     say(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_made(weft_group *group, size_t to)
+void wfi_say_created(weft_group *group, size_t to)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer head, list;
-    begin_attempt(&head, room, sizeof(room), WFI_MADE, group->members[to].attempt);
+    begin_attempt(&head, room, sizeof(room), WFI_CREATED, group->members[to].attempt);
     wfi_write_u64(&head, group->key.number);
     wfi_write_u32(&head, group->key.incarnation);
     wfi_writer_init_growing(&list);

@@ -4,7 +4,7 @@
  * opened. If the group has several hosts, the members of each host do this for themselves. The first member of a host
  * is its leader.
  *
- *   1. When all members have the group (making.h), the leader makes the memory, and says HELLO to the members of its
+ *   1. When all members have the group (opening.h), the leader makes the memory, and says HELLO to the members of its
  *      host. Each answers HELLO, so the lane to it is up, and the leader passes the descriptor.
  *   2. A member that has mapped the memory says READY to the leader. A member that cannot map it says UNABLE.
  *   3. The leader sends the verdict to all. It is USE if all are READY. It is USE_NOT if a member is UNABLE or does not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - a group of the living members: they open it together (making.h), and the member with the lowest rank that
+ * shrink.c - a group of the living members: they open it together (opening.h), and the member with the lowest rank that
  * lives says who they are. The store decides which members live. If one of them dies meanwhile, all try again without
  * it.
  */

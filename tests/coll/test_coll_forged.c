@@ -224,19 +224,19 @@ static void listen(weft_agent *agent, void *arg)
 
 WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)
 WORLD_TEST(takes_anothers, 3, 1, .size = 3, .close_may_fail = true)
-/* ---- Two MADE for one call ---------------------------------------------------------------------------------------- */
+/* ---- Two CREATED for one call ---------------------------------------------------------------------------------------- */
 
 enum { OPENERS = 8 };
 
 static world *opening;
 
-/* The gatherer makes the group of `count` workers of which nobody has heard. */
+/* The coordinator makes the group of `count` workers of which nobody has heard. */
 static void forge_made(weft_agent *agent, int count)
 {
     wfi_writer w;
     wfi_writer_init_growing(&w);
     inside_lock(agent);
-    wfi_write_u8(&w, WFI_MADE);
+    wfi_write_u8(&w, WFI_CREATED);
     wfi_write_u64(&w, wfi_groups_of(agent)->last_attempt);
     wfi_write_u64(&w, 77);
     wfi_write_u32(&w, wfi_peer_incarnation(wfi_net_peer(agent->net, 0)));

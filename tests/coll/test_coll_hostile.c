@@ -30,7 +30,7 @@ static uint64_t some_number(void)
 
 static void write_words(wfi_writer *w, const wfi_group_key *key)
 {
-    unsigned word = (unsigned)chance(WFI_MADE + 2);
+    unsigned word = (unsigned)chance(WFI_CREATED + 2);
     uint64_t attempt = word >= WFI_JOIN ? UINT64_C(1) << 40 : 0; /* not one of its own */
     wfi_write_u8(w, (uint8_t)word);
     wfi_write_u64(w, key->number + attempt + (chance(20) == 0)); /* the next one is not made */

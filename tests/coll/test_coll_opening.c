@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_making.c - members that open a group late, never, with other ranks, or die meanwhile: either all have it or
+ * test_coll_opening.c - members that open a group late, never, with other ranks, or die meanwhile: either all have it or
  * nobody, everyone hears in time who is missing, and the next attempt succeeds.
  */
 #include "coll/coll.h"
@@ -547,7 +547,7 @@ static void close_while_waiting(weft_sim *sim, int rank, void *arg)
     atomic_store(&c->s->flags[2], 1);
 }
 
-/* The agent closes, or rank 0 dies, while a thread waits for news: the making of the group ends. */
+/* The agent closes, or rank 0 dies, while a thread waits for news: the opening of the group ends. */
 static void waits_in_vain(stage *s, int actor)
 {
     static const int nobody[] = {1, 3};
@@ -636,7 +636,7 @@ static void disturb(weft_sim *sim, int rank, void *arg)
         weft_sim_resume(sim, 0);
 }
 
-/* The store does not answer: the making of the group ends at its limit, or when the store is lost or the agent
+/* The store does not answer: the opening of the group ends at its limit, or when the store is lost or the agent
  * closes. */
 static void waits_for_lost_store(stage *s, int actor)
 {
