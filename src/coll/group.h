@@ -5,7 +5,7 @@
  * An OPERATION is a schedule (schedule.h) that run.c executes for this member. Its sends and recvs are messages of
  * type WFI_RPC_GROUP. Up to WFI_GROUP_EAGER bytes are part of the message (DATA), or up to WFI_GROUP_LONG in a long
  * one; then the sender's memory is free at once. Larger data are exposed to the receiver. DATA then holds their
- * address; the receiver pulls them and answers TAKEN, after which the sender's memory is free. A step waits only for
+ * address; the receiver pulls them and answers ACK, after which the sender's memory is free. A step waits only for
  * the bytes that it needs.
  *
  * NUMBERS. Collective operations of a group are numbered in the order of the calls; sends and recvs between two
@@ -29,8 +29,8 @@
  * When a time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the
  * missing ones: missing.c.
  *
- * THE FILES, lowest first: group, early, say, share, missing, run, operation, sharing, opening, hear, open; and above
- * operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
+ * THE FILES, lowest first: group, early, send, share, missing, run, operation, sharing, opening, receive, open; and
+ * above operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
  *
  * LOCKING. The agent's lock guards everything, except fields marked (constant) once the group is open.
  *
@@ -91,12 +91,12 @@ typedef struct wfi_group_member {
     wfi_list early;                 /* wfi_early.link: data for recvs that have not begun */
     uint64_t attempt, members_hash; /* opening.c, at the coordinator: of its call; 0: it has not called */
     bool has_left;                  /* likewise: it has taken its call back */
-    bool has_created;               /* likewise: it has said READY */
+    bool has_created;               /* likewise: it has sent READY */
     bool is_asked;                  /* missing.c waits for its answer */
     uint32_t queries;               /* sent to it, and not answered yet */
     bool is_told;                   /* it was told that the group is over */
     const char *missing;            /* why it is missing, according to its answer; NULL: it is not missing */
-    bool says_hello;                /* sharing.c, at the leader: it has sent HELLO, so the lane to it is up */
+    bool has_sent_hello;            /* sharing.c, at the leader: it has sent HELLO, so the lane to it is up */
     bool is_ready;                  /* likewise: it has mapped the memory */
     bool has_withdrawn;             /* it has withdrawn exposed data: it was asked whether the group is over there */
 } wfi_group_member;
@@ -118,7 +118,7 @@ typedef enum wfi_share_stage {
 typedef struct wfi_share { /* memory that the members of this host share */
     bool may;              /* (constant) this host has several members, and they can get it */
     wfi_share_state state;
-    bool said_ready;
+    bool has_answered;
     int fd;             /* of the memory, at the leader, until the verdict; -1: none */
     wfi_slots slots;    /* (constant) once there is a verdict; before that, all but `memory` */
     size_t *who;        /* (constant) the members of this host: who[i] has place i in the slots. who[0] is the leader */
@@ -208,7 +208,7 @@ typedef struct wfi_data {
     wfi_space space;
     uint64_t number;
     wfi_signature signature;
-    uint32_t slot, token; /* token: for TAKEN */
+    uint32_t slot, token; /* token: for ACK */
     bool rides;           /* the data are part of the message; otherwise `remote` names them */
     uint64_t size;
     wfi_rma_address remote;
@@ -373,11 +373,11 @@ bool wfi_early_has_all(const wfi_operation *operation, uint64_t number);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
 
-/* ---- say.c: messages to members. All [agent lock] ------------------------------------------------------------ */
+/* ---- send.c: messages to members. All [agent lock] --------------------------------------------------------------- */
 
-enum wfi_group_word {
+enum wfi_group_message_type {
     WFI_DATA = 1,
-    WFI_TAKEN,
+    WFI_ACK,
     WFI_ASK,
     WFI_BEGUN,
     WFI_QUERY,
@@ -392,30 +392,31 @@ enum wfi_group_word {
     WFI_CREATED
 };
 /* Of WFI_SHARE: see sharing.c; LOOK: share.c */
-typedef enum wfi_share_word {
+typedef enum wfi_share_message_type {
     WFI_SHARE_HELLO = 1,
     WFI_SHARE_READY,
     WFI_SHARE_UNABLE,
     WFI_SHARE_USE,
     WFI_SHARE_USE_NOT,
     WFI_SHARE_LOOK,
-    WFI_SHARE_WORDS
-} wfi_share_word;
+    WFI_SHARE_MESSAGE_TYPES
+} wfi_share_message_type;
 
 /* Each function sends a message; if it cannot, the group ends. */
-void wfi_say_data(weft_group *group, size_t to, const wfi_data *data);
-void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data);
+void wfi_group_send_data(weft_group *group, size_t to, const wfi_data *data);
+void wfi_group_send_ack(weft_group *group, size_t to, const wfi_data *data);
 /* ASK or BEGUN */
-void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_space space, uint64_t number);
+void wfi_group_send_number(weft_group *group, size_t to, enum wfi_group_message_type type, wfi_space space,
+                           uint64_t number);
 /* WFI_BETWEEN: `sends` asks about the receiver's sends to this member, otherwise about its recvs. */
-void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
-void wfi_say_over(weft_group *group, size_t to);
-void wfi_say_share(weft_group *group, size_t to, wfi_share_word word);
+void wfi_group_send_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
+void wfi_group_send_over(weft_group *group, size_t to);
+void wfi_group_send_share(weft_group *group, size_t to, wfi_share_message_type type);
 /* opening.h */
-void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash);
-void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt);
-void wfi_say_created(weft_group *group, size_t to);
-void wfi_say_bare(weft_group *group, size_t to, enum wfi_group_word word); /* READY or GO */
+void wfi_group_send_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash);
+void wfi_group_send_leave(weft_group *group, size_t to, uint64_t attempt);
+void wfi_group_send_created(weft_group *group, size_t to);
+void wfi_group_send_bare(weft_group *group, size_t to, enum wfi_group_message_type type); /* READY or GO */
 /* A member's answer to a QUERY for an operation. */
 typedef struct wfi_progress_report {
     bool has_group; /* it has not closed the group */
@@ -429,12 +430,13 @@ typedef struct wfi_progress_report {
     wfi_signature signature;
 } wfi_progress_report;
 /* Answers a query about a group, which need not be open here. */
-void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report);
-void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
+void wfi_group_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
+                            const wfi_progress_report *report);
+void wfi_group_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
 #define WFI_FAILED_RANKS 8
 /* FAILED. `count` ranks are at fault, and the first WFI_FAILED_RANKS are named. */
-void wfi_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
-                       size_t count);
+void wfi_group_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
+                             size_t count);
 
 /* ---- build.c ----------------------------------------------------------------------------------------------------- */
 
@@ -494,14 +496,15 @@ bool wfi_missing_waits(const wfi_operation *operation, size_t member);
  * called the same operation. Then the group is over. */
 void wfi_missing_left(wfi_operation *operation, const wfi_group_member *member);
 void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: asks which members are missing */
-void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
+void wfi_missing_on_answer(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: answers are not needed */
 
 /* ---- run.c: the steps of an operation that has begun. All [agent lock] except free ------------------------------ */
 
 void wfi_run_begin(wfi_operation *operation);
-void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* processes DATA for the operation */
-void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token);
+void wfi_run_on_data(wfi_operation *operation, size_t from,
+                     const wfi_data *data); /* processes DATA for the operation */
+void wfi_run_on_ack(wfi_operation *operation, size_t from, uint32_t token);
 /* The operation, whose one step is in shared memory, was a quick one until now. */
 void wfi_run_resume(wfi_operation *operation);
 /* The group is over: the operation fails, unless all its data have arrived and the group still delivers. */
@@ -542,15 +545,16 @@ weft_status wfi_sharing_init(weft_group *group);
 void wfi_sharing_begin(weft_group *group); /* all members have the group: the leader makes and offers the memory */
 void wfi_sharing_hurry(weft_group *group); /* the time has passed: the leader gives the verdict */
 bool wfi_sharing_is_over(const weft_group *group); /* it is known whether this host has memory */
-bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
+bool wfi_sharing_on_message(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
 void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 
-/* ---- operation.c, hear.c. All [agent lock] ----------------------------------------------------------------------- */
+/* ---- operation.c, receive.c. All [agent lock] -------------------------------------------------------------------- */
 
 /* Tells the members why the group is over, unless this member has already done so. */
 void wfi_group_tell(weft_group *group);
-void wfi_group_ended(wfi_done *done);                                                     /* of a group */
-void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader); /* a message of `from` */
+void wfi_group_ended(wfi_done *done); /* of a group */
+void wfi_group_on_message(weft_agent *agent, wfi_peer *from, uint8_t type,
+                          wfi_reader *reader); /* a message of `from` */
 
 /* ---- observe.c: metrics and traces ------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
  * Members that called different operations (for example with another root) could wait for each other forever if there
  * is no time limit. So a member checks its oldest collective operation from time to time. If it is the same operation
  * as at the last check, the member asks the members from which it still has to receive. Each answer has the signature
- * of their operation, which must be the same (hear.c). It also compares what members of its host do in shared memory
+ * of their operation, which must be the same (receive.c). It also compares what members of its host do in shared memory
  * meanwhile. A member that has closed the group has forgotten its
  * operations. So it is blamed only when the answers of the others have shown no difference.
  */
@@ -104,7 +104,7 @@ void wfi_missing_ask(wfi_operation *operation)
             continue;
         member->is_asked = true;
         group->unanswered++;
-        wfi_say_query(group, i, operation->space, !operation->sends, operation->number);
+        wfi_group_send_query(group, i, operation->space, !operation->sends, operation->number);
     }
     if (group->over)
         return;
@@ -141,7 +141,7 @@ static void ask_those_waited_for(weft_group *group, const wfi_operation *operati
 {
     for (size_t i = 0; i < group->size && !group->over; i++)
         if (group->members[i].peer && !group->members[i].has_withdrawn && wfi_missing_waits(operation, i))
-            wfi_say_query(group, i, operation->space, false, operation->number);
+            wfi_group_send_query(group, i, operation->space, false, operation->number);
 }
 
 static wfi_operation *oldest(const weft_group *group)
@@ -203,7 +203,7 @@ static bool is_anybody_missing(const weft_group *group)
     return false;
 }
 
-void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report)
+void wfi_missing_on_answer(weft_group *group, wfi_group_member *member, const wfi_progress_report *report)
 {
     const wfi_operation *operation = group->asking;
     if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)

@@ -507,7 +507,7 @@ static void free_groups(weft_agent *agent)
 const wfi_component wfi_group_component = {
     .messages = WFI_TAKES(WFI_RPC_GROUP),
     .open = open_groups,
-    .message = wfi_group_hear,
+    .message = wfi_group_on_message,
     .peer_gone = peer_gone,
     .peer_joined = peer_joined,
     .passed = wfi_sharing_passed,

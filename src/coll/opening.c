@@ -3,7 +3,7 @@
  * opening.c - see opening.h.
  *
  * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So
- * the opening of a group waits for ranks of which this worker has not heard. A rank that is dead, has left, or is
+ * the opening of a group waits for ranks of which this worker has not received. A rank that is dead, has left, or is
  * leaving here may have been taken again by a new worker. To find out, the opening of a group waits for a sync, a
  * round trip to the store: its answer arrives after all news that the store had. A rank that is still gone then was
  * not taken again.
@@ -154,7 +154,7 @@ static void fail(const wfi_opening *opening, weft_status status, const culprits 
 
 /*
  * At the coordinator. WEFT_ERR_INVALID, with the members that gave other lists; or WEFT_ERR_TIMEOUT, with those that
- * have not called, or not said READY, or, if there are none, with those that have taken their calls back. `to` is
+ * have not called, or not sent READY, or, if there are none, with those that have taken their calls back. `to` is
  * not named; NULL: none.
  */
 static weft_status find_culprits(const wfi_opening *opening, const wfi_group_member *to, culprits *out)
@@ -228,7 +228,8 @@ static void keep_or_fail_calls(const wfi_opening *opening)
         if (opening->may_differ || member->members_hash != opening->members_hash)
             (void)!keep_call(group->agent, member->peer, member->attempt, group->name_hash, member->members_hash);
         else
-            wfi_answer_failed(group->agent, member->peer, member->attempt, weft_error_code(group->over), &gone, 1);
+            wfi_group_answer_failed(group->agent, member->peer, member->attempt, weft_error_code(group->over), &gone,
+                                    1);
     }
 }
 
@@ -242,8 +243,8 @@ static void fail_calls(const wfi_opening *opening)
         (void)find_culprits(opening, NULL, &whose);
     for (size_t i = 0; i < group->size; i++)
         if (group->members[i].peer && group->members[i].attempt)
-            wfi_answer_failed(group->agent, group->members[i].peer, group->members[i].attempt, status, whose.ranks,
-                              whose.count);
+            wfi_group_answer_failed(group->agent, group->members[i].peer, group->members[i].attempt, status,
+                                    whose.ranks, whose.count);
 }
 
 /* The time has passed. */
@@ -314,7 +315,7 @@ static void create(wfi_opening *opening)
     opening->missing = group->size - 1;
     for (size_t i = 0; i < group->size; i++)
         if ((int)i != group->index)
-            wfi_say_created(group, i);
+            wfi_group_send_created(group, i);
     if (!opening->missing)
         begin_sharing(opening);
 }
@@ -409,9 +410,9 @@ static void take_list(wfi_opening *opening)
     if (status)
         fail(opening, status, &(culprits){1, {wfi_agent_rank(group->agent)}});
     if (!status && register_group(opening))
-        wfi_say_bare(group, opening->coordinator, WFI_READY);
+        wfi_group_send_bare(group, opening->coordinator, WFI_READY);
     else if (coordinator) /* the group may lack its members, so it does not tell them */
-        wfi_answer_over(group->agent, coordinator, &group->key, WEFT_ERR_TIMEOUT);
+        wfi_group_answer_over(group->agent, coordinator, &group->key, WEFT_ERR_TIMEOUT);
     end_if_member_gone(group);
 }
 
@@ -443,12 +444,12 @@ static wfi_group_member *find_collecting(const weft_agent *agent, const wfi_peer
     return NULL;
 }
 
-static void hear_join(weft_agent *agent, wfi_peer *from, uint64_t attempt, uint64_t name_hash, uint64_t members_hash)
+static void on_join(weft_agent *agent, wfi_peer *from, uint64_t attempt, uint64_t name_hash, uint64_t members_hash)
 {
     wfi_opening *opening;
     wfi_group_member *member = find_collecting(agent, from, name_hash, &opening);
     if (!member && !keep_call(agent, from, attempt, name_hash, members_hash))
-        wfi_answer_failed(agent, from, attempt, WEFT_ERR_BUSY, &(int){wfi_agent_rank(agent)}, 1);
+        wfi_group_answer_failed(agent, from, attempt, WEFT_ERR_BUSY, &(int){wfi_agent_rank(agent)}, 1);
     if (!member)
         return;
     count_call(opening, member, attempt, members_hash);
@@ -465,7 +466,7 @@ static bool has_other(const weft_agent *agent, const call *one)
     return false;
 }
 
-static void hear_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
+static void on_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
 {
     WFI_FOR_LIST (wfi_opening, opening, &wfi_groups_of(agent)->openings, link) {
         wfi_group_member *member = wfi_group_member_of(opening->group, from);
@@ -474,7 +475,7 @@ static void hear_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
         culprits whose;
         weft_status status =
             find_culprits(opening, member->members_hash == opening->members_hash ? member : NULL, &whose);
-        wfi_answer_failed(agent, from, attempt, status, whose.ranks, whose.count);
+        wfi_group_answer_failed(agent, from, attempt, status, whose.ranks, whose.count);
         member->attempt = 0;
         member->has_left = true;
         opening->missing++;
@@ -483,13 +484,13 @@ static void hear_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
     WFI_FOR_LIST_TAKING (call, one, next, &wfi_groups_of(agent)->calls, link) {
         if (one->from != from || one->attempt != attempt)
             continue;
-        wfi_answer_failed(agent, from, attempt, has_other(agent, one) ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT,
-                          &(int){wfi_agent_rank(agent)}, 1);
+        wfi_group_answer_failed(agent, from, attempt, has_other(agent, one) ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT,
+                                &(int){wfi_agent_rank(agent)}, 1);
         free_call(one);
     }
 }
 
-static bool hear_failed(const weft_agent *agent, const wfi_peer *from, uint64_t attempt, wfi_reader *reader)
+static bool on_failed(const weft_agent *agent, const wfi_peer *from, uint64_t attempt, wfi_reader *reader)
 {
     culprits whose = {0};
     weft_status status = (weft_status)(int32_t)wfi_read_u32(reader);
@@ -504,7 +505,7 @@ static bool hear_failed(const weft_agent *agent, const wfi_peer *from, uint64_t 
     return true;
 }
 
-static bool hear_created(weft_agent *agent, wfi_peer *from, uint64_t attempt, wfi_reader *reader)
+static bool on_created(weft_agent *agent, wfi_peer *from, uint64_t attempt, wfi_reader *reader)
 {
     wfi_group_key key = {.number = wfi_read_u64(reader)};
     key.incarnation = wfi_read_u32(reader);
@@ -517,7 +518,7 @@ static bool hear_created(weft_agent *agent, wfi_peer *from, uint64_t attempt, wf
     if (opening)
         opening->list = malloc(bytes);
     if (!opening || !opening->list) {
-        wfi_answer_over(agent, from, &key, WEFT_ERR_TIMEOUT);
+        wfi_group_answer_over(agent, from, &key, WEFT_ERR_TIMEOUT);
         return true;
     }
     memcpy(opening->list, list, bytes);
@@ -527,23 +528,23 @@ static bool hear_created(weft_agent *agent, wfi_peer *from, uint64_t attempt, wf
     return true;
 }
 
-bool wfi_opening_hear(weft_agent *agent, wfi_peer *from, unsigned word, wfi_reader *reader)
+bool wfi_opening_on_message(weft_agent *agent, wfi_peer *from, unsigned type, wfi_reader *reader)
 {
     uint64_t attempt = wfi_read_u64(reader);
     if (reader->failed || !attempt)
         return false;
-    if (word == WFI_FAILED)
-        return hear_failed(agent, from, attempt, reader);
-    if (word == WFI_CREATED)
-        return hear_created(agent, from, attempt, reader);
-    if (word == WFI_LEAVE) {
-        hear_leave(agent, from, attempt);
+    if (type == WFI_FAILED)
+        return on_failed(agent, from, attempt, reader);
+    if (type == WFI_CREATED)
+        return on_created(agent, from, attempt, reader);
+    if (type == WFI_LEAVE) {
+        on_leave(agent, from, attempt);
         return true;
     }
     uint64_t name_hash = wfi_read_u64(reader), members_hash = wfi_read_u64(reader);
-    if (word != WFI_JOIN || reader->failed)
+    if (type != WFI_JOIN || reader->failed)
         return false;
-    hear_join(agent, from, attempt, name_hash, members_hash);
+    on_join(agent, from, attempt, name_hash, members_hash);
     return true;
 }
 
@@ -556,7 +557,7 @@ static wfi_opening *opening_of(const weft_group *group)
     return NULL;
 }
 
-void wfi_opening_hear_ready(weft_group *group, wfi_group_member *from)
+void wfi_opening_on_ready(weft_group *group, wfi_group_member *from)
 {
     wfi_opening *opening = opening_of(group);
     if (!opening || !is_coordinator(opening) || from->has_created)
@@ -566,11 +567,11 @@ void wfi_opening_hear_ready(weft_group *group, wfi_group_member *from)
         return;
     for (size_t i = 0; i < group->size; i++)
         if ((int)i != group->index)
-            wfi_say_bare(group, i, WFI_GO);
+            wfi_group_send_bare(group, i, WFI_GO);
     begin_sharing(opening);
 }
 
-void wfi_opening_hear_go(weft_group *group, const wfi_group_member *from)
+void wfi_opening_on_go(weft_group *group, const wfi_group_member *from)
 {
     wfi_opening *opening = opening_of(group);
     if (opening && from == &group->members[opening->coordinator] && !is_coordinator(opening))
@@ -622,7 +623,7 @@ static void leave(wfi_opening *opening)
     opening->has_left = true;
     opening->until_ns = wfi_deadline(wfi_net_clock(group->agent->net), WFI_GROUP_ANSWER_MS);
     if (opening->stage == WFI_OPENING_CALLED)
-        wfi_say_leave(group, opening->coordinator, opening->attempt);
+        wfi_group_send_leave(group, opening->coordinator, opening->attempt);
 }
 
 bool wfi_opening_lacks(const weft_group *group, const wfi_group_member *member, weft_status why)
@@ -678,9 +679,9 @@ static weft_status fail_here(const wfi_opening *opening, weft_status status)
     if (opening->stage != WFI_OPENING_CALLED || wfi_agent_usable(group->agent))
         return status; /* the others are told, or learn that this worker has left */
     if (!is_coordinator(opening) && opening->list)
-        wfi_answer_over(group->agent, group->members[opening->coordinator].peer, &group->key, WEFT_ERR_TIMEOUT);
+        wfi_group_answer_over(group->agent, group->members[opening->coordinator].peer, &group->key, WEFT_ERR_TIMEOUT);
     else if (!is_coordinator(opening) && !opening->has_left)
-        wfi_say_leave(group, opening->coordinator, opening->attempt);
+        wfi_group_send_leave(group, opening->coordinator, opening->attempt);
     else if (is_coordinator(opening) && is_end)
         keep_or_fail_calls(opening);
     else if (is_coordinator(opening))
@@ -690,7 +691,7 @@ static weft_status fail_here(const wfi_opening *opening, weft_status status)
 
 /*
  * This thread only waits, without the lock, until the group is open or over, or the time limit passes. The messages
- * of the other members (hear_join, hear_created ...) open the group, or end it, and wake this thread.
+ * of the other members (on_join, on_created ...) open the group, or end it, and wake this thread.
  */
 weft_status wfi_opening_run(wfi_opening *opening, uint64_t members_hash, bool may_differ)
 {
@@ -704,7 +705,7 @@ weft_status wfi_opening_run(wfi_opening *opening, uint64_t members_hash, bool ma
     end_if_member_gone(group);
     opening->missing = group->size - 1;
     if (!group->over && !is_coordinator(opening))
-        wfi_say_join(group, opening->coordinator, opening->attempt, opening->members_hash);
+        wfi_group_send_join(group, opening->coordinator, opening->attempt, opening->members_hash);
     else if (!group->over)
         take_calls(opening);
     while (!status && !is_over(opening)) {

@@ -7,7 +7,7 @@
  *   1. Each other member tells it of its call (JOIN). The coordinator keeps calls that come before its own.
  *   2. When all have called, the coordinator numbers the group and tells all (CREATED). From now on each member has
  *      the group, and its end is that of every group: a member that dies, or that gives up, ends it on all members.
- *   3. Each member answers (READY). When all have answered, the coordinator says GO. So no message of the group can
+ *   3. Each member answers (READY). When all have answered, the coordinator sends GO. So no message of the group can
  *      come to a member that does not have it.
  *   4. The members of each host get their memory (sharing.c).
  *
@@ -48,9 +48,9 @@ typedef struct wfi_opening {
     uint64_t members_hash; /* equal on all members that open the same group */
     bool may_differ;       /* the lists of the members may differ */
     size_t coordinator;    /* index */
-    size_t missing;        /* at the coordinator: members that have not called, then those that have not said READY */
-    bool has_left; /* the time has passed (LEAVE was said if not made), and `until_ns` ends the wait for the answer */
-    weft_status gone; /* how member `gone_rank` ended while this one waited for the coordinator; WEFT_OK: none */
+    size_t missing;        /* at the coordinator: members that have not called, then those that have not sent READY */
+    bool has_left;         /* it has taken its call back; until_ns ends the wait for the answer */
+    weft_status gone;      /* how member `gone_rank` ended while this one waited for the coordinator; WEFT_OK: none */
     int gone_rank;
     uint8_t *list; /* the members, of CREATED. Used when this member has heard of all of them. NULL: no CREATED yet */
     size_t list_bytes;
@@ -68,9 +68,9 @@ weft_status wfi_opening_await_news(wfi_opening *opening, const int *ranks, size_
 weft_status wfi_opening_run(wfi_opening *opening, uint64_t members_hash, bool may_differ);
 
 /* A message about a group that is not open yet: JOIN, LEAVE, FAILED, CREATED. False: malformed. */
-bool wfi_opening_hear(weft_agent *agent, wfi_peer *from, unsigned word, wfi_reader *reader);
-void wfi_opening_hear_ready(weft_group *group, wfi_group_member *from); /* READY, at the coordinator */
-void wfi_opening_hear_go(weft_group *group, const wfi_group_member *from);
+bool wfi_opening_on_message(weft_agent *agent, wfi_peer *from, unsigned type, wfi_reader *reader);
+void wfi_opening_on_ready(weft_group *group, wfi_group_member *from); /* READY, at the coordinator */
+void wfi_opening_on_go(weft_group *group, const wfi_group_member *from);
 void wfi_opening_forget(weft_agent *agent, const wfi_peer *peer); /* its calls, because it has ended; NULL: all */
 /* A member has ended. True: the group may yet be opened without it, or is opened already: its coordinator is asked. */
 bool wfi_opening_lacks(const weft_group *group, const wfi_group_member *member, weft_status why);

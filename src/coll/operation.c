@@ -27,7 +27,7 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 static void ask(wfi_operation *operation, size_t whom, uint64_t number)
 {
     operation->group->members[whom].spaces[operation->space].asked = number;
-    wfi_say_number(operation->group, whom, WFI_ASK, operation->space, number);
+    wfi_group_send_number(operation->group, whom, WFI_ASK, operation->space, number);
 }
 
 /*
@@ -74,7 +74,7 @@ static void tell_begun(wfi_operation *operation)
         if (!concerns || !*wanted || *wanted > operation->number || !member->peer)
             continue;
         *wanted = 0;
-        wfi_say_number(group, i, WFI_BEGUN, operation->space, operation->number);
+        wfi_group_send_number(group, i, WFI_BEGUN, operation->space, operation->number);
     }
 }
 
@@ -308,7 +308,7 @@ static void let_go(wfi_task *task)
 void wfi_group_tell(weft_group *group)
 {
     for (size_t i = 0; !group->told && i < group->size; i++)
-        wfi_say_over(group, i);
+        wfi_group_send_over(group, i);
     group->told = true;
 }
 

@@ -379,7 +379,7 @@ static void expose_send(wfi_operation *operation, wfi_step *step)
         return;
     }
     moved->data.remote = moved->exposure.remote;
-    wfi_say_data(operation->group, to, &moved->data);
+    wfi_group_send_data(operation->group, to, &moved->data);
 }
 
 static void send_registered(wfi_registration *registration)
@@ -430,7 +430,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
                      .size = step->size,
                      .bytes = wfi_operation_address(operation, step->a)};
     if (data.rides) {
-        wfi_say_data(group, to, &data);
+        wfi_group_send_data(group, to, &data);
         step_done(operation, id);
         return;
     }
@@ -449,7 +449,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     }
 }
 
-void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
+void wfi_run_on_ack(wfi_operation *operation, size_t from, uint32_t token)
 {
     wfi_step *step = token < operation->schedule.step_count ? &operation->schedule.steps[token] : NULL;
     if (is_over(operation))
@@ -474,12 +474,12 @@ void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
 
 /*
  * A member has withdrawn exposed data. As a rule its group is over, perhaps by a death of which this worker does not
- * know yet: its answer says so, or that it is not (hear.c). The step stays undone.
+ * know yet: its answer says so, or that it is not (receive.c). The step stays undone.
  */
 static void ask_why(wfi_operation *operation, size_t from)
 {
     operation->group->members[from].has_withdrawn = true;
-    wfi_say_query(operation->group, from, operation->space, !operation->sends, operation->number);
+    wfi_group_send_query(operation->group, from, operation->space, !operation->sends, operation->number);
 }
 
 static void pulled(wfi_transfer *transfer, weft_status status)
@@ -495,7 +495,7 @@ static void pulled(wfi_transfer *transfer, weft_status status)
     else if (status && !operation->failing) /* else it was cancelled */
         fail_for(operation, status, from, "a transfer from", transfer);
     if (!status && !is_over(operation))
-        wfi_say_taken(operation->group, from, &moved->data);
+        wfi_group_send_ack(operation->group, from, &moved->data);
     if (!status)
         step_done(operation, moved->step);
     advance(operation);
@@ -544,7 +544,7 @@ static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *da
     step_done(operation, id);
 }
 
-void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
+void wfi_run_on_data(wfi_operation *operation, size_t from, const wfi_data *data)
 {
     wfi_schedule *schedule = &operation->schedule;
     if (is_over(operation) || !wfi_operation_check(operation, from, &data->signature))
@@ -610,7 +610,7 @@ static void step_done(wfi_operation *operation, wfi_step_id id)
 static void take_early(wfi_operation *operation)
 {
     for (wfi_early *early; !is_over(operation) && (early = wfi_early_take(operation));) {
-        wfi_run_take(operation, early->from, &early->data);
+        wfi_run_on_data(operation, early->from, &early->data);
         wfi_early_free(early);
     }
 }

@@ -43,7 +43,7 @@
 
 static void run_queue(weft_group *group);
 
-/* ---- What the members say of the operation ----------------------------------------------------------------------- */
+/* ---- What the members write about the operation ------------------------------------------------------------------ */
 
 static wfi_slot_head head_of(const wfi_operation *operation)
 {
@@ -166,7 +166,7 @@ static void wake(weft_group *group, size_t place)
 {
     wfi_peer *peer = member_at(group, place)->peer;
     if (wfi_slots_is_at_door(&group->share.slots, place) && peer && !wfi_peer_wake(peer))
-        wfi_say_share(group, group->share.who[place], WFI_SHARE_LOOK);
+        wfi_group_send_share(group, group->share.who[place], WFI_SHARE_LOOK);
 }
 
 static void wake_others(weft_group *group)

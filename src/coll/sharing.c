@@ -4,14 +4,14 @@
  * opened. If the group has several hosts, the members of each host do this for themselves. The first member of a host
  * is its leader.
  *
- *   1. When all members have the group (opening.h), the leader makes the memory, and says HELLO to the members of its
+ *   1. When all members have the group (opening.h), the leader makes the memory, and sends HELLO to the members of its
  *      host. Each answers HELLO, so the lane to it is up, and the leader passes the descriptor.
- *   2. A member that has mapped the memory says READY to the leader. A member that cannot map it says UNABLE.
+ *   2. A member that has mapped the memory sends READY to the leader. A member that cannot map it sends UNABLE.
  *   3. The leader sends the verdict to all. It is USE if all are READY. It is USE_NOT if a member is UNABLE or does not
  *      answer in time. Then messages do the operations.
  *
  * A descriptor is lost if its connection is replaced, for example because two members have dialled each other at the
- * same time. So the leader passes the descriptor again to each member that has said HELLO and is not READY. The pauses
+ * same time. So the leader passes the descriptor again to each member that has sent HELLO and is not READY. The pauses
  * are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT. These times decide only whether
  * memory or messages are used. They do not change a result.
  */
@@ -55,7 +55,7 @@ static void judge(weft_group *group, bool uses, const char *why)
         close(share->fd);
     share->fd = -1;
     for (size_t i = 1; i < share->slots.members; i++)
-        wfi_say_share(group, share->who[i], uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
+        wfi_group_send_share(group, share->who[i], uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
     decide(group, uses, why);
 }
 
@@ -104,7 +104,7 @@ static void late(wfi_timer *timer)
         return;
     }
     for (size_t i = 1; i < share->slots.members; i++)
-        if (member_at(group, i)->says_hello && !member_at(group, i)->is_ready)
+        if (member_at(group, i)->has_sent_hello && !member_at(group, i)->is_ready)
             pass_to(group, member_at(group, i));
     await_answers(group);
 }
@@ -126,7 +126,7 @@ static void offer(weft_group *group)
     share->timer.fire = late;
     share->pause_ms = FIRST_PAUSE_MS;
     for (size_t i = 1; i < share->slots.members; i++)
-        wfi_say_share(group, share->who[i], WFI_SHARE_HELLO);
+        wfi_group_send_share(group, share->who[i], WFI_SHARE_HELLO);
     await_answers(group);
 }
 
@@ -202,17 +202,17 @@ weft_status wfi_sharing_init(weft_group *group)
 }
 
 /* Handles HELLO, READY or UNABLE. */
-static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word)
+static void on_answer(weft_group *group, wfi_group_member *from, unsigned type)
 {
     bool offers = group->share.state == WFI_SHARE_OFFERED;
-    if (word == WFI_SHARE_HELLO && !leads(group)) {
-        wfi_say_share(group, group->share.who[0], WFI_SHARE_HELLO);
-    } else if (word == WFI_SHARE_HELLO && offers) {
-        from->says_hello = true;
+    if (type == WFI_SHARE_HELLO && !leads(group)) {
+        wfi_group_send_share(group, group->share.who[0], WFI_SHARE_HELLO);
+    } else if (type == WFI_SHARE_HELLO && offers) {
+        from->has_sent_hello = true;
         pass_to(group, from);
-    } else if (word == WFI_SHARE_UNABLE && offers) {
+    } else if (type == WFI_SHARE_UNABLE && offers) {
         judge(group, false, "no shared memory: a member is unable to use it");
-    } else if (word == WFI_SHARE_READY && offers) {
+    } else if (type == WFI_SHARE_READY && offers) {
         from->is_ready = true;
         if (are_ready(group))
             judge(group, true, "");
@@ -222,29 +222,29 @@ static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word
 /* Sends READY or UNABLE to the leader. A member answers once. */
 static void answer(weft_group *group, bool able)
 {
-    group->share.said_ready = true;
-    wfi_say_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
+    group->share.has_answered = true;
+    wfi_group_send_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
 }
 
-bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+bool wfi_sharing_on_message(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_share *share = &group->share;
-    unsigned word = wfi_read_u8(reader);
-    bool is_verdict = word == WFI_SHARE_USE || word == WFI_SHARE_USE_NOT;
+    unsigned type = wfi_read_u8(reader);
+    bool is_verdict = type == WFI_SHARE_USE || type == WFI_SHARE_USE_NOT;
     bool is_here = group->hosts[from - group->members] == group->hosts[group->index];
-    if (reader->failed || !word || word >= WFI_SHARE_WORDS || !share->may || !is_here)
+    if (reader->failed || !type || type >= WFI_SHARE_MESSAGE_TYPES || !share->may || !is_here)
         return false;
     /* LOOK only wakes this worker: the round that reads it checks the flags (share.c) */
-    if (group->over || word == WFI_SHARE_LOOK)
+    if (group->over || type == WFI_SHARE_LOOK)
         return true;
     if (!is_verdict) {
-        hear_answer(group, from, word);
+        on_answer(group, from, type);
         return true;
     }
     bool makes_sense = from == member_at(group, 0) && share->state == WFI_SHARE_NONE &&
-                       (word == WFI_SHARE_USE_NOT || (share->said_ready && share->slots.memory));
+                       (type == WFI_SHARE_USE_NOT || (share->has_answered && share->slots.memory));
     if (makes_sense)
-        decide(group, word == WFI_SHARE_USE, "no shared memory, says the leader of the host");
+        decide(group, type == WFI_SHARE_USE, "no shared memory, by the leader of the host");
     return makes_sense;
 }
 
@@ -256,7 +256,7 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
     key.incarnation = wfi_read_u32(&reader);
     weft_group *group = reader.failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     const wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
-    if (!member || member != member_at(group, 0) || !group->share.may || group->share.said_ready ||
+    if (!member || member != member_at(group, 0) || !group->share.may || group->share.has_answered ||
         group->share.state != WFI_SHARE_NONE || group->over)
         return;
     void *memory;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_coll_forged.c - messages of a member that are well formed and wrong in one thing: each is refused for that, or does no harm.
- * (test_coll_hostile.c has those that are wrong in any way.) Member 0 hears them as if member 1 had sent them.
+ * (test_coll_hostile.c has those that are wrong in any way.) Member 0 receives them as if member 1 had sent them.
  */
 #include "coll/coll.h"
 #include "rpc/inside.h"
@@ -25,7 +25,7 @@ static wfi_data first_part(void)
     return part;
 }
 
-static void begin_words(wfi_writer *w, const weft_group *group, unsigned word)
+static void begin_message(wfi_writer *w, const weft_group *group, unsigned word)
 {
     wfi_writer_init_growing(w);
     wfi_write_u8(w, (uint8_t)word);
@@ -34,17 +34,17 @@ static void begin_words(wfi_writer *w, const weft_group *group, unsigned word)
     wfi_write_u8(w, WFI_TOGETHER);
 }
 
-static void hear(weft_agent *agent, wfi_writer *w)
+static void receive(weft_agent *agent, wfi_writer *w)
 {
     MUST(!w->failed);
     inside_arrive(agent, 1, WFI_RPC_GROUP, w->data, w->size);
     wfi_writer_fini(w);
 }
 
-static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data *data)
+static void receive_data(weft_agent *agent, const weft_group *group, const wfi_data *data)
 {
     wfi_writer w;
-    begin_words(&w, group, WFI_DATA);
+    begin_message(&w, group, WFI_DATA);
     wfi_write_u64(&w, data->number);
     wfi_write_u8(&w, data->signature.kind);
     wfi_write_u8(&w, data->signature.dtype);
@@ -58,7 +58,7 @@ static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data
     wfi_write_u64(&w, data->size);
     for (uint64_t i = 0; data->rides ? i < data->size : i < WFI_RMA_BYTES; i++)
         wfi_write_u8(&w, 0);
-    hear(agent, &w);
+    receive(agent, &w);
 }
 
 static weft_group *make(weft_agent *agent, const char *name)
@@ -103,21 +103,21 @@ static void wrong_parts(weft_agent *agent)
     wfi_data part = first_part();
     scene s = begin(agent, "longer", ELEMENTS);
     part.slot = 2; /* the rest, of 6,464 bytes */
-    hear_data(agent, s.group, &part);
+    receive_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, not_a_part);
 
     s = begin(agent, "shorter", ELEMENTS);
     part.slot = 0;
     part.size = FIRST_BYTES - 8;
-    hear_data(agent, s.group, &part);
+    receive_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, not_a_part);
 
     s = begin(agent, "twice", ELEMENTS);
     part.slot = 1;
     part.size = FIRST_BYTES;
-    hear_data(agent, s.group, &part);
+    receive_data(agent, s.group, &part);
     MUST(!weft_future_done(s.future));
-    hear_data(agent, s.group, &part);
+    receive_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, not_a_part);
 }
 
@@ -129,24 +129,24 @@ static void reads_nothing(weft_agent *agent)
     part.signature.count = LONG_BYTES / 8;
     part.rides = false;
     part.size = LONG_BYTES; /* one piece */
-    hear_data(agent, s.group, &part);
+    receive_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, "a transfer from rank 1");
 }
 
-static void hear_taken(weft_agent *agent, const weft_group *group, uint32_t token)
+static void receive_ack(weft_agent *agent, const weft_group *group, uint32_t token)
 {
     wfi_writer w;
-    begin_words(&w, group, WFI_TAKEN);
+    begin_message(&w, group, WFI_ACK);
     wfi_write_u64(&w, 1);
     wfi_write_u32(&w, token);
-    hear(agent, &w);
+    receive(agent, &w);
 }
 
-/* It says that it has taken what nobody sent. */
+/* It acknowledges what nobody sent. */
 static void takes_nothing(weft_agent *agent)
 {
-    scene s = begin(agent, "taken", LONG_BYTES / 8);
-    hear_taken(agent, s.group, 1000);
+    scene s = begin(agent, "ack", LONG_BYTES / 8);
+    receive_ack(agent, s.group, 1000);
     end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
 }
 
@@ -160,7 +160,7 @@ static void takes_anothers(weft_agent *agent, void *arg)
         MUST_OK(weft_group_set_algorithms(s.group, "broadcast * * tree")); /* it sends to both */
         MUST_OK(weft_group_broadcast_async(s.group, s.x, 0, LIMIT_MS, &s.future));
         for (uint32_t token = 0; token < 20; token++)
-            hear_taken(agent, s.group, token);
+            receive_ack(agent, s.group, token);
         end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     } else {
@@ -186,7 +186,7 @@ static void far_ahead(weft_agent *agent)
     wfi_data part = first_part();
     uint64_t before = world_stats(agent).bytes_held;
     for (part.number = WFI_GROUP_AHEAD + 1; part.number < WFI_GROUP_AHEAD + 50; part.number++)
-        hear_data(agent, group, &part);
+        receive_data(agent, group, &part);
     MUST(world_stats(agent).bytes_held == before);
     ends_by(group);
 }
@@ -196,15 +196,15 @@ static void has_begun_all(weft_agent *agent)
 {
     weft_group *group = make(agent, "all");
     wfi_writer w;
-    begin_words(&w, group, WFI_BEGUN);
+    begin_message(&w, group, WFI_BEGUN);
     wfi_write_u64(&w, UINT64_MAX);
-    hear(agent, &w);
+    receive(agent, &w);
     ends_by(group);
 }
 
 static void listen(weft_agent *agent, void *arg)
 {
-    static const char *const names[] = {"longer", "shorter", "twice", "nothing", "taken", "ahead", "all"};
+    static const char *const names[] = {"longer", "shorter", "twice", "nothing", "ack", "ahead", "all"};
     enum { NAMES = sizeof(names) / sizeof(*names) };
     weft_group *meet = make(agent, "meet"), *groups[NAMES] = {NULL};
     for (int i = 0; weft_agent_rank(agent) == 1 && i < NAMES; i++)

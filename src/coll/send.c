@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * say.c - what members of a group say to each other: messages of type WFI_RPC_GROUP. Each begins with
+ * send.c - the messages between members of a group, of type WFI_RPC_GROUP. Each begins with
  *
- *   word u8, number of the group u64, incarnation of its coordinator u32
+ *   type u8, number of the group u64, incarnation of its coordinator u32
  *
  *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
  *           rides u8, size u64; then the bytes, or address u64, key u64, fabric u8
- *   TAKEN   space u8, number u64, token u32
- *   ASK     space u8, number u64: say BEGUN once you have begun that operation
+ *   ACK   space u8, number u64, token u32
+ *   ASK     space u8, number u64: answer BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
  *   QUERY   space u8, sends u8, number u64: how far are you in the operation of that number, which is late here?
  *           `sends`: it is one of the receiver's sends to us, else one of its recvs from us
@@ -15,12 +15,12 @@
  *           operation, if it is under way: kind u8, dtype u8, how u8, algorithm u8, root u32, count u64; else kind is
  *           WFI_OPERATION_KINDS. A group that is over answers OVER instead
  *   OVER    complete u8 (weft_group.complete, at the sender), an error: the group is over
- *   SHARE   what u8 (wfi_share_word): about memory that all members share
+ *   SHARE   type u8 (wfi_share_message_type): about memory that all members share
  *   READY, GO   see opening.h
  *
  * Before there is a group (opening.h), messages begin with
  *
- *   word u8, attempt u64
+ *   type u8, attempt u64
  *
  *   JOIN    hash of the name u64, hash of the members u64
  *
@@ -57,7 +57,7 @@ static void release_message(wfi_task *task)
     free(message);
 }
 
-static void said(wfi_message *sent, weft_status status)
+static void sent(wfi_message *sent, weft_status status)
 {
     group_message *message = wfi_container_of(sent, group_message, message);
     weft_group *group = message->group;
@@ -74,16 +74,16 @@ static void said(wfi_message *sent, weft_status status)
     wfi_net_defer(group->agent->net, &message->release, WFI_DEFER_RELEASE);
 }
 
-static void begin_words(wfi_writer *writer, uint8_t *room, size_t size, const wfi_group_key *key, unsigned word)
+static void begin_message(wfi_writer *writer, uint8_t *room, size_t size, const wfi_group_key *key, unsigned type)
 {
     wfi_writer_init(writer, room, size);
-    wfi_write_u8(writer, (uint8_t)word);
+    wfi_write_u8(writer, (uint8_t)type);
     wfi_write_u64(writer, key->number);
     wfi_write_u32(writer, key->incarnation);
 }
 
 /* `head` has at most WFI_GROUP_HEAD bytes. */
-static void say(weft_group *group, size_t to, const wfi_writer *head, const void *bytes, size_t size)
+static void send_message(weft_group *group, size_t to, const wfi_writer *head, const void *bytes, size_t size)
 {
     wfi_peer *peer = group->members[to].peer;
     int me = wfi_agent_rank(group->agent);
@@ -102,7 +102,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
                                          .parts = {{message->bytes, size}},
                                          .part_count = size > 0,
                                          .keeps = sizeof(*message),
-                                         .done = said};
+                                         .done = sent};
         message->group = group;
         message->to = group->members[to].rank;
         status = wfi_peer_send(peer, &message->message);
@@ -128,11 +128,11 @@ static void write_signature(wfi_writer *writer, const wfi_signature *signature)
     wfi_write_u64(writer, signature->count);
 }
 
-void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
+void wfi_group_send_data(weft_group *group, size_t to, const wfi_data *data)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, WFI_DATA);
+    begin_message(&writer, room, sizeof(room), &group->key, WFI_DATA);
     wfi_write_u8(&writer, (uint8_t)data->space);
     wfi_write_u64(&writer, data->number);
     write_signature(&writer, &data->signature);
@@ -143,105 +143,107 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     if (!data->rides) {
         wfi_rma_encode(&writer, &data->remote);
     }
-    say(group, to, &writer, data->bytes, data->rides ? data->size : 0);
+    send_message(group, to, &writer, data->bytes, data->rides ? data->size : 0);
 }
 
-void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_space space, uint64_t number)
+void wfi_group_send_number(weft_group *group, size_t to, enum wfi_group_message_type type, wfi_space space,
+                           uint64_t number)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, word);
+    begin_message(&writer, room, sizeof(room), &group->key, type);
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u64(&writer, number);
-    say(group, to, &writer, NULL, 0);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number)
+void wfi_group_send_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, WFI_QUERY);
+    begin_message(&writer, room, sizeof(room), &group->key, WFI_QUERY);
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u8(&writer, sends);
     wfi_write_u64(&writer, number);
     group->members[to].queries++;
-    say(group, to, &writer, NULL, 0);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data)
+void wfi_group_send_ack(weft_group *group, size_t to, const wfi_data *data)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, WFI_TAKEN);
+    begin_message(&writer, room, sizeof(room), &group->key, WFI_ACK);
     wfi_write_u8(&writer, (uint8_t)data->space);
     wfi_write_u64(&writer, data->number);
     wfi_write_u32(&writer, data->token);
-    say(group, to, &writer, NULL, 0);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_over(weft_group *group, size_t to)
+void wfi_group_send_over(weft_group *group, size_t to)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer head, error;
     if (group->members[to].is_told)
         return;
     group->members[to].is_told = true;
-    begin_words(&head, room, sizeof(room), &group->key, WFI_OVER);
+    begin_message(&head, room, sizeof(room), &group->key, WFI_OVER);
     wfi_write_u8(&head, group->complete);
     wfi_writer_init_growing(&error);
     wfi_error_write(&error, group->over);
     if (!error.failed)
-        say(group, to, &head, error.data, error.size);
+        send_message(group, to, &head, error.data, error.size);
     wfi_writer_fini(&error);
 }
 
-void wfi_say_share(weft_group *group, size_t to, wfi_share_word word)
+void wfi_group_send_share(weft_group *group, size_t to, wfi_share_message_type type)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, WFI_SHARE);
-    wfi_write_u8(&writer, (uint8_t)word);
-    say(group, to, &writer, NULL, 0);
+    begin_message(&writer, room, sizeof(room), &group->key, WFI_SHARE);
+    wfi_write_u8(&writer, (uint8_t)type);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_bare(weft_group *group, size_t to, enum wfi_group_word word)
+void wfi_group_send_bare(weft_group *group, size_t to, enum wfi_group_message_type type)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), &group->key, word);
-    say(group, to, &writer, NULL, 0);
+    begin_message(&writer, room, sizeof(room), &group->key, type);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-static void begin_attempt(wfi_writer *writer, uint8_t *room, size_t size, enum wfi_group_word word, uint64_t attempt)
+static void begin_opening_message(wfi_writer *writer, uint8_t *room, size_t size, enum wfi_group_message_type type,
+                                  uint64_t attempt)
 {
     wfi_writer_init(writer, room, size);
-    wfi_write_u8(writer, (uint8_t)word);
+    wfi_write_u8(writer, (uint8_t)type);
     wfi_write_u64(writer, attempt);
 }
 
-void wfi_say_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash)
+void wfi_group_send_join(weft_group *group, size_t to, uint64_t attempt, uint64_t members_hash)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_attempt(&writer, room, sizeof(room), WFI_JOIN, attempt);
+    begin_opening_message(&writer, room, sizeof(room), WFI_JOIN, attempt);
     wfi_write_u64(&writer, group->name_hash);
     wfi_write_u64(&writer, members_hash);
-    say(group, to, &writer, NULL, 0);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_leave(weft_group *group, size_t to, uint64_t attempt)
+void wfi_group_send_leave(weft_group *group, size_t to, uint64_t attempt)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_attempt(&writer, room, sizeof(room), WFI_LEAVE, attempt);
-    say(group, to, &writer, NULL, 0);
+    begin_opening_message(&writer, room, sizeof(room), WFI_LEAVE, attempt);
+    send_message(group, to, &writer, NULL, 0);
 }
 
-void wfi_say_created(weft_group *group, size_t to)
+void wfi_group_send_created(weft_group *group, size_t to)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer head, list;
-    begin_attempt(&head, room, sizeof(room), WFI_CREATED, group->members[to].attempt);
+    begin_opening_message(&head, room, sizeof(room), WFI_CREATED, group->members[to].attempt);
     wfi_write_u64(&head, group->key.number);
     wfi_write_u32(&head, group->key.incarnation);
     wfi_writer_init_growing(&list);
@@ -253,17 +255,18 @@ void wfi_say_created(weft_group *group, size_t to)
         wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent), "rank %d has no memory to open it",
                             wfi_agent_rank(group->agent));
     else
-        say(group, to, &head, list.data, list.size);
+        send_message(group, to, &head, list.data, list.size);
     wfi_writer_fini(&list);
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report)
+void wfi_group_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
+                            const wfi_progress_report *report)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), key, WFI_STATE);
+    begin_message(&writer, room, sizeof(room), key, WFI_STATE);
     wfi_write_u8(&writer, (uint8_t)report->space);
     wfi_write_u8(&writer, report->has_group);
     wfi_write_u64(&writer, report->number);
@@ -275,23 +278,23 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
         wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }
 
-void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why)
+void wfi_group_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_words(&writer, room, sizeof(room), key, WFI_OVER);
+    begin_message(&writer, room, sizeof(room), key, WFI_OVER);
     wfi_write_u8(&writer, why == WEFT_ERR_CANCELLED);
     wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
-    /* In order, because it says less than wfi_say_over, which may be in flight. */
+    /* In order, because it says less than wfi_group_send_over, which may be in flight. */
     wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
 }
 
-void wfi_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
-                       size_t count)
+void wfi_group_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, weft_status why, const int *ranks,
+                             size_t count)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
-    begin_attempt(&writer, room, sizeof(room), WFI_FAILED, attempt);
+    begin_opening_message(&writer, room, sizeof(room), WFI_FAILED, attempt);
     wfi_write_u32(&writer, (uint32_t)why);
     wfi_write_u32(&writer, (uint32_t)count);
     for (size_t i = 0; i < count && i < WFI_FAILED_RANKS; i++)

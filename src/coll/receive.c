@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hear.c - processes the messages of group members (say.c). No field of them is trusted. */
+/* receive.c - processes the messages of group members (send.c). No field of them is trusted. */
 #include "coll/opening.h"
 
 #include "base/error.h"
@@ -62,8 +62,11 @@ static uint64_t called_here(const weft_group *group, const wfi_group_member *mem
     return sends ? member->sends : member->recvs;
 }
 
-/* Returns false if the message is malformed. */
-static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+/*
+ * Gives the data to their operation, or keeps them if it has not begun here. Returns false if the message is malformed,
+ * or so early that no correct member sends it.
+ */
+static bool on_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_data data = {0};
     size_t index = (size_t)(from - group->members);
@@ -80,13 +83,13 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
         return true;
     }
     wfi_operation *operation = wfi_operation_find(group, data.space, false, index, data.number);
-    const wfi_operation *quick = group->share.quick; /* is done in shared memory, and receives nothing */
+    const wfi_operation *quick = group->share.quick; /* runs in shared memory, and is not in the group's list */
     bool is_quick = quick && data.space == WFI_TOGETHER && data.number == quick->number;
     char theirs[WFI_SIGNATURE_TEXT];
     if (operation)
-        wfi_run_take(operation, index, &data);
+        wfi_run_on_data(operation, index, &data);
     else if (!is_quick || wfi_operation_check(quick, index, &data.signature))
-        /* the operation has ended here, so it has received all that members send which agree with it */
+        /* It has ended here with all data that it needed, or needs none: the sender has called another operation. */
         wfi_group_break_for(group, WEFT_ERR_STATE, from->rank,
                             "operation %llu: rank %d called %s, and rank %d something else",
                             (unsigned long long)data.number, from->rank,
@@ -94,7 +97,7 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
     return true;
 }
 
-static bool hear_taken(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+static bool on_ack(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_space space = read_space(reader);
     uint64_t number = wfi_read_u64(reader);
@@ -104,12 +107,12 @@ static bool hear_taken(weft_group *group, wfi_group_member *from, wfi_reader *re
     wfi_operation *operation = wfi_operation_find(group, space, true, (size_t)(from - group->members), number);
     if (operation) {
         has_begun(from, space, number);
-        wfi_run_taken(operation, (size_t)(from - group->members), token);
+        wfi_run_on_ack(operation, (size_t)(from - group->members), token);
     }
     return true;
 }
 
-static bool hear_ask(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+static bool on_ask(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_space space = read_space(reader);
     uint64_t number = wfi_read_u64(reader);
@@ -117,13 +120,13 @@ static bool hear_ask(weft_group *group, wfi_group_member *from, wfi_reader *read
         return false;
     uint64_t begun = begun_here(group, from, space, false);
     if (begun >= number)
-        wfi_say_number(group, (size_t)(from - group->members), WFI_BEGUN, space, begun);
+        wfi_group_send_number(group, (size_t)(from - group->members), WFI_BEGUN, space, begun);
     else if (!from->spaces[space].wanted || number < from->spaces[space].wanted)
         from->spaces[space].wanted = number;
     return true;
 }
 
-static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+static bool on_begun(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_space space = read_space(reader);
     uint64_t number = wfi_read_u64(reader);
@@ -139,8 +142,8 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
-                       wfi_reader *reader)
+/* Answers with STATE: how far this member is. If the group is over here, OVER comes before. `group` may be NULL. */
+static bool on_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group, wfi_reader *reader)
 {
     wfi_progress_report report = {.space = read_space(reader), .signature.kind = WFI_OPERATION_KINDS};
     bool sends = wfi_read_u8(reader);
@@ -149,11 +152,10 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
     size_t index = member ? (size_t)(member - group->members) : 0;
-    /* perhaps for a reason that was not told, or the telling worker has ended */
-    if (member && group->over) {
+    if (member && group->over) { /* OVER, perhaps once more: nobody may have told that member the reason */
         group->members[index].is_told = false;
-        wfi_say_over(group, index);
-        wfi_answer_state(agent, peer, key, &report);
+        wfi_group_send_over(group, index);
+        wfi_group_answer_state(agent, peer, key, &report);
         return true;
     }
     report.has_group = member != NULL;
@@ -161,11 +163,11 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
     if (operation)
         report.signature = wfi_operation_signature(operation);
-    else if (member && !operation && report.space == WFI_TOGETHER)
+    else if (member && report.space == WFI_TOGETHER)
         wfi_share_recall(group, report.number, &report.signature);
     if (member)
         report.called = called_here(group, member, report.space, sends);
-    wfi_answer_state(agent, peer, key, &report);
+    wfi_group_answer_state(agent, peer, key, &report);
     return true;
 }
 
@@ -198,7 +200,7 @@ static bool read_report(wfi_reader *reader, wfi_progress_report *out)
     return !reader->failed;
 }
 
-static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+static bool on_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_progress_report report;
     if (!read_report(reader, &report))
@@ -210,7 +212,7 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
     else if (agrees(group, from, &report))
-        wfi_missing_answered(group, from, &report);
+        wfi_missing_on_answer(group, from, &report);
     return true;
 }
 
@@ -218,22 +220,22 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
  * Returns a member's error as this member keeps it: with that member as a hop. An UNREACHABLE error about this worker
  * is reversed: it names the member that reported it. Takes over `error`.
  */
-static weft_error *as_heard(weft_error *error, int from, int me)
+static weft_error *received_error(weft_error *error, int from, int me)
 {
-    weft_error *heard = NULL;
+    weft_error *received = NULL;
     if (weft_error_code(error) == WEFT_ERR_UNREACHABLE && weft_error_worker(error) == me) {
         wfi_error_detail detail = {.code = WEFT_ERR_UNREACHABLE,
                                    .function = weft_error_function(error),
                                    .worker = weft_error_hops(error) ? weft_error_hop(error, 0) : from};
-        heard = wfi_error_create(&detail, "%s", weft_error_message(error));
+        received = wfi_error_create(&detail, "%s", weft_error_message(error));
     } else {
-        heard = wfi_error_with_hop(error, from);
+        received = wfi_error_with_hop(error, from);
     }
     weft_error_unref(error);
-    return heard;
+    return received;
 }
 
-static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+static bool on_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     bool was_complete = wfi_read_u8(reader);
     weft_error *error = wfi_error_read(reader);
@@ -247,7 +249,7 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
                                   code == WEFT_ERR_TIMEOUT ? "has given up opening it" : "has closed it");
     } else {
-        error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
+        error = received_error(error, from->rank, wfi_agent_rank(group->agent));
     }
     /* otherwise some may not have had the group yet, and so have not heard of its end */
     group->complete = group->complete || was_complete;
@@ -256,68 +258,71 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
 }
 
 /* A message for a group that is not open here: it was closed, or never opened. */
-static bool hear_late(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader)
+static bool on_late_message(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned type,
+                            wfi_reader *reader)
 {
-    if (word == WFI_QUERY)
-        return hear_query(agent, from, key, NULL, reader);
-    if (word == WFI_DATA || word == WFI_ASK)
-        wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
+    if (type == WFI_QUERY)
+        return on_query(agent, from, key, NULL, reader);
+    if (type == WFI_DATA || type == WFI_ASK)
+        wfi_group_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
     return true;
 }
 
 /* False: malformed. */
-static bool hear_word(weft_group *group, wfi_group_member *from, wfi_peer *peer, unsigned word, wfi_reader *reader)
+static bool dispatch(weft_group *group, wfi_group_member *from, wfi_peer *peer, unsigned type, wfi_reader *reader)
 {
-    switch (word) {
+    switch (type) {
     case WFI_DATA:
-        return hear_data(group, from, reader);
-    case WFI_TAKEN:
-        return hear_taken(group, from, reader);
+        return on_data(group, from, reader);
+    case WFI_ACK:
+        return on_ack(group, from, reader);
     case WFI_ASK:
-        return hear_ask(group, from, reader);
+        return on_ask(group, from, reader);
     case WFI_BEGUN:
-        return hear_begun(group, from, reader);
+        return on_begun(group, from, reader);
     case WFI_QUERY:
-        return hear_query(group->agent, peer, &group->key, group, reader);
+        return on_query(group->agent, peer, &group->key, group, reader);
     case WFI_STATE:
-        return hear_state(group, from, reader);
+        return on_state(group, from, reader);
     case WFI_OVER:
-        return hear_over(group, from, reader);
+        return on_over(group, from, reader);
     case WFI_SHARE:
-        return wfi_sharing_hear(group, from, reader);
+        return wfi_sharing_on_message(group, from, reader);
     case WFI_READY:
-        wfi_opening_hear_ready(group, from);
+        wfi_opening_on_ready(group, from);
         return true;
     case WFI_GO:
-        wfi_opening_hear_go(group, from);
+        wfi_opening_on_go(group, from);
         return true;
     default:
         return false;
     }
 }
 
-void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
+void wfi_group_on_message(weft_agent *agent, wfi_peer *from, uint8_t rpc_type, wfi_reader *reader)
 {
     size_t size = reader->size;
     wfi_group_member *member = NULL;
     weft_group *group = NULL;
-    bool sense;
-    (void)type;
-    unsigned word = wfi_read_u8(reader);
-    if (word >= WFI_JOIN) {
-        sense = wfi_opening_hear(agent, from, word, reader);
+    bool is_well_formed;
+    (void)rpc_type; /* WFI_RPC_GROUP */
+    unsigned type = wfi_read_u8(reader);
+    if (type >= WFI_JOIN) {
+        is_well_formed = wfi_opening_on_message(agent, from, type, reader);
     } else {
         wfi_group_key key = {.number = wfi_read_u64(reader)};
         key.incarnation = wfi_read_u32(reader);
-        sense = !reader->failed;
-        group = sense ? wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key)) : NULL;
+        is_well_formed = !reader->failed;
+        group = is_well_formed ? wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key)) : NULL;
         member = group ? wfi_group_member_of(group, from) : NULL;
-        if (sense)
-            sense = member ? hear_word(group, member, from, word, reader) : hear_late(agent, from, &key, word, reader);
+        if (member)
+            is_well_formed = dispatch(group, member, from, type, reader);
+        else if (is_well_formed)
+            is_well_formed = on_late_message(agent, from, &key, type, reader);
     }
-    if (!sense)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (word %u, %zu bytes)",
-                      wfi_peer_rank(from), word, size);
-    if (!sense && member) /* its content would be missing here */
+    if (!is_well_formed)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (type %u, %zu bytes)",
+                      wfi_peer_rank(from), type, size);
+    if (!is_well_formed && member) /* its content would be missing here */
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, member->rank, "rank %d sent a malformed message", member->rank);
 }
