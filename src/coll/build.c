@@ -31,12 +31,13 @@ static const bool relays[WFI_OPERATION_KINDS] = {
 };
 #define RELAYED_CHUNK (128u << 10)
 
-size_t wfi_chunk_for(const wfi_collective *what, size_t bytes)
+size_t wfi_chunk_for(const wfi_collective *collective, size_t bytes)
 {
     size_t chunk = bytes / STEPS_MOST / 64 * 64;
     if (bytes <= IN_MESSAGES_BYTES)
         return WFI_GROUP_LONG;
-    if (what->spans_hosts && relays[what->kind] && bytes > WFI_GROUP_CHUNK && bytes / what->members <= WFI_GROUP_CHUNK)
+    if (collective->spans_hosts && relays[collective->kind] && bytes > WFI_GROUP_CHUNK &&
+        bytes / collective->members <= WFI_GROUP_CHUNK)
         return chunk > RELAYED_CHUNK ? chunk : RELAYED_CHUNK;
     return chunk > WFI_GROUP_CHUNK ? chunk : WFI_GROUP_CHUNK;
 }
@@ -47,11 +48,11 @@ static void build_transfer(wfi_operation *operation, size_t bytes)
     wfi_schedule *schedule = &operation->schedule;
     wfi_operand from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
     if (operation->sends && bytes)
-        wfi_pieces_send(&operation->what, schedule, operation->peer, from, bytes);
+        wfi_pieces_send(&operation->collective, schedule, operation->peer, from, bytes);
     else if (operation->sends)
         wfi_schedule_send(schedule, operation->peer, from, 0);
     else if (bytes)
-        wfi_pieces_recv(&operation->what, schedule, operation->peer, to, bytes);
+        wfi_pieces_recv(&operation->collective, schedule, operation->peer, to, bytes);
     else
         wfi_schedule_recv(schedule, operation->peer, to, 0);
 }
@@ -59,23 +60,23 @@ static void build_transfer(wfi_operation *operation, size_t bytes)
 weft_status wfi_operation_build(wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    wfi_collective *what = &operation->what;
+    wfi_collective *collective = &operation->collective;
     wfi_schedule *schedule = &operation->schedule;
-    size_t bytes = wfi_part_bytes(what);
+    size_t bytes = wfi_part_bytes(collective);
     wfi_schedule_init(schedule, group->size);
     if (schedule->failed)
         return WEFT_ERR_MEMORY;
-    if (wfi_carrier_has(group->carrier, what->kind, operation->sends)) {
+    if (wfi_carrier_has(group->carrier, collective->kind, operation->sends)) {
         operation->algorithm = WFI_CARRIED;
         wfi_schedule_carry(schedule);
-    } else if (what->kind == WFI_SENDRECV)
+    } else if (collective->kind == WFI_SENDRECV)
         build_transfer(operation, bytes);
-    else if (what->members > 1 && !bytes && what->kind != WFI_BARRIER)
-        wfi_build_dissemination(what, schedule); /* nothing is moved, but it is checked that all call the same */
-    else if (what->members > 1)
-        wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
-    else if (!what->in_place && operation->memory[WFI_INPUT].data)
-        wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
+    else if (collective->members > 1 && !bytes && collective->kind != WFI_BARRIER)
+        wfi_build_dissemination(collective, schedule); /* nothing is moved, but it is checked that all call the same */
+    else if (collective->members > 1)
+        wfi_rules_choose(&group->rules, collective, &operation->algorithm)(collective, schedule);
+    else if (!collective->in_place && operation->memory[WFI_INPUT].data)
+        wfi_pieces_copy(collective, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
     wfi_schedule_built(schedule);
     return schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
 }

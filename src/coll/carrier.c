@@ -131,12 +131,12 @@ void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent)
 weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation)
 {
     const weft_group_carrier *t = &carrier->table;
-    const wfi_collective *what = &operation->what;
+    const wfi_collective *collective = &operation->collective;
     const void *in = operation->memory[WFI_INPUT].data;
     void *arg = carrier->arg, *out = operation->memory[WFI_OUTPUT].data;
-    size_t count = what->count, root = what->root;
+    size_t count = collective->count, root = collective->root;
     weft_dtype dtype = operation->dtype;
-    switch (what->kind) {
+    switch (collective->kind) {
     case WFI_BARRIER:
         return t->barrier(arg);
     case WFI_ALLREDUCE:

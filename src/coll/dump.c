@@ -6,7 +6,7 @@
 static void put_operation(wfi_json *j, const wfi_operation *operation)
 {
     wfi_json_open(j, NULL, '{');
-    wfi_json_put_text(j, "kind", wfi_operation_names[operation->what.kind]);
+    wfi_json_put_text(j, "kind", wfi_operation_names[operation->collective.kind]);
     wfi_json_put_number(j, "number", operation->number);
     wfi_json_put_bool(j, "begun", operation->begun);
     wfi_json_put_number(j, "steps_left", operation->left);

@@ -16,19 +16,19 @@ static weft_status room_for(const weft_agent *agent, size_t bytes)
 
 static size_t early_bytes(const wfi_early *early)
 {
-    return sizeof(*early) + (early->data.rides ? early->data.size : 0);
+    return sizeof(*early) + (early->data.is_eager ? early->data.size : 0);
 }
 
 wfi_early *wfi_early_make(size_t from, const wfi_data *data)
 {
-    size_t riding = data->rides ? data->size : 0;
-    wfi_early *early = malloc(sizeof(*early) + riding);
+    size_t eager_bytes = data->is_eager ? data->size : 0;
+    wfi_early *early = malloc(sizeof(*early) + eager_bytes);
     if (!early)
         return NULL;
     *early = (wfi_early){.from = from, .data = *data};
     wfi_list_init(&early->link);
-    if (riding)
-        memcpy(early + 1, data->bytes, riding);
+    if (eager_bytes)
+        memcpy(early + 1, data->bytes, eager_bytes);
     early->data.bytes = (const uint8_t *)(early + 1);
     return early;
 }
@@ -36,7 +36,7 @@ wfi_early *wfi_early_make(size_t from, const wfi_data *data)
 void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
 {
     weft_agent *agent = group->agent;
-    size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
+    size_t bytes = sizeof(wfi_early) + (data->is_eager ? data->size : 0);
     weft_status status = room_for(agent, bytes);
     wfi_early *early = status ? NULL : wfi_early_make(from, data);
     if (status)
@@ -51,8 +51,8 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
         return;
     early->agent = agent;
     wfi_budget_keep_item(agent, (int64_t)bytes);
-    wfi_list *where =
-        data->space == WFI_TOGETHER ? &group->early[data->number % WFI_GROUP_AHEAD] : &group->members[from].early;
+    wfi_list *where = data->space == WFI_SPACE_COLLECTIVE ? &group->early[data->number % WFI_GROUP_AHEAD]
+                                                          : &group->members[from].early;
     wfi_list_push_back(where, &early->link);
 }
 
@@ -67,10 +67,10 @@ void wfi_early_free(wfi_early *early)
 wfi_early *wfi_early_take(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    if (operation->space == WFI_BETWEEN && operation->sends)
+    if (operation->space == WFI_SPACE_P2P && operation->sends)
         return NULL;
-    wfi_list *where = operation->space == WFI_TOGETHER ? &group->early[operation->number % WFI_GROUP_AHEAD]
-                                                       : &group->members[operation->peer].early;
+    wfi_list *where = operation->space == WFI_SPACE_COLLECTIVE ? &group->early[operation->number % WFI_GROUP_AHEAD]
+                                                               : &group->members[operation->peer].early;
     WFI_FOR_LIST (wfi_early, early, where, link) {
         bool is_later = operation->more && early->data.slot >= operation->schedule.recvs[early->from];
         if (early->data.number == operation->number && !is_later) {
@@ -86,7 +86,7 @@ static bool has(const wfi_list *where, const wfi_operation *operation, uint64_t 
     wfi_signature ours = wfi_operation_signature(operation);
     WFI_FOR_LIST (const wfi_early, early, where, link)
         if (early->from == (size_t)step->peer && early->data.number == number && early->data.slot == step->slot &&
-            early->data.rides && early->data.size == step->size && wfi_signature_is(&early->data.signature, &ours))
+            early->data.is_eager && early->data.size == step->size && wfi_signature_is(&early->data.signature, &ours))
             return true;
     return false;
 }
@@ -98,8 +98,8 @@ bool wfi_early_has_all(const wfi_operation *operation, uint64_t number)
     for (size_t i = 0; i < operation->schedule.step_count; i++) {
         const wfi_step *step = &operation->schedule.steps[i];
         recvs += step->kind == WFI_STEP_RECV;
-        const wfi_list *where = operation->space == WFI_TOGETHER ? &group->early[number % WFI_GROUP_AHEAD]
-                                                                 : &group->members[operation->peer].early;
+        const wfi_list *where = operation->space == WFI_SPACE_COLLECTIVE ? &group->early[number % WFI_GROUP_AHEAD]
+                                                                         : &group->members[operation->peer].early;
         if (step->kind == WFI_STEP_SEND || step->kind == WFI_STEP_CARRY || step->kind == WFI_STEP_SHARE ||
             (step->kind == WFI_STEP_RECV && !has(where, operation, number, step)))
             return false;

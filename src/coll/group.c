@@ -237,12 +237,12 @@ const char *wfi_signature_text(const wfi_signature *signature, bool whole, char 
 
 wfi_signature wfi_operation_signature(const wfi_operation *operation)
 {
-    return (wfi_signature){.kind = (uint8_t)operation->what.kind,
+    return (wfi_signature){.kind = (uint8_t)operation->collective.kind,
                            .dtype = (uint8_t)operation->dtype,
                            .how = (uint8_t)operation->how,
                            .algorithm = operation->algorithm,
-                           .root = (uint32_t)operation->what.root,
-                           .count = operation->what.count};
+                           .root = (uint32_t)operation->collective.root,
+                           .count = operation->collective.count};
 }
 
 bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b)
@@ -262,7 +262,7 @@ bool wfi_group_delivers(const weft_group *group)
 static void break_for_algorithms(const wfi_operation *operation, size_t member, uint8_t ours, uint8_t theirs)
 {
     weft_group *group = operation->group;
-    const char *kind = wfi_operation_names[operation->what.kind];
+    const char *kind = wfi_operation_names[operation->collective.kind];
     unsigned long long number = operation->number;
     int me = wfi_agent_rank(group->agent), other = group->members[member].rank;
     bool carried = ours == WFI_CARRIED;

@@ -66,7 +66,12 @@
 
 #define WFI_SHARE_MEMBERS_MAX 32 /* that share memory: each pair of them has a lane */
 
-typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; between two members */
+/* The number spaces of operations. */
+typedef enum wfi_space {
+    WFI_SPACE_COLLECTIVE,
+    WFI_SPACE_P2P, /* sends and recvs between two members */
+    WFI_SPACES
+} wfi_space;
 
 /* The coordinator (opening.h) numbers the groups that it creates. */
 typedef struct wfi_group_key {
@@ -209,7 +214,7 @@ typedef struct wfi_data {
     uint64_t number;
     wfi_signature signature;
     uint32_t slot, token; /* token: for ACK */
-    bool rides;           /* the data are part of the message; otherwise `remote` names them */
+    bool is_eager;        /* the data are part of the message; otherwise `remote` names them */
     uint64_t size;
     wfi_rma_address remote;
     uint32_t told;        /* wfi_peer_bulk_told, of the message */
@@ -228,11 +233,11 @@ typedef struct wfi_operation {
     weft_group *group;
     uint64_t id; /* in wfi_groups.operations */
     wfi_space space;
-    bool sends;  /* WFI_BETWEEN: it is the sender's operation */
-    size_t peer; /* WFI_BETWEEN: the other member */
+    bool sends;  /* WFI_SPACE_P2P: it is the sender's operation */
+    size_t peer; /* WFI_SPACE_P2P: the other member */
     uint64_t number;
-    uint64_t history; /* WFI_TOGETHER: wfi_share_history */
-    wfi_collective what;
+    uint64_t history; /* WFI_SPACE_COLLECTIVE: wfi_share_history */
+    wfi_collective collective;
     weft_dtype dtype;
     weft_op how;
     uint8_t algorithm; /* from wfi_rules_choose; WFI_CARRIED; 0 if there is no choice */
@@ -408,7 +413,7 @@ void wfi_group_send_ack(weft_group *group, size_t to, const wfi_data *data);
 /* ASK or BEGUN */
 void wfi_group_send_number(weft_group *group, size_t to, enum wfi_group_message_type type, wfi_space space,
                            uint64_t number);
-/* WFI_BETWEEN: `sends` asks about the receiver's sends to this member, otherwise about its recvs. */
+/* WFI_SPACE_P2P: `sends` asks about the receiver's sends to this member, otherwise about its recvs. */
 void wfi_group_send_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_group_send_over(weft_group *group, size_t to);
 void wfi_group_send_share(weft_group *group, size_t to, wfi_share_message_type type);
@@ -443,7 +448,7 @@ void wfi_group_answer_failed(weft_agent *agent, wfi_peer *to, uint64_t attempt, 
 weft_status wfi_operation_build(wfi_operation *operation);        /* its schedule. WEFT_ERR_MEMORY */
 weft_status wfi_operation_make_scratch(wfi_operation *operation); /* as much as its schedule uses */
 /* The most bytes of one step of a part of `bytes`. */
-size_t wfi_chunk_for(const wfi_collective *what, size_t bytes);
+size_t wfi_chunk_for(const wfi_collective *collective, size_t bytes);
 
 /* ---- share.c: operations in shared memory. All [agent lock] ------------------------------------------------------ */
 

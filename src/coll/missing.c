@@ -47,13 +47,13 @@ static void conclude(weft_group *group)
     if (group->left) {
         wfi_group_break_for(group, WEFT_ERR_CANCELLED, group->left->rank,
                             "operation %llu, %s: rank %d has closed the group" WFI_GROUP_AGAIN,
-                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
+                            (unsigned long long)operation->number, wfi_operation_names[operation->collective.kind],
                             group->left->rank);
         return;
     }
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_SPACE_COLLECTIVE)
         snprintf(which, sizeof(which), "operation %llu, %s,", (unsigned long long)operation->number,
-                 wfi_operation_names[operation->what.kind]);
+                 wfi_operation_names[operation->collective.kind]);
     else
         snprintf(which, sizeof(which), "%s rank %d", operation->sends ? "a send to" : "a recv from",
                  group->members[operation->peer].rank);
@@ -100,7 +100,7 @@ void wfi_missing_ask(wfi_operation *operation)
     for (size_t i = 0; i < group->size && !group->over; i++) {
         wfi_group_member *member = &group->members[i];
         member->missing = NULL;
-        if (!member->peer || member == group->left || (operation->space == WFI_BETWEEN && operation->peer != i))
+        if (!member->peer || member == group->left || (operation->space == WFI_SPACE_P2P && operation->peer != i))
             continue;
         member->is_asked = true;
         group->unanswered++;
@@ -147,7 +147,7 @@ static void ask_those_waited_for(weft_group *group, const wfi_operation *operati
 static wfi_operation *oldest(const weft_group *group)
 {
     WFI_FOR_LIST (wfi_operation, operation, &group->operations, link)
-        if (operation->space == WFI_TOGETHER)
+        if (operation->space == WFI_SPACE_COLLECTIVE)
             return operation;
     return NULL;
 }
@@ -209,7 +209,7 @@ void wfi_missing_on_answer(weft_group *group, wfi_group_member *member, const wf
     if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)
         return;
     member->is_asked = false;
-    if (operation->space == WFI_BETWEEN && report->signature.kind < WFI_OPERATION_KINDS &&
+    if (operation->space == WFI_SPACE_P2P && report->signature.kind < WFI_OPERATION_KINDS &&
         !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
     if (!report->has_group || report->called < operation->number)

@@ -73,9 +73,9 @@ static void count(const wfi_operation *operation, bool failed, uint64_t ns)
     wfi_group_metrics *metrics = group->metrics;
     if (!metrics)
         return; /* out of memory: it is not counted */
-    kind_numbers *numbers = &metrics->kinds[operation->what.kind];
+    kind_numbers *numbers = &metrics->kinds[operation->collective.kind];
     ++*(failed ? &numbers->failed : &numbers->ok);
-    numbers->bytes += failed ? 0 : wfi_part_bytes(&operation->what);
+    numbers->bytes += failed ? 0 : wfi_part_bytes(&operation->collective);
     wfi_histogram_record(&numbers->seconds, ns);
 }
 
@@ -90,7 +90,7 @@ void wfi_operation_count_quick(const wfi_operation *operation)
     wfi_share *share = &operation->group->share;
     uint64_t begun = operation->span.begun_ns;
     uint64_t ns = begun ? wfi_net_now(operation->group->agent->net) - begun : share->usual_ns;
-    if (begun && !operation->share.waited && wfi_part_bytes(&operation->what) <= WFI_SLOTS_LINE_BYTES)
+    if (begun && !operation->share.waited && wfi_part_bytes(&operation->collective) <= WFI_SLOTS_LINE_BYTES)
         share->usual_ns = ns;
     count(operation, false, ns);
 }
@@ -122,12 +122,12 @@ void wfi_operation_observe_end(wfi_operation *operation, weft_status status)
     wfi_trace_record record = {.side = WFI_TRACE_GROUPS,
                                .peer = -1,
                                .call_id = operation->number,
-                               .context = wfi_part_bytes(&operation->what),
+                               .context = wfi_part_bytes(&operation->collective),
                                .span = operation->span,
                                .end_ns = wfi_now(wfi_net_clock(agent->net)),
                                .status = status};
     operation->span.track = 0;
-    snprintf(what, sizeof(what), "%s: %s", labels[operation->what.kind], operation->group->name);
+    snprintf(what, sizeof(what), "%s: %s", labels[operation->collective.kind], operation->group->name);
     wfi_observe_span_end(agent, &record, what);
 }
 

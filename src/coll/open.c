@@ -433,7 +433,7 @@ static void tell_of_operations(weft_agent *agent, wfi_awaits *out)
             continue;
         const wfi_operation *first = wfi_container_of(group->operations.next, wfi_operation, link);
         wfi_awaits_add(out, "operations of groups: %zu, one of them: %s of group \"%s\"", groups->under_way,
-                       wfi_operation_names[first->what.kind], group->name);
+                       wfi_operation_names[first->collective.kind], group->name);
         return;
     }
     wfi_awaits_add(out, "operations of groups: %zu", groups->under_way);

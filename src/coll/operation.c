@@ -12,7 +12,7 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 {
     WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
         if (operation->space == space && operation->number == number &&
-            (space == WFI_TOGETHER || (operation->sends == sends && operation->peer == peer)))
+            (space == WFI_SPACE_COLLECTIVE || (operation->sends == sends && operation->peer == peer)))
             return operation;
     }
     return NULL;
@@ -57,7 +57,7 @@ static bool is_let(wfi_operation *operation)
 static uint64_t *begun_count(wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_SPACE_COLLECTIVE)
         return &group->begun;
     return operation->sends ? &group->members[operation->peer].sends_begun
                             : &group->members[operation->peer].recvs_begun;
@@ -70,7 +70,7 @@ static void tell_begun(wfi_operation *operation)
     for (size_t i = 0; i < group->size; i++) {
         wfi_group_member *member = &group->members[i];
         uint64_t *wanted = &member->spaces[operation->space].wanted;
-        bool concerns = operation->space == WFI_TOGETHER || (!operation->sends && operation->peer == i);
+        bool concerns = operation->space == WFI_SPACE_COLLECTIVE || (!operation->sends && operation->peer == i);
         if (!concerns || !*wanted || *wanted > operation->number || !member->peer)
             continue;
         *wanted = 0;
@@ -109,7 +109,7 @@ static void time_over(wfi_timer *timer)
 static uint64_t *given_count(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_SPACE_COLLECTIVE)
         return &group->given;
     return operation->sends ? &group->members[operation->peer].sends : &group->members[operation->peer].recvs;
 }
@@ -126,7 +126,7 @@ static void cancel_by_id(void *owner, uint64_t id)
         wfi_operation *operation = wfi_map_get(&wfi_groups_of(agent)->operations, id);
         if (operation)
             wfi_group_break_for(operation->group, WEFT_ERR_CANCELLED, wfi_agent_rank(agent), "rank %d cancelled %s",
-                                wfi_agent_rank(agent), wfi_operation_names[operation->what.kind]);
+                                wfi_agent_rank(agent), wfi_operation_names[operation->collective.kind]);
         wfi_agent_leave_locked(agent);
     }
     wfi_agent_unref(agent);
@@ -140,7 +140,7 @@ static weft_status enter(wfi_operation *operation)
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     uint64_t next = *given_count(operation) + 1;
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_SPACE_COLLECTIVE)
         operation->history = wfi_share_history(operation);
     operation->apart =
         wfi_group_delivers(group) && (wfi_share_has_early(operation, next) || wfi_early_has_all(operation, next));
@@ -154,14 +154,14 @@ static weft_status enter(wfi_operation *operation)
     if (status)
         return status;
     operation->number = *given_count(operation) = next;
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_SPACE_COLLECTIVE)
         group->history = operation->history;
     group->used = true;
     groups->under_way++;
     if (wfi_list_empty(&group->operations))
         wfi_group_depend(group, 1);
     wfi_list_push_back(&group->operations, &operation->link);
-    if (operation->space == WFI_TOGETHER && !operation->apart)
+    if (operation->space == WFI_SPACE_COLLECTIVE && !operation->apart)
         wfi_missing_watch(group);
     return WEFT_OK;
 }
@@ -218,7 +218,7 @@ weft_status wfi_operation_start(wfi_operation *operation)
  */
 static bool is_timed(const wfi_operation *operation)
 {
-    return wfi_part_bytes(&operation->what) > WFI_SLOTS_LINE_BYTES || operation->number % TIMED_EVERY == 0;
+    return wfi_part_bytes(&operation->collective) > WFI_SLOTS_LINE_BYTES || operation->number % TIMED_EVERY == 0;
 }
 
 /* How long its thread may sleep on the bell; 0: it must not. */
@@ -239,7 +239,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
     /* Not while the agent closes: quick operations in a loop leave no moment without one, for which the close waits. */
     bool may = !group->over && group->open && !group->carrier && !wfi_agent_usable(agent) && !agent->closing &&
                wfi_list_empty(&group->operations) && wfi_share_is_free(group) &&
-               wfi_rules_choose(&group->rules, &operation->what, &operation->algorithm) == wfi_build_shared;
+               wfi_rules_choose(&group->rules, &operation->collective, &operation->algorithm) == wfi_build_shared;
     if (may) {
         operation->history = group->history = wfi_share_history(operation);
         operation->number = group->begun = ++group->given;

@@ -30,9 +30,9 @@ static bool read_data(wfi_reader *reader, wfi_data *out)
     read_signature(reader, &out->signature);
     out->slot = wfi_read_u32(reader);
     out->token = wfi_read_u32(reader);
-    out->rides = wfi_read_u8(reader);
+    out->is_eager = wfi_read_u8(reader);
     out->size = wfi_read_u64(reader);
-    if (out->rides) {
+    if (out->is_eager) {
         out->bytes = wfi_read_bytes(reader, out->size);
     } else {
         out->remote = wfi_rma_decode(reader);
@@ -42,7 +42,7 @@ static bool read_data(wfi_reader *reader, wfi_data *out)
 
 static uint64_t begun_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
 {
-    if (space == WFI_TOGETHER)
+    if (space == WFI_SPACE_COLLECTIVE)
         return group->begun;
     return sends ? member->sends_begun : member->recvs_begun;
 }
@@ -57,7 +57,7 @@ static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number
 /* Number of operations called here, including those that wait for their turn. */
 static uint64_t called_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
 {
-    if (space == WFI_TOGETHER)
+    if (space == WFI_SPACE_COLLECTIVE)
         return group->given;
     return sends ? member->sends : member->recvs;
 }
@@ -76,7 +76,7 @@ static bool on_data(weft_group *group, wfi_group_member *from, wfi_reader *reade
     uint64_t begun = begun_here(group, from, data.space, false);
     if (group->over || data.number > begun + WFI_GROUP_AHEAD)
         return group->over != NULL;
-    if (data.space == WFI_TOGETHER)
+    if (data.space == WFI_SPACE_COLLECTIVE)
         has_begun(from, data.space, data.number);
     if (data.number > begun) {
         wfi_early_keep(group, index, &data);
@@ -84,7 +84,7 @@ static bool on_data(weft_group *group, wfi_group_member *from, wfi_reader *reade
     }
     wfi_operation *operation = wfi_operation_find(group, data.space, false, index, data.number);
     const wfi_operation *quick = group->share.quick; /* runs in shared memory, and is not in the group's list */
-    bool is_quick = quick && data.space == WFI_TOGETHER && data.number == quick->number;
+    bool is_quick = quick && data.space == WFI_SPACE_COLLECTIVE && data.number == quick->number;
     char theirs[WFI_SIGNATURE_TEXT];
     if (operation)
         wfi_run_on_data(operation, index, &data);
@@ -163,7 +163,7 @@ static bool on_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
     if (operation)
         report.signature = wfi_operation_signature(operation);
-    else if (member && report.space == WFI_TOGETHER)
+    else if (member && report.space == WFI_SPACE_COLLECTIVE)
         wfi_share_recall(group, report.number, &report.signature);
     if (member)
         report.called = called_here(group, member, report.space, sends);
@@ -179,7 +179,7 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
 {
     size_t index = (size_t)(from - group->members);
     wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
-    if (!operation || report->space != WFI_TOGETHER)
+    if (!operation || report->space != WFI_SPACE_COLLECTIVE)
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;

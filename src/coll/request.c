@@ -17,38 +17,38 @@
 /* ---- Looking ----------------------------------------------------------------------------------------------------- */
 
 WEFT_PRINTF(3, 4)
-static weft_status refuse(const weft_group *group, const wfi_group_request *what, const char *format, ...)
+static weft_status refuse(const weft_group *group, const wfi_group_request *request, const char *format, ...)
 {
     char text[320];
     va_list args;
     va_start(args, format);
     wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
-    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", what->name, group->name, text);
+    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", request->name, group->name, text);
     if (wfi_log_wants(WEFT_LOG_WARN))
         wfi_status_said(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
 }
 
-static weft_status look_at_tensor(const weft_group *group, const wfi_group_request *what, const weft_tensor *tensor,
-                                  const char *name)
+static weft_status check_tensor(const weft_group *group, const wfi_group_request *request, const weft_tensor *tensor,
+                                const char *name)
 {
     if (!tensor)
-        return refuse(group, what, "%s is NULL", name);
+        return refuse(group, request, "%s is NULL", name);
     if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA) {
-        (void)refuse(group, what, "%s is on a CUDA device: give a copy on the CPU (weft_tensor_to_device)", name);
+        (void)refuse(group, request, "%s is on a CUDA device: give a copy on the CPU (weft_tensor_to_device)", name);
         return WEFT_ERR_UNSUPPORTED;
     }
     return WEFT_OK;
 }
 
 /* Number of parts of one member in the input and in the output; 0: this member has none. */
-static void parts_of(const weft_group *group, const wfi_group_request *what, size_t *input, size_t *output)
+static void parts_of(const weft_group *group, const wfi_group_request *request, size_t *input, size_t *output)
 {
-    bool at_root = (size_t)group->index == what->root;
+    bool at_root = (size_t)group->index == request->root;
     size_t all = group->size;
     *input = *output = 1;
-    switch (what->kind) {
+    switch (request->kind) {
     case WFI_BARRIER:
         *input = *output = 0;
         break;
@@ -68,64 +68,67 @@ static void parts_of(const weft_group *group, const wfi_group_request *what, siz
         *input = *output = all;
         break;
     case WFI_SENDRECV:
-        *input = what->sends;
-        *output = !what->sends;
+        *input = request->sends;
+        *output = !request->sends;
         break;
     default:
         break;
     }
 }
 
-static weft_status look_at_counts(const weft_group *group, const wfi_group_request *what, size_t inputs, size_t outputs,
-                                  size_t *count)
+static weft_status check_counts(const weft_group *group, const wfi_group_request *request, size_t inputs,
+                                size_t outputs, size_t *count)
 {
-    const weft_tensor *whole = inputs == 1 ? what->input : outputs == 1 ? what->output : what->input;
-    size_t in = inputs ? (size_t)weft_tensor_numel(what->input) : 0;
-    size_t out = outputs ? (size_t)weft_tensor_numel(what->output) : 0;
+    const weft_tensor *whole = inputs == 1 ? request->input : outputs == 1 ? request->output : request->input;
+    size_t in = inputs ? (size_t)weft_tensor_numel(request->input) : 0;
+    size_t out = outputs ? (size_t)weft_tensor_numel(request->output) : 0;
     size_t part = inputs == 1 ? in : outputs == 1 ? out : in / group->size;
     bool both_whole = inputs > 1 && outputs > 1;
     if (inputs && in != inputs * part && both_whole)
-        return refuse(group, what, "input has %zu elements: not a multiple of %zu (the members)", in, group->size);
+        return refuse(group, request, "input has %zu elements: not a multiple of %zu (the members)", in, group->size);
     if (inputs && in != inputs * part)
-        return refuse(group, what, "input has %zu elements: not %zu (the members) times %zu (output's)", in, inputs,
+        return refuse(group, request, "input has %zu elements: not %zu (the members) times %zu (output's)", in, inputs,
                       part);
     if (outputs && out != outputs * part && both_whole)
-        return refuse(group, what, "output has %zu elements, input %zu", out, in);
+        return refuse(group, request, "output has %zu elements, input %zu", out, in);
     if (outputs && out != outputs * part)
-        return refuse(group, what, "output has %zu elements: not %zu (the members) times %zu (input's)", out, outputs,
-                      part);
-    if (inputs && outputs && what->input->dtype != what->output->dtype)
-        return refuse(group, what, "input is %s, output %s", weft_dtype_name(what->input->dtype),
-                      weft_dtype_name(what->output->dtype));
-    if (what->reduces && !wfi_can_combine(whole->dtype, what->how)) {
-        (void)refuse(group, what, "how is %d: there is no %s of %s", (int)what->how,
-                     wfi_reduction_name((unsigned)what->how), weft_dtype_name(whole->dtype));
+        return refuse(group, request, "output has %zu elements: not %zu (the members) times %zu (input's)", out,
+                      outputs, part);
+    if (inputs && outputs && request->input->dtype != request->output->dtype)
+        return refuse(group, request, "input is %s, output %s", weft_dtype_name(request->input->dtype),
+                      weft_dtype_name(request->output->dtype));
+    if (request->reduces && !wfi_can_combine(whole->dtype, request->how)) {
+        (void)refuse(group, request, "how is %d: there is no %s of %s", (int)request->how,
+                     wfi_reduction_name((unsigned)request->how), weft_dtype_name(whole->dtype));
         return WEFT_ERR_TYPE;
     }
     *count = part;
     return WEFT_OK;
 }
 
-static weft_status look(const weft_group *group, const wfi_group_request *what, size_t *count, weft_dtype *dtype)
+static weft_status check_arguments(const weft_group *group, const wfi_group_request *request, size_t *count,
+                                   weft_dtype *dtype)
 {
-    const char *root = what->kind != WFI_SENDRECV ? "root" : what->sends ? "to" : "from"; /* the argument's name */
+    const char *root = request->kind != WFI_SENDRECV ? "root"
+                       : request->sends              ? "to"
+                                                     : "from"; /* the argument's name */
     size_t inputs, outputs;
     weft_status status = WEFT_OK;
-    parts_of(group, what, &inputs, &outputs);
-    if (what->timeout_ms < WEFT_FOREVER)
-        return refuse(group, what, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)what->timeout_ms);
-    if (what->root >= group->size)
-        return refuse(group, what, "%s is %zu: the group has %zu members", root, what->root, group->size);
-    if (what->kind == WFI_SENDRECV && what->root == (size_t)group->index)
-        return refuse(group, what, "%s is %zu, this member itself", root, what->root);
+    parts_of(group, request, &inputs, &outputs);
+    if (request->timeout_ms < WEFT_FOREVER)
+        return refuse(group, request, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)request->timeout_ms);
+    if (request->root >= group->size)
+        return refuse(group, request, "%s is %zu: the group has %zu members", root, request->root, group->size);
+    if (request->kind == WFI_SENDRECV && request->root == (size_t)group->index)
+        return refuse(group, request, "%s is %zu, this member itself", root, request->root);
     if (inputs)
-        status = look_at_tensor(group, what, what->input, what->input == what->output ? "tensor" : "input");
-    if (!status && outputs && what->output != what->input)
-        status = look_at_tensor(group, what, what->output, "output");
+        status = check_tensor(group, request, request->input, request->input == request->output ? "tensor" : "input");
+    if (!status && outputs && request->output != request->input)
+        status = check_tensor(group, request, request->output, "output");
     if (status || !(inputs || outputs))
         return status;
-    *dtype = (inputs ? what->input : what->output)->dtype;
-    return look_at_counts(group, what, inputs, outputs, count);
+    *dtype = (inputs ? request->input : request->output)->dtype;
+    return check_counts(group, request, inputs, outputs, count);
 }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
@@ -178,16 +181,16 @@ static weft_status take_output(wfi_operation *operation, weft_tensor *output, bo
 }
 
 /* Takes the input, the output or both. In a reduction to a root and in a broadcast they are the same tensor. */
-static weft_status take_memory(wfi_operation *operation, const wfi_group_request *what)
+static weft_status take_memory(wfi_operation *operation, const wfi_group_request *request)
 {
     weft_group *group = operation->group;
     size_t inputs, outputs;
-    parts_of(group, what, &inputs, &outputs);
-    bool at_root = (size_t)group->index == what->root;
-    if (what->kind == WFI_REDUCE && !at_root)
+    parts_of(group, request, &inputs, &outputs);
+    bool at_root = (size_t)group->index == request->root;
+    if (request->kind == WFI_REDUCE && !at_root)
         outputs = 0;
-    bool is_one = has_one_tensor(what->kind);
-    weft_status status = outputs ? take_output(operation, what->output, is_one) : WEFT_OK;
+    bool is_one = has_one_tensor(request->kind);
+    weft_status status = outputs ? take_output(operation, request->output, is_one) : WEFT_OK;
     if (status || !inputs)
         return status;
     if (outputs && is_one) {
@@ -195,7 +198,7 @@ static weft_status take_memory(wfi_operation *operation, const wfi_group_request
         (void)wfi_storage_ref(operation->memory[WFI_INPUT].storage);
         return WEFT_OK;
     }
-    operation->tensors[0] = plain(what->input);
+    operation->tensors[0] = plain(request->input);
     if (!operation->tensors[0])
         return WEFT_ERR_MEMORY;
     set_memory(operation, WFI_INPUT, operation->tensors[0]);
@@ -204,55 +207,56 @@ static weft_status take_memory(wfi_operation *operation, const wfi_group_request
 
 static bool is_in_place(const wfi_operation *operation)
 {
-    const wfi_collective *what = &operation->what;
-    size_t bytes = wfi_part_bytes(what);
+    const wfi_collective *collective = &operation->collective;
+    size_t bytes = wfi_part_bytes(collective);
     const uint8_t *in = operation->memory[WFI_INPUT].data, *out = operation->memory[WFI_OUTPUT].data;
     if (!in || !out)
         return false;
-    if (what->kind == WFI_ALLGATHER || what->kind == WFI_GATHER)
-        return in == out + what->me * bytes;
-    return what->kind == WFI_SCATTER ? out == in + what->root * bytes : in == out;
+    if (collective->kind == WFI_ALLGATHER || collective->kind == WFI_GATHER)
+        return in == out + collective->me * bytes;
+    return collective->kind == WFI_SCATTER ? out == in + collective->root * bytes : in == out;
 }
 
 /* Checks memory that is used directly. Copies overlap nothing. */
-static weft_status look_at_places(const wfi_operation *operation, const wfi_group_request *what)
+static weft_status check_places(const wfi_operation *operation, const wfi_group_request *request)
 {
     const weft_group *group = operation->group;
     const uint8_t *in = operation->memory[WFI_INPUT].data, *out = operation->memory[WFI_OUTPUT].data;
-    size_t inputs, outputs, count = operation->what.count, part = wfi_part_bytes(&operation->what);
-    parts_of(group, what, &inputs, &outputs);
+    size_t inputs, outputs, count = operation->collective.count, part = wfi_part_bytes(&operation->collective);
+    parts_of(group, request, &inputs, &outputs);
     bool overlap = in && out && in < out + outputs * part && out < in + inputs * part;
-    bool gathers = what->kind == WFI_ALLGATHER || what->kind == WFI_GATHER;
+    bool gathers = request->kind == WFI_ALLGATHER || request->kind == WFI_GATHER;
     size_t own = (size_t)group->index * count;
-    if (!overlap || has_one_tensor(what->kind) || ((gathers || what->kind == WFI_SCATTER) && is_in_place(operation)))
+    if (!overlap || has_one_tensor(request->kind) ||
+        ((gathers || request->kind == WFI_SCATTER) && is_in_place(operation)))
         return WEFT_OK;
     if (gathers)
-        return refuse(group, what, "input overlaps output, and is not this member's part of it, from element %zu on",
+        return refuse(group, request, "input overlaps output, and is not this member's part of it, from element %zu on",
                       own);
-    if (what->kind == WFI_SCATTER)
-        return refuse(group, what, "output overlaps input, and is not this member's part of it, from element %zu on",
+    if (request->kind == WFI_SCATTER)
+        return refuse(group, request, "output overlaps input, and is not this member's part of it, from element %zu on",
                       own);
-    return refuse(group, what, "input and output overlap: give each memory of its own");
+    return refuse(group, request, "input and output overlap: give each memory of its own");
 }
 
 /* The memory of the user's tensors. The other members must not wait for a member that lacks it, and weft computes with
  * it: without this check that would raise SIGSEGV. */
-static weft_status look_at_memory(const wfi_operation *operation, const wfi_group_request *what)
+static weft_status check_memory(const wfi_operation *operation, const wfi_group_request *request)
 {
     weft_group *group = operation->group;
-    bool only_reads = what->kind == WFI_BROADCAST && (size_t)group->index == what->root;
+    bool only_reads = request->kind == WFI_BROADCAST && (size_t)group->index == request->root;
     int me = wfi_agent_rank(group->agent);
-    bool is_one = has_one_tensor(what->kind) && operation->memory[WFI_OUTPUT].storage;
+    bool is_one = has_one_tensor(request->kind) && operation->memory[WFI_OUTPUT].storage;
     for (int i = is_one ? WFI_OUTPUT : WFI_INPUT; i <= WFI_OUTPUT; i++) {
         bool writes = i == WFI_OUTPUT && !only_reads;
         const wfi_storage *storage = operation->memory[i].storage;
-        size_t size = storage ? weft_tensor_nbytes(i == WFI_INPUT ? what->input : what->output) : 0;
+        size_t size = storage ? weft_tensor_nbytes(i == WFI_INPUT ? request->input : request->output) : 0;
         if (!size || wfi_storage_is_accessible(storage, operation->memory[i].data, size, writes))
             continue;
         wfi_net_lock(group->agent->net);
         wfi_group_break_for(group, WEFT_ERR_INVALID, me,
                             "%s: the memory of the tensor of rank %d cannot be %s: " WFI_INACCESSIBLE,
-                            wfi_operation_names[what->kind], me, writes ? "written" : "read");
+                            wfi_operation_names[request->kind], me, writes ? "written" : "read");
         wfi_net_unlock(group->agent->net);
         return WEFT_ERR_INVALID;
     }
@@ -264,16 +268,16 @@ static weft_status look_at_memory(const wfi_operation *operation, const wfi_grou
 static void set_collective(wfi_operation *operation, wfi_operation_kind kind)
 {
     const weft_group *group = operation->group;
-    operation->what = (wfi_collective){.kind = kind,
-                                       .members = group->size,
-                                       .me = (size_t)group->index,
-                                       .chunk = WFI_GROUP_CHUNK,
-                                       .element = 1,
-                                       .hosts = group->hosts,
-                                       .spans_hosts = group->spans_hosts,
-                                       .has_levels = group->has_levels,
-                                       .hosts_may_share = group->hosts_may_share,
-                                       .uses_memory = group->share.state == WFI_SHARE_YES};
+    operation->collective = (wfi_collective){.kind = kind,
+                                             .members = group->size,
+                                             .me = (size_t)group->index,
+                                             .chunk = WFI_GROUP_CHUNK,
+                                             .element = 1,
+                                             .hosts = group->hosts,
+                                             .spans_hosts = group->spans_hosts,
+                                             .has_levels = group->has_levels,
+                                             .hosts_may_share = group->hosts_may_share,
+                                             .uses_memory = group->share.state == WFI_SHARE_YES};
 }
 
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
@@ -302,32 +306,32 @@ static void use(weft_group *group)
     wfi_net_unlock(group->agent->net);
 }
 
-static weft_status make(weft_group *group, const wfi_group_request *what, wfi_operation **out)
+static weft_status create_operation(weft_group *group, const wfi_group_request *request, wfi_operation **out)
 {
     size_t count = 0;
     weft_dtype dtype = WEFT_DTYPE_UINT8;
-    weft_status status = look(group, what, &count, &dtype);
+    weft_status status = check_arguments(group, request, &count, &dtype);
     if (status)
         return status;
-    wfi_operation *operation = wfi_operation_create(group, what->kind, what->timeout_ms);
+    wfi_operation *operation = wfi_operation_create(group, request->kind, request->timeout_ms);
     if (!operation)
         return WEFT_ERR_MEMORY;
     operation->dtype = dtype;
-    operation->how = what->how;
-    operation->space = what->kind == WFI_SENDRECV ? WFI_BETWEEN : WFI_TOGETHER;
-    operation->sends = what->sends;
-    operation->peer = operation->space == WFI_BETWEEN ? what->root : 0;
-    operation->what.root = operation->space == WFI_BETWEEN ? 0 : what->root;
-    operation->what.count = count;
-    operation->what.element = weft_dtype_size(dtype);
-    operation->what.divides = what->reduces && what->how == WEFT_OP_AVG;
-    operation->what.chunk = wfi_chunk_for(&operation->what, wfi_part_bytes(&operation->what));
-    status = take_memory(operation, what);
-    operation->what.in_place = is_in_place(operation);
+    operation->how = request->how;
+    operation->space = request->kind == WFI_SENDRECV ? WFI_SPACE_P2P : WFI_SPACE_COLLECTIVE;
+    operation->sends = request->sends;
+    operation->peer = operation->space == WFI_SPACE_P2P ? request->root : 0;
+    operation->collective.root = operation->space == WFI_SPACE_P2P ? 0 : request->root;
+    operation->collective.count = count;
+    operation->collective.element = weft_dtype_size(dtype);
+    operation->collective.divides = request->reduces && request->how == WEFT_OP_AVG;
+    operation->collective.chunk = wfi_chunk_for(&operation->collective, wfi_part_bytes(&operation->collective));
+    status = take_memory(operation, request);
+    operation->collective.in_place = is_in_place(operation);
     if (!status)
-        status = look_at_places(operation, what);
+        status = check_places(operation, request);
     if (!status)
-        status = look_at_memory(operation, what);
+        status = check_memory(operation, request);
     if (!status) {
         use(group);
         status = wfi_operation_build(operation);
@@ -378,20 +382,20 @@ void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind)
     wfi_net_unlock(group->agent->net);
 }
 
-weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, weft_future **out)
+weft_status wfi_request_start(weft_group *group, const wfi_group_request *request, weft_future **out)
 {
     wfi_operation *operation;
     if (!group || !out)
-        return wfi_refuse_null(what->name, group ? "out" : "group");
+        return wfi_refuse_null(request->name, group ? "out" : "group");
     if (!wfi_agent_enter(group->agent))
         return WEFT_ERR_CLOSED;
-    weft_status status = wfi_group_may_start(group, what->name);
+    weft_status status = wfi_group_may_start(group, request->name);
     if (!status)
-        status = make(group, what, &operation);
+        status = create_operation(group, request, &operation);
     if (!status)
         status = wfi_operation_run(operation, out);
     if (status == WEFT_ERR_MEMORY)
-        wfi_group_lacks_memory(group, what->kind);
+        wfi_group_lacks_memory(group, request->kind);
     wfi_agent_leave(group->agent);
     return status;
 }
@@ -413,73 +417,73 @@ weft_status wfi_group_may_wait(weft_group *group, const char *name)
  * clearing all of it would take longer than the sum. Returns false for a request that the ordinary path must do or
  * refuse.
  */
-static bool make_quick(weft_group *group, const wfi_group_request *what, wfi_operation *quick)
+static bool make_quick(weft_group *group, const wfi_group_request *request, wfi_operation *quick)
 {
-    const weft_tensor *tensor = what->output;
-    bool reduces = what->kind == WFI_ALLREDUCE;
-    if ((!reduces && what->kind != WFI_BARRIER) || what->timeout_ms < WEFT_FOREVER ||
+    const weft_tensor *tensor = request->output;
+    bool reduces = request->kind == WFI_ALLREDUCE;
+    if ((!reduces && request->kind != WFI_BARRIER) || request->timeout_ms < WEFT_FOREVER ||
         group->share.state != WFI_SHARE_YES || wfi_observe_has_trace(group->agent))
         return false;
     if (reduces && (!tensor || tensor->cell || !tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA ||
-                    !weft_tensor_is_contiguous(tensor) || !wfi_can_combine(tensor->dtype, what->how)))
+                    !weft_tensor_is_contiguous(tensor) || !wfi_can_combine(tensor->dtype, request->how)))
         return false;
     quick->group = group;
-    quick->space = WFI_TOGETHER;
-    set_collective(quick, what->kind);
+    quick->space = WFI_SPACE_COLLECTIVE;
+    set_collective(quick, request->kind);
     quick->dtype = reduces ? tensor->dtype : WEFT_DTYPE_UINT8;
-    quick->how = what->how;
+    quick->how = request->how;
     quick->share.at = 0;
-    quick->timeout_ms = what->timeout_ms;
+    quick->timeout_ms = request->timeout_ms;
     quick->memory[WFI_INPUT].data = quick->memory[WFI_OUTPUT].data = NULL;
     if (!reduces)
         return true;
-    quick->what.count = (size_t)tensor->numel;
-    quick->what.element = weft_dtype_size(tensor->dtype);
-    quick->what.divides = what->how == WEFT_OP_AVG;
+    quick->collective.count = (size_t)tensor->numel;
+    quick->collective.element = weft_dtype_size(tensor->dtype);
+    quick->collective.divides = request->how == WEFT_OP_AVG;
     quick->memory[WFI_OUTPUT].data = wfi_tensor_address(tensor);
     return wfi_storage_is_accessible(wfi_tensor_storage(tensor), quick->memory[WFI_OUTPUT].data,
-                                     wfi_part_bytes(&quick->what), true);
+                                     wfi_part_bytes(&quick->collective), true);
 }
 
 /* Continues a quick operation that takes long. */
-static weft_status resume(weft_group *group, const wfi_group_request *what, weft_future **out)
+static weft_status resume(weft_group *group, const wfi_group_request *request, weft_future **out)
 {
     wfi_operation *operation = NULL;
-    weft_status status = make(group, what, &operation);
+    weft_status status = create_operation(group, request, &operation);
     if (!status) {
         *out = weft_future_ref(operation->future);
         wfi_future_has_spun(*out);
     } else if (status == WEFT_ERR_MEMORY) {
-        wfi_group_lacks_memory(group, what->kind);
+        wfi_group_lacks_memory(group, request->kind);
     }
     wfi_operation_resume(group, status ? NULL : operation);
     return status;
 }
 
 /* As wfi_request_start; but *out stays NULL if the operation has ended already, with success. */
-static weft_status start_or_run(weft_group *group, const wfi_group_request *what, weft_future **out)
+static weft_status start_or_run(weft_group *group, const wfi_group_request *request, weft_future **out)
 {
     wfi_operation quick;
-    if (!make_quick(group, what, &quick) || !wfi_operation_begin_quick(&quick))
-        return wfi_request_start(group, what, out);
+    if (!make_quick(group, request, &quick) || !wfi_operation_begin_quick(&quick))
+        return wfi_request_start(group, request, out);
     if (!wfi_share_run(&quick))
-        return resume(group, what, out);
+        return resume(group, request, out);
     wfi_operation_end_quick(&quick);
-    if (what->output)
-        wfi_storage_wrote(wfi_tensor_storage(what->output));
+    if (request->output)
+        wfi_storage_wrote(wfi_tensor_storage(request->output));
     return WEFT_OK;
 }
 
 /* The group may be closed during the wait: it is not touched once the operation has begun. */
-weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
+weft_status wfi_request_wait(weft_group *group, const wfi_group_request *request)
 {
     weft_future *future = NULL;
     weft_agent *agent = group ? group->agent : NULL;
     if (!group || !wfi_agent_enter(agent))
-        return wfi_request_start(group, what, &future); /* which refuses it */
-    weft_status status = wfi_rpc_may_wait(agent, what->name, NULL);
+        return wfi_request_start(group, request, &future); /* which refuses it */
+    weft_status status = wfi_rpc_may_wait(agent, request->name, NULL);
     if (!status)
-        status = start_or_run(group, what, &future);
+        status = start_or_run(group, request, &future);
     wfi_agent_leave(agent);
     return status || !future ? status : wfi_rpc_await(NULL, future, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static weft_error *no_results(const wfi_operation *operation, weft_status status
     if (operation->failure)
         return weft_error_ref(operation->failure);
     return wfi_group_problem(operation->group, status, me, "rank %d: the results of %s: %s", me,
-                             wfi_operation_names[operation->what.kind], weft_status_text(status));
+                             wfi_operation_names[operation->collective.kind], weft_status_text(status));
 }
 
 /* This member lacks the data that the others have: they must not continue without it. Not locked. */
@@ -162,7 +162,7 @@ static bool has_all(const wfi_operation *operation)
     for (size_t i = 0; i < schedule->step_count; i++) {
         const wfi_step *step = &schedule->steps[i];
         const wfi_early *arrival = step->arrival;
-        bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.rides) ||
+        bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.is_eager) ||
                        (step->kind == WFI_STEP_SHARE && wfi_share_has_all(operation, (wfi_step_id)i));
         bool is_apart = step->kind == WFI_STEP_COMBINE || step->kind == WFI_STEP_COPY || step->kind == WFI_STEP_DIVIDE;
         if (!is_here && !is_apart)
@@ -205,11 +205,11 @@ static void compute(const wfi_operation *operation, const wfi_step *step)
 {
     void *to = wfi_operation_address(operation, step->to);
     const void *a = wfi_operation_address(operation, step->a), *b = wfi_operation_address(operation, step->b);
-    size_t count = step->size / operation->what.element;
+    size_t count = step->size / operation->collective.element;
     if (step->kind == WFI_STEP_COMBINE)
         wfi_combine(operation->dtype, operation->how, to, a, b, count);
     else if (step->kind == WFI_STEP_DIVIDE)
-        wfi_combine_divide(operation->dtype, to, count, operation->what.members);
+        wfi_combine_divide(operation->dtype, to, count, operation->collective.members);
     else if (to != a)
         memcpy(to, a, step->size);
 }
@@ -264,7 +264,8 @@ static void run_carrier(wfi_task *task)
     wfi_carrier_next(group->carrier, agent);
     if (status)
         wfi_group_break_for(group, status, wfi_agent_rank(agent), "rank %d: the carrier's %s: %s",
-                            wfi_agent_rank(agent), wfi_operation_names[operation->what.kind], weft_status_text(status));
+                            wfi_agent_rank(agent), wfi_operation_names[operation->collective.kind],
+                            weft_status_text(status));
     else
         step_done(operation, one->step);
     advance(operation);
@@ -290,7 +291,7 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
     if (!one) {
         wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent),
                             "rank %d has no memory for the carrier's %s", wfi_agent_rank(group->agent),
-                            wfi_operation_names[operation->what.kind]);
+                            wfi_operation_names[operation->collective.kind]);
         return;
     }
     *one = (computation){.task.run = run_carrier, .operation = operation, .step = id};
@@ -346,7 +347,7 @@ static bool count_ahead(const wfi_operation *operation, wfi_group_member *member
 /*
  * Whether data of that size can be part of a message to that member; if not, the member is asked for what is lacking.
  */
-static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
+static bool may_be_eager(const wfi_operation *operation, size_t to, size_t size)
 {
     wfi_group_member *member = &operation->group->members[to];
     uint64_t begun = member->spaces[operation->space].begun;
@@ -426,10 +427,10 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
                      .signature = wfi_operation_signature(operation),
                      .slot = step->slot,
                      .token = id,
-                     .rides = may_ride(operation, to, step->size),
+                     .is_eager = may_be_eager(operation, to, step->size),
                      .size = step->size,
                      .bytes = wfi_operation_address(operation, step->a)};
-    if (data.rides) {
+    if (data.is_eager) {
         wfi_group_send_data(group, to, &data);
         step_done(operation, id);
         return;
@@ -535,7 +536,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
 static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
 {
     wfi_step *step = &operation->schedule.steps[id];
-    if (!data->rides) {
+    if (!data->is_eager) {
         pull(operation, id, data);
         return;
     }
@@ -626,7 +627,7 @@ static void add_more(wfi_operation *operation)
     if (status) { /* what has more to say has broken the group already */
         weft_group *group = operation->group;
         wfi_group_break_for(group, status, wfi_agent_rank(group->agent), "rank %d: %s: %s",
-                            wfi_agent_rank(group->agent), wfi_operation_names[operation->what.kind],
+                            wfi_agent_rank(group->agent), wfi_operation_names[operation->collective.kind],
                             weft_status_text(status));
         return;
     }

@@ -5,7 +5,7 @@
  *   type u8, number of the group u64, incarnation of its coordinator u32
  *
  *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
- *           rides u8, size u64; then the bytes, or address u64, key u64, fabric u8
+ *           eager u8, size u64; then the bytes, or address u64, key u64, fabric u8
  *   ACK   space u8, number u64, token u32
  *   ASK     space u8, number u64: answer BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
@@ -138,12 +138,12 @@ void wfi_group_send_data(weft_group *group, size_t to, const wfi_data *data)
     write_signature(&writer, &data->signature);
     wfi_write_u32(&writer, data->slot);
     wfi_write_u32(&writer, data->token);
-    wfi_write_u8(&writer, data->rides);
+    wfi_write_u8(&writer, data->is_eager);
     wfi_write_u64(&writer, data->size);
-    if (!data->rides) {
+    if (!data->is_eager) {
         wfi_rma_encode(&writer, &data->remote);
     }
-    send_message(group, to, &writer, data->bytes, data->rides ? data->size : 0);
+    send_message(group, to, &writer, data->bytes, data->is_eager ? data->size : 0);
 }
 
 void wfi_group_send_number(weft_group *group, size_t to, enum wfi_group_message_type type, wfi_space space,

@@ -49,8 +49,8 @@ static wfi_slot_head head_of(const wfi_operation *operation)
 {
     wfi_signature ours = wfi_operation_signature(operation);
     return (wfi_slot_head){.number = operation->number,
-                           .what = (uint64_t)ours.kind | (uint64_t)ours.dtype << 8 | (uint64_t)ours.how << 16 |
-                                   (uint64_t)ours.algorithm << 24 | (uint64_t)ours.root << 32,
+                           .signature = (uint64_t)ours.kind | (uint64_t)ours.dtype << 8 | (uint64_t)ours.how << 16 |
+                                        (uint64_t)ours.algorithm << 24 | (uint64_t)ours.root << 32,
                            .count = ours.count,
                            .history = operation->history};
 }
@@ -65,11 +65,11 @@ uint64_t wfi_share_history(const wfi_operation *operation)
 
 static wfi_signature signature_of(const wfi_slot_head *head)
 {
-    return (wfi_signature){.kind = (uint8_t)head->what,
-                           .dtype = (uint8_t)(head->what >> 8),
-                           .how = (uint8_t)(head->what >> 16),
-                           .algorithm = (uint8_t)(head->what >> 24),
-                           .root = (uint32_t)(head->what >> 32),
+    return (wfi_signature){.kind = (uint8_t)head->signature,
+                           .dtype = (uint8_t)(head->signature >> 8),
+                           .how = (uint8_t)(head->signature >> 16),
+                           .algorithm = (uint8_t)(head->signature >> 24),
+                           .root = (uint32_t)(head->signature >> 32),
                            .count = head->count};
 }
 
@@ -81,7 +81,7 @@ void wfi_share_recall(const weft_group *group, uint64_t number, wfi_signature *o
 
 static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
 {
-    return a->number == b->number && a->what == b->what && a->count == b->count && a->history == b->history;
+    return a->number == b->number && a->signature == b->signature && a->count == b->count && a->history == b->history;
 }
 
 /*
@@ -116,8 +116,8 @@ static void disagree(const wfi_operation *operation, size_t place, const wfi_slo
     bool is_known = head->number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
     if (!is_known || wfi_operation_check(operation, group->share.who[place], &theirs))
         wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation%s",
-                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank,
-                            is_known ? " before it" : "");
+                            (unsigned long long)operation->number, wfi_operation_names[operation->collective.kind],
+                            rank, is_known ? " before it" : "");
 }
 
 /* Ends the group and returns false if a member called another operation. */
@@ -179,7 +179,7 @@ static void wake_others(weft_group *group)
 /* Whether it is a barrier or an allreduce in two levels. */
 static bool has_two_turns(const wfi_operation *operation)
 {
-    wfi_operation_kind kind = operation->what.kind;
+    wfi_operation_kind kind = operation->collective.kind;
     return operation->group->share.part != WFI_PART_WHOLE && (kind == WFI_BARRIER || kind == WFI_ALLREDUCE);
 }
 
@@ -290,20 +290,21 @@ static wfi_slots_work work_of(const wfi_operation *operation)
     uint8_t *input = wfi_operation_address(operation, is_whole ? wfi_at(WFI_INPUT, 0) : step_of(operation)->a);
     uint8_t *output = wfi_operation_address(operation, is_whole ? wfi_at(WFI_OUTPUT, 0) : step_of(operation)->to);
     return (wfi_slots_work){.slots = &share->slots,
-                            .what = &share->piece,
+                            .collective = &share->piece,
                             .turn = share->turn,
                             .dtype = operation->dtype,
                             .how = operation->how,
-                            .streams = share->slots.members == 2 && wfi_part_bytes(&operation->what) > STREAM_BYTES,
+                            .streams =
+                                share->slots.members == 2 && wfi_part_bytes(&operation->collective) > STREAM_BYTES,
                             .input = input,
-                            .output = output ? output + operation->share.at * operation->what.element : NULL};
+                            .output = output ? output + operation->share.at * operation->collective.element : NULL};
 }
 
 /* The place on this host of the root, or of the leader of the host if the root is on another one. */
 static size_t place_of_root(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    size_t place = 0, leader = wfi_leader_of(&operation->what, share->who[0]);
+    size_t place = 0, leader = wfi_leader_of(&operation->collective, share->who[0]);
     while (share->who[place] != leader)
         place++;
     return place;
@@ -312,13 +313,14 @@ static size_t place_of_root(const wfi_operation *operation)
 /* The elements of the operation's next piece. Only an allreduce has several. */
 static size_t piece_of(const wfi_operation *operation)
 {
-    size_t left = operation->what.count - operation->share.at, most = WFI_SLOT_BYTES / operation->what.element;
-    return operation->what.kind == WFI_ALLREDUCE && left > most ? most : left;
+    size_t left = operation->collective.count - operation->share.at,
+           most = WFI_SLOT_BYTES / operation->collective.element;
+    return operation->collective.kind == WFI_ALLREDUCE && left > most ? most : left;
 }
 
 static bool is_last_piece(const wfi_operation *operation)
 {
-    return operation->share.at + piece_of(operation) == operation->what.count;
+    return operation->share.at + piece_of(operation) == operation->collective.count;
 }
 
 static void begin_turn(wfi_operation *operation, wfi_part part)
@@ -328,7 +330,7 @@ static void begin_turn(wfi_operation *operation, wfi_part part)
     share->stage = WFI_SHARE_ROOM;
     share->turn++;
     share->part = part;
-    share->piece = operation->what;
+    share->piece = operation->collective;
     share->piece.count = piece_of(operation);
     share->is_second = has_two_turns(operation) && (part == WFI_PART_SPREAD || part == WFI_PART_TAKE);
     if (share->part == WFI_PART_WHOLE)
@@ -339,7 +341,7 @@ static void begin_turn(wfi_operation *operation, wfi_part part)
     share->piece.me = share->slots.me;
     share->piece.root = place_of_root(operation);
     share->piece.divides = false; /* the leaders divide */
-    share->piece.in_place = operation->what.in_place && step_of(operation)->to.buffer == WFI_OUTPUT;
+    share->piece.in_place = operation->collective.in_place && step_of(operation)->to.buffer == WFI_OUTPUT;
 }
 
 /* This member's slot is free: copies the next piece of the data, and the operation's signature, into it. */
@@ -663,7 +665,7 @@ bool wfi_share_has_early(const wfi_operation *operation, uint64_t number)
 {
     const wfi_share *share = &operation->group->share;
     bool is_next = operation->schedule.shares && !share->quick && wfi_list_empty(&share->queue);
-    if (!is_next || wfi_slots_waits(&operation->what) != WFI_SLOTS_FOR_ROOT)
+    if (!is_next || wfi_slots_waits(&operation->collective) != WFI_SLOTS_FOR_ROOT)
         return false;
     size_t root = place_of_root(operation);
     if (!wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, share->turn + 1))

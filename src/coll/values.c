@@ -148,7 +148,7 @@ static weft_status add_sizes(wfi_operation *operation)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i <= all->members; i++)
         all->begins[i] = i * sizeof(uint64_t);
-    wfi_bruck_rounds(&operation->what, schedule, all->begins);
+    wfi_bruck_rounds(&operation->collective, schedule, all->begins);
     wfi_schedule_built(schedule);
     schedule->scratch = all->begins[all->members];
     weft_status status = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
@@ -225,9 +225,9 @@ static weft_status add_blocks(wfi_operation *operation)
         return status;
     operation->memory[WFI_INPUT].storage = wfi_storage_ref(all->mine);
     operation->memory[WFI_INPUT].data = wfi_storage_data(all->mine);
-    operation->what.chunk = wfi_chunk_for(&operation->what, all->begins[all->members]);
-    wfi_pieces_copy(&operation->what, schedule, wfi_at(WFI_SCRATCH, 0), wfi_at(WFI_INPUT, 0), all->begins[1]);
-    wfi_bruck_rounds(&operation->what, schedule, all->begins);
+    operation->collective.chunk = wfi_chunk_for(&operation->collective, all->begins[all->members]);
+    wfi_pieces_copy(&operation->collective, schedule, wfi_at(WFI_SCRATCH, 0), wfi_at(WFI_INPUT, 0), all->begins[1]);
+    wfi_bruck_rounds(&operation->collective, schedule, all->begins);
     wfi_schedule_built(schedule);
     return schedule->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
@@ -290,7 +290,7 @@ static weft_status refuse_values(const weft_group *group, weft_status status, we
     return status;
 }
 
-static weft_status look(const weft_group *group, weft_args mine, int64_t timeout_ms)
+static weft_status check_arguments(const weft_group *group, weft_args mine, int64_t timeout_ms)
 {
     char problem[200];
     wfi_walk walk;
@@ -310,7 +310,7 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
 
 static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
 {
-    weft_status status = look(group, mine, timeout_ms);
+    weft_status status = check_arguments(group, mine, timeout_ms);
     bool exceeds = status == WEFT_ERR_TOO_LARGE;
     if (exceeds) /* the other members must be told */
         status = WEFT_OK;

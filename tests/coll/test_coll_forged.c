@@ -17,7 +17,7 @@ enum { ELEMENTS = 9000, FIRST_BYTES = WFI_GROUP_LONG, LIMIT_MS = 20000, LONG_BYT
 
 static wfi_data first_part(void)
 {
-    wfi_data part = {.space = WFI_TOGETHER, .number = 1, .rides = true, .size = FIRST_BYTES};
+    wfi_data part = {.space = WFI_SPACE_COLLECTIVE, .number = 1, .is_eager = true, .size = FIRST_BYTES};
     part.signature =
         (wfi_signature){.kind = WFI_ALLREDUCE, .dtype = WEFT_DTYPE_FLOAT64, .how = WEFT_OP_SUM, .count = ELEMENTS};
     while (strcmp(wfi_algorithm_name(part.signature.algorithm), DOUBLING))
@@ -31,7 +31,7 @@ static void begin_message(wfi_writer *w, const weft_group *group, unsigned word)
     wfi_write_u8(w, (uint8_t)word);
     wfi_write_u64(w, group->key.number);
     wfi_write_u32(w, group->key.incarnation);
-    wfi_write_u8(w, WFI_TOGETHER);
+    wfi_write_u8(w, WFI_SPACE_COLLECTIVE);
 }
 
 static void receive(weft_agent *agent, wfi_writer *w)
@@ -54,9 +54,9 @@ static void receive_data(weft_agent *agent, const weft_group *group, const wfi_d
     wfi_write_u64(&w, data->signature.count);
     wfi_write_u32(&w, data->slot);
     wfi_write_u32(&w, data->token);
-    wfi_write_u8(&w, data->rides);
+    wfi_write_u8(&w, data->is_eager);
     wfi_write_u64(&w, data->size);
-    for (uint64_t i = 0; data->rides ? i < data->size : i < WFI_RMA_BYTES; i++)
+    for (uint64_t i = 0; data->is_eager ? i < data->size : i < WFI_RMA_BYTES; i++)
         wfi_write_u8(&w, 0);
     receive(agent, &w);
 }
@@ -127,7 +127,7 @@ static void reads_nothing(weft_agent *agent)
     scene s = begin(agent, "nothing", LONG_BYTES / 8);
     wfi_data part = first_part();
     part.signature.count = LONG_BYTES / 8;
-    part.rides = false;
+    part.is_eager = false;
     part.size = LONG_BYTES; /* one piece */
     receive_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, "a transfer from rank 1");

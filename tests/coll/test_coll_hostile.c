@@ -52,11 +52,11 @@ static void write_words(wfi_writer *w, const wfi_group_key *key)
     wfi_write_u64(w, chance(4) ? 1000 : some_number());
     wfi_write_u32(w, (uint32_t)(chance(2) ? 0 : some_number()));
     wfi_write_u32(w, (uint32_t)some_number());
-    bool rides = chance(2);
+    bool is_eager = chance(2);
     uint64_t size = chance(2) ? 8000 : chance(3500);
-    wfi_write_u8(w, rides);
+    wfi_write_u8(w, is_eager);
     wfi_write_u64(w, chance(10) ? size : some_number());
-    for (uint64_t i = 0; rides ? i < size % 3500 : i < WFI_RMA_BYTES; i++)
+    for (uint64_t i = 0; is_eager ? i < size % 3500 : i < WFI_RMA_BYTES; i++)
         wfi_write_u8(w, (uint8_t)chance(256));
 }
 

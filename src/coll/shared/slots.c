@@ -33,7 +33,7 @@ typedef struct flags {
 } flags;
 
 typedef struct slot {
-    _Alignas(64) _Atomic uint64_t number, what, count, history;
+    _Alignas(64) _Atomic uint64_t number, signature, count, history;
     _Alignas(64) uint8_t data[WFI_SLOT_BYTES];
 } slot;
 
@@ -84,7 +84,7 @@ uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn, si
 /* Different heads have the same check with a probability of 2^-64. */
 uint64_t wfi_slots_check(const wfi_slot_head *head)
 {
-    uint64_t mixed = head->number * UINT64_C(0x9e3779b97f4a7c15) ^ head->what;
+    uint64_t mixed = head->number * UINT64_C(0x9e3779b97f4a7c15) ^ head->signature;
     mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93) ^ head->count;
     mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93) ^ head->history;
     mixed = (mixed ^ mixed >> 32) * UINT64_C(0xd6e8feb86659fd93);
@@ -95,7 +95,7 @@ void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_
 {
     slot *mine = slot_of(slots, slots->me, turn);
     atomic_store_explicit(&mine->number, head->number, memory_order_relaxed);
-    atomic_store_explicit(&mine->what, head->what, memory_order_relaxed);
+    atomic_store_explicit(&mine->signature, head->signature, memory_order_relaxed);
     atomic_store_explicit(&mine->count, head->count, memory_order_relaxed);
     atomic_store_explicit(&mine->history, head->history, memory_order_relaxed);
     atomic_store_explicit(&line_of(slots, slots->me, turn)->check, wfi_slots_check(head), memory_order_relaxed);
@@ -105,7 +105,7 @@ wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_
 {
     slot *theirs = slot_of(slots, member, turn);
     return (wfi_slot_head){.number = atomic_load_explicit(&theirs->number, memory_order_relaxed),
-                           .what = atomic_load_explicit(&theirs->what, memory_order_relaxed),
+                           .signature = atomic_load_explicit(&theirs->signature, memory_order_relaxed),
                            .count = atomic_load_explicit(&theirs->count, memory_order_relaxed),
                            .history = atomic_load_explicit(&theirs->history, memory_order_relaxed)};
 }

@@ -59,8 +59,8 @@ typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED } wfi_slots_f
 
 /* Says which operation a member runs in a turn, so that the others can detect a different one. */
 typedef struct wfi_slot_head {
-    uint64_t number; /* the operation's number in its group */
-    uint64_t what;   /* its signature, packed */
+    uint64_t number;    /* the operation's number in its group */
+    uint64_t signature; /* packed */
     uint64_t count;
     uint64_t history; /* a hash of the signatures of this and all earlier operations of the group */
 } wfi_slot_head;
@@ -101,12 +101,12 @@ typedef enum wfi_slots_waited {
     WFI_SLOTS_FOR_NONE, /* the root of broadcast and scatter; reduce and gather, except at the root */
 } wfi_slots_waited;
 
-wfi_slots_waited wfi_slots_waits(const wfi_collective *what);
+wfi_slots_waited wfi_slots_waits(const wfi_collective *collective);
 
 /* One turn, as this member runs it. */
 typedef struct wfi_slots_work {
     const wfi_slots *slots;
-    const wfi_collective *what;
+    const wfi_collective *collective;
     uint64_t turn;
     weft_dtype dtype;
     weft_op how;
@@ -117,9 +117,10 @@ typedef struct wfi_slots_work {
 
 void wfi_slots_put(const wfi_slots_work *work); /* writes this member's data into its slot */
 /* Whether the operation has a second step, for which all members must have the flag REDUCED. */
-bool wfi_slots_has_second(const wfi_collective *what);
-size_t wfi_slots_work_bytes(const wfi_collective *what); /* estimate of the bytes that one step reads and writes */
-void wfi_slots_first(const wfi_slots_work *work);        /* call it when those that are waited for have ARRIVED */
-void wfi_slots_second(const wfi_slots_work *work);       /* call it when all members have REDUCED */
+bool wfi_slots_has_second(const wfi_collective *collective);
+size_t wfi_slots_work_bytes(
+    const wfi_collective *collective);             /* estimate of the bytes that one step reads and writes */
+void wfi_slots_first(const wfi_slots_work *work);  /* call it when those that are waited for have ARRIVED */
+void wfi_slots_second(const wfi_slots_work *work); /* call it when all members have REDUCED */
 
 #endif

@@ -17,10 +17,10 @@
 #define ONE_STEP_BYTES ((size_t)16 << 10)
 #define PLAIN_BYTES 4 /* of an element: smaller ones are converted before they are added */
 
-wfi_slots_waited wfi_slots_waits(const wfi_collective *what)
+wfi_slots_waited wfi_slots_waits(const wfi_collective *collective)
 {
-    bool is_root = what->me == what->root;
-    switch (what->kind) {
+    bool is_root = collective->me == collective->root;
+    switch (collective->kind) {
     case WFI_BROADCAST:
     case WFI_SCATTER:
         return is_root ? WFI_SLOTS_FOR_NONE : WFI_SLOTS_FOR_ROOT;
@@ -32,20 +32,20 @@ wfi_slots_waited wfi_slots_waits(const wfi_collective *what)
     }
 }
 
-bool wfi_slots_has_second(const wfi_collective *what)
+bool wfi_slots_has_second(const wfi_collective *collective)
 {
-    return what->kind == WFI_ALLREDUCE && wfi_part_bytes(what) * what->members > ONE_STEP_BYTES &&
-           (what->members > 2 || what->element < PLAIN_BYTES);
+    return collective->kind == WFI_ALLREDUCE && wfi_part_bytes(collective) * collective->members > ONE_STEP_BYTES &&
+           (collective->members > 2 || collective->element < PLAIN_BYTES);
 }
 
-size_t wfi_slots_work_bytes(const wfi_collective *what)
+size_t wfi_slots_work_bytes(const wfi_collective *collective)
 {
-    wfi_slots_waited waits = wfi_slots_waits(what);
-    if (wfi_slots_has_second(what))
-        return 2 * wfi_part_bytes(what);
-    if (waits == WFI_SLOTS_FOR_NONE && what->kind != WFI_SCATTER)
+    wfi_slots_waited waits = wfi_slots_waits(collective);
+    if (wfi_slots_has_second(collective))
+        return 2 * wfi_part_bytes(collective);
+    if (waits == WFI_SLOTS_FOR_NONE && collective->kind != WFI_SCATTER)
         return 0; /* its part is done when its data are in its slot */
-    return wfi_part_bytes(what) * (waits == WFI_SLOTS_FOR_ALL ? what->members : 1);
+    return wfi_part_bytes(collective) * (waits == WFI_SLOTS_FOR_ALL ? collective->members : 1);
 }
 
 /*
@@ -79,30 +79,31 @@ static void copy_to_slot(const wfi_slots_work *work, uint8_t *to, const uint8_t 
 
 static uint8_t *data_at(const wfi_slots_work *work, size_t member)
 {
-    return wfi_slots_data(work->slots, member, work->turn, wfi_slot_need(work->what));
+    return wfi_slots_data(work->slots, member, work->turn, wfi_slot_need(work->collective));
 }
 
 void wfi_slots_put(const wfi_slots_work *work)
 {
-    const wfi_collective *what = work->what;
+    const wfi_collective *collective = work->collective;
     const uint8_t *from = work->input;
-    size_t bytes = wfi_slot_need(what);
-    if (wfi_slots_waits(what) == WFI_SLOTS_FOR_ROOT || (what->kind == WFI_GATHER && what->me == what->root))
-        return;                       /* its data are not read by others */
-    if (wfi_slots_has_second(what)) { /* the others do not need the part that this member sums */
-        size_t begin = wfi_part_begin(what, what->members, what->me);
-        size_t end = wfi_part_begin(what, what->members, what->me + 1);
-        uint8_t *to = data_at(work, what->me);
+    size_t bytes = wfi_slot_need(collective);
+    if (wfi_slots_waits(collective) == WFI_SLOTS_FOR_ROOT ||
+        (collective->kind == WFI_GATHER && collective->me == collective->root))
+        return;                             /* its data are not read by others */
+    if (wfi_slots_has_second(collective)) { /* the others do not need the part that this member sums */
+        size_t begin = wfi_part_begin(collective, collective->members, collective->me);
+        size_t end = wfi_part_begin(collective, collective->members, collective->me + 1);
+        uint8_t *to = data_at(work, collective->me);
         copy_to_slot(work, to, work->output, begin);
         copy_to_slot(work, to + end, (const uint8_t *)work->output + end, bytes - end);
         return;
     }
-    if (what->kind == WFI_ALLREDUCE || what->kind == WFI_BROADCAST)
+    if (collective->kind == WFI_ALLREDUCE || collective->kind == WFI_BROADCAST)
         from = work->output;
-    else if (what->kind == WFI_ALLGATHER && what->in_place)
-        from = (const uint8_t *)work->output + what->me * bytes;
+    else if (collective->kind == WFI_ALLGATHER && collective->in_place)
+        from = (const uint8_t *)work->output + collective->me * bytes;
     if (bytes)
-        copy_to_slot(work, data_at(work, what->me), from, bytes);
+        copy_to_slot(work, data_at(work, collective->me), from, bytes);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
@@ -121,14 +122,14 @@ typedef struct block {
 /* In an allreduce this member's own data are in its output. Its slot may not have them. */
 static const uint8_t *data_of(const block *of, size_t member)
 {
-    if (of->work->what->kind == WFI_ALLREDUCE && member == of->work->what->me)
+    if (of->work->collective->kind == WFI_ALLREDUCE && member == of->work->collective->me)
         return (const uint8_t *)of->work->output + of->at;
     return data_at(of->work, member) + of->at;
 }
 
 static void add(const block *of, uint8_t *to, const uint8_t *a, const uint8_t *b)
 {
-    wfi_combine(of->work->dtype, of->work->how, to, a, b, of->size / of->work->what->element);
+    wfi_combine(of->work->dtype, of->work->how, to, a, b, of->size / of->work->collective->element);
 }
 
 /*
@@ -154,22 +155,22 @@ static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint
 static void reduce(const wfi_slots_work *work, uint8_t *to, uint8_t *copy, size_t at, size_t size)
 {
     _Alignas(64) uint8_t rooms[LEVELS_MAX * BLOCK_BYTES], sum[BLOCK_BYTES];
-    const wfi_collective *what = work->what;
+    const wfi_collective *collective = work->collective;
     unsigned level = 0;
-    while ((size_t)2 << level <= what->members)
+    while ((size_t)2 << level <= collective->members)
         level++;
     for (size_t done = 0, piece; done < size; done += piece) {
         piece = size - done < BLOCK_BYTES ? size - done : BLOCK_BYTES;
         block of = {.work = work,
                     .at = at + done,
                     .size = piece,
-                    .extra = what->members - ((size_t)1 << level),
+                    .extra = collective->members - ((size_t)1 << level),
                     .rooms = rooms};
         /* With more than two members, partial sums are written before this member's own data are read. */
-        uint8_t *block_sum = what->members > 2 ? sum : to + done;
+        uint8_t *block_sum = collective->members > 2 ? sum : to + done;
         (void)sum_of(&of, 0, level, block_sum);
-        if (what->divides)
-            wfi_combine_divide(work->dtype, block_sum, piece / what->element, what->members);
+        if (collective->divides)
+            wfi_combine_divide(work->dtype, block_sum, piece / collective->element, collective->members);
         if (block_sum != to + done)
             memcpy(to + done, block_sum, piece);
         if (copy)
@@ -181,47 +182,48 @@ static void reduce(const wfi_slots_work *work, uint8_t *to, uint8_t *copy, size_
 
 static void gather(const wfi_slots_work *work, size_t at)
 {
-    size_t bytes = wfi_part_bytes(work->what);
-    for (size_t i = 0; i < work->what->members; i++)
+    size_t bytes = wfi_part_bytes(work->collective);
+    for (size_t i = 0; i < work->collective->members; i++)
         memcpy((uint8_t *)work->output + i * bytes, data_at(work, i) + at, bytes);
 }
 
 static void gather_at_root(const wfi_slots_work *work)
 {
-    size_t bytes = wfi_part_bytes(work->what), me = work->what->me;
-    for (size_t i = 0; i < work->what->members; i++)
+    size_t bytes = wfi_part_bytes(work->collective), me = work->collective->me;
+    for (size_t i = 0; i < work->collective->members; i++)
         if (i != me)
             memcpy((uint8_t *)work->output + i * bytes, data_at(work, i), bytes);
-    if (!work->what->in_place)
+    if (!work->collective->in_place)
         memcpy((uint8_t *)work->output + me * bytes, work->input, bytes);
 }
 
 static void first_with_root(const wfi_slots_work *work)
 {
-    const wfi_collective *what = work->what;
-    size_t bytes = wfi_part_bytes(what);
-    bool is_root = what->me == what->root, scatters = what->kind == WFI_SCATTER;
-    const uint8_t *from = data_at(work, what->root) + (scatters ? what->me * bytes : 0);
-    if (what->kind == WFI_REDUCE && is_root)
+    const wfi_collective *collective = work->collective;
+    size_t bytes = wfi_part_bytes(collective);
+    bool is_root = collective->me == collective->root, scatters = collective->kind == WFI_SCATTER;
+    const uint8_t *from = data_at(work, collective->root) + (scatters ? collective->me * bytes : 0);
+    if (collective->kind == WFI_REDUCE && is_root)
         reduce(work, work->output, NULL, 0, bytes);
-    else if (what->kind == WFI_GATHER && is_root)
+    else if (collective->kind == WFI_GATHER && is_root)
         gather_at_root(work);
-    else if ((scatters || what->kind == WFI_BROADCAST) && !is_root)
+    else if ((scatters || collective->kind == WFI_BROADCAST) && !is_root)
         memcpy(work->output, from, bytes);
-    else if (scatters && !what->in_place)
-        memcpy(work->output, (const uint8_t *)work->input + what->me * bytes, bytes);
+    else if (scatters && !collective->in_place)
+        memcpy(work->output, (const uint8_t *)work->input + collective->me * bytes, bytes);
 }
 
 void wfi_slots_first(const wfi_slots_work *work)
 {
-    const wfi_collective *what = work->what;
-    size_t bytes = wfi_part_bytes(what), me = what->me;
+    const wfi_collective *collective = work->collective;
+    size_t bytes = wfi_part_bytes(collective), me = collective->me;
     if (!bytes)
         return;
-    switch (what->kind) {
+    switch (collective->kind) {
     case WFI_ALLREDUCE:
-        if (wfi_slots_has_second(what)) {
-            size_t begin = wfi_part_begin(what, what->members, me), end = wfi_part_begin(what, what->members, me + 1);
+        if (wfi_slots_has_second(collective)) {
+            size_t begin = wfi_part_begin(collective, collective->members, me),
+                   end = wfi_part_begin(collective, collective->members, me + 1);
             reduce(work, (uint8_t *)work->output + begin, data_at(work, me) + begin, begin, end - begin);
         } else {
             reduce(work, work->output, NULL, 0, bytes);
@@ -244,10 +246,11 @@ void wfi_slots_first(const wfi_slots_work *work)
 
 void wfi_slots_second(const wfi_slots_work *work)
 {
-    const wfi_collective *what = work->what;
-    for (size_t i = 0; i < what->members; i++) {
-        size_t begin = wfi_part_begin(what, what->members, i), end = wfi_part_begin(what, what->members, i + 1);
-        if (i != what->me && end > begin)
+    const wfi_collective *collective = work->collective;
+    for (size_t i = 0; i < collective->members; i++) {
+        size_t begin = wfi_part_begin(collective, collective->members, i),
+               end = wfi_part_begin(collective, collective->members, i + 1);
+        if (i != collective->me && end > begin)
             memcpy((uint8_t *)work->output + begin, data_at(work, i) + begin, end - begin);
     }
 }

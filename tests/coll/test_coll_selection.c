@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_coll_table.c - the algorithm and the pieces that the table gives an operation: on one host, and between hosts. */
+/* test_coll_selection.c - the algorithm and the pieces of an operation: on one host, and between hosts. */
 #include "coll/coll.h"
 
 #include "coll/group.h"
