@@ -67,7 +67,7 @@ void wfi_group_unref(weft_group *group)
     wfi_map_fini(&group->places);
     free(group->members);
     free(group->hosts);
-    free(group->share.who);
+    free(group->share.by_place);
     wfi_agent_unref(group->agent);
     wfi_handle_free(group);
 }
@@ -180,7 +180,7 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     wfi_group_wake(group);
     if (group->share.quick) { /* its thread must not wait longer */
         atomic_store(&group->share.stop, true);
-        wfi_slots_ring(&group->share.slots);
+        wfi_slots_futex_wake(&group->share.slots);
     }
     wfi_group_ref(group); /* operation.c drops it */
     wfi_progress_end(&group->agent->net->progress, &group->ended, WFI_DONE_MESSAGE);

@@ -126,7 +126,7 @@ typedef struct wfi_share { /* memory that the members of this host share */
     bool has_answered;
     int fd;             /* of the memory, at the leader, until the verdict; -1: none */
     wfi_slots slots;    /* (constant) once there is a verdict; before that, all but `memory` */
-    size_t *who;        /* (constant) the members of this host: who[i] has place i in the slots. who[0] is the leader */
+    size_t *by_place;   /* (constant) the members of this host, by their place in the slots. The first is the leader */
     uint64_t turn;      /* number of turns that were begun: see slots.h */
     uint64_t all_at;    /* the last turn after which this member is known to be free to write its slot: slots.h */
     uint64_t agreed;    /* the last turn in which all members are known to have called the same operation */
@@ -135,9 +135,9 @@ typedef struct wfi_share { /* memory that the members of this host share */
     bool is_second;     /* this is the second turn of a barrier or an allreduce in two levels */
     wfi_collective piece; /* what it does in this turn. Its members are places: those of this host */
     wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
-    wfi_look look;        /* checks the flags for which the first one waits; what it reads does not change meanwhile */
+    wfi_look look;        /* checks in each round the flags for which the first one waits */
     wfi_share_stage stage;
-    size_t first_missing; /* (the look's) the first member without the flag that the stage waits for */
+    size_t first_missing; /* the first member without the flag that the stage waits for */
     wfi_timer timer;      /* at the leader: the memory is passed again, or the verdict is NO */
     uint32_t pause_ms;    /* of that timer */
     bool runs_queue;      /* share.c: the queue is being worked off */
@@ -196,9 +196,9 @@ struct weft_group {
     size_t unanswered;
     wfi_timer ask_timer;
 
-    wfi_timer look_timer; /* set while operations are in progress: missing.c */
-    uint64_t looked_at;   /* wfi_operation.id of the oldest operation when the timer last fired */
-    uint32_t look_pause_ms;
+    wfi_timer check_timer; /* set while operations are in progress: missing.c */
+    uint64_t checked_id;   /* wfi_operation.id of the oldest operation when the timer last fired */
+    uint32_t check_pause_ms;
 };
 
 /* The properties of an operation that both sides of a message must agree on. */
@@ -255,8 +255,8 @@ typedef struct wfi_operation {
         bool has_turn;    /* the step has its turn */
         bool computes;    /* `task` is queued or runs */
         wfi_task task;
-        bool waited;     /* of a quick one: it did not find all flags at once */
-        int64_t doze_ms; /* of a quick one: it becomes an ordinary one after this time; 0: after the spin */
+        bool waited;           /* of a quick one: it did not find all flags at once */
+        int64_t futex_wait_ms; /* of a quick one: it becomes an ordinary one after this time; 0: after the spin */
     } share;
     bool begun, failing;
     bool apart; /* the group is over, but this operation needs nothing more from the others: it still completes */
@@ -396,14 +396,14 @@ enum wfi_group_message_type {
     WFI_FAILED,
     WFI_CREATED
 };
-/* Of WFI_SHARE: see sharing.c; LOOK: share.c */
+/* Of WFI_SHARE: see sharing.c; WAKE: share.c */
 typedef enum wfi_share_message_type {
     WFI_SHARE_HELLO = 1,
     WFI_SHARE_READY,
     WFI_SHARE_UNABLE,
     WFI_SHARE_USE,
     WFI_SHARE_USE_NOT,
-    WFI_SHARE_LOOK,
+    WFI_SHARE_WAKE,
     WFI_SHARE_MESSAGE_TYPES
 } wfi_share_message_type;
 

@@ -16,8 +16,8 @@
  */
 #include "coll/group.h"
 
-#define LOOK_MS 500       /* after this time an operation may be blocked forever */
-#define LOOK_MOST_MS 8000 /* the longest pause between two checks of one operation */
+#define CHECK_MS 500       /* after this time an operation may be blocked forever */
+#define CHECK_MOST_MS 8000 /* the longest pause between two checks of one operation */
 
 /* The texts for members that have not begun the operation. */
 static const char has_not_called[] = "has not called it", has_closed[] = "has closed the group";
@@ -83,6 +83,11 @@ void wfi_missing_forget(wfi_operation *operation)
         group->members[i].is_asked = false;
 }
 
+/*
+ * Queries all members that the operation can wait for. Their answers (wfi_missing_on_answer), or answers_due, end in
+ * `conclude`, which ends the group with an error that names the missing members. One operation of a group is asked
+ * about at a time (group->asking).
+ */
 void wfi_missing_ask(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -119,7 +124,7 @@ void wfi_missing_left(wfi_operation *operation, const wfi_group_member *member)
     wfi_missing_ask(operation);
 }
 
-/* ---- Looking at what waits --------------------------------------------------------------------------------------- */
+/* ---- Checking the oldest operation ------------------------------------------------------------------------------- */
 
 static bool waits_for(const wfi_operation *operation, size_t member)
 {
@@ -152,45 +157,45 @@ static wfi_operation *oldest(const weft_group *group)
     return NULL;
 }
 
-static void look_later(weft_group *group)
+static void check_later(weft_group *group)
 {
     weft_agent *agent = group->agent;
-    uint64_t at = wfi_deadline(wfi_net_clock(agent->net), group->look_pause_ms);
-    weft_status status = wfi_net_timer_set(agent->net, &group->look_timer, at);
+    uint64_t at = wfi_deadline(wfi_net_clock(agent->net), group->check_pause_ms);
+    weft_status status = wfi_net_timer_set(agent->net, &group->check_timer, at);
     (void)status; /* without memory there are no checks; a time limit still holds */
 }
 
-static void look(wfi_timer *timer)
+static void check_progress(wfi_timer *timer)
 {
-    weft_group *group = wfi_container_of(timer, weft_group, look_timer);
+    weft_group *group = wfi_container_of(timer, weft_group, check_timer);
     const wfi_operation *operation = oldest(group);
     if (!operation || group->over)
         return;
-    if (operation->id != group->looked_at) {
-        group->looked_at = operation->id;
-        group->look_pause_ms = LOOK_MS;
+    if (operation->id != group->checked_id) {
+        group->checked_id = operation->id;
+        group->check_pause_ms = CHECK_MS;
     } else {
         wfi_share_compare(operation);
         ask_those_waited_for(group, operation);
-        group->look_pause_ms = group->look_pause_ms < LOOK_MOST_MS / 2 ? 2 * group->look_pause_ms : LOOK_MOST_MS;
+        group->check_pause_ms = group->check_pause_ms < CHECK_MOST_MS / 2 ? 2 * group->check_pause_ms : CHECK_MOST_MS;
     }
     if (!group->over)
-        look_later(group);
+        check_later(group);
 }
 
 void wfi_missing_watch(weft_group *group)
 {
-    if (group->look_timer.heap_index || group->size == 1)
+    if (group->check_timer.heap_index || group->size == 1)
         return;
-    group->look_timer.fire = look;
-    group->looked_at = oldest(group)->id;
-    group->look_pause_ms = LOOK_MS;
-    look_later(group);
+    group->check_timer.fire = check_progress;
+    group->checked_id = oldest(group)->id;
+    group->check_pause_ms = CHECK_MS;
+    check_later(group);
 }
 
 void wfi_missing_unwatch(weft_group *group)
 {
-    wfi_net_timer_clear(group->agent->net, &group->look_timer);
+    wfi_net_timer_clear(group->agent->net, &group->check_timer);
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */

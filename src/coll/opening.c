@@ -251,7 +251,7 @@ static void fail_calls(const wfi_opening *opening)
 static void give_up(const wfi_opening *opening)
 {
     const weft_group *group = opening->group;
-    size_t awaited = opening->stage == WFI_OPENING_SHARING ? group->share.who[0] : opening->coordinator;
+    size_t awaited = opening->stage == WFI_OPENING_SHARING ? group->share.by_place[0] : opening->coordinator;
     culprits whose = {.count = 1, .ranks = {group->members[awaited].rank}};
     bool knows_all = is_coordinator(opening) && opening->stage != WFI_OPENING_SHARING;
     fail(opening, knows_all ? find_culprits(opening, NULL, &whose) : WEFT_ERR_TIMEOUT, &whose);

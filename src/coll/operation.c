@@ -31,13 +31,14 @@ static void ask(wfi_operation *operation, size_t whom, uint64_t number)
 }
 
 /*
- * Whether all members to which it sends have come far enough. Asks each member that has not reported; also some time
- * before, so that its answer usually arrives before anyone has to wait for it.
+ * Whether the operation may begin: it is at most WFI_GROUP_AHEAD operations ahead of each member to which it sends, as
+ * far as these have reported. Asks a member for a report half of that lead earlier, so that its answer usually arrives
+ * before anyone has to wait for it.
  */
-static bool is_let(wfi_operation *operation)
+static bool may_begin(wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    bool let = true;
+    bool may = true;
     for (size_t i = 0; i < group->size; i++) {
         wfi_group_member *member = &group->members[i];
         if (!operation->schedule.sends[i] || !member->peer)
@@ -49,9 +50,9 @@ static bool is_let(wfi_operation *operation)
             ask(operation, i, needed);
         else if (!is_asked && operation->number > begun + WFI_GROUP_AHEAD / 2)
             ask(operation, i, operation->number - WFI_GROUP_AHEAD / 2);
-        let = let && !waits;
+        may = may && !waits;
     }
-    return let;
+    return may;
 }
 
 static uint64_t *begun_count(wfi_operation *operation)
@@ -91,7 +92,7 @@ void wfi_operations_begin(weft_group *group)
     for (bool again = true; again && !group->over;) {
         again = false;
         WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
-            if (operation->begun || operation->number != *begun_count(operation) + 1 || !is_let(operation))
+            if (operation->begun || operation->number != *begun_count(operation) + 1 || !may_begin(operation))
                 continue;
             again = true;
             begin(operation); /* it may have ended, and others with it */
@@ -221,8 +222,8 @@ static bool is_timed(const wfi_operation *operation)
     return wfi_part_bytes(&operation->collective) > WFI_SLOTS_LINE_BYTES || operation->number % TIMED_EVERY == 0;
 }
 
-/* How long its thread may sleep on the bell; 0: it must not. */
-static int64_t doze_ms(const wfi_operation *operation)
+/* How long its thread may sleep on the futex; 0: it must not. */
+static int64_t futex_wait_ms(const wfi_operation *operation)
 {
     const weft_agent *agent = operation->group->agent;
     int64_t limit_ms = operation->timeout_ms ? operation->timeout_ms : agent->call_timeout_ms;
@@ -245,7 +246,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
         operation->number = group->begun = ++group->given;
         group->share.quick = operation;
         operation->share.waited = false;
-        operation->share.doze_ms = doze_ms(operation);
+        operation->share.futex_wait_ms = futex_wait_ms(operation);
         operation->span.begun_ns = is_timed(operation) ? wfi_net_now(agent->net) : 0;
         atomic_store_explicit(&group->share.stop, false, memory_order_relaxed);
         wfi_groups_of(agent)->under_way++;
@@ -268,6 +269,7 @@ void wfi_operation_end_quick(wfi_operation *operation)
     wfi_group_unref(group);
 }
 
+/* `operation` takes over the number, the times and the place of the quick one, which is on the caller's stack. */
 void wfi_operation_resume(weft_group *group, wfi_operation *operation)
 {
     weft_agent *agent = group->agent;

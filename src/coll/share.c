@@ -21,7 +21,7 @@
  *
  * QUICK. A thread that calls a barrier or an allreduce and waits for it runs all turns itself, without the lock
  * (wfi_share_run), if no other operation of the group is in progress. It needs no schedule, no future and no timer. It
- * spins, and then sleeps on the bell (shared/slots.h). The threads that watch the network see nothing of this. If the
+ * spins, and then sleeps on the futex (shared/slots.h). The threads that watch the network see nothing of this. If the
  * operation takes long, or the group is over, it becomes an ordinary one (wfi_share_resume), with the same number and
  * in the same turn. While group->share.quick is set, that thread alone uses the fields of the turn.
  *
@@ -39,7 +39,7 @@
  */
 #define STREAM_BYTES ((size_t)768 << 10)
 #define INLINE_BYTES 16384 /* worked on with the lock held: a few microseconds */
-#define LOOKS 16           /* at the flags, before the clock is read: about half a microsecond */
+#define SPINS 16           /* at the flags, before the clock is read: about half a microsecond */
 
 static void run_queue(weft_group *group);
 
@@ -88,7 +88,7 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
  * Compares what those members have called for which this one waits. Returns the place of the first that has called a
  * different operation in this turn, or the number of places if there is none.
  */
-static size_t find_other(const wfi_operation *operation)
+static size_t find_disagreement(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slot_head head = head_of(operation);
@@ -104,7 +104,7 @@ static size_t find_other(const wfi_operation *operation)
 
 static wfi_group_member *member_at(const weft_group *group, size_t place)
 {
-    return &group->members[group->share.who[place]];
+    return &group->members[group->share.by_place[place]];
 }
 
 /* The member at that place has called another operation, as its head says: ends the group. */
@@ -114,7 +114,7 @@ static void disagree(const wfi_operation *operation, size_t place, const wfi_slo
     wfi_signature theirs = signature_of(head);
     int rank = member_at(group, place)->rank;
     bool is_known = head->number == operation->number && theirs.kind < WFI_OPERATION_KINDS;
-    if (!is_known || wfi_operation_check(operation, group->share.who[place], &theirs))
+    if (!is_known || wfi_operation_check(operation, group->share.by_place[place], &theirs))
         wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation%s",
                             (unsigned long long)operation->number, wfi_operation_names[operation->collective.kind],
                             rank, is_known ? " before it" : "");
@@ -124,7 +124,7 @@ static void disagree(const wfi_operation *operation, size_t place, const wfi_slo
 static bool all_agree(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    size_t other = find_other(operation);
+    size_t other = find_disagreement(operation);
     if (other == group->share.slots.members)
         return true;
     wfi_slot_head head = wfi_slots_read_head(&group->share.slots, other, group->share.turn);
@@ -165,13 +165,13 @@ static bool all_agreed_before(weft_group *group)
 static void wake(weft_group *group, size_t place)
 {
     wfi_peer *peer = member_at(group, place)->peer;
-    if (wfi_slots_is_at_door(&group->share.slots, place) && peer && !wfi_peer_wake(peer))
-        wfi_group_send_share(group, group->share.who[place], WFI_SHARE_LOOK);
+    if (wfi_slots_needs_wakeup(&group->share.slots, place) && peer && !wfi_peer_wake(peer))
+        wfi_group_send_share(group, group->share.by_place[place], WFI_SHARE_WAKE);
 }
 
 static void wake_others(weft_group *group)
 {
-    wfi_slots_ring(&group->share.slots);
+    wfi_slots_futex_wake(&group->share.slots);
     for (size_t i = 0; i < group->share.slots.members; i++)
         wake(group, i);
 }
@@ -233,27 +233,27 @@ static bool is_due(wfi_look *look)
     return is_reached(wfi_container_of(look, wfi_share, look));
 }
 
-static void go_on(wfi_operation *operation);
+static void continue_turn(wfi_operation *operation);
 
-static void look_done(wfi_look *look)
+static void stage_reached(wfi_look *look)
 {
     wfi_share *share = wfi_container_of(look, wfi_share, look);
-    go_on(first_of(wfi_container_of(share, weft_group, share)));
+    continue_turn(first_of(wfi_container_of(share, weft_group, share)));
 }
 
-/* Enters a stage. Returns whether it is reached already; otherwise look_done is called when it is. */
-static bool wait_for(wfi_operation *operation, wfi_share_stage stage)
+/* Enters a stage. Returns whether it is reached already; otherwise stage_reached is called when it is. */
+static bool await_stage(wfi_operation *operation, wfi_share_stage stage)
 {
     weft_group *group = operation->group;
     wfi_share *share = &group->share;
     share->stage = stage;
     share->first_missing = 0;
     bool reached = is_reached(share);
-    wfi_slots_set_door(&share->slots, !reached);
+    wfi_slots_set_need_wakeup(&share->slots, !reached);
     if (reached)
         return true;
     share->look.is_due = is_due;
-    share->look.run = look_done;
+    share->look.run = stage_reached;
     wfi_progress_look(&group->agent->net->progress, &share->look);
     return false;
 }
@@ -304,8 +304,8 @@ static wfi_slots_work work_of(const wfi_operation *operation)
 static size_t place_of_root(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    size_t place = 0, leader = wfi_leader_of(&operation->collective, share->who[0]);
-    while (share->who[place] != leader)
+    size_t place = 0, leader = wfi_leader_of(&operation->collective, share->by_place[0]);
+    while (share->by_place[place] != leader)
         place++;
     return place;
 }
@@ -398,8 +398,8 @@ static void computed(wfi_operation *operation)
         return;
     }
     set_flag(operation, WFI_SLOTS_REDUCED);
-    if (wait_for(operation, WFI_SHARE_REDUCED))
-        go_on(operation);
+    if (await_stage(operation, WFI_SHARE_REDUCED))
+        continue_turn(operation);
 }
 
 /* Called without the lock. */
@@ -436,14 +436,14 @@ static void proceed(wfi_operation *operation)
 }
 
 /* The first operation of the queue has reached its stage. */
-static void go_on(wfi_operation *operation)
+static void continue_turn(wfi_operation *operation)
 {
     if (operation->group->share.stage == WFI_SHARE_ROOM) {
         if (!operation->group->share.is_second && !all_agreed_before(operation->group))
             return; /* the group is over, which fails this operation */
         fill_slot(operation);
         set_flag(operation, WFI_SLOTS_ARRIVED);
-        if (!wait_for(operation, WFI_SHARE_DATA))
+        if (!await_stage(operation, WFI_SHARE_DATA))
             return;
     }
     proceed(operation);
@@ -459,8 +459,8 @@ static void run_queue(weft_group *group)
     share->runs_queue = true;
     while (!group->over && (first = first_of(group)) && !first->share.has_turn && first->share.step != WFI_NO_STEP) {
         begin_turn(first, step_of(first)->part);
-        if (wait_for(first, WFI_SHARE_ROOM))
-            go_on(first);
+        if (await_stage(first, WFI_SHARE_ROOM))
+            continue_turn(first);
     }
     share->runs_queue = false;
 }
@@ -500,14 +500,14 @@ static void set_flag_alone(weft_group *group, wfi_slots_flag flag)
 {
     const wfi_share *share = &group->share;
     size_t first = 0;
-    bool is_anyone_at_door = false;
+    bool any_needs_wakeup = false;
     wfi_slots_set(&share->slots, flag, share->turn);
     if (!wfi_slots_have(&share->slots, flag, share->turn, &first))
         return;
-    wfi_slots_ring(&share->slots);
+    wfi_slots_futex_wake(&share->slots);
     for (size_t i = 0; i < share->slots.members; i++)
-        is_anyone_at_door = is_anyone_at_door || wfi_slots_is_at_door(&share->slots, i);
-    if (!is_anyone_at_door)
+        any_needs_wakeup = any_needs_wakeup || wfi_slots_needs_wakeup(&share->slots, i);
+    if (!any_needs_wakeup)
         return;
     wfi_net_lock(group->agent->net);
     wake_others(group);
@@ -515,98 +515,98 @@ static void set_flag_alone(weft_group *group, wfi_slots_flag flag)
 }
 
 /* is_reached, for a quick operation: it waits for all members. */
-static bool have_all_come(wfi_share *share)
+static bool quick_is_reached(wfi_share *share)
 {
     bool reduces = share->stage == WFI_SHARE_REDUCED;
     return have_all(share, reduces ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED, share->turn);
 }
 
-/* Sleeps on the bell until the stage is reached, the group is over, or until_ns. */
-static void doze(weft_group *group, uint64_t until_ns)
+/* Sleeps on the futex until the stage is reached, the group is over, or until_ns. */
+static void futex_wait(weft_group *group, uint64_t until_ns)
 {
     wfi_share *share = &group->share;
     wfi_progress *progress = &group->agent->net->progress;
     wfi_aside_begin(progress);
     for (uint64_t now = 0; now < until_ns;) {
-        uint32_t rung = wfi_slots_doze_begin(&share->slots);
-        bool is_over = have_all_come(share) || atomic_load(&share->stop);
+        uint32_t value = wfi_slots_futex_prepare(&share->slots);
+        bool is_over = quick_is_reached(share) || atomic_load(&share->stop);
         now = wfi_now(progress->clock);
         if (!is_over && now < until_ns)
-            wfi_slots_doze(&share->slots, rung, until_ns - now);
-        wfi_slots_doze_end(&share->slots);
+            wfi_slots_futex_wait(&share->slots, value, until_ns - now);
+        wfi_slots_futex_finish(&share->slots);
         if (is_over)
             break;
     }
     wfi_aside_end(progress);
 }
 
-static bool look_some(wfi_share *share, int looks)
+static bool spin_some(wfi_share *share, int spins)
 {
-    for (int i = 0; i < looks; i++) {
+    for (int i = 0; i < spins; i++) {
         wfi_relax();
-        if (have_all_come(share))
+        if (quick_is_reached(share))
             return true;
     }
     return false;
 }
 
 /*
- * Waits for a stage without the lock. False: it takes long, or the group is over. With more members than cores it does
- * not spin, because that would take the core from another member.
+ * Waits for a stage without the lock: spins, then sleeps on the futex. False: it takes long, or the group is over. With
+ * more members than cores it does not spin, because that would take the core from another member.
  */
-static bool look_for(wfi_operation *operation, wfi_share_stage stage)
+static bool wait_unlocked(wfi_operation *operation, wfi_share_stage stage)
 {
     weft_group *group = operation->group;
     wfi_share *share = &group->share;
     wfi_progress *progress = &group->agent->net->progress;
     bool is_crowded = share->slots.members > (size_t)progress->token.cores;
-    int looks = is_crowded ? 1 : LOOKS;
+    int spins = is_crowded ? 1 : SPINS;
     share->stage = stage;
     share->first_missing = 0;
-    if (have_all_come(share))
+    if (quick_is_reached(share))
         return true;
-    if (progress->fibers)
-        return false; /* the others run only if this fiber yields */
-    if (look_some(share, looks))
+    if (progress->fibers) /* the simulation: the others run only if this fiber yields */
+        return false;
+    if (spin_some(share, spins))
         return true;
     wfi_spinning spinning;
     uint64_t now = wfi_now(progress->clock);
     if (!operation->span.begun_ns)
-        operation->span.begun_ns = now; /* half a microsecond late */
+        operation->span.begun_ns = now; /* half a microsecond late: see is_timed in operation.c */
     operation->share.waited = true;
     wfi_spin_begin(&spinning);
     if (is_crowded)
         spinning.yields = WFI_YIELDS - 1;
     while (!atomic_load_explicit(&share->stop, memory_order_relaxed) &&
            wfi_spin_goes_on(progress, WFI_OTHER, &spinning, now)) {
-        if (look_some(share, looks)) {
+        if (spin_some(share, spins)) {
             wfi_spin_came(progress, WFI_OTHER, &spinning, now);
             return true;
         }
         now = wfi_now(progress->clock);
     }
-    uint64_t until = wfi_deadline_after(operation->span.begun_ns, operation->share.doze_ms);
+    uint64_t until = wfi_deadline_after(operation->span.begun_ns, operation->share.futex_wait_ms);
     if (now < until)
-        doze(group, until);
-    return have_all_come(share);
+        futex_wait(group, until);
+    return quick_is_reached(share);
 }
 
 bool wfi_share_run(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     wfi_share *share = &group->share;
-    wfi_slots_set_door(&share->slots, false);
+    wfi_slots_set_need_wakeup(&share->slots, false);
     for (;;) {
         begin_turn(operation, WFI_PART_WHOLE);
         fill_slot(operation);
         set_flag_alone(group, WFI_SLOTS_ARRIVED);
-        if (!look_for(operation, WFI_SHARE_DATA) || find_other(operation) < share->slots.members)
+        if (!wait_unlocked(operation, WFI_SHARE_DATA) || find_disagreement(operation) < share->slots.members)
             return false;
         share->all_at = share->agreed = share->turn;
         compute(operation);
         if (wfi_slots_has_second(&share->piece)) {
             set_flag_alone(group, WFI_SLOTS_REDUCED);
-            if (!look_for(operation, WFI_SHARE_REDUCED))
+            if (!wait_unlocked(operation, WFI_SHARE_REDUCED))
                 return false;
             compute(operation);
         }
@@ -632,8 +632,8 @@ void wfi_share_resume(wfi_operation *operation, void (*done)(wfi_operation *oper
     operation->share.has_turn = true;
     wfi_list_push_front(&share->queue, &operation->share.link);
     share->quick = NULL;
-    if (!operation->group->over && wait_for(operation, share->stage))
-        go_on(operation);
+    if (!operation->group->over && await_stage(operation, share->stage))
+        continue_turn(operation);
 }
 
 /* ---- When the group is over -------------------------------------------------------------------------------------- */
@@ -643,7 +643,7 @@ static bool has_of_root(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
     return wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn) &&
-           find_other(operation) == share->slots.members;
+           find_disagreement(operation) == share->slots.members;
 }
 
 bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
@@ -658,7 +658,8 @@ bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
     if (wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT)
         return has_of_root(operation);
     return share->stage == (last == WFI_SLOTS_REDUCED ? WFI_SHARE_REDUCED : WFI_SHARE_DATA) &&
-           wfi_slots_have(&share->slots, last, share->turn, &first) && find_other(operation) == share->slots.members;
+           wfi_slots_have(&share->slots, last, share->turn, &first) &&
+           find_disagreement(operation) == share->slots.members;
 }
 
 bool wfi_share_has_early(const wfi_operation *operation, uint64_t number)
@@ -701,7 +702,7 @@ bool wfi_share_waits(const wfi_operation *operation, size_t member)
     size_t place = 0;
     if (!operation->share.has_turn || operation->share.computes)
         return false;
-    while (place < share->slots.members && share->who[place] != member)
+    while (place < share->slots.members && share->by_place[place] != member)
         place++;
     if (place == share->slots.members)
         return false;

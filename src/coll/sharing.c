@@ -34,7 +34,7 @@ static bool leads(const weft_group *group)
 
 static wfi_group_member *member_at(const weft_group *group, size_t place)
 {
-    return &group->members[group->share.who[place]];
+    return &group->members[group->share.by_place[place]];
 }
 
 static void decide(weft_group *group, bool uses, const char *why)
@@ -55,7 +55,7 @@ static void judge(weft_group *group, bool uses, const char *why)
         close(share->fd);
     share->fd = -1;
     for (size_t i = 1; i < share->slots.members; i++)
-        wfi_group_send_share(group, share->who[i], uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
+        wfi_group_send_share(group, share->by_place[i], uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
     decide(group, uses, why);
 }
 
@@ -126,7 +126,7 @@ static void offer(weft_group *group)
     share->timer.fire = late;
     share->pause_ms = FIRST_PAUSE_MS;
     for (size_t i = 1; i < share->slots.members; i++)
-        wfi_group_send_share(group, share->who[i], WFI_SHARE_HELLO);
+        wfi_group_send_share(group, share->by_place[i], WFI_SHARE_HELLO);
     await_answers(group);
 }
 
@@ -185,8 +185,8 @@ weft_status wfi_sharing_init(weft_group *group)
 {
     wfi_share *share = &group->share;
     group->hosts = wfi_calloc(group->size, sizeof(*group->hosts));
-    share->who = wfi_calloc(group->size, sizeof(*share->who));
-    if (!group->hosts || !share->who)
+    share->by_place = wfi_calloc(group->size, sizeof(*share->by_place));
+    if (!group->hosts || !share->by_place)
         return WEFT_ERR_MEMORY;
     find_hosts(group);
     size_t here = group->hosts[group->index];
@@ -194,7 +194,7 @@ weft_status wfi_sharing_init(weft_group *group)
         if ((int)i == group->index)
             share->slots.me = share->slots.members;
         if (group->hosts[i] == here)
-            share->who[share->slots.members++] = i;
+            share->by_place[share->slots.members++] = i;
     }
     group->hosts_may_share = may_share(group);
     share->may = group->hosts_may_share && share->slots.members > 1;
@@ -206,7 +206,7 @@ static void on_answer(weft_group *group, wfi_group_member *from, unsigned type)
 {
     bool offers = group->share.state == WFI_SHARE_OFFERED;
     if (type == WFI_SHARE_HELLO && !leads(group)) {
-        wfi_group_send_share(group, group->share.who[0], WFI_SHARE_HELLO);
+        wfi_group_send_share(group, group->share.by_place[0], WFI_SHARE_HELLO);
     } else if (type == WFI_SHARE_HELLO && offers) {
         from->has_sent_hello = true;
         pass_to(group, from);
@@ -223,7 +223,7 @@ static void on_answer(weft_group *group, wfi_group_member *from, unsigned type)
 static void answer(weft_group *group, bool able)
 {
     group->share.has_answered = true;
-    wfi_group_send_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
+    wfi_group_send_share(group, group->share.by_place[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
 }
 
 bool wfi_sharing_on_message(weft_group *group, wfi_group_member *from, wfi_reader *reader)
@@ -234,8 +234,8 @@ bool wfi_sharing_on_message(weft_group *group, wfi_group_member *from, wfi_reade
     bool is_here = group->hosts[from - group->members] == group->hosts[group->index];
     if (reader->failed || !type || type >= WFI_SHARE_MESSAGE_TYPES || !share->may || !is_here)
         return false;
-    /* LOOK only wakes this worker: the round that reads it checks the flags (share.c) */
-    if (group->over || type == WFI_SHARE_LOOK)
+    /* WAKE only wakes this worker: the round that reads it checks the flags (share.c) */
+    if (group->over || type == WFI_SHARE_WAKE)
         return true;
     if (!is_verdict) {
         on_answer(group, from, type);

@@ -42,15 +42,15 @@ extern const char *const wfi_operation_names[WFI_OPERATION_KINDS];
 typedef struct wfi_collective {
     wfi_operation_kind kind;
     size_t members, me, root;
-    size_t count;        /* elements of one member's part */
-    size_t element;      /* bytes of one element */
-    bool divides;        /* divides the sum by `members` at the end */
-    bool in_place;       /* the input is the output, or its own part of it */
-    size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
-    const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
-    const size_t *who;   /* by place: the member there, if places are not members. Likewise borrowed */
-    bool spans_hosts;    /* there are several hosts */
-    bool has_levels;     /* and at least one of them has several members */
+    size_t count;           /* elements of one member's part */
+    size_t element;         /* bytes of one element */
+    bool divides;           /* divides the sum by `members` at the end */
+    bool in_place;          /* the input is the output, or its own part of it */
+    size_t chunk;           /* the most bytes of a step; a multiple of every element's size */
+    const size_t *hosts;    /* by member: the first one of its host. Borrowed while a schedule is built */
+    const size_t *by_place; /* the member at each place, if places are not members. Likewise borrowed */
+    bool spans_hosts;       /* there are several hosts */
+    bool has_levels;        /* and at least one of them has several members */
     /* The members of each host may come to share memory, and one host has several. The same on all members */
     bool hosts_may_share;
     /* The members of this host use the memory that they share. It may differ between the hosts of a group */
@@ -58,9 +58,9 @@ typedef struct wfi_collective {
 } wfi_collective;
 
 /* The member at a place. */
-static inline size_t wfi_who(const wfi_collective *collective, size_t place)
+static inline size_t wfi_member_at(const wfi_collective *collective, size_t place)
 {
-    return collective->who ? collective->who[place] : place;
+    return collective->by_place ? collective->by_place[place] : place;
 }
 
 typedef void (*wfi_build_fn)(const wfi_collective *collective, wfi_schedule *schedule);
@@ -93,7 +93,7 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* of one 
     return collective->count * collective->element;
 }
 
-/* Each adds steps of at most `chunk` bytes. An empty range has no step. `peer` is a place (wfi_who). */
+/* Each adds steps of at most `chunk` bytes. An empty range has no step. `peer` is a place (wfi_member_at). */
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand to,

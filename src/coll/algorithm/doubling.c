@@ -24,8 +24,8 @@ void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *sch
     for (size_t distance = 1; distance < members; distance *= 2) {
         size_t to = in_pairs ? me ^ distance : (me + distance) % members;
         size_t from = in_pairs ? to : (me + members - distance) % members;
-        wfi_schedule_send(schedule, wfi_who(collective, to), token, 1);
-        wfi_schedule_recv(schedule, wfi_who(collective, from), token, 1);
+        wfi_schedule_send(schedule, wfi_member_at(collective, to), token, 1);
+        wfi_schedule_recv(schedule, wfi_member_at(collective, from), token, 1);
     }
 }
 

@@ -148,10 +148,10 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     wfi_collective here = *collective, leaders = *collective;
     here.members = of->here_count;
     here.me = of->my_place;
-    here.who = of->here;
+    here.by_place = of->here;
     leaders.members = of->host_count;
     leaders.me = of->my_host;
-    leaders.who = of->leaders;
+    leaders.by_place = of->leaders;
     if (of->shares)
         wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, data, bytes, data, leads ? bytes : 0);
     else

@@ -12,13 +12,13 @@ void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, s
                      size_t size)
 {
     FOR_PIECES (at, piece, size, collective)
-        wfi_schedule_send(schedule, wfi_who(collective, peer), wfi_beyond(from, at), piece);
+        wfi_schedule_send(schedule, wfi_member_at(collective, peer), wfi_beyond(from, at), piece);
 }
 
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand to, size_t size)
 {
     FOR_PIECES (at, piece, size, collective)
-        wfi_schedule_recv(schedule, wfi_who(collective, peer), wfi_beyond(to, at), piece);
+        wfi_schedule_recv(schedule, wfi_member_at(collective, peer), wfi_beyond(to, at), piece);
 }
 
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_operand room,
@@ -26,7 +26,7 @@ void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *sch
 {
     FOR_PIECES (at, piece, size, collective) {
         wfi_operand theirs = wfi_beyond(room, at), ours = wfi_beyond(b, at);
-        wfi_schedule_recv(schedule, wfi_who(collective, peer), theirs, piece);
+        wfi_schedule_recv(schedule, wfi_member_at(collective, peer), theirs, piece);
         wfi_schedule_combine(schedule, wfi_beyond(to, at), theirs, ours, piece);
     }
 }
@@ -41,7 +41,7 @@ void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedul
     size_t bytes = wfi_part_bytes(collective), most = bytes < collective->chunk ? bytes : collective->chunk;
     FOR_PIECES (at, piece, size, collective) {
         wfi_operand room = wfi_at(WFI_SCRATCH, schedule->rooms++ % ROOMS * ((most + 63) / 64 * 64));
-        wfi_schedule_recv(schedule, wfi_who(collective, peer), room, piece);
+        wfi_schedule_recv(schedule, wfi_member_at(collective, peer), room, piece);
         wfi_schedule_combine(schedule, wfi_beyond(to, at), room, wfi_beyond(to, at), piece);
     }
 }

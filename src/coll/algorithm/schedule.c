@@ -53,7 +53,7 @@ static bool make_room(void **items, size_t count, size_t *capacity, size_t size)
 
 /* ---- Who waits for whom ------------------------------------------------------------------------------------------ */
 
-static void wait_for(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earlier)
+static void await_stage(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earlier)
 {
     if (step == earlier)
         return;
@@ -81,7 +81,7 @@ static void use(wfi_schedule *schedule, wfi_step_id step, wfi_operand place, siz
         wfi_use *before = &uses->items[i];
         bool meets = before->begin < end && begin < before->end;
         if (meets && (writes || before->writes))
-            wait_for(schedule, step, before->step);
+            await_stage(schedule, step, before->step);
         bool covered = writes && begin <= before->begin && before->end <= end;
         if (!covered)
             uses->items[kept++] = *before;

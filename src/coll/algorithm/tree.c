@@ -23,12 +23,12 @@ typedef struct relatives {
 /* Members in a line: all, from `root` on; or those listed. */
 typedef struct line {
     size_t count, root;
-    const size_t *who;
+    const size_t *members;
 } line;
 
 static size_t member_at(const line *of, size_t place)
 {
-    return of->who ? of->who[place] : (place + of->root) % of->count;
+    return of->members ? of->members[place] : (place + of->root) % of->count;
 }
 
 /* Finds the parent and children of the member at `place` of the line, in a tree over the line. */
@@ -129,7 +129,7 @@ void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 
 static void add_leaders(const wfi_collective *collective, const wfi_levels *levels, relatives *out)
 {
-    line hosts = {.count = levels->host_count, .who = levels->leaders};
+    line hosts = {.count = levels->host_count, .members = levels->leaders};
     if (levels->my_place == 0)
         (wfi_part_bytes(collective) > CHAIN_BYTES ? add_chain : add_tree)(&hosts, levels->my_host, out);
 }
@@ -155,7 +155,7 @@ static void build_with_memory(const wfi_collective *collective, const wfi_levels
 void wfi_build_two_trees(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule)
 {
     relatives around = {0};
-    line here = {.count = levels->here_count, .who = levels->here};
+    line here = {.count = levels->here_count, .members = levels->here};
     if (levels->shares) {
         build_with_memory(collective, levels, schedule);
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.c - the layout of the memory: the bell, the members' flags, then for each member two slots, each with a head.
+ * slots.c - the layout of the memory: the futex, the members' flags, then for each member two slots, each with a head.
  */
 #include "coll/shared/slots.h"
 
@@ -29,7 +29,7 @@ typedef struct padded_line {
 typedef struct flags {
     padded_line arrived[2]; /* of odd and of even turns */
     _Alignas(PAIR) _Atomic uint64_t reduced;
-    _Atomic uint32_t is_at_door; /* no bool: another member may write any bits */
+    _Atomic uint32_t need_wakeup; /* no bool: another member may write any bits */
 } flags;
 
 typedef struct slot {
@@ -38,10 +38,10 @@ typedef struct slot {
 } slot;
 
 /* At the begin of the memory. The members' flags follow. */
-typedef struct bell {
-    _Alignas(PAIR) _Atomic uint32_t rung; /* a futex */
+typedef struct futex {
+    _Alignas(PAIR) _Atomic uint32_t value;
     _Atomic uint32_t sleepers;
-} bell;
+} futex;
 
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
               "a lock in this process would not help other processes");
@@ -49,7 +49,7 @@ static_assert(sizeof(line) == 64, "one line");
 
 static size_t slots_begin(size_t members)
 {
-    return (sizeof(bell) + members * sizeof(flags) + PAGE - 1) / PAGE * PAGE;
+    return (sizeof(futex) + members * sizeof(flags) + PAGE - 1) / PAGE * PAGE;
 }
 
 size_t wfi_slots_bytes(size_t members)
@@ -66,7 +66,7 @@ static slot *slot_of(const wfi_slots *slots, size_t member, uint64_t turn)
 static flags *flags_of(const wfi_slots *slots, size_t member)
 {
     assert(member < slots->members);
-    return (flags *)(void *)(slots->memory + sizeof(bell)) + member;
+    return (flags *)(void *)(slots->memory + sizeof(futex)) + member;
 }
 
 static line *line_of(const wfi_slots *slots, size_t member, uint64_t turn)
@@ -122,7 +122,7 @@ static _Atomic uint64_t *flag_of(const wfi_slots *slots, size_t member, wfi_slot
     return flag == WFI_SLOTS_ARRIVED ? &line_of(slots, member, turn)->turn : &flags_of(slots, member)->reduced;
 }
 
-/* Sequentially consistent, as wfi_fabric_ops.wake demands: the peer arms its door, then reads the flag. */
+/* Sequentially consistent, as wfi_fabric_ops.wake demands: the peer sets need_wakeup, then reads the flag. */
 void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn)
 {
     atomic_store(flag_of(slots, slots->me, flag, turn), turn);
@@ -142,45 +142,45 @@ bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, 
 
 /* ---- Sleeping ---------------------------------------------------------------------------------------------------- */
 
-void wfi_slots_set_door(const wfi_slots *slots, bool is_there)
+void wfi_slots_set_need_wakeup(const wfi_slots *slots, bool need_wakeup)
 {
-    _Atomic uint32_t *mine = &flags_of(slots, slots->me)->is_at_door;
-    if (atomic_load_explicit(mine, memory_order_relaxed) != (uint32_t)is_there)
-        atomic_store(mine, is_there);
+    _Atomic uint32_t *mine = &flags_of(slots, slots->me)->need_wakeup;
+    if (atomic_load_explicit(mine, memory_order_relaxed) != (uint32_t)need_wakeup)
+        atomic_store(mine, need_wakeup);
 }
 
-bool wfi_slots_is_at_door(const wfi_slots *slots, size_t member)
+bool wfi_slots_needs_wakeup(const wfi_slots *slots, size_t member)
 {
-    return atomic_load(&flags_of(slots, member)->is_at_door) != 0;
+    return atomic_load(&flags_of(slots, member)->need_wakeup) != 0;
 }
 
-static bell *bell_of(const wfi_slots *slots)
+static futex *futex_of(const wfi_slots *slots)
 {
-    return (bell *)(void *)slots->memory;
+    return (futex *)(void *)slots->memory;
 }
 
-uint32_t wfi_slots_doze_begin(const wfi_slots *slots)
+uint32_t wfi_slots_futex_prepare(const wfi_slots *slots)
 {
-    atomic_fetch_add(&bell_of(slots)->sleepers, 1);
-    return atomic_load(&bell_of(slots)->rung);
+    atomic_fetch_add(&futex_of(slots)->sleepers, 1);
+    return atomic_load(&futex_of(slots)->value);
 }
 
-void wfi_slots_doze(const wfi_slots *slots, uint32_t rung, uint64_t ns)
+void wfi_slots_futex_wait(const wfi_slots *slots, uint32_t value, uint64_t ns)
 {
     struct timespec left = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-    (void)syscall(SYS_futex, &bell_of(slots)->rung, FUTEX_WAIT, rung, &left, NULL, 0); /* it also returns early */
+    (void)syscall(SYS_futex, &futex_of(slots)->value, FUTEX_WAIT, value, &left, NULL, 0); /* it also returns early */
 }
 
-void wfi_slots_doze_end(const wfi_slots *slots)
+void wfi_slots_futex_finish(const wfi_slots *slots)
 {
-    atomic_fetch_sub(&bell_of(slots)->sleepers, 1);
+    atomic_fetch_sub(&futex_of(slots)->sleepers, 1);
 }
 
-void wfi_slots_ring(const wfi_slots *slots)
+void wfi_slots_futex_wake(const wfi_slots *slots)
 {
-    bell *all = bell_of(slots);
+    futex *all = futex_of(slots);
     if (!atomic_load(&all->sleepers))
         return;
-    atomic_fetch_add(&all->rung, 1);
-    (void)syscall(SYS_futex, &all->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add(&all->value, 1);
+    (void)syscall(SYS_futex, &all->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

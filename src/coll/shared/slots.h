@@ -35,10 +35,10 @@
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
  * sizes and positions come from this member's own wfi_collective.
  *
- * WAITING. A member that waits looks at the flags. It sleeps in one of two places: at its door, which is a sleep on the
- * descriptors of its fabrics, or on the bell, a futex in this memory. First it writes here that it sleeps, then it
- * looks at the flags once more. A member that has set a flag looks afterwards whether others sleep. All of this is
- * sequentially consistent, so no wake-up is lost. If a member is killed while it sleeps on the bell, each turn of the
+ * WAITING. A member that waits reads the flags. It sleeps in one of two ways: in poll(2) on the descriptors of its
+ * fabrics, for which it sets need_wakeup, or on the futex in this memory. First it writes here that it sleeps, then it
+ * reads the flags once more. A member that has set a flag checks afterwards whether others sleep. All of this is
+ * sequentially consistent, so no wake-up is lost. If a member is killed while it sleeps on the futex, each turn of the
  * others takes a system call more.
  *
  * LOCKING: none. The flags are atomic. One thread at a time works for one member.
@@ -79,18 +79,18 @@ void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn); 
 bool wfi_slots_has(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn);
 /* Whether all members from *first on have set `flag` to `turn`. Sets *first to the first member that has not. */
 bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, size_t *first);
-/* Whether this member may sleep at its door. It then looks at the flags again. */
-void wfi_slots_set_door(const wfi_slots *slots, bool is_there);
-bool wfi_slots_is_at_door(const wfi_slots *slots, size_t member);
+/* Whether this member may sleep in poll(2), so that others have to wake it. It then reads the flags again. */
+void wfi_slots_set_need_wakeup(const wfi_slots *slots, bool need_wakeup);
+bool wfi_slots_needs_wakeup(const wfi_slots *slots, size_t member);
 /*
- * A sleep on the bell. The member calls doze_begin and looks at the flags again. Then it calls doze with the value
- * from doze_begin, which returns when the bell rings or `ns` are over. At the end it calls doze_end. wfi_slots_ring
- * wakes all members that sleep so.
+ * A sleep on the futex. The member calls futex_prepare and reads the flags again. Then it calls futex_wait with the
+ * value from futex_prepare, which returns when another member calls futex_wake or `ns` are over. At the end it calls
+ * futex_finish. futex_wake wakes all members that sleep so.
  */
-uint32_t wfi_slots_doze_begin(const wfi_slots *slots);
-void wfi_slots_doze(const wfi_slots *slots, uint32_t rung, uint64_t ns);
-void wfi_slots_doze_end(const wfi_slots *slots);
-void wfi_slots_ring(const wfi_slots *slots);
+uint32_t wfi_slots_futex_prepare(const wfi_slots *slots);
+void wfi_slots_futex_wait(const wfi_slots *slots, uint32_t value, uint64_t ns);
+void wfi_slots_futex_finish(const wfi_slots *slots);
+void wfi_slots_futex_wake(const wfi_slots *slots);
 
 /* ---- work.c ------------------------------------------------------------------------------------------------------ */
 

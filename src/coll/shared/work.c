@@ -109,14 +109,14 @@ void wfi_slots_put(const wfi_slots_work *work)
 /* ---- Sums -------------------------------------------------------------------------------------------------------- */
 
 #define BLOCK_BYTES 2048 /* summed at once, so that partial sums stay in the cache */
-#define LEVELS_MAX 16    /* log2 of the members */
+#define LEVELS_MAX 16    /* log2 of the most members */
 
 /* A block of the slots, while it is summed. */
 typedef struct block {
     const wfi_slots_work *work;
-    size_t at, size; /* in the slots */
-    size_t extra;    /* as in doubling.c: of the first 2 * extra members, each two count as one */
-    uint8_t *rooms;  /* LEVELS_MAX blocks for partial sums */
+    size_t at, size;  /* in the slots */
+    size_t extra;     /* as in doubling.c: of the first 2 * extra members, each two count as one */
+    uint8_t *partial; /* LEVELS_MAX blocks for partial sums, one for each level of the tree */
 } block;
 
 /* In an allreduce this member's own data are in its output. Its slot may not have them. */
@@ -133,8 +133,9 @@ static void add(const block *of, uint8_t *to, const uint8_t *a, const uint8_t *b
 }
 
 /*
- * The sum over 2^level places from `first` on. Returns `to`, which then holds the sum, or a member's data if they alone
- * are the sum. Sums in pairs, as recursive doubling does (algorithm/doubling.c), so both give the same bits.
+ * The sum over 2^level places from `first` on, in pairs, as recursive doubling adds (algorithm/doubling.c): so both
+ * give the same bits. A place is one member, or two of the first 2 * extra. Returns `to`, which then holds the sum; or
+ * the data of a member in its slot, if they alone are the sum.
  */
 static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint8_t *to)
 {
@@ -144,9 +145,9 @@ static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint
         add(of, to, data_of(of, 2 * first), data_of(of, 2 * first + 1));
         return to;
     }
-    uint8_t *room = of->rooms + (size_t)(level - 1) * BLOCK_BYTES;
+    uint8_t *half = of->partial + (size_t)(level - 1) * BLOCK_BYTES;
     const uint8_t *a = sum_of(of, first, level - 1, to);
-    const uint8_t *b = sum_of(of, first + ((size_t)1 << (level - 1)), level - 1, room);
+    const uint8_t *b = sum_of(of, first + ((size_t)1 << (level - 1)), level - 1, half);
     add(of, to, a, b);
     return to;
 }
@@ -154,9 +155,9 @@ static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint
 /* to = the sum over all members of the `size` bytes at `at` in their slots. The same in `copy`, if it is not NULL. */
 static void reduce(const wfi_slots_work *work, uint8_t *to, uint8_t *copy, size_t at, size_t size)
 {
-    _Alignas(64) uint8_t rooms[LEVELS_MAX * BLOCK_BYTES], sum[BLOCK_BYTES];
+    _Alignas(64) uint8_t partial[LEVELS_MAX * BLOCK_BYTES], sum[BLOCK_BYTES];
     const wfi_collective *collective = work->collective;
-    unsigned level = 0;
+    unsigned level = 0; /* log2 of the members, rounded down */
     while ((size_t)2 << level <= collective->members)
         level++;
     for (size_t done = 0, piece; done < size; done += piece) {
@@ -165,8 +166,8 @@ static void reduce(const wfi_slots_work *work, uint8_t *to, uint8_t *copy, size_
                     .at = at + done,
                     .size = piece,
                     .extra = collective->members - ((size_t)1 << level),
-                    .rooms = rooms};
-        /* With more than two members, partial sums are written before this member's own data are read. */
+                    .partial = partial};
+        /* With more than two members, partial sums are written before this member's own data, at `to`, are read. */
         uint8_t *block_sum = collective->members > 2 ? sum : to + done;
         (void)sum_of(&of, 0, level, block_sum);
         if (collective->divides)
