@@ -557,7 +557,7 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
     weft_status status = wfi_options_resolve(&given, &options, &trouble); /* removes the secret's variables */
     if (!status)
-        status = wfi_fabric_list_read(options.fabric, &list, &trouble);
+        status = wfi_net_fabric_list_read(options.fabric, &list, &trouble);
     if (status && !trouble)
         trouble = weft_error_create(status, "the options could not be read: %s", weft_status_text(status));
     try_fabrics(fabrics, &options.values);

@@ -116,11 +116,11 @@ typedef struct wfi_host_part {
 typedef struct wfi_host_op {
     union {
         wfi_list link;            /* in a list of the lane */
-        struct wfi_host_op *next; /* in host->ready, then in host->taken */
+        struct wfi_host_op *next; /* in host->completed, then in host->to_report */
     };
     uint32_t kind;
-    weft_status status; /* once it is settled; before: WEFT_ERR_AGAIN if the head of a message was written */
-    size_t size;        /* of all parts; once it is settled: of the received message */
+    weft_status status; /* once it is completed; before: WEFT_ERR_AGAIN if the head of a message was written */
+    size_t size;        /* of all parts; once it is completed: of the received message */
     size_t done;        /* bytes that were copied */
     union {
         wfi_host_part parts[WFI_RECEIVE_BUFFERS_MAX]; /* of a receive or send */
@@ -257,8 +257,9 @@ struct wfi_host {
     wfi_lane **slots;       /* WFI_HOST_LANES_MAX */
     _Atomic uint32_t words; /* of doorbell.page->ready, that have a used slot */
 
-    _Atomic(wfi_host_op *) ready; /* settled operations, the newest first: any thread adds one, the poll takes all */
-    wfi_host_op *taken;           /* those that are to be reported, the oldest first; [token] */
+    _Atomic(wfi_host_op *)
+        completed;          /* completed operations, the newest first: any thread adds one, the poll takes all */
+    wfi_host_op *to_report; /* those that are to be reported, the oldest first; [token] */
 
     wfi_mutex events_lock;
     int listen_fd, epoll_fd, wake_fd; /* wake_fd: a notice was made by a thread that does not read events */
@@ -267,7 +268,7 @@ struct wfi_host {
     wfi_list lanes, requests, half_open, notices;
     size_t half_open_count, silent;
     bool accepts_none; /* no connection can be accepted, because descriptors have run out */
-    uint64_t accepts_none_until_ns, said_ns;
+    uint64_t accepts_none_until_ns, logged_ns;
 
     wfi_mutex regions_lock;
     wfi_host_record *table; /* 2^WFI_HOST_REGIONS_BITS; memory is used only for the records that were in use */
@@ -315,12 +316,12 @@ weft_status wfi_host_lane_take(wfi_fabric *fabric, wfi_connect_request *request,
 void wfi_host_lane_close(wfi_lane *lane);
 bool wfi_host_lane_is_private(const wfi_lane *lane);
 
-/* ---- settle.c -------------------------------------------------------------------------------------------------- */
+/* ---- completion.c ---------------------------------------------------------------------------------------------- */
 
 weft_status wfi_host_status(int failed); /* of an errno value */
-/* The next functions need lane->lock. settle: poll reports the operation, which is in no list. flush: reports all
+/* The next functions need lane->lock. complete: poll reports the operation, which is in no list. flush: reports all
  * operations of the lane. break: reports them, and ends the lane's socket. */
-void wfi_host_settle(wfi_host *host, wfi_host_op *op, weft_status status, size_t size);
+void wfi_host_complete(wfi_host *host, wfi_host_op *op, weft_status status, size_t size);
 void wfi_host_lane_flush(wfi_lane *lane, weft_status status);
 void wfi_host_lane_break(wfi_lane *lane);
 

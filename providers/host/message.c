@@ -54,7 +54,7 @@ static bool begin_message(wfi_lane *lane)
         return false;
     }
     if (size > op->size) {
-        wfi_host_settle(lane->host, take_receive(lane), WEFT_ERR_TOO_LARGE, 0);
+        wfi_host_complete(lane->host, take_receive(lane), WEFT_ERR_TOO_LARGE, 0);
         wfi_host_lane_break(lane);
         return false;
     }
@@ -80,7 +80,7 @@ static uint32_t fill_message(wfi_lane *lane, uint32_t filled)
     uint32_t padding = -taken % WFI_HOST_ALIGN;
     wfi_host_ring_skip(&lane->in, padding);
     lane->is_in_message = false;
-    wfi_host_settle(lane->host, take_receive(lane), WEFT_OK, lane->in_size);
+    wfi_host_complete(lane->host, take_receive(lane), WEFT_OK, lane->in_size);
     return taken + padding;
 }
 
@@ -167,7 +167,7 @@ static void written(wfi_lane *lane, wfi_host_op *op)
     if (op->kind == WFI_HOST_INJECT)
         free(wfi_container_of(op, injected, op));
     else
-        wfi_host_settle(lane->host, op, WEFT_OK, op->size);
+        wfi_host_complete(lane->host, op, WEFT_OK, op->size);
 }
 
 /* Writes messages while there is room. True: all were written, or the lane is broken. */

@@ -48,15 +48,15 @@ static void visit_ready(wfi_host *host)
     }
 }
 
-/* Moves all of host->ready to host->taken, which is empty, the oldest first. */
+/* Moves all of host->completed to host->to_report, which is empty, the oldest first. */
 static bool take_ready(wfi_host *host)
 {
-    if (!atomic_load_explicit(&host->ready, memory_order_relaxed))
+    if (!atomic_load_explicit(&host->completed, memory_order_relaxed))
         return false;
-    for (wfi_host_op *op = atomic_exchange(&host->ready, NULL), *next; op; op = next) {
+    for (wfi_host_op *op = atomic_exchange(&host->completed, NULL), *next; op; op = next) {
         next = op->next;
-        op->next = host->taken;
-        host->taken = op;
+        op->next = host->to_report;
+        host->to_report = op;
     }
     return true;
 }
@@ -66,9 +66,9 @@ size_t wfi_host_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     wfi_host *host = wfi_host_of(base);
     size_t count = 0;
     visit_ready(host);
-    while (count < room && (host->taken || take_ready(host))) {
-        wfi_host_op *op = host->taken;
-        host->taken = op->next;
+    while (count < room && (host->to_report || take_ready(host))) {
+        wfi_host_op *op = host->to_report;
+        host->to_report = op->next;
         out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->status, .size = op->size};
     }
     return count;
@@ -85,7 +85,7 @@ bool wfi_host_may_sleep(wfi_fabric *base)
     wfi_host_doorbell_drain(host); /* what it announced was polled, or is seen below */
     host->generation += 2;
     atomic_store(&host->doorbell.page->armed, host->generation | 1);
-    bool nothing = !host->taken && !atomic_load(&host->ready);
+    bool nothing = !host->to_report && !atomic_load(&host->completed);
     uint32_t words = atomic_load(&host->words);
     for (uint32_t i = 0; i < words && nothing; i++)
         nothing = atomic_load(&host->doorbell.page->ready[i]) == 0;

@@ -151,7 +151,7 @@ void wfi_host_read_some(wfi_lane *lane, size_t *budget)
             break;
         wfi_list_remove(&op->link);
         lane->read_count--;
-        wfi_host_settle(lane->host, op, status, op->size);
+        wfi_host_complete(lane->host, op, status, op->size);
     }
     if (!wfi_list_empty(&lane->reads))
         wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot);

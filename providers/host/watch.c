@@ -11,7 +11,7 @@
 #include <sys/epoll.h>
 
 #define ACCEPT_PAUSE_NS UINT64_C(20000000) /* between two attempts to accept while descriptors have run out */
-#define SAY_NS UINT64_C(60000000000)       /* between two log lines about that */
+#define LOG_PAUSE_NS UINT64_C(60000000000) /* between two log lines about that */
 
 bool wfi_host_watch(wfi_host *host, wfi_host_source *source)
 {
@@ -52,9 +52,9 @@ void wfi_host_say_exhausted(wfi_host *host)
     uint64_t now = wfi_now(&wfi_clock_real);
     wfi_assert_held(&host->events_lock);
     wfi_host_listen(host, false);
-    if (host->said_ns && now - host->said_ns < SAY_NS)
+    if (host->logged_ns && now - host->logged_ns < LOG_PAUSE_NS)
         return;
-    host->said_ns = now;
+    host->logged_ns = now;
     wfi_host_log(host, WEFT_LOG_ERROR, "out of file descriptors: this worker can neither open nor accept a connection");
 }
 

@@ -281,7 +281,7 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
         return wfi_descriptors_fail("look for a route", error);
     return wfi_error_fail(
         error, WEFT_ERR_UNREACHABLE, "no route to '%s' (%s): %s", towards, strerrordesc_np(trouble),
-        trouble == ENETUNREACH && wfi_host_says_loopback(towards)
+        trouble == ENETUNREACH && wfi_hostname_says_loopback(towards)
             ? WFI_LOOPBACK_HINT
             : "give master_addr (MASTER_ADDR) another address, or name an interface or address of this machine "
               "(WEFT_IFACE)");

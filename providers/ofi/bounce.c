@@ -4,8 +4,8 @@
  *
  * The memory that a process may lock is limited (ulimit -l), so a registration can fail at any time. The operation then
  * goes through a buffer that was registered when the fabric was opened. It is cut into pieces, which are posted one at
- * a time. To libfabric a piece is an operation of its own; the caller's operation is settled with the last piece. If no
- * buffer is free, the caller posts again later.
+ * a time. To libfabric a piece is an operation of its own; the caller's operation is completed with the last piece. If
+ * no buffer is free, the caller posts again later.
  *
  * cq_lock guards everything here. A later piece is posted with lane->lock held too: lane_close changes the lane's state
  * under that lock before it closes the endpoint.
@@ -185,7 +185,7 @@ static void end(wfofi_fabric *fabric, wfofi_bounce *bounce, weft_status status)
 {
     wfofi_op *op = bounce->op;
     give_back(fabric, bounce);
-    wfofi_settle(fabric, op, status, 0);
+    wfofi_complete(fabric, op, status, 0);
 }
 
 /* Posts the next piece of an operation, unless its lane is broken or being closed. */

@@ -57,7 +57,7 @@ static void say_not_connected(wfofi_fabric *fabric, const wfofi_sockaddr *to, in
     wfofi_address_text(to, text);
     snprintf(doing, sizeof(doing), "connecting to %s", text);
     if (ret == -EMFILE || ret == -ENFILE)
-        wfofi_say_failed(fabric, doing, ret);
+        wfofi_log_failed(fabric, doing, ret);
     else
         wfofi_log(fabric, WEFT_LOG_DEBUG, "%s: %s", doing, fi_strerror(-ret));
 }
@@ -129,7 +129,7 @@ static weft_status accept_request(wfi_lane *lane, const void *data, size_t data_
     if (ret == -FI_EINVAL) /* verbs: the worker that asked has gone */
         wfofi_log(fabric, WEFT_LOG_DEBUG, "accepting a connection: %s", fi_strerror(-ret));
     else
-        wfofi_say_failed(fabric, "accepting a connection", ret);
+        wfofi_log_failed(fabric, "accepting a connection", ret);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
 }
 

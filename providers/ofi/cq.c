@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cq.c - completions: reads them in batches, and has their operations settled. */
+/* cq.c - completions: reads them in batches, and completes their operations. */
 #include "objects.h"
 
 #include "base/text/log.h"
@@ -33,7 +33,7 @@ static void report(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_
     if (op->kind == WFOFI_PIECE)
         wfofi_bounce_step(fabric, op, status);
     else
-        wfofi_settle(fabric, op, status, size);
+        wfofi_complete(fabric, op, status, size);
 }
 
 /* Of an error entry, only the operation and the error are valid. libfabric 1.17 also returns error entries without an

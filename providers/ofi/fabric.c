@@ -144,7 +144,7 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     fabric->own_iface = options->iface && options->iface[0];
     wfi_mutex_init(&fabric->cq_lock);
     wfi_mutex_init(&fabric->events_lock);
-    wfi_list_init(&fabric->ready);
+    wfi_list_init(&fabric->completed);
     wfi_list_init(&fabric->lanes);
     wfi_list_init(&fabric->requests);
     wfi_list_init(&fabric->ahead);

@@ -78,7 +78,7 @@ free_lane:
     if (info->handle && ret == -FI_EINVAL) /* verbs: the worker that asked has gone */
         wfofi_log(fabric, WEFT_LOG_DEBUG, "taking a connection: %s", fi_strerror(-ret));
     else
-        wfofi_say_failed(fabric, "opening an endpoint", ret);
+        wfofi_log_failed(fabric, "opening an endpoint", ret);
     weft_status status = wfofi_status(ret);
     return status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM ? status : WEFT_ERR_FABRIC;
 }
@@ -98,24 +98,24 @@ static void close_endpoint(wfi_lane *lane)
 }
 
 /* Settles the operations of this lane that the queue still has, then those that libfabric dropped. */
-static void settle_rest(wfi_lane *lane)
+static void cancel_rest(wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;
     wfi_mutex_lock(&fabric->cq_lock);
     wfofi_cq_drain(fabric);
     while (!wfi_list_empty(&lane->ops))
-        wfofi_settle(fabric, wfi_container_of(lane->ops.next, wfofi_op, link), WEFT_ERR_CANCELLED, 0);
+        wfofi_complete(fabric, wfi_container_of(lane->ops.next, wfofi_op, link), WEFT_ERR_CANCELLED, 0);
     wfofi_bounces_forget(fabric, lane);
-    bool settled = !wfi_list_empty(&fabric->ready);
+    bool any_completed = !wfi_list_empty(&fabric->completed);
     wfi_mutex_unlock(&fabric->cq_lock);
-    if (settled)
+    if (any_completed)
         wfofi_wake(fabric);
 }
 
 void wfofi_lane_end(wfi_lane *lane)
 {
     close_endpoint(lane);
-    settle_rest(lane);
+    cancel_rest(lane);
     wfi_mutex_fini(&lane->lock);
     free(lane->injected);
     free(lane);

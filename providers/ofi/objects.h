@@ -7,9 +7,9 @@
  *   1. events_lock: the lists of open lanes and of requests that wait for an answer; events that were read ahead; and
  *      the step "read one event, find its lane". An endpoint is closed under it. fi_close drops the events that are
  *      queued for that endpoint, or wfofi_events_closed does. So an event that is read later names an open lane.
- *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
- *      lane reads the completion queue under it until that is empty. Operations that are still in the lane's list then
- *      were dropped by libfabric; no entry of the queue names them.
+ *   2. cq_lock: the step "read completions, complete their operations", and the list `completed`. After fi_close,
+ *      closing a lane reads the completion queue under it until that is empty. Operations that are still in the lane's
+ *      list then were dropped by libfabric; no entry of the queue names them.
  *   3. lane->lock: that lane's list of operations, its counters and its state.
  * Order: cq_lock or events_lock first, then lane->lock. events_lock and cq_lock are never held together. No lock is
  * held while a thread waits on a descriptor, nor during a post, which may write megabytes to a socket.
@@ -52,9 +52,9 @@ typedef struct wfofi_op {
         struct {
             weft_status status;
             size_t size;
-        } done; /* valid once it is settled */
+        } done; /* valid once it is completed */
     };
-    wfi_list link; /* in lane->ops, then in fabric->ready */
+    wfi_list link; /* in lane->ops, then in fabric->completed */
     wfi_lane *lane;
     uintptr_t kind;
 } wfofi_op;
@@ -108,7 +108,7 @@ typedef struct wfofi_fabric {
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;
-    wfi_list ready; /* operations whose result is known, and which poll has not reported yet */
+    wfi_list completed; /* operations that poll has not reported yet */
     wfofi_bounces bounces;
 
     wfi_mutex events_lock;
@@ -119,7 +119,7 @@ typedef struct wfofi_fabric {
     size_t cq_room;                   /* of cq_size: not reserved by a lane */
     struct wfofi_fabric *kept_before; /* closed, with operations under way: fabric.c */
 
-    _Atomic uint64_t exhausted_said_ns; /* when "no descriptors" was last logged, by any thread; 0: never */
+    _Atomic uint64_t exhausted_logged_ns; /* when "no descriptors" was last logged, by any thread; 0: never */
 } wfofi_fabric;
 
 typedef enum wfofi_lane_state {
@@ -190,8 +190,9 @@ static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
 weft_status wfofi_choose(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 void wfofi_set_sizes(const wfofi_fabric *fabric, struct fi_info *info);
 
-/* settle.c. Reports `op`, which is in its lane's list; cq_lock held. wake: the thread that waits for completions. */
-void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size);
+/* completion.c. complete: poll reports `op`, which is in its lane's list; cq_lock held. wake: the thread that waits for
+ * completions. */
+void wfofi_complete(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size);
 void wfofi_wake(wfofi_fabric *fabric);
 
 /* mr.c. Returns 0 or libfabric's error. */
@@ -214,11 +215,11 @@ void wfofi_bounces_forget(wfofi_fabric *fabric, const wfi_lane *lane);
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
 /*
- * said.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that, once
+ * log.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that, once
  * a minute.
  */
-void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
-void wfofi_say_exhausted(wfofi_fabric *fabric);
+void wfofi_log_failed(wfofi_fabric *fabric, const char *doing, int ret);
+void wfofi_log_exhausted(wfofi_fabric *fabric);
 
 /* connection.c. For closing: reads all events, and rejects the requests that wait for an answer. */
 void wfofi_requests_drop(wfofi_fabric *fabric);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poll.c - reports settled completions in order, and waits for completions. */
+/* poll.c - reports completed operations in order, and waits for completions. */
 #include "objects.h"
 
 #include <sys/eventfd.h>
@@ -11,7 +11,7 @@ size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     wfi_mutex_lock(&fabric->cq_lock);
     wfofi_cq_progress(fabric);
     while (count < room) {
-        wfi_list *link = wfi_list_pop_front(&fabric->ready);
+        wfi_list *link = wfi_list_pop_front(&fabric->completed);
         if (!link)
             break;
         wfofi_op *op = wfi_container_of(link, wfofi_op, link);
@@ -29,7 +29,7 @@ int wfofi_wait_fd(wfi_fabric *base)
 }
 
 /*
- * Operations that lane_close adds to `ready` make no socket readable. lane_close calls wfofi_wake afterwards, so a
+ * Operations that lane_close adds to `completed` make no socket readable. lane_close calls wfofi_wake afterwards, so a
  * thread that waits because of this answer is woken.
  */
 bool wfofi_may_sleep(wfi_fabric *base)
@@ -39,7 +39,7 @@ bool wfofi_may_sleep(wfi_fabric *base)
     if (fi_trywait(fabric->fabric, &queue, 1) != FI_SUCCESS)
         return false;
     wfi_mutex_lock(&fabric->cq_lock);
-    bool nothing = wfi_list_empty(&fabric->ready) && wfi_list_empty(&fabric->bounces.stalled);
+    bool nothing = wfi_list_empty(&fabric->completed) && wfi_list_empty(&fabric->bounces.stalled);
     eventfd_t count;
     if (nothing && fabric->wake_fd >= 0)
         (void)eventfd_read(fabric->wake_fd, &count); /* of operations that have been reported */

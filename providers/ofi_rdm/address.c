@@ -12,8 +12,6 @@
 #include <string.h>
 #include <rdma/fi_cm.h>
 
-#define FIXED 16
-
 size_t wfrdm_address(const wfi_fabric *base, uint8_t *out)
 {
     const wfrdm *rdm = wfrdm_of(base);
@@ -43,10 +41,10 @@ static bool is_ip(const uint8_t *bytes, size_t size)
 bool wfrdm_reaches(const wfi_fabric *base, const uint8_t *address, size_t size)
 {
     const wfrdm *rdm = wfrdm_of(base);
-    if (size <= FIXED || size > WFI_ADDRESS_MAX || memcmp(address, rdm->address, 8) != 0)
+    if (size <= WFRDM_ADDRESS_HEAD || size > WFI_ADDRESS_MAX || memcmp(address, rdm->address, 8) != 0)
         return false;
     if (rdm->kind->is_ip)
-        return is_ip(address + FIXED, size - FIXED);
+        return is_ip(address + WFRDM_ADDRESS_HEAD, size - WFRDM_ADDRESS_HEAD);
     return rdm->kind->is_local || size == rdm->address_size;
 }
 
@@ -62,8 +60,8 @@ static void put_ip(const uint8_t *bytes, size_t size, char *out, size_t room)
 /* A name is printed, and bytes as hexadecimal numbers. */
 void wfrdm_address_text(const uint8_t *address, size_t size, char *out, size_t room)
 {
-    const uint8_t *bytes = address + FIXED;
-    size_t count = size > FIXED && size <= WFI_ADDRESS_MAX ? size - FIXED : 0, printable = 0;
+    const uint8_t *bytes = address + WFRDM_ADDRESS_HEAD;
+    size_t count = size > WFRDM_ADDRESS_HEAD && size <= WFI_ADDRESS_MAX ? size - WFRDM_ADDRESS_HEAD : 0, printable = 0;
     if (!count) {
         snprintf(out, room, "an address that makes no sense");
         return;
@@ -93,11 +91,11 @@ weft_status wfrdm_address_make(wfrdm *rdm, weft_error **error)
         ret = -FI_ETOOSMALL;
     if (ret != 0)
         return wfofi_fail(error, ret, "the address of the endpoint of provider '%s'", rdm->kind->provider);
-    uint64_t where = rdm->kind->is_local ? wfrdm_local_where() : 0;
+    uint64_t where = rdm->kind->is_local ? wfrdm_local_scope() : 0;
     randombytes_buf(&rdm->instance, sizeof(rdm->instance));
     memcpy(rdm->address, &where, sizeof(where));
     memcpy(rdm->address + 8, &rdm->instance, sizeof(rdm->instance));
-    memcpy(rdm->address + FIXED, name, size);
-    rdm->address_size = FIXED + size;
+    memcpy(rdm->address + WFRDM_ADDRESS_HEAD, name, size);
+    rdm->address_size = WFRDM_ADDRESS_HEAD + size;
     return WEFT_OK;
 }

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONSENSE "the peer sent frames that make no sense"
+#define MALFORMED "the peer sent frames that make no sense"
 #define CLOSED_THERE "its endpoint is closed, or the process has ended"
 
 /* ---- Connecting -------------------------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ static uint8_t reads_flag(const wfi_lane *lane)
     return lane->has_no_reads ? WFRDM_NO_READS : 0;
 }
 
-static void say_hello(wfi_lane *lane, const void *data, size_t size)
+static void send_hello(wfi_lane *lane, const void *data, size_t size)
 {
     const wfrdm *rdm = lane->rdm;
     wfrdm_hello hello = {.address_size = rdm->address_size, .data_size = size};
@@ -36,8 +36,8 @@ static void say_hello(wfi_lane *lane, const void *data, size_t size)
     lane->dialled_ns = wfi_now(&wfi_clock_real);
     if (lane->dialled_ns + WFRDM_DIAL_NS < lane->rdm->dials_due_ns)
         lane->rdm->dials_due_ns = lane->dialled_ns + WFRDM_DIAL_NS;
-    wfrdm_lane_say_or_break(lane, WFRDM_HELLO, reads_flag(lane), content,
-                            wfrdm_hello_write(&hello, content, sizeof(content)));
+    wfrdm_lane_send_or_break(lane, WFRDM_HELLO, reads_flag(lane), content,
+                             wfrdm_hello_write(&hello, content, sizeof(content)));
 }
 
 static void answer(wfi_lane *lane, const void *data, size_t size)
@@ -51,7 +51,7 @@ static void answer(wfi_lane *lane, const void *data, size_t size)
     if (is_gone)
         wfrdm_lane_break(lane, WEFT_ERR_FABRIC, NULL);
     else
-        wfrdm_lane_say_or_break(lane, WFRDM_ANSWER, reads_flag(lane), data, size);
+        wfrdm_lane_send_or_break(lane, WFRDM_ANSWER, reads_flag(lane), data, size);
 }
 
 weft_status wfrdm_connect(wfi_lane *lane, const void *data, size_t size)
@@ -65,14 +65,14 @@ weft_status wfrdm_connect(wfi_lane *lane, const void *data, size_t size)
     if (trouble)
         wfrdm_lane_break(lane, lane->is_dialler ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC, trouble);
     else if (lane->is_dialler)
-        say_hello(lane, data, size);
+        send_hello(lane, data, size);
     else
         answer(lane, data, size);
     wfi_mutex_unlock(&rdm->lock);
     return WEFT_OK;
 }
 
-void wfrdm_dials_look(wfrdm *rdm, uint64_t now)
+void wfrdm_dials_check(wfrdm *rdm, uint64_t now)
 {
     wfi_assert_held(&rdm->lock);
     if (now < rdm->dials_due_ns)
@@ -142,7 +142,7 @@ static void on_hello(wfrdm *rdm, const wfrdm_head *head, const uint8_t *content)
         wfrdm_peer_use(rdm, hello.address, hello.address_size, &peer) != WEFT_OK)
         return;
     if (!admit(rdm, head, &hello, peer))
-        wfrdm_bye(rdm, peer, id);
+        wfrdm_send_bye(rdm, peer, id);
     wfrdm_peer_leave(rdm, peer);
 }
 
@@ -173,12 +173,12 @@ static void is_up(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content
     wfrdm_notify(lane->rdm, &lane->up, WFI_EVENT_CONNECTED);
 }
 
-/* A frame of a lane that is connecting. False: it makes no sense. */
+/* A frame of a lane that is connecting. False: it is malformed. */
 static bool take_greeting(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content)
 {
     if (lane->is_dialler && head->kind == WFRDM_ANSWER && head->size <= WFI_CONNECT_DATA_MAX) {
         is_up(lane, head, content);
-        wfrdm_lane_say_or_break(lane, WFRDM_READY, 0, NULL, 0);
+        wfrdm_lane_send_or_break(lane, WFRDM_READY, 0, NULL, 0);
         return true;
     }
     if (lane->is_dialler || head->kind != WFRDM_READY || head->size)
@@ -196,34 +196,35 @@ static bool take_credit(wfi_lane *lane, uint32_t consumed)
     return true;
 }
 
-static void take_of_lane(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content)
+/* A frame for a lane that is connecting or connected. Breaks it if the frame is malformed, or not the next one. */
+static void on_lane_frame(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content)
 {
     if (head->sequence != lane->frames_in) {
         wfrdm_lane_break(lane, WEFT_ERR_FABRIC, "frames were lost, repeated or reordered");
         return;
     }
     lane->frames_in++;
-    bool makes_sense = take_credit(lane, head->consumed);
-    if (makes_sense && lane->state == WFRDM_CONNECTING)
-        makes_sense = take_greeting(lane, head, content);
-    else if (makes_sense && head->kind == WFRDM_DATA)
+    bool is_well_formed = take_credit(lane, head->consumed);
+    if (is_well_formed && lane->state == WFRDM_CONNECTING)
+        is_well_formed = take_greeting(lane, head, content);
+    else if (is_well_formed && head->kind == WFRDM_DATA)
         wfrdm_on_data(lane, head, content);
-    else if (makes_sense && head->kind == WFRDM_READ)
+    else if (is_well_formed && head->kind == WFRDM_READ)
         wfrdm_on_read(lane, content, head->size);
-    else if (makes_sense && head->kind == WFRDM_BYTES)
+    else if (is_well_formed && head->kind == WFRDM_BYTES)
         wfrdm_on_bytes(lane, head, content);
     else
-        makes_sense = makes_sense && head->kind == WFRDM_CREDIT && head->size == 0;
-    if (!makes_sense) {
-        wfrdm_log(lane->rdm, WEFT_LOG_WARN, "%s: %s: its lane is closed", lane->rdm->base.ops->name, NONSENSE);
-        wfrdm_lane_break(lane, WEFT_ERR_FABRIC, NONSENSE);
+        is_well_formed = is_well_formed && head->kind == WFRDM_CREDIT && head->size == 0;
+    if (!is_well_formed) {
+        wfrdm_log(lane->rdm, WEFT_LOG_WARN, "%s: %s: its lane is closed", lane->rdm->base.ops->name, MALFORMED);
+        wfrdm_lane_break(lane, WEFT_ERR_FABRIC, MALFORMED);
         return;
     }
-    if (lane->state == WFRDM_CONNECTED && wfi_list_empty(&lane->work) && wfrdm_lane_works(lane))
+    if (lane->state == WFRDM_CONNECTED && wfi_list_empty(&lane->work) && wfrdm_lane_has_work(lane))
         wfi_list_push_back(&lane->rdm->work, &lane->work);
 }
 
-void wfrdm_take(wfrdm *rdm, const uint8_t *bytes, size_t size)
+void wfrdm_on_frame(wfrdm *rdm, const uint8_t *bytes, size_t size)
 {
     wfrdm_head head;
     wfi_assert_held(&rdm->lock);
@@ -238,5 +239,5 @@ void wfrdm_take(wfrdm *rdm, const uint8_t *bytes, size_t size)
     if (head.kind == WFRDM_BYE && !wfrdm_stalled_answered(rdm, &head))
         on_bye(rdm, &head, lane);
     else if (head.kind != WFRDM_BYE && lane && (lane->state == WFRDM_CONNECTING || lane->state == WFRDM_CONNECTED))
-        take_of_lane(lane, &head, content);
+        on_lane_frame(lane, &head, content);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* end.c - ends lanes: settles their operations, tells the peer, and reports the end. Refuses connect requests. */
+/* end.c - ends lanes: completes their operations, tells the peer, and reports the end. Refuses connect requests. */
 #include "ofi_rdm/rdm.h"
 
 #include <stdlib.h>
 
-static void unread_free(wfi_lane *lane)
+static void free_unexpected(wfi_lane *lane)
 {
-    for (wfi_list *node; (node = wfi_list_pop_front(&lane->unread));)
-        free(wfi_container_of(node, wfrdm_unread, link));
+    for (wfi_list *node; (node = wfi_list_pop_front(&lane->unexpected));)
+        free(wfi_container_of(node, wfrdm_unexpected, link));
 }
 
 static void flush_list(wfrdm *rdm, wfi_list *ops, weft_status status)
@@ -17,7 +17,7 @@ static void flush_list(wfrdm *rdm, wfi_list *ops, weft_status status)
         if (op->kind == WFRDM_OP_INJECT)
             free(op); /* the first member of the wfrdm_injected that post.c has allocated */
         else
-            wfrdm_settle(rdm, op, status, 0);
+            wfrdm_complete(rdm, op, status, 0);
     }
 }
 
@@ -28,15 +28,15 @@ void wfrdm_lane_flush(wfi_lane *lane, weft_status status)
     flush_list(lane->rdm, &lane->reads, status);
     lane->receive_count = lane->send_count = lane->read_count = lane->pieces = lane->serve_count = 0;
     lane->is_in_message = false;
-    unread_free(lane);
+    free_unexpected(lane);
     wfi_list_remove(&lane->work);
 }
 
 /* A BYE to a lane that was never connected refuses it. */
-void wfrdm_lane_bye(wfi_lane *lane)
+void wfrdm_lane_send_bye(wfi_lane *lane)
 {
     if (lane->has_greeted)
-        wfrdm_bye(lane->rdm, lane->peer, lane->id | lane->is_dialler);
+        wfrdm_send_bye(lane->rdm, lane->peer, lane->id | lane->is_dialler);
     lane->has_greeted = false;
 }
 
@@ -49,13 +49,13 @@ void wfrdm_lane_break(wfi_lane *lane, weft_status why, const char *text)
     lane->why = why;
     lane->why_text = text;
     wfrdm_lane_flush(lane, WEFT_ERR_UNREACHABLE);
-    wfrdm_lane_bye(lane);
+    wfrdm_lane_send_bye(lane);
     wfrdm_notify(lane->rdm, &lane->down, WFI_EVENT_CLOSED);
 }
 
-void wfrdm_lane_say_or_break(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size)
+void wfrdm_lane_send_or_break(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size)
 {
-    if (!wfrdm_lane_say(lane, kind, flags, content, size))
+    if (!wfrdm_lane_send(lane, kind, flags, content, size))
         wfrdm_lane_break(lane, WEFT_ERR_FABRIC, "out of memory");
 }
 
@@ -64,7 +64,7 @@ void wfrdm_request_free(wfi_connect_request *request)
     wfrdm *rdm = request->rdm;
     wfi_assert_held(&rdm->lock);
     if (!request->is_gone)
-        wfrdm_bye(rdm, request->peer, request->id);
+        wfrdm_send_bye(rdm, request->peer, request->id);
     wfi_list_remove(&request->link);
     wfi_list_remove(&request->asks.link);
     rdm->request_count--;

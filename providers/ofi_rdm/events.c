@@ -52,15 +52,15 @@ static void look(wfrdm *rdm, uint64_t now)
     uint64_t pause = rdm->lane_count ? BUSY_NS : IDLE_NS;
     if (rdm->was_polled) {
         rdm->was_polled = false;
-        rdm->looked_ns = now;
+        rdm->checked_ns = now;
     }
-    if (now - rdm->looked_ns >= pause) {
-        rdm->looked_ns = now;
+    if (now - rdm->checked_ns >= pause) {
+        rdm->checked_ns = now;
         wfrdm_progress(rdm);
     }
-    wfrdm_dials_look(rdm, now);
+    wfrdm_dials_check(rdm, now);
     wfrdm_stalled_check(rdm, now);
-    if (rdm->kind->is_local && wfrdm_local_look(rdm))
+    if (rdm->kind->is_local && wfrdm_local_check(rdm))
         wfrdm_stalled_probe(rdm);
     wfrdm_peers_lost(rdm);
 }

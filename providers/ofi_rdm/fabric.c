@@ -43,8 +43,8 @@ static wfrdm *create(const wfrdm_kind *kind, const wfi_fabric_options *options)
     wfi_map_init_keyed(&rdm->by_id, &rdm->hash_key);
     wfi_map_init(&rdm->regions);
     wfi_mutex_init(&rdm->lock);
-    wfi_list *const lists[] = {&rdm->ready, &rdm->lanes,   &rdm->work,   &rdm->requests, &rdm->notices,
-                               &rdm->peers, &rdm->stalled, &rdm->failed, &rdm->frames,   &rdm->local_link};
+    wfi_list *const lists[] = {&rdm->completed, &rdm->lanes,   &rdm->work,   &rdm->requests, &rdm->notices,
+                               &rdm->peers,     &rdm->stalled, &rdm->failed, &rdm->frames,   &rdm->local_link};
     for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     return rdm;
@@ -135,7 +135,7 @@ static void set_port(wfrdm *rdm, int port)
     memcpy(rdm->info->src_addr, &address.storage, rdm->info->src_addrlen);
 }
 
-/* libfabric's shm makes a file, which may exceed the process's limit of file sizes. */
+/* wfi_quiet: libfabric's shm makes a file, and if that exceeds the process's limit of file sizes there is a SIGXFSZ. */
 static int open_endpoint(wfrdm *rdm, int port)
 {
     wfi_quiet quiet;
@@ -233,7 +233,7 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
         return wfofi_fail(error, -FI_ENOMEM, "opening fabric '%s'", kind->ops->name);
     wfofi_tune();
     weft_status status = WEFT_OK;
-    if (kind->is_local && !wfrdm_local_where())
+    if (kind->is_local && !wfrdm_local_scope())
         status = wfi_error_fail(
             error, WEFT_ERR_FABRIC,
             "fabric '%s': /dev/shm, /proc/self and /proc/sys/kernel/random/boot_id must be readable", kind->ops->name);
@@ -247,7 +247,7 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
     if (status == WEFT_OK)
         status = wfrdm_address_make(rdm, error);
     if (status == WEFT_OK && kind->is_local)
-        status = wfrdm_local_reserve(rdm, (char *)rdm->address + 16, error);
+        status = wfrdm_local_reserve(rdm, (char *)rdm->address + WFRDM_ADDRESS_HEAD, error);
     ret = status == WEFT_OK ? wfrdm_buffers_open(rdm) : 0;
     if (ret != 0)
         status = wfofi_fail(error, ret, "buffers of provider '%s'", kind->provider);
@@ -269,7 +269,7 @@ weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options
 static bool has_unsent(const wfrdm *rdm)
 {
     WFI_FOR_LIST (wfrdm_peer, peer, &rdm->peers, link) {
-        if (!peer->is_dead && (peer->frames || wfrdm_peer_is_unmet(rdm, peer)))
+        if (!peer->is_dead && (peer->frames || wfrdm_peer_is_unreached(rdm, peer)))
             return true;
     }
     return false;
@@ -278,7 +278,7 @@ static bool has_unsent(const wfrdm *rdm)
 static bool has_unmet(const wfrdm *rdm)
 {
     WFI_FOR_LIST (wfrdm_peer, peer, &rdm->peers, link) {
-        if (wfrdm_peer_is_unmet(rdm, peer))
+        if (wfrdm_peer_is_unreached(rdm, peer))
             return true;
     }
     return false;
@@ -292,7 +292,7 @@ static void linger(wfrdm *rdm)
     for (bool is_done = false; !is_done && wfi_now(&wfi_clock_real) < until;) {
         wfi_mutex_lock(&rdm->lock);
         wfrdm_progress(rdm);
-        (void)wfrdm_local_look(rdm);
+        (void)wfrdm_local_check(rdm);
         is_done = !has_unsent(rdm);
         wfi_mutex_unlock(&rdm->lock);
         if (!is_done)

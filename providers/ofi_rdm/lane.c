@@ -22,7 +22,7 @@ static weft_status create(wfrdm *rdm, void *user, wfrdm_peer *peer, uint64_t id,
     *lane = (wfi_lane){.rdm = rdm, .peer = peer, .user = user, .id = id, .is_dialler = is_dialler};
     lane->has_no_reads = rdm->limits.no_reads;
     wfi_list *const lists[] = {&lane->link,     &lane->work,  &lane->up.link, &lane->down.link,
-                               &lane->receives, &lane->sends, &lane->reads,   &lane->unread};
+                               &lane->receives, &lane->sends, &lane->reads,   &lane->unexpected};
     for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
         wfi_list_init(lists[i]);
     weft_status status = wfi_map_put(&rdm->by_id, key_of(lane), lane);
@@ -82,7 +82,7 @@ void wfrdm_lane_close(wfi_lane *lane)
     wfrdm_lane_flush(lane, WEFT_ERR_CANCELLED);
     if (lane->request)
         wfrdm_request_free(lane->request);
-    wfrdm_lane_bye(lane);
+    wfrdm_lane_send_bye(lane);
     (void)wfi_map_take(&rdm->by_id, key_of(lane));
     wfi_list_remove(&lane->link);
     wfi_list_remove(&lane->up.link);

@@ -105,7 +105,7 @@ static bool read_name(const char *name, identity *out)
     return true;
 }
 
-uint64_t wfrdm_local_where(void)
+uint64_t wfrdm_local_scope(void)
 {
     struct stat folder;
     uint64_t parts[] = {wfi_machine(), own_namespace(), 0, geteuid()};
@@ -162,14 +162,14 @@ static void watch(wfrdm *rdm, wfrdm_peer *peer)
         return;
     wfrdm_log(rdm, WEFT_LOG_DEBUG, "%s: a peer's process cannot be watched: %s", rdm->base.ops->name,
               strerrordesc_np(errno));
-    wfrdm_local_part(rdm, peer);
+    wfrdm_local_unwatch(rdm, peer);
 }
 
-bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer)
+bool wfrdm_local_watch(wfrdm *rdm, wfrdm_peer *peer)
 {
     char name[WFRDM_NAME_BYTES] = "";
     identity owner;
-    memcpy(name, peer->address + 16, peer->address_size - 16);
+    memcpy(name, peer->address + WFRDM_ADDRESS_HEAD, peer->address_size - WFRDM_ADDRESS_HEAD);
     if (!read_name(name, &owner))
         return false;
     peer->pid = owner.pid;
@@ -177,11 +177,11 @@ bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer)
         watch(rdm, peer); /* before its start time is compared: then the descriptor is of that process */
     if (is_open(name, &owner))
         return true;
-    wfrdm_local_part(rdm, peer);
+    wfrdm_local_unwatch(rdm, peer);
     return false;
 }
 
-void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer)
+void wfrdm_local_unwatch(wfrdm *rdm, wfrdm_peer *peer)
 {
     if (peer->pid_fd < 0)
         return;
@@ -190,7 +190,7 @@ void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer)
     peer->pid_fd = -1;
 }
 
-bool wfrdm_local_look(wfrdm *rdm)
+bool wfrdm_local_check(wfrdm *rdm)
 {
     struct epoll_event events[16];
     bool has_ended = false;
@@ -200,7 +200,7 @@ bool wfrdm_local_look(wfrdm *rdm)
         wfrdm_peer *peer = events[i].data.ptr;
         if (!peer) /* notice_fd */
             continue;
-        wfrdm_local_part(rdm, peer);
+        wfrdm_local_unwatch(rdm, peer);
         wfrdm_peer_fail(rdm, peer, "its process has ended");
         has_ended = true;
     }

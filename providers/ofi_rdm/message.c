@@ -26,7 +26,7 @@ static uint8_t *place_of(const wfrdm_op *op, size_t most, size_t *size)
 
 /* ---- Receiving --------------------------------------------------------------------------------------------------- */
 
-static void break_senseless(wfi_lane *lane, const char *text)
+static void break_malformed(wfi_lane *lane, const char *text)
 {
     wfrdm_log(lane->rdm, WEFT_LOG_WARN, "%s: %s: its lane is closed", lane->rdm->base.ops->name, text);
     wfrdm_lane_break(lane, WEFT_ERR_FABRIC, text);
@@ -43,12 +43,12 @@ static bool begin_message(wfi_lane *lane, const wfrdm_head *head)
 {
     const wfrdm_op *op = wfi_container_of(lane->receives.next, wfrdm_op, link);
     if (!(head->flags & WFRDM_FIRST) || head->total > WFRDM_MESSAGE_MAX) {
-        break_senseless(lane, "the peer began no message where one must begin");
+        break_malformed(lane, "the peer began no message where one must begin");
         return false;
     }
     if (head->total > op->size) {
-        wfrdm_settle(lane->rdm, take_receive(lane), WEFT_ERR_TOO_LARGE, 0);
-        break_senseless(lane, TOO_LONG);
+        wfrdm_complete(lane->rdm, take_receive(lane), WEFT_ERR_TOO_LARGE, 0);
+        break_malformed(lane, TOO_LONG);
         return false;
     }
     lane->in_size = head->total;
@@ -64,7 +64,7 @@ static void consume(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes
     wfrdm_op *op = wfi_container_of(lane->receives.next, wfrdm_op, link);
     size_t left = head->size, size;
     if (left > lane->in_size - op->done || (left == 0 && lane->in_size)) {
-        break_senseless(lane, TOO_LONG);
+        break_malformed(lane, TOO_LONG);
         return;
     }
     for (; left; left -= size) {
@@ -76,45 +76,45 @@ static void consume(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes
     if (op->done < lane->in_size)
         return;
     lane->is_in_message = false;
-    wfrdm_settle(lane->rdm, take_receive(lane), WEFT_OK, lane->in_size);
+    wfrdm_complete(lane->rdm, take_receive(lane), WEFT_OK, lane->in_size);
 }
 
-static bool put_unread(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
+static bool keep_unexpected(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
 {
-    wfrdm_unread *unread = malloc(sizeof(*unread) + head->size);
-    if (!unread)
+    wfrdm_unexpected *frame = malloc(sizeof(*frame) + head->size);
+    if (!frame)
         return false;
-    unread->head = *head;
-    memcpy(unread->bytes, bytes, head->size);
-    wfi_list_push_back(&lane->unread, &unread->link);
+    frame->head = *head;
+    memcpy(frame->bytes, bytes, head->size);
+    wfi_list_push_back(&lane->unexpected, &frame->link);
     return true;
 }
 
 static void give_credit(wfi_lane *lane)
 {
-    if (lane->state == WFRDM_CONNECTED && lane->data_consumed - lane->data_told >= lane->rdm->window / 2)
-        wfrdm_lane_say_or_break(lane, WFRDM_CREDIT, 0, NULL, 0);
+    if (lane->state == WFRDM_CONNECTED && lane->data_consumed - lane->data_reported >= lane->rdm->window / 2)
+        wfrdm_lane_send_or_break(lane, WFRDM_CREDIT, 0, NULL, 0);
 }
 
 void wfrdm_on_data(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
 {
     wfi_assert_held(&lane->rdm->lock);
     if (++lane->data_in - lane->data_consumed > lane->rdm->window)
-        break_senseless(lane, "the peer sent more than was granted");
+        break_malformed(lane, "the peer sent more than was granted");
     else if (!wfi_list_empty(&lane->receives))
         consume(lane, head, bytes);
-    else if (!put_unread(lane, head, bytes))
+    else if (!keep_unexpected(lane, head, bytes))
         wfrdm_lane_break(lane, WEFT_ERR_FABRIC, "out of memory");
     give_credit(lane);
 }
 
 /* The frames that came before the receive was posted. */
-void wfrdm_consume_unread(wfi_lane *lane)
+void wfrdm_consume_unexpected(wfi_lane *lane)
 {
-    while (!wfi_list_empty(&lane->receives) && !wfi_list_empty(&lane->unread)) {
-        wfrdm_unread *unread = wfi_container_of(wfi_list_pop_front(&lane->unread), wfrdm_unread, link);
-        consume(lane, &unread->head, unread->bytes);
-        free(unread);
+    while (!wfi_list_empty(&lane->receives) && !wfi_list_empty(&lane->unexpected)) {
+        wfrdm_unexpected *frame = wfi_container_of(wfi_list_pop_front(&lane->unexpected), wfrdm_unexpected, link);
+        consume(lane, &frame->head, frame->bytes);
+        free(frame);
     }
     give_credit(lane);
 }
@@ -128,7 +128,7 @@ static void sent(wfi_lane *lane, wfrdm_op *op)
     if (op->kind == WFRDM_OP_INJECT)
         free(wfi_container_of(op, wfrdm_injected, op));
     else
-        wfrdm_settle(lane->rdm, op, WEFT_OK, op->size);
+        wfrdm_complete(lane->rdm, op, WEFT_OK, op->size);
 }
 
 bool wfrdm_has_credit(const wfi_lane *lane)
@@ -165,7 +165,7 @@ bool wfrdm_push_data(wfi_lane *lane, size_t *budget)
     size_t before = op->done;
     if (!wfrdm_send_part(lane, op))
         return false;
-    if (lane->state != WFRDM_CONNECTED) /* the peer was lost, and the operation is settled */
+    if (lane->state != WFRDM_CONNECTED) /* the peer was lost, and the operation is completed */
         return false;
     size_t bytes = op->done - before + WFRDM_HEAD_BYTES;
     *budget -= bytes < *budget ? bytes : *budget;

@@ -23,7 +23,7 @@ static wfrdm_peer *find(wfrdm *rdm, const uint8_t *address, size_t size)
 static int add_address(wfrdm *rdm, wfrdm_peer *peer)
 {
     uint8_t provider[WFRDM_PROVIDER_ADDRESS_MAX + 1] = {0}; /* a name ends with a NUL */
-    memcpy(provider, peer->address + 16, peer->address_size - 16);
+    memcpy(provider, peer->address + WFRDM_ADDRESS_HEAD, peer->address_size - WFRDM_ADDRESS_HEAD);
     int count = fi_av_insert(rdm->av, provider, 1, &peer->to, 0, NULL);
     return count == 1 && peer->to != FI_ADDR_NOTAVAIL ? 0 : count < 0 ? count : -FI_EADDRNOTAVAIL;
 }
@@ -45,11 +45,11 @@ weft_status wfrdm_peer_use(wfrdm *rdm, const uint8_t *address, size_t size, wfrd
         wfi_list_init(&peer->waiting);
         wfi_list_init(&peer->stalled);
         wfi_list_init(&peer->failed);
-        peer->is_dead = rdm->kind->is_local && !wfrdm_local_meet(rdm, peer);
+        peer->is_dead = rdm->kind->is_local && !wfrdm_local_watch(rdm, peer); /* the process has ended already */
         int ret = peer->is_dead ? 0 : add_address(rdm, peer);
         if (ret != 0) {
             wfrdm_log(rdm, WEFT_LOG_WARN, "%s: adding an address: %s", rdm->base.ops->name, fi_strerror(-ret));
-            wfrdm_local_part(rdm, peer);
+            wfrdm_local_unwatch(rdm, peer);
             free(peer);
             return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
         }
@@ -68,7 +68,7 @@ static void remove_peer(wfrdm *rdm, wfrdm_peer *peer)
     bool is_gone = rdm->kind->is_local && peer->is_dead && peer->pid == getpid();
     if (peer->to != FI_ADDR_UNSPEC && !is_gone)
         (void)fi_av_remove(rdm->av, &peer->to, 1, 0);
-    wfrdm_local_part(rdm, peer);
+    wfrdm_local_unwatch(rdm, peer);
     wfi_list_remove(&peer->link);
     rdm->peer_count--;
     free(peer);
@@ -76,7 +76,8 @@ static void remove_peer(wfrdm *rdm, wfrdm_peer *peer)
 
 static bool is_unused(const wfrdm *rdm, const wfrdm_peer *peer)
 {
-    return peer->users == 0 && peer->frames == 0 && wfi_list_empty(&peer->failed) && !wfrdm_peer_is_unmet(rdm, peer);
+    return peer->users == 0 && peer->frames == 0 && wfi_list_empty(&peer->failed) &&
+           !wfrdm_peer_is_unreached(rdm, peer);
 }
 
 void wfrdm_peers_tidy(wfrdm *rdm)
@@ -100,7 +101,7 @@ void wfrdm_peers_close(wfrdm *rdm)
 {
     while (!wfi_list_empty(&rdm->peers)) {
         wfrdm_peer *peer = wfi_container_of(rdm->peers.next, wfrdm_peer, link);
-        wfrdm_local_part(rdm, peer);
+        wfrdm_local_unwatch(rdm, peer);
         wfi_list_remove(&peer->link);
         free(peer);
     }

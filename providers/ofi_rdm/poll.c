@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * poll.c - reads libfabric's completions, sends waiting frames and the next frames of each lane, and reports settled
+ * poll.c - reads libfabric's completions, sends waiting frames and the next frames of each lane, and reports completed
  * operations.
  */
 #include "base/clock.h"
@@ -53,7 +53,7 @@ static bool read_batch(wfrdm *rdm)
             wfrdm_transmit_done(rdm, buffer);
             continue;
         }
-        wfrdm_take(rdm, buffer->bytes, entries[i].len);
+        wfrdm_on_frame(rdm, buffer->bytes, entries[i].len);
         receive_again(rdm, buffer);
     }
     if (count < 0 && count != -FI_EAGAIN)
@@ -93,7 +93,7 @@ size_t wfrdm_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     wfrdm_progress(rdm);
     rdm->is_polling = false;
     rdm->was_polled = true;
-    for (wfi_list *node; count < room && (node = wfi_list_pop_front(&rdm->ready));) {
+    for (wfi_list *node; count < room && (node = wfi_list_pop_front(&rdm->completed));) {
         wfrdm_op *op = wfi_container_of(node, wfrdm_op, link);
         out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->status, .size = op->size};
     }
@@ -111,7 +111,7 @@ bool wfrdm_may_sleep(wfi_fabric *base)
 {
     wfrdm *rdm = wfrdm_of(base);
     wfi_mutex_lock(&rdm->lock);
-    bool may = wfi_list_empty(&rdm->ready) && wfi_list_empty(&rdm->failed) && !rdm->has_worked;
+    bool may = wfi_list_empty(&rdm->completed) && wfi_list_empty(&rdm->failed) && !rdm->has_worked;
     rdm->has_worked = false;
     if (may && rdm->wait_fd >= 0) {
         struct fid *queue = &rdm->cq->fid;

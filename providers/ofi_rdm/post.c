@@ -30,8 +30,8 @@ weft_status wfrdm_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_re
         }
         wfi_list_push_back(&lane->receives, &op->link);
         lane->receive_count++;
-        if (!wfi_list_empty(&lane->unread))
-            wfrdm_consume_unread(lane);
+        if (!wfi_list_empty(&lane->unexpected))
+            wfrdm_consume_unexpected(lane);
     }
     wfi_mutex_unlock(&rdm->lock);
     return status;

@@ -2,7 +2,7 @@
 /* push.c - sends the frames of a lane, alternately one of its messages and one of its reads. */
 #include "ofi_rdm/rdm.h"
 
-bool wfrdm_lane_works(const wfi_lane *lane)
+bool wfrdm_lane_has_work(const wfi_lane *lane)
 {
     if (lane->state != WFRDM_CONNECTED)
         return false;
@@ -26,6 +26,6 @@ void wfrdm_lane_push(wfi_lane *lane, size_t *budget)
     }
     *budget -= before - turn;
     wfi_list_remove(&lane->work);
-    if (wfrdm_lane_works(lane))
+    if (wfrdm_lane_has_work(lane))
         wfi_list_push_back(&rdm->work, &lane->work);
 }

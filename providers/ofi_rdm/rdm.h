@@ -66,7 +66,8 @@
 #define WFRDM_DIAL_NS UINT64_C(5000000000) /* timeout of a HELLO */
 #define WFRDM_PEERS_KEPT 128               /* peers without a lane that stay in libfabric's table of addresses */
 #define WFRDM_RECEIVES 128                 /* buffers that are posted to libfabric */
-#define WFRDM_PROVIDER_ADDRESS_MAX (WFI_ADDRESS_MAX - 16)
+#define WFRDM_ADDRESS_HEAD 16              /* bytes of an address before the address of libfabric: address.c */
+#define WFRDM_PROVIDER_ADDRESS_MAX (WFI_ADDRESS_MAX - WFRDM_ADDRESS_HEAD)
 #define WFRDM_NAME_BYTES (WFRDM_PROVIDER_ADDRESS_MAX + 1)
 
 typedef struct wfrdm wfrdm;
@@ -149,7 +150,7 @@ typedef struct wfrdm_peer {
     const char *why;    /* reason of is_dead */
     wfi_list failed;    /* in rdm->failed until its lanes are closed */
     bool was_tried;     /* libfabric was asked to send a frame to it */
-    bool was_met;       /* libfabric has taken a frame, so the peer knows this endpoint */
+    bool was_reached;   /* libfabric has taken a frame, so the peer knows this endpoint */
     pid_t pid;          /* shm: its process */
     int pid_fd;         /* pidfd of the peer's process: readable when the process has ended. -1: not watched */
 } wfrdm_peer;
@@ -205,10 +206,10 @@ typedef struct wfrdm_part {
 
 /* The content of wfi_fabric_op.reserved, or the head of an injected message that waits. */
 typedef struct wfrdm_op {
-    wfi_list link; /* in a list of the lane, then in rdm->ready */
+    wfi_list link; /* in a list of the lane, then in rdm->completed */
     uint32_t kind;
-    weft_status status; /* once it is settled */
-    size_t size;        /* sum of the parts; after settling, the size of the received message */
+    weft_status status; /* once it is completed */
+    size_t size;        /* sum of the parts; once it is completed, the size of the received message */
     size_t done;        /* bytes copied so far; for a read, bytes that have come */
     union {
         wfrdm_part parts[WFI_RECEIVE_BUFFERS_MAX]; /* of a receive or send */
@@ -228,11 +229,11 @@ typedef struct wfrdm_injected { /* an injected message that waits */
 } wfrdm_injected;
 
 /* A DATA frame that came before a receive was posted for it. */
-typedef struct wfrdm_unread {
+typedef struct wfrdm_unexpected {
     wfi_list link;
     wfrdm_head head;
     uint8_t bytes[];
-} wfrdm_unread;
+} wfrdm_unexpected;
 
 typedef struct wfrdm_region {
     wfi_region base;
@@ -287,15 +288,15 @@ struct wfi_lane {
     uint8_t data[WFI_CONNECT_DATA_MAX]; /* of `up` */
     size_t data_size;
 
-    uint32_t frames_out, frames_in;             /* the next sequence numbers */
-    uint32_t data_out, data_consumed_by_peer;   /* DATA frames: sent; sent and consumed by the peer */
-    uint32_t data_in, data_consumed, data_told; /* DATA frames: received; consumed; last count sent to the peer */
+    uint32_t frames_out, frames_in;                 /* the next sequence numbers */
+    uint32_t data_out, data_consumed_by_peer;       /* DATA frames: sent; sent and consumed by the peer */
+    uint32_t data_in, data_consumed, data_reported; /* DATA frames: received; consumed; last count sent to the peer */
 
     wfi_list receives, sends, reads; /* `reads`: not all bytes have come */
     unsigned receive_count, send_count, read_count;
-    wfi_list unread;    /* wfrdm_unread */
-    bool is_in_message; /* the first receive is being filled */
-    size_t in_size;     /* of that message */
+    wfi_list unexpected; /* wfrdm_unexpected */
+    bool is_in_message;  /* the first receive is being filled */
+    size_t in_size;      /* of that message */
 
     unsigned pieces;                  /* READs that are not answered completely */
     size_t piece_left[WFRDM_PIECES];  /* for each open READ, oldest first: bytes that have not come */
@@ -328,17 +329,17 @@ struct wfrdm {
     int events_fd; /* an epoll: of notice_fd and of the peers' processes */
     int notice_fd; /* an eventfd, written for each notice */
     int wait_fd;   /* an epoll: of the completion queue, wake_fd and timer_fd; -1: the provider has no descriptor */
-    int wake_fd;   /* an eventfd: an operation was settled outside poll */
+    int wake_fd;   /* an eventfd: an operation was completed outside poll */
     int timer_fd;  /* runs while frames wait */
 
     wfi_mutex lock;
-    bool is_polling;       /* poll runs, and reports what is settled */
+    bool is_polling;       /* poll runs, and reports what is completed */
     bool has_worked;       /* frames came or were sent since may_sleep was last called */
     bool was_polled;       /* `poll` was called since the event thread last looked */
-    uint64_t looked_ns;    /* time when the event thread last read completions, or found was_polled set */
+    uint64_t checked_ns;   /* time when the event thread last read completions, or found was_polled set */
     uint64_t dials_due_ns; /* when the oldest unanswered HELLO fails; UINT64_MAX: none */
     bool is_closing;       /* every HELLO is refused */
-    wfi_list ready;
+    wfi_list completed;
     wfi_list lanes, work, requests, notices, peers, stalled, failed;
     bool is_untidy; /* a peer may have lost its last user or frame */
     size_t request_count, lane_count, peer_count;
@@ -357,9 +358,9 @@ struct wfrdm {
 };
 
 /* shm: whether libfabric has asked the peer to map this endpoint's memory, and the peer has not done so yet. */
-static inline bool wfrdm_peer_is_unmet(const wfrdm *rdm, const wfrdm_peer *peer)
+static inline bool wfrdm_peer_is_unreached(const wfrdm *rdm, const wfrdm_peer *peer)
 {
-    return rdm->kind->is_local && peer->was_tried && !peer->was_met && !peer->is_dead && peer != rdm->self;
+    return rdm->kind->is_local && peer->was_tried && !peer->was_reached && !peer->is_dead && peer != rdm->self;
 }
 
 static inline wfrdm *wfrdm_of(const wfi_fabric *fabric)
@@ -380,25 +381,25 @@ bool wfrdm_reaches(const wfi_fabric *fabric, const uint8_t *address, size_t size
 void wfrdm_address_text(const uint8_t *address, size_t size, char *out, size_t room);
 weft_status wfrdm_address_make(wfrdm *rdm, weft_error **error);
 
-/* settle.c. wfrdm_wake wakes the thread that waits for completions. After wfrdm_peer_fail nothing is sent to the peer,
- * and wfrdm_peers_lost closes its lanes with this text. */
-void wfrdm_settle(wfrdm *rdm, wfrdm_op *op, weft_status status, size_t size);
+/* completion.c. wfrdm_wake wakes the thread that waits for completions. After wfrdm_peer_fail nothing is sent to the
+ * peer, and wfrdm_peers_lost closes its lanes with this text. */
+void wfrdm_complete(wfrdm *rdm, wfrdm_op *op, weft_status status, size_t size);
 void wfrdm_wake(const wfrdm *rdm);
 void wfrdm_notify(wfrdm *rdm, wfrdm_notice *notice, wfi_event_kind kind);
 void wfrdm_peer_fail(wfrdm *rdm, wfrdm_peer *peer, const char *why);
 
-/* say.c. say: sends a frame of the lane with this content behind the head. False: memory is out. send_frame: completes
- * the head, and sends the frame; its content is behind the head. */
-bool wfrdm_lane_say(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size);
+/* The rest of transmit.c. lane_send: sends a frame of the lane with this content behind the head. False: memory is out.
+ * send_frame: completes the head, and sends the frame; its content is behind the head. */
+bool wfrdm_lane_send(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size);
 void wfrdm_lane_send_frame(wfi_lane *lane, wfrdm_buffer *frame, wfrdm_head *head);
-void wfrdm_bye(wfrdm *rdm, wfrdm_peer *peer, uint64_t to);
+void wfrdm_send_bye(wfrdm *rdm, wfrdm_peer *peer, uint64_t to);
 
-/* end.c. flush: settles the lane's operations. bye: tells the peer that the lane has ended. break: does both, and
+/* end.c. flush: completes the lane's operations. bye: tells the peer that the lane has ended. break: does both, and
  * reports the end as an event. request_free refuses the request, unless it is gone. */
 void wfrdm_lane_flush(wfi_lane *lane, weft_status status);
-void wfrdm_lane_bye(wfi_lane *lane);
+void wfrdm_lane_send_bye(wfi_lane *lane);
 void wfrdm_lane_break(wfi_lane *lane, weft_status why, const char *text);
-void wfrdm_lane_say_or_break(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size);
+void wfrdm_lane_send_or_break(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size);
 void wfrdm_request_free(wfi_connect_request *request);
 void wfrdm_peers_lost(wfrdm *rdm);
 
@@ -407,16 +408,16 @@ weft_status wfrdm_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t s
 weft_status wfrdm_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *user, wfi_lane **out);
 void wfrdm_lane_close(wfi_lane *lane);
 
-/* push.c. wfrdm_lane_works returns whether the lane has something to send. wfrdm_lane_push sends as much as budget and
+/* push.c. wfrdm_lane_has_work: whether the lane has something to send. wfrdm_lane_push sends as much as budget and
  * window allow. */
-bool wfrdm_lane_works(const wfi_lane *lane);
+bool wfrdm_lane_has_work(const wfi_lane *lane);
 void wfrdm_lane_push(wfi_lane *lane, size_t *budget);
 
-/* connect.c. take: a frame came. dials_look: closes lanes whose HELLO is not answered. */
+/* connect.c. on_frame: a frame came. dials_check: closes lanes whose HELLO is not answered. */
 weft_status wfrdm_connect(wfi_lane *lane, const void *data, size_t size);
 void wfrdm_reject(wfi_fabric *fabric, wfi_connect_request *request);
-void wfrdm_take(wfrdm *rdm, const uint8_t *bytes, size_t size);
-void wfrdm_dials_look(wfrdm *rdm, uint64_t now);
+void wfrdm_on_frame(wfrdm *rdm, const uint8_t *bytes, size_t size);
+void wfrdm_dials_check(wfrdm *rdm, uint64_t now);
 
 /* post.c */
 weft_status wfrdm_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
@@ -425,10 +426,10 @@ weft_status wfrdm_inject(wfi_lane *lane, const void *data, size_t size);
 weft_status wfrdm_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region, uint64_t remote,
                        uint64_t key);
 
-/* message.c. consume_unread: a receive was posted. send_part: sends the next frame of the message; false: memory is
+/* message.c. consume_unexpected: a receive was posted. send_part: sends the next frame of the message; false: memory is
  * out. push_data: the same for the oldest message; false: nothing can be sent now. */
 void wfrdm_on_data(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes);
-void wfrdm_consume_unread(wfi_lane *lane);
+void wfrdm_consume_unexpected(wfi_lane *lane);
 bool wfrdm_has_credit(const wfi_lane *lane);
 bool wfrdm_send_part(wfi_lane *lane, wfrdm_op *op);
 bool wfrdm_push_data(wfi_lane *lane, size_t *budget);
@@ -459,13 +460,13 @@ int wfrdm_events_fd(wfi_fabric *fabric);
  * its start time, so that a process that has ended is known.
  */
 void wfrdm_local_name(char out[WFRDM_NAME_BYTES]);
-uint64_t wfrdm_local_where(void); /* equal in processes that can share memory; 0: unknown */
+uint64_t wfrdm_local_scope(void); /* equal in processes that can share memory; 0: unknown */
 /* Allocates the memory of this endpoint, whose file has this name; fails if there is too little. */
 weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error **error);
 /* Begins to watch the peer's process. False: the process has ended, or its endpoint is closed. */
-bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
-void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
-bool wfrdm_local_look(wfrdm *rdm); /* fails the peers whose process has ended. Returns whether there were any */
+bool wfrdm_local_watch(wfrdm *rdm, wfrdm_peer *peer);
+void wfrdm_local_unwatch(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
+bool wfrdm_local_check(wfrdm *rdm); /* fails the peers whose process has ended. Returns whether there were any */
 /* Add a fabric to, and remove it from, the local fabrics of this process. After remove the others send nothing to it.
  * Call both without rdm->lock. */
 void wfrdm_local_add(wfrdm *rdm);

@@ -31,7 +31,7 @@ static void ask(wfi_lane *lane, wfrdm_op *op)
                                .size = left < WFRDM_PIECE_BYTES ? left : WFRDM_PIECE_BYTES};
     op->read.asked += range.size;
     lane->piece_left[lane->pieces++] = range.size;
-    wfrdm_lane_say_or_break(lane, WFRDM_READ, 0, content, wfrdm_range_write(&range, content, sizeof(content)));
+    wfrdm_lane_send_or_break(lane, WFRDM_READ, 0, content, wfrdm_range_write(&range, content, sizeof(content)));
 }
 
 void wfrdm_on_bytes(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes)
@@ -52,7 +52,7 @@ void wfrdm_on_bytes(wfi_lane *lane, const wfrdm_head *head, const uint8_t *bytes
         return;
     wfi_list_remove(&op->link);
     lane->read_count--;
-    wfrdm_settle(lane->rdm, op, WEFT_OK, op->size);
+    wfrdm_complete(lane->rdm, op, WEFT_OK, op->size);
 }
 
 /* ---- The owner --------------------------------------------------------------------------------------------------- */

@@ -26,7 +26,7 @@ void wfrdm_stalled_probe(wfrdm *rdm)
         return; /* memory is out: the next death asks */
     randombytes_buf(&rdm->probe, sizeof(rdm->probe));
     rdm->probe_due_ns = wfi_now(&wfi_clock_real) + STALLED_NS;
-    wfrdm_bye(rdm, rdm->self, rdm->probe);
+    wfrdm_send_bye(rdm, rdm->self, rdm->probe);
 }
 
 bool wfrdm_stalled_answered(wfrdm *rdm, const wfrdm_head *head)

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transmit.c - gives frames to libfabric. If libfabric returns FI_EAGAIN (a queue is full, or the connection is not
- * ready), the frame waits in the list of its peer. So a peer that does not read delays no other one, and the frames of
- * a peer stay in order.
+ * transmit.c - completes and sends frames, and gives them to libfabric. If libfabric returns FI_EAGAIN (a queue is
+ * full, or the connection is not ready), the frame waits in the list of its peer. So a peer that does not read delays
+ * no other one, and the frames of a peer stay in order.
  */
 #include "base/clock.h"
 #include "ofi_rdm/rdm.h"
 
+#include <string.h>
 #include <sys/timerfd.h>
 
 #define WAIT_MAX_NS UINT64_C(10000000000) /* a frame for a peer without a lane is discarded after this time */
 #define AGAIN_NS 1000000                  /* between two attempts, where the poller sleeps on a descriptor */
 
-static void taken(wfrdm *rdm, wfrdm_buffer *frame)
+static void release(wfrdm *rdm, wfrdm_buffer *frame)
 {
     frame->peer->frames--;
     rdm->is_untidy = true;
@@ -24,7 +25,7 @@ static ssize_t post(wfrdm *rdm, wfrdm_buffer *frame)
 {
     wfrdm_peer *peer = frame->peer;
     if (peer->is_dead) {
-        taken(rdm, frame);
+        release(rdm, frame);
         return 0;
     }
     peer->was_tried = true;
@@ -34,12 +35,12 @@ static ssize_t post(wfrdm *rdm, wfrdm_buffer *frame)
     if (ret == -FI_EAGAIN)
         return ret;
     if (ret == 0) {
-        peer->was_met = rdm->has_worked = true;
+        peer->was_reached = rdm->has_worked = true;
         if (injects)
-            taken(rdm, frame);
+            release(rdm, frame);
         return 0;
     }
-    taken(rdm, frame);
+    release(rdm, frame);
     wfrdm_peer_fail(rdm, peer, fi_strerror((int)-ret));
     return ret;
 }
@@ -72,14 +73,14 @@ void wfrdm_transmit(wfrdm *rdm, wfrdm_peer *peer, wfrdm_buffer *frame, size_t si
 void wfrdm_transmit_done(wfrdm *rdm, wfrdm_buffer *frame)
 {
     wfi_assert_held(&rdm->lock);
-    taken(rdm, frame);
+    release(rdm, frame);
 }
 
 void wfrdm_transmit_drop(wfrdm *rdm, wfrdm_peer *peer)
 {
     wfi_assert_held(&rdm->lock);
     while (!wfi_list_empty(&peer->waiting))
-        taken(rdm, wfi_container_of(peer->waiting.next, wfrdm_buffer, link));
+        release(rdm, wfi_container_of(peer->waiting.next, wfrdm_buffer, link));
     wfi_list_remove(&peer->stalled);
     if (wfi_list_empty(&rdm->stalled))
         run_timer(rdm, false);
@@ -110,4 +111,37 @@ void wfrdm_transmit_again(wfrdm *rdm)
         wfrdm_peer *peer = wfi_container_of(node, wfrdm_peer, stalled);
         send_waiting(rdm, peer);
     }
+}
+
+/* ---- Frames of lanes --------------------------------------------------------------------------------------------- */
+
+void wfrdm_lane_send_frame(wfi_lane *lane, wfrdm_buffer *frame, wfrdm_head *head)
+{
+    head->to = lane->id | lane->is_dialler;
+    head->sequence = lane->frames_out++;
+    head->consumed = lane->data_reported = lane->data_consumed;
+    wfrdm_head_write(head, frame->bytes);
+    wfrdm_transmit(lane->rdm, lane->peer, frame, WFRDM_HEAD_BYTES + head->size);
+}
+
+bool wfrdm_lane_send(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const void *content, size_t size)
+{
+    wfrdm_buffer *frame = wfrdm_frame_take(lane->rdm);
+    if (!frame)
+        return false;
+    if (size)
+        memcpy(frame->bytes + WFRDM_HEAD_BYTES, content, size);
+    wfrdm_head head = {.kind = (uint8_t)kind, .flags = flags, .size = (uint16_t)size};
+    wfrdm_lane_send_frame(lane, frame, &head);
+    return true;
+}
+
+void wfrdm_send_bye(wfrdm *rdm, wfrdm_peer *peer, uint64_t to)
+{
+    wfrdm_buffer *frame = peer->is_dead ? NULL : wfrdm_frame_take(rdm);
+    if (!frame) /* without memory the peer learns nothing, as if the BYE were lost with this process */
+        return;
+    const wfrdm_head head = {.kind = WFRDM_BYE, .to = to};
+    wfrdm_head_write(&head, frame->bytes);
+    wfrdm_transmit(rdm, peer, frame, WFRDM_HEAD_BYTES);
 }

@@ -266,7 +266,7 @@ static int accept_begin(wfofi_fabric *fabric)
     struct pollfd listener = {.fd = state_of(fabric)->listen_fd, .events = POLLIN};
     bool exhausted = next < 0 && (errno == EMFILE || errno == ENFILE) && poll(&listener, 1, 0) == 1;
     if (exhausted)
-        wfofi_say_exhausted(fabric);
+        wfofi_log_exhausted(fabric);
     state_of(fabric)->exhausted = exhausted;
     if (next >= 0)
         close(next);

@@ -29,7 +29,7 @@ struct wfi_lookup {
     char host[];
 };
 
-bool wfi_host_says_loopback(const char *host)
+bool wfi_hostname_says_loopback(const char *host)
 {
     static const char *const names[] = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -96,7 +96,7 @@ wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
     if (lookup->is_over)
         return lookup;
     lookup->hints.ai_flags = flags | AI_NUMERICSERV;
-    if (!wfi_host_says_loopback(host) && wfi_start_quiet_thread(&thread, run_lookup, lookup, "weft-resolve") == 0) {
+    if (!wfi_hostname_says_loopback(host) && wfi_start_quiet_thread(&thread, run_lookup, lookup, "weft-resolve") == 0) {
         pthread_detach(thread);
         return lookup;
     }

@@ -25,6 +25,6 @@ int wfi_lookup_end(wfi_lookup *lookup, uint64_t deadline_ns, struct addrinfo **o
 int wfi_resolve(const char *host, int port, int flags, uint64_t deadline_ns, struct addrinfo **out); /* both */
 
 /* Whether the host is explicitly loopback: "localhost", "127.0.0.1", "::1". */
-bool wfi_host_says_loopback(const char *host);
+bool wfi_hostname_says_loopback(const char *host);
 
 #endif

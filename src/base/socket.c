@@ -129,9 +129,9 @@ bool wfi_endpoint_is_loopback(const wfi_endpoint *where)
     return where->address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns)
+bool wfi_hostname_is_loopback(const char *host, uint64_t deadline_ns)
 {
-    if (wfi_host_says_loopback(host))
+    if (wfi_hostname_says_loopback(host))
         return true;
     struct addrinfo *found = NULL;
     bool is_loopback = !wfi_resolve(host, 0, 0, deadline_ns, &found);

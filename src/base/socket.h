@@ -28,7 +28,7 @@ bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
 /* The advice if no route leads to such a host. */
 #define WFI_LOOPBACK_HINT "the loopback interface is down: bring it up (ip link set lo up)"
 /* Whether the host is explicitly loopback, or resolves only to loopback addresses. */
-bool wfi_host_is_loopback(const char *host, uint64_t deadline_ns);
+bool wfi_hostname_is_loopback(const char *host, uint64_t deadline_ns);
 
 /*
  * Makes one attempt to connect, to all addresses of the name in turn, until the deadline. *fd is a non-blocking socket

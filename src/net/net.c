@@ -256,8 +256,9 @@ static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
     wfi_endpoint where;
     bool is_unbound;
     int here = wfi_quota_launched(&is_unbound); /* 0: unknown; then an explicit loopback address is taken as intended */
-    if (agent->world_size < 2 || here == agent->world_size || (!here && wfi_host_says_loopback(agent->master_addr)) ||
-        wfi_listens_at(store_fd, &where) || !wfi_endpoint_is_loopback(&where))
+    if (agent->world_size < 2 || here == agent->world_size ||
+        (!here && wfi_hostname_says_loopback(agent->master_addr)) || wfi_listens_at(store_fd, &where) ||
+        !wfi_endpoint_is_loopback(&where))
         return;
     wfi_log_in(
         &(wfi_log_context){.rank = 0}, WEFT_LOG_WARN,

@@ -88,7 +88,7 @@ static void visit(void)
         wfi_host_push(&s.lane);
     must(was_open || s.lane.state != WFI_HOST_CONNECTED);
     wfi_mutex_unlock(&s.lane.lock);
-    for (wfi_host_op *op = atomic_exchange(&s.host.ready, NULL), *next; op; op = next) {
+    for (wfi_host_op *op = atomic_exchange(&s.host.completed, NULL), *next; op; op = next) {
         next = op->next;
         job *one = (job *)(void *)((uint8_t *)op - offsetof(job, op));
         must(one->is_posted && !one->is_reported);

@@ -34,8 +34,8 @@ static void a_name_fits_an_address_and_is_used_once(void **state)
     wfrdm_local_name(names[1]);
     assert_true(strlen(names[0]) <= WFRDM_PROVIDER_ADDRESS_MAX);
     assert_string_not_equal(names[0], names[1]);
-    assert_true(wfrdm_local_where() != 0);
-    assert_int_equal(wfrdm_local_where(), wfrdm_local_where());
+    assert_true(wfrdm_local_scope() != 0);
+    assert_int_equal(wfrdm_local_scope(), wfrdm_local_scope());
 }
 
 /* ---- The file of an endpoint ------------------------------------------------------------------------------------- */

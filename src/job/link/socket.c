@@ -411,7 +411,7 @@ static const char *hint_of(const char *host, int trouble)
         return "; rank 0 does not listen there, or a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
     if (trouble == ETIMEDOUT)
         return "; that host is down, or a firewall drops what is sent to the port (MASTER_ADDR, MASTER_PORT)";
-    if (trouble == ENETUNREACH && host && wfi_host_says_loopback(host))
+    if (trouble == ENETUNREACH && host && wfi_hostname_says_loopback(host))
         return "; " WFI_LOOPBACK_HINT;
     if (trouble == EHOSTUNREACH || trouble == ENETUNREACH)
         return "; the name does not resolve, no route leads there, or a firewall rejects the port (MASTER_ADDR, "

@@ -495,7 +495,7 @@ typedef struct wfi_fabric_list { /* the fabrics that WEFT_FABRIC names, in the o
     bool automatic; /* it is "auto" */
 } wfi_fabric_list;
 /* Writes to a zeroed *out. WEFT_ERR_INVALID: it names none, too many, one twice, or one that this build lacks. */
-weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error);
+weft_status wfi_net_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* deaths are detected within this time */

@@ -43,7 +43,7 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
     return !*text && low <= high;
 }
 
-weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error)
+weft_status wfi_net_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error)
 {
     char name[32];
     out->automatic = strcmp(text, "auto") == 0;
@@ -110,7 +110,7 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
 {
     wfi_fabric_list list = {0};
     weft_error *why = NULL;
-    weft_status status = wfi_fabric_list_read(text, &list, error);
+    weft_status status = wfi_net_fabric_list_read(text, &list, error);
     if (status)
         return status;
     for (size_t i = 0; i < list.count; i++) {

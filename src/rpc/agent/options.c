@@ -380,7 +380,7 @@ static weft_status resolve_store(const weft_agent_options *given, wfi_options *o
     if (status || values->secret)
         return status;
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, values->rendezvous_timeout_ms);
-    bool is_exposed = !insecure && !values->sim && !wfi_host_is_loopback(out->master_addr, deadline_ns);
+    bool is_exposed = !insecure && !values->sim && !wfi_hostname_is_loopback(out->master_addr, deadline_ns);
     wfi_log_in(&(wfi_log_context){.rank = values->rank}, is_exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
                "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
                out->name);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settle.c - operations whose result is known: they wait in `ready` until poll reports them. */
+/* completion.c - completed operations wait in `completed` until poll reports them. */
 #include "objects.h"
 
 #include <sys/eventfd.h>
 
-/* Moves the operation from its lane's list to `ready`. */
-void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
+/* Moves the operation from its lane's list to `completed`. */
+void wfofi_complete(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
 {
     wfi_assert_held(&fabric->cq_lock);
     wfi_lane *lane = op->lane;
@@ -21,7 +21,7 @@ void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t
     op->lane = NULL;
     op->done.status = status;
     op->done.size = size;
-    wfi_list_push_back(&fabric->ready, &op->link);
+    wfi_list_push_back(&fabric->completed, &op->link);
 }
 
 void wfofi_wake(wfofi_fabric *fabric)

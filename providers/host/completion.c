@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settle.c - operations whose result is known: they wait in host->ready until poll reports them. Broken lanes. */
+/* completion.c - completed operations wait in host->completed until poll reports them. Broken lanes. */
 #include "host/host.h"
 
 #include <errno.h>
@@ -23,12 +23,12 @@ weft_status wfi_host_status(int failed)
     }
 }
 
-void wfi_host_settle(wfi_host *host, wfi_host_op *op, weft_status status, size_t size)
+void wfi_host_complete(wfi_host *host, wfi_host_op *op, weft_status status, size_t size)
 {
     op->status = status;
     op->size = size;
-    op->next = atomic_load(&host->ready);
-    while (!atomic_compare_exchange_weak(&host->ready, &op->next, op))
+    op->next = atomic_load(&host->completed);
+    while (!atomic_compare_exchange_weak(&host->completed, &op->next, op))
         continue;
     wfi_host_doorbell_wake(&host->doorbell);
 }
@@ -40,7 +40,7 @@ static void flush_list(wfi_host *host, wfi_list *ops, weft_status status)
         if (op->kind == WFI_HOST_INJECT)
             free(op); /* the first member of the struct that message.c has allocated */
         else
-            wfi_host_settle(host, op, status, 0);
+            wfi_host_complete(host, op, status, 0);
     }
 }
 

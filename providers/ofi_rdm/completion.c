@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settle.c - queues settled operations, events and lost peers, which `poll` and `poll_events` report. */
+/* completion.c - queues completed operations, events and lost peers, which `poll` and `poll_events` report. */
 #include "ofi_rdm/rdm.h"
 
 #include <sys/eventfd.h>
@@ -12,13 +12,13 @@ void wfrdm_wake(const wfrdm *rdm)
         rdm->ready_fn(rdm->ready_arg);
 }
 
-void wfrdm_settle(wfrdm *rdm, wfrdm_op *op, weft_status status, size_t size)
+void wfrdm_complete(wfrdm *rdm, wfrdm_op *op, weft_status status, size_t size)
 {
     wfi_assert_held(&rdm->lock);
-    bool wakes = !rdm->is_polling && wfi_list_empty(&rdm->ready);
+    bool wakes = !rdm->is_polling && wfi_list_empty(&rdm->completed);
     op->status = status;
     op->size = size;
-    wfi_list_push_back(&rdm->ready, &op->link);
+    wfi_list_push_back(&rdm->completed, &op->link);
     if (wakes)
         wfrdm_wake(rdm);
 }
