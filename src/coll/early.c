@@ -86,7 +86,8 @@ static bool has(const wfi_list *where, const wfi_operation *operation, uint64_t 
     wfi_signature ours = wfi_operation_signature(operation);
     WFI_FOR_LIST (const wfi_early, early, where, link)
         if (early->from == (size_t)step->peer && early->data.number == number && early->data.slot == step->slot &&
-            early->data.is_eager && early->data.size == step->size && wfi_signature_is(&early->data.signature, &ours))
+            early->data.is_eager && early->data.size == step->size &&
+            wfi_operation_signature_equals(&early->data.signature, &ours))
             return true;
     return false;
 }

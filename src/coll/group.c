@@ -216,7 +216,7 @@ const char *wfi_reduction_name(unsigned how)
     return how < sizeof(names) / sizeof(*names) ? names[how] : "reduction of that number";
 }
 
-const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT])
+const char *wfi_operation_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT])
 {
     uint8_t kind = signature->kind;
     bool has_tensor = kind != WFI_BARRIER && kind != WFI_GATHER_VALUES;
@@ -245,7 +245,7 @@ wfi_signature wfi_operation_signature(const wfi_operation *operation)
                            .count = operation->collective.count};
 }
 
-bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b)
+bool wfi_operation_signature_equals(const wfi_signature *a, const wfi_signature *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->how == b->how && a->algorithm == b->algorithm &&
            a->root == b->root && a->count == b->count;
@@ -293,7 +293,7 @@ bool wfi_operation_check(const wfi_operation *operation, size_t member, const wf
     }
     wfi_group_break_for(group, WEFT_ERR_STATE, group->members[member].rank,
                         "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
-                        wfi_agent_rank(group->agent), wfi_signature_text(&ours, same_kind, mine),
-                        group->members[member].rank, wfi_signature_text(theirs, same_kind, other));
+                        wfi_agent_rank(group->agent), wfi_operation_signature_text(&ours, same_kind, mine),
+                        group->members[member].rank, wfi_operation_signature_text(theirs, same_kind, other));
     return false;
 }

@@ -22,12 +22,12 @@
  * hosts, an operation in two levels (algorithm/levels.c) has one such step, or two without a root. The messages between
  * hosts are the same whether a host has memory or not.
  *
- * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
- * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
- * wfi_group_break continues normally, and checks group->over if it matters. If the reason is that a member or the
- * store is gone, received data are kept, and operations that need nothing else still succeed (wfi_operation.apart).
- * When a time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the
- * missing ones: missing.c.
+ * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all members
+ * are told (OVER), and all operations in progress fail with it (operation.c). So the caller of wfi_group_break
+ * continues normally, and checks group->over if it matters. If the reason is that a member or the store is gone,
+ * received data are kept, and operations that need nothing else still succeed (wfi_operation.completes_locally). When a
+ * time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the missing
+ * ones: missing.c.
  *
  * THE FILES, lowest first: group, early, send, share, missing, run, operation, sharing, opening, receive, open; and
  * above operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
@@ -259,7 +259,8 @@ typedef struct wfi_operation {
         int64_t futex_wait_ms; /* of a quick one: it becomes an ordinary one after this time; 0: after the spin */
     } share;
     bool begun, failing;
-    bool apart; /* the group is over, but this operation needs nothing more from the others: it still completes */
+    /* The group is over, but this operation needs nothing more from the others: it still completes. */
+    bool completes_locally;
     wfi_task *carrying; /* queued or run by the carrier; NULL: none */
     wfi_span span;      /* run_ns: when its turn came */
     size_t left;        /* steps that are not done */
@@ -353,9 +354,9 @@ const char *wfi_reduction_name(unsigned how); /* for error texts */
 
 #define WFI_SIGNATURE_TEXT 128
 /* For error texts: all of it if `whole`, otherwise only the kind. Returns `text`. */
-const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
+const char *wfi_operation_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
 wfi_signature wfi_operation_signature(const wfi_operation *operation);
-bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b); /* whether they are equal */
+bool wfi_operation_signature_equals(const wfi_signature *a, const wfi_signature *b); /* whether they are equal */
 /*
  * Whether the group is over because a member or the store is gone. Then received data are still delivered. [agent
  * lock]

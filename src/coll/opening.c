@@ -154,16 +154,15 @@ static void fail(const wfi_opening *opening, weft_status status, const culprits 
 
 /*
  * At the coordinator. WEFT_ERR_INVALID, with the members that gave other lists; or WEFT_ERR_TIMEOUT, with those that
- * have not called, or not sent READY, or, if there are none, with those that have taken their calls back. `to` is
- * not named; NULL: none.
+ * have not called, or not sent READY, or, if there are none, with those that have taken their calls back.
  */
-static weft_status find_culprits(const wfi_opening *opening, const wfi_group_member *to, culprits *out)
+static weft_status find_culprits(const wfi_opening *opening, culprits *out)
 {
     const weft_group *group = opening->group;
     culprits others = {0}, missing = {0}, gone = {0};
     for (size_t i = 0; i < group->size; i++) {
         const wfi_group_member *member = &group->members[i];
-        if ((int)i == group->index || member == to)
+        if ((int)i == group->index)
             continue;
         if (opening->stage == WFI_OPENING_CREATED ? !member->has_created : !member->attempt)
             add_culprit(member->has_left ? &gone : &missing, member->rank);
@@ -240,7 +239,7 @@ static void fail_calls(const wfi_opening *opening)
     weft_status status = weft_error_code(group->over);
     culprits whose = {.count = 1, .ranks = {weft_error_worker(group->over)}};
     if (status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_INVALID)
-        (void)find_culprits(opening, NULL, &whose);
+        (void)find_culprits(opening, &whose);
     for (size_t i = 0; i < group->size; i++)
         if (group->members[i].peer && group->members[i].attempt)
             wfi_group_answer_failed(group->agent, group->members[i].peer, group->members[i].attempt, status,
@@ -254,7 +253,7 @@ static void give_up(const wfi_opening *opening)
     size_t awaited = opening->stage == WFI_OPENING_SHARING ? group->share.by_place[0] : opening->coordinator;
     culprits whose = {.count = 1, .ranks = {group->members[awaited].rank}};
     bool knows_all = is_coordinator(opening) && opening->stage != WFI_OPENING_SHARING;
-    fail(opening, knows_all ? find_culprits(opening, NULL, &whose) : WEFT_ERR_TIMEOUT, &whose);
+    fail(opening, knows_all ? find_culprits(opening, &whose) : WEFT_ERR_TIMEOUT, &whose);
 }
 
 /* ---- Its stages -------------------------------------------------------------------------------------------------- */
@@ -302,7 +301,7 @@ static void create(wfi_opening *opening)
     weft_group *group = opening->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     culprits others;
-    if (find_culprits(opening, NULL, &others) == WEFT_ERR_INVALID) {
+    if (find_culprits(opening, &others) == WEFT_ERR_INVALID) {
         uint64_t soon_ns = wfi_deadline(wfi_net_clock(group->agent->net), WFI_GROUP_ANSWER_MS);
         opening->until_ns = soon_ns < opening->limit_ns ? soon_ns : opening->limit_ns;
         wfi_group_wake(group);
@@ -466,6 +465,7 @@ static bool has_other(const weft_agent *agent, const call *one)
     return false;
 }
 
+/* A member takes its call back. The answer names who is missing, or gave another list: perhaps that member itself. */
 static void on_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
 {
     WFI_FOR_LIST (wfi_opening, opening, &wfi_groups_of(agent)->openings, link) {
@@ -473,8 +473,7 @@ static void on_leave(weft_agent *agent, wfi_peer *from, uint64_t attempt)
         if (!is_collecting_calls(opening) || !member || member->attempt != attempt)
             continue;
         culprits whose;
-        weft_status status =
-            find_culprits(opening, member->members_hash == opening->members_hash ? member : NULL, &whose);
+        weft_status status = find_culprits(opening, &whose);
         wfi_group_answer_failed(agent, from, attempt, status, whose.ranks, whose.count);
         member->attempt = 0;
         member->has_left = true;

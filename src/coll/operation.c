@@ -135,18 +135,18 @@ static void cancel_by_id(void *owner, uint64_t id)
 
 static const wfi_canceller canceller = {.hold = hold_agent, .cancel = cancel_by_id};
 
-/* [agent lock] */
-static weft_status enter(wfi_operation *operation)
+/* Numbers the operation, and adds it to the group. Returns why the group takes none. [agent lock] */
+static weft_status enqueue(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     uint64_t next = *given_count(operation) + 1;
     if (operation->space == WFI_SPACE_COLLECTIVE)
         operation->history = wfi_share_history(operation);
-    operation->apart =
+    operation->completes_locally =
         wfi_group_delivers(group) && (wfi_share_has_early(operation, next) || wfi_early_has_all(operation, next));
-    weft_status status = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
-    if (!status && group->over && !operation->apart)
+    weft_status status = operation->completes_locally ? WEFT_OK : wfi_agent_usable(group->agent);
+    if (!status && group->over && !operation->completes_locally)
         status = weft_error_code(group->over);
     else if (!status && !group->open)
         status = WEFT_ERR_CANCELLED;
@@ -162,7 +162,7 @@ static weft_status enter(wfi_operation *operation)
     if (wfi_list_empty(&group->operations))
         wfi_group_depend(group, 1);
     wfi_list_push_back(&group->operations, &operation->link);
-    if (operation->space == WFI_SPACE_COLLECTIVE && !operation->apart)
+    if (operation->space == WFI_SPACE_COLLECTIVE && !operation->completes_locally)
         wfi_missing_watch(group);
     return WEFT_OK;
 }
@@ -171,7 +171,7 @@ static weft_status enter(wfi_operation *operation)
  * From now on the operation can be cancelled, and has a time limit. False: there is no memory for that, and the group
  * is over. [agent lock]
  */
-static bool limit(wfi_operation *operation)
+static bool arm(wfi_operation *operation)
 {
     weft_agent *agent = operation->group->agent;
     int me = wfi_agent_rank(agent);
@@ -194,11 +194,11 @@ weft_status wfi_operation_start(wfi_operation *operation)
     operation->ready = WFI_NO_STEP;
     wfi_operation_observe_begin(operation);
     wfi_net_lock(agent->net);
-    weft_status status = enter(operation);
-    if (!status && operation->apart) {
+    weft_status status = enqueue(operation);
+    if (!status && operation->completes_locally) {
         *begun_count(operation) = operation->number;
         wfi_run_begin(operation);
-    } else if (!status && limit(operation)) {
+    } else if (!status && arm(operation)) {
         wfi_operations_begin(group);
     }
     if (status)
@@ -289,7 +289,7 @@ void wfi_operation_resume(weft_group *group, wfi_operation *operation)
         wfi_list_push_front(&group->operations, &operation->link);
         if (wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation))
             wfi_group_break_for(group, WEFT_ERR_MEMORY, me, "rank %d has no memory for an operation", me);
-        else if (!group->over && limit(operation))
+        else if (!group->over && arm(operation))
             wfi_missing_watch(group);
         wfi_run_resume(operation);
     } else {

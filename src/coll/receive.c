@@ -93,7 +93,7 @@ static bool on_data(weft_group *group, wfi_group_member *from, wfi_reader *reade
         wfi_group_break_for(group, WEFT_ERR_STATE, from->rank,
                             "operation %llu: rank %d called %s, and rank %d something else",
                             (unsigned long long)data.number, from->rank,
-                            wfi_signature_text(&data.signature, true, theirs), wfi_agent_rank(group->agent));
+                            wfi_operation_signature_text(&data.signature, true, theirs), wfi_agent_rank(group->agent));
     return true;
 }
 

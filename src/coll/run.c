@@ -37,7 +37,7 @@ static void drop_carrying(wfi_operation *operation);
 /* Whether no more steps may begin: the group is over, and wfi_run_fail has been called or will be. */
 static bool is_over(const wfi_operation *operation)
 {
-    return operation->group->over && !operation->apart;
+    return operation->group->over && !operation->completes_locally;
 }
 
 static weft_agent *agent_of(const wfi_operation *operation)
@@ -173,10 +173,10 @@ static bool has_all(const wfi_operation *operation)
 
 void wfi_run_fail(wfi_operation *operation)
 {
-    if (operation->failing || operation->apart)
+    if (operation->failing || operation->completes_locally)
         return;
     if (wfi_group_delivers(operation->group) && has_all(operation)) {
-        operation->apart = true;
+        operation->completes_locally = true;
         operation->busy++; /* so that only `advance` below ends it */
         wfi_share_finish(operation);
         operation->busy--;

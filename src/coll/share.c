@@ -146,14 +146,14 @@ static bool all_agreed_before(weft_group *group)
         wfi_signature ours = signature_of(&share->head), theirs = signature_of(&head);
         char text[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
         bool is_known = head.number == share->head.number && theirs.kind < WFI_OPERATION_KINDS &&
-                        !wfi_signature_is(&ours, &theirs); /* otherwise they differed before */
+                        !wfi_operation_signature_equals(&ours, &theirs); /* otherwise they differed before */
         int rank = member_at(group, i)->rank;
         if (is_same(&share->head, &head))
             continue;
         wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu: rank %d called %s, and rank %d %s",
                             (unsigned long long)share->head.number, wfi_agent_rank(group->agent),
-                            wfi_signature_text(&ours, true, text), rank,
-                            is_known ? wfi_signature_text(&theirs, true, other) : "another operation");
+                            wfi_operation_signature_text(&ours, true, text), rank,
+                            is_known ? wfi_operation_signature_text(&theirs, true, other) : "another operation");
         return false;
     }
     share->agreed = before;
@@ -478,7 +478,7 @@ void wfi_share_enter(wfi_operation *operation, void (*done)(wfi_operation *opera
 void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
 {
     operation->share.step = step;
-    if (operation->apart) {
+    if (operation->completes_locally) {
         begin_turn(operation, step_of(operation)->part);
         wfi_share_finish(operation);
     } else {

@@ -132,7 +132,7 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
     fold_out(collective, schedule, &fold);
 }
 
-/* ---- Allgather ----------------------------------------------------------------------------------------------------- */
+/* ---- Allgather --------------------------------------------------------------------------------------------------- */
 
 void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins)
 {
