@@ -196,6 +196,28 @@ static bool take_credit(wfi_lane *lane, uint32_t consumed)
     return true;
 }
 
+/* Handles the next frame of a lane. False: it is malformed. */
+static bool dispatch(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content)
+{
+    if (!take_credit(lane, head->consumed))
+        return false;
+    if (lane->state == WFRDM_CONNECTING)
+        return take_greeting(lane, head, content);
+    switch (head->kind) {
+    case WFRDM_DATA:
+        wfrdm_on_data(lane, head, content);
+        return true;
+    case WFRDM_READ:
+        wfrdm_on_read(lane, content, head->size);
+        return true;
+    case WFRDM_BYTES:
+        wfrdm_on_bytes(lane, head, content);
+        return true;
+    default:
+        return head->kind == WFRDM_CREDIT && head->size == 0;
+    }
+}
+
 /* A frame for a lane that is connecting or connected. Breaks it if the frame is malformed, or not the next one. */
 static void on_lane_frame(wfi_lane *lane, const wfrdm_head *head, const uint8_t *content)
 {
@@ -204,18 +226,7 @@ static void on_lane_frame(wfi_lane *lane, const wfrdm_head *head, const uint8_t 
         return;
     }
     lane->frames_in++;
-    bool is_well_formed = take_credit(lane, head->consumed);
-    if (is_well_formed && lane->state == WFRDM_CONNECTING)
-        is_well_formed = take_greeting(lane, head, content);
-    else if (is_well_formed && head->kind == WFRDM_DATA)
-        wfrdm_on_data(lane, head, content);
-    else if (is_well_formed && head->kind == WFRDM_READ)
-        wfrdm_on_read(lane, content, head->size);
-    else if (is_well_formed && head->kind == WFRDM_BYTES)
-        wfrdm_on_bytes(lane, head, content);
-    else
-        is_well_formed = is_well_formed && head->kind == WFRDM_CREDIT && head->size == 0;
-    if (!is_well_formed) {
+    if (!dispatch(lane, head, content)) {
         wfrdm_log(lane->rdm, WEFT_LOG_WARN, "%s: %s: its lane is closed", lane->rdm->base.ops->name, MALFORMED);
         wfrdm_lane_break(lane, WEFT_ERR_FABRIC, MALFORMED);
         return;

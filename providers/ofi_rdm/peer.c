@@ -28,34 +28,43 @@ static int add_address(wfrdm *rdm, wfrdm_peer *peer)
     return count == 1 && peer->to != FI_ADDR_NOTAVAIL ? 0 : count < 0 ? count : -FI_EADDRNOTAVAIL;
 }
 
+/* Adds a peer without users. */
+static weft_status add_peer(wfrdm *rdm, const uint8_t *address, size_t size, wfrdm_peer **out)
+{
+    wfrdm_peer *peer = wfi_calloc(1, sizeof(*peer));
+    if (!peer)
+        return WEFT_ERR_MEMORY;
+    memcpy(peer->address, address, size);
+    peer->address_size = size;
+    peer->to = FI_ADDR_UNSPEC;
+    peer->pid_fd = -1;
+    wfi_list_init(&peer->waiting);
+    wfi_list_init(&peer->stalled);
+    wfi_list_init(&peer->failed);
+    bool has_ended = rdm->kind->is_local && !wfrdm_local_watch(rdm, peer);
+    peer->is_dead = has_ended;
+    int ret = has_ended ? 0 : add_address(rdm, peer);
+    if (ret != 0) {
+        wfrdm_log(rdm, WEFT_LOG_WARN, "%s: adding an address: %s", rdm->base.ops->name, fi_strerror(-ret));
+        wfrdm_local_unwatch(rdm, peer);
+        free(peer);
+        return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+    }
+    wfi_list_push_back(&rdm->peers, &peer->link);
+    rdm->peer_count++;
+    *out = peer;
+    return WEFT_OK;
+}
+
 weft_status wfrdm_peer_use(wfrdm *rdm, const uint8_t *address, size_t size, wfrdm_peer **out)
 {
     wfi_assert_held(&rdm->lock);
     if (!wfrdm_reaches(&rdm->base, address, size))
         return WEFT_ERR_INVALID;
     wfrdm_peer *peer = find(rdm, address, size);
-    if (!peer) {
-        peer = wfi_calloc(1, sizeof(*peer));
-        if (!peer)
-            return WEFT_ERR_MEMORY;
-        memcpy(peer->address, address, size);
-        peer->address_size = size;
-        peer->to = FI_ADDR_UNSPEC;
-        peer->pid_fd = -1;
-        wfi_list_init(&peer->waiting);
-        wfi_list_init(&peer->stalled);
-        wfi_list_init(&peer->failed);
-        peer->is_dead = rdm->kind->is_local && !wfrdm_local_watch(rdm, peer); /* the process has ended already */
-        int ret = peer->is_dead ? 0 : add_address(rdm, peer);
-        if (ret != 0) {
-            wfrdm_log(rdm, WEFT_LOG_WARN, "%s: adding an address: %s", rdm->base.ops->name, fi_strerror(-ret));
-            wfrdm_local_unwatch(rdm, peer);
-            free(peer);
-            return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
-        }
-        wfi_list_push_back(&rdm->peers, &peer->link);
-        rdm->peer_count++;
-    }
+    weft_status status = peer ? WEFT_OK : add_peer(rdm, address, size, &peer);
+    if (status != WEFT_OK)
+        return status;
     peer->users++;
     *out = peer;
     return WEFT_OK;

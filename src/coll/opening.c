@@ -126,7 +126,7 @@ static void add_culprit(culprits *to, int rank)
     to->count++;
 }
 
-/* Ends the group for them. */
+/* Ends the group, with an error that names them; or the member whose end kept the coordinator from its answer. */
 static void fail(const wfi_opening *opening, weft_status status, const culprits *whose)
 {
     weft_group *group = opening->group;

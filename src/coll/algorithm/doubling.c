@@ -35,8 +35,8 @@ void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *sch
  */
 typedef struct folding {
     size_t power, extra;
-    bool out;     /* does not take part: its neighbour does so for it */
-    size_t place; /* number among those that take part */
+    bool sits_out; /* does not take part: its neighbour does so for it */
+    size_t place;  /* number among those that take part */
 } folding;
 
 static folding fold_of(const wfi_collective *collective)
@@ -45,7 +45,7 @@ static folding fold_of(const wfi_collective *collective)
     while (2 * fold.power <= collective->members)
         fold.power *= 2;
     fold.extra = collective->members - fold.power;
-    fold.out = collective->me < 2 * fold.extra && collective->me % 2 == 0;
+    fold.sits_out = collective->me < 2 * fold.extra && collective->me % 2 == 0;
     fold.place = collective->me < 2 * fold.extra ? collective->me / 2 : collective->me - fold.extra;
     return fold;
 }
@@ -62,7 +62,7 @@ static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, co
     wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     if (me >= 2 * fold->extra)
         return;
-    if (fold->out)
+    if (fold->sits_out)
         wfi_pieces_send(collective, schedule, me + 1, all, bytes);
     else
         wfi_pieces_recv_add(collective, schedule, me - 1, all, bytes);
@@ -75,7 +75,7 @@ static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, c
     wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     if (me >= 2 * fold->extra)
         return;
-    if (fold->out)
+    if (fold->sits_out)
         wfi_pieces_recv(collective, schedule, me + 1, all, bytes);
     else
         wfi_pieces_send(collective, schedule, me - 1, all, bytes);
@@ -87,49 +87,46 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
     size_t bytes = wfi_part_bytes(collective);
     wfi_operand all = wfi_at(WFI_OUTPUT, 0);
     fold_in(collective, schedule, &fold);
-    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2) {
+    for (size_t distance = 1; distance < fold.power && !fold.sits_out; distance *= 2) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);
         wfi_pieces_send(collective, schedule, peer, all, bytes);
         wfi_pieces_recv_add(collective, schedule, peer, all, bytes);
     }
-    if (collective->divides && !fold.out)
+    if (collective->divides && !fold.sits_out)
         wfi_pieces_divide(collective, schedule, all, bytes);
     fold_out(collective, schedule, &fold);
 }
 
-/* Members exchange halves, then quarters ...; each ends with one part of the sum, and these are gathered likewise. */
+/*
+ * A reduce-scatter by recursive halving, then an allgather by recursive doubling. The data have as many parts as
+ * members take part. Of the parts that a member still adds, from `first` on, it gives half to its peer in each round.
+ */
 void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
-    size_t low = 0, parts = fold.power;
+    size_t parts = fold.power, first = 0;
+#define BEGIN(part) wfi_part_begin(collective, parts, part)
+#define SIZE(part, count) (BEGIN((part) + (count)) - BEGIN(part))
     fold_in(collective, schedule, &fold);
-    for (size_t distance = fold.power / 2; distance > 0 && !fold.out; distance /= 2) {
-        size_t place = fold.place ^ distance, peer = member_at(&fold, place);
-        bool keeps_low = fold.place < place;
-        size_t middle = wfi_part_begin(collective, parts, low + distance);
-        size_t begin = wfi_part_begin(collective, parts, low);
-        size_t end = wfi_part_begin(collective, parts, low + 2 * distance);
-        size_t kept = keeps_low ? begin : middle, given = keeps_low ? middle : begin;
-        size_t kept_bytes = keeps_low ? middle - begin : end - middle, given_bytes = end - begin - kept_bytes;
-        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, given), given_bytes);
-        wfi_pieces_recv_add(collective, schedule, peer, wfi_at(WFI_OUTPUT, kept), kept_bytes);
-        low += keeps_low ? 0 : distance;
+    for (size_t half = parts / 2; half > 0 && !fold.sits_out; half /= 2) {
+        size_t peer_place = fold.place ^ half, peer = member_at(&fold, peer_place);
+        bool keeps_lower = fold.place < peer_place;
+        size_t kept = keeps_lower ? first : first + half, given = keeps_lower ? first + half : first;
+        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, BEGIN(given)), SIZE(given, half));
+        wfi_pieces_recv_add(collective, schedule, peer, wfi_at(WFI_OUTPUT, BEGIN(kept)), SIZE(kept, half));
+        first = kept;
     }
-    if (collective->divides && !fold.out) {
-        size_t begin = wfi_part_begin(collective, parts, low);
-        wfi_pieces_divide(collective, schedule, wfi_at(WFI_OUTPUT, begin),
-                          wfi_part_begin(collective, parts, low + 1) - begin);
-    }
-    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2) {
-        size_t peer = member_at(&fold, fold.place ^ distance);
-        size_t mine = fold.place & ~(distance - 1), theirs = mine ^ distance;
-        size_t begin = wfi_part_begin(collective, parts, mine), other = wfi_part_begin(collective, parts, theirs);
-        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, begin),
-                        wfi_part_begin(collective, parts, mine + distance) - begin);
-        wfi_pieces_recv(collective, schedule, peer, wfi_at(WFI_OUTPUT, other),
-                        wfi_part_begin(collective, parts, theirs + distance) - other);
+    if (collective->divides && !fold.sits_out)
+        wfi_pieces_divide(collective, schedule, wfi_at(WFI_OUTPUT, BEGIN(first)), SIZE(first, 1));
+    for (size_t count = 1; count < parts && !fold.sits_out; count *= 2) {
+        size_t peer = member_at(&fold, fold.place ^ count);
+        size_t gathered = fold.place & ~(count - 1), missing = gathered ^ count;
+        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, BEGIN(gathered)), SIZE(gathered, count));
+        wfi_pieces_recv(collective, schedule, peer, wfi_at(WFI_OUTPUT, BEGIN(missing)), SIZE(missing, count));
     }
     fold_out(collective, schedule, &fold);
+#undef SIZE
+#undef BEGIN
 }
 
 /* ---- Allgather --------------------------------------------------------------------------------------------------- */

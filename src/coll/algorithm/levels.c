@@ -29,13 +29,13 @@
 #define DOUBLING_BYTES 16384       /* between more than two hosts: more than this is not sent whole in each round */
 #define RABENSEIFNER_BYTES 4194304 /* likewise: more than this takes a ring, as in selection.c */
 
-/* A member's relatives in the tree of its host, as places there. */
-typedef struct family {
+/* The relatives of a member in the tree of its host, as places there. */
+typedef struct relatives {
     bool has_parent;
     size_t parent;
     size_t children[CHILDREN_MAX]; /* in the order in which they are added */
     size_t child_count;
-} family;
+} relatives;
 
 static void list(const wfi_collective *collective, wfi_levels *out)
 {
@@ -61,12 +61,12 @@ static void list(const wfi_collective *collective, wfi_levels *out)
 }
 
 /*
- * A binomial tree, whose sums are those of recursive doubling: of the first 2 * extra members, each two count as one,
- * so that a power of two is left.
+ * A binomial tree, whose sums are those of recursive doubling: of the first 2 * extra members, each two count as one
+ * (a pair), so that a power of two is left. The even member of such a pair is the parent of the odd one.
  */
-static family family_of(const wfi_levels *of)
+static relatives relatives_of(const wfi_levels *of)
 {
-    family found = {0};
+    relatives found = {0};
     size_t power = 1, place = of->my_place;
     while (2 * power <= of->here_count)
         power *= 2;
@@ -99,7 +99,7 @@ static size_t bytes_of(const wfi_collective *collective)
     return collective->kind == WFI_BARRIER ? 1 : wfi_part_bytes(collective);
 }
 
-static void collect(const wfi_collective *collective, wfi_schedule *schedule, const family *around)
+static void reduce_here(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around)
 {
     wfi_operand data = data_of(collective);
     size_t bytes = bytes_of(collective);
@@ -112,7 +112,7 @@ static void collect(const wfi_collective *collective, wfi_schedule *schedule, co
         wfi_pieces_send(collective, schedule, around->parent, data, bytes);
 }
 
-static void spread(const wfi_collective *collective, wfi_schedule *schedule, const family *around)
+static void broadcast_here(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around)
 {
     wfi_operand data = data_of(collective);
     size_t bytes = bytes_of(collective);
@@ -126,7 +126,7 @@ static void spread(const wfi_collective *collective, wfi_schedule *schedule, con
  * With two hosts, recursive doubling is best at every size: the data cross once in each direction, at the same time.
  * With more hosts it sends them whole in each of its rounds.
  */
-static void join_leaders(const wfi_collective *collective, wfi_schedule *schedule)
+static void build_between_leaders(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t bytes = bytes_of(collective);
     if (collective->kind == WFI_BARRIER)
@@ -139,9 +139,10 @@ static void join_leaders(const wfi_collective *collective, wfi_schedule *schedul
         wfi_build_ring(collective, schedule);
 }
 
-static void build(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
+/* Barrier and allreduce. */
+static void build_all(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
 {
-    family around = family_of(of);
+    relatives around = relatives_of(of);
     bool leads = of->my_place == 0;
     size_t bytes = bytes_of(collective);
     wfi_operand data = data_of(collective);
@@ -155,14 +156,14 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     if (of->shares)
         wfi_schedule_share(schedule, leads ? WFI_PART_COLLECT : WFI_PART_GIVE, data, bytes, data, leads ? bytes : 0);
     else
-        collect(&here, schedule, &around);
+        reduce_here(&here, schedule, &around);
     if (leads)
-        join_leaders(&leaders, schedule);
+        build_between_leaders(&leaders, schedule);
     if (of->shares)
         wfi_schedule_share(schedule, leads ? WFI_PART_SPREAD : WFI_PART_TAKE, data, leads ? bytes : 0, data,
                            leads ? 0 : bytes);
     else
-        spread(&here, schedule, &around);
+        broadcast_here(&here, schedule, &around);
 }
 
 /* ---- Gather and scatter ------------------------------------------------------------------------------------------ */
@@ -219,17 +220,19 @@ static void gather_here(const wfi_collective *collective, wfi_schedule *schedule
     }
 }
 
+/* Each member gives its part to its leader. Each leader sends the parts of its host to the root, run by run. */
 static void gather(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
     size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
-    wfi_operand in = wfi_at(WFI_INPUT, 0), parts = parts_of(collective, of, WFI_OUTPUT, WFI_INPUT);
-    if (me != leader && of->shares)
-        wfi_schedule_share(schedule, WFI_PART_GIVE, in, bytes, in, 0);
-    else if (me != leader)
-        wfi_pieces_send(collective, schedule, leader, in, bytes);
-    if (me != leader)
+    if (me != leader) {
+        if (of->shares)
+            wfi_schedule_share(schedule, WFI_PART_GIVE, wfi_at(WFI_INPUT, 0), bytes, wfi_at(WFI_INPUT, 0), 0);
+        else
+            wfi_pieces_send(collective, schedule, leader, wfi_at(WFI_INPUT, 0), bytes);
         return;
+    }
+    wfi_operand parts = parts_of(collective, of, WFI_OUTPUT, WFI_INPUT);
     gather_here(collective, schedule, of, parts);
     for (run at = {0}; next_run(collective, host, &at);) {
         wfi_operand from = wfi_beyond(parts, at.place * bytes);
@@ -264,17 +267,19 @@ static void scatter_here(const wfi_collective *collective, wfi_schedule *schedul
     }
 }
 
+/* The reverse of a gather. */
 static void scatter(const wfi_collective *collective, wfi_schedule *schedule, const wfi_levels *of)
 {
     size_t bytes = wfi_part_bytes(collective), me = collective->me, root = collective->root;
     size_t host = collective->hosts[me], leader = wfi_leader_of(collective, me);
-    wfi_operand out = wfi_at(WFI_OUTPUT, 0), parts = parts_of(collective, of, WFI_INPUT, WFI_OUTPUT);
-    if (me != leader && of->shares)
-        wfi_schedule_share(schedule, WFI_PART_TAKE, out, 0, out, bytes);
-    else if (me != leader)
-        wfi_pieces_recv(collective, schedule, leader, out, bytes);
-    if (me != leader)
+    if (me != leader) {
+        if (of->shares)
+            wfi_schedule_share(schedule, WFI_PART_TAKE, wfi_at(WFI_OUTPUT, 0), 0, wfi_at(WFI_OUTPUT, 0), bytes);
+        else
+            wfi_pieces_recv(collective, schedule, leader, wfi_at(WFI_OUTPUT, 0), bytes);
         return;
+    }
+    wfi_operand parts = parts_of(collective, of, WFI_INPUT, WFI_OUTPUT);
     for (size_t other = 0; me == root && other < collective->members; other++)
         for (run at = {0}; collective->hosts[other] == other && other != host && next_run(collective, other, &at);)
             wfi_pieces_send(collective, schedule, other, wfi_at(WFI_INPUT, at.first * bytes), at.count * bytes);
@@ -301,7 +306,7 @@ void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedul
         else if (collective->kind == WFI_REDUCE || collective->kind == WFI_BROADCAST)
             wfi_build_two_trees(collective, &of, schedule);
         else
-            build(collective, schedule, &of);
+            build_all(collective, schedule, &of);
     }
     schedule->failed |= !of.here || !of.leaders;
     free(of.here);

@@ -54,8 +54,8 @@ static void add_chain(const line *of, size_t place, relatives *out)
     }
 }
 
-static void spread(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, size_t at,
-                   size_t size)
+static void broadcast(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, size_t at,
+                      size_t size)
 {
     wfi_operand place = wfi_at(WFI_OUTPUT, at);
     if (around->has_parent)
@@ -68,8 +68,8 @@ static void spread(const wfi_collective *collective, wfi_schedule *schedule, con
  * The sum of `sum` and of all data below; at the root it ends in the output. Each child's data has its own room in
  * scratch, where the sum then grows.
  */
-static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_operand sum,
-                    size_t at, size_t size)
+static void reduce(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_operand sum,
+                   size_t at, size_t size)
 {
     size_t bytes = wfi_part_bytes(collective);
     for (size_t i = 0; i < around->child_count; i++) {
@@ -92,9 +92,9 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     for (size_t at = 0; at < bytes; at += collective->chunk) {
         size_t size = bytes - at < collective->chunk ? bytes - at : collective->chunk;
         if (collective->kind != WFI_BROADCAST)
-            collect(collective, schedule, around, wfi_beyond(data, at), at, size);
+            reduce(collective, schedule, around, wfi_beyond(data, at), at, size);
         if (collective->kind != WFI_REDUCE)
-            spread(collective, schedule, around, at, size);
+            broadcast(collective, schedule, around, at, size);
     }
 }
 
@@ -134,7 +134,7 @@ static void add_leaders(const wfi_collective *collective, const wfi_levels *leve
         (wfi_part_bytes(collective) > CHAIN_BYTES ? add_chain : add_tree)(&hosts, levels->my_host, out);
 }
 
-/* The sum of a host, which its leader collects in memory, is beyond the rooms that `collect` uses. */
+/* The sum of a host, which its leader collects in memory, is beyond the rooms that `reduce` uses. */
 static void build_with_memory(const wfi_collective *collective, const wfi_levels *levels, wfi_schedule *schedule)
 {
     bool leads = levels->my_place == 0, reduces = collective->kind == WFI_REDUCE;
