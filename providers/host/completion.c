@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-weft_status wfi_host_status(int failed)
+weft_status wfi_host_status(int errnum)
 {
-    switch (failed) {
+    switch (errnum) {
     case 0:
         return WEFT_OK;
     case EMFILE:

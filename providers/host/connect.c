@@ -67,14 +67,14 @@ static int call(wfi_lane *lane, const wfi_host_greeting *hello)
 static void dial(wfi_lane *lane, const wfi_host_greeting *hello)
 {
     wfi_host *host = lane->host;
-    int failed = call(lane, hello);
+    int errnum = call(lane, hello);
     close(lane->segment_fd);
     lane->segment_fd = -1;
-    if (!failed && !wfi_host_watch(host, &lane->source))
-        failed = ENOMEM;
-    if (!failed)
+    if (!errnum && !wfi_host_watch(host, &lane->source))
+        errnum = ENOMEM;
+    if (!errnum)
         return;
-    announce(lane, WEFT_ERR_UNREACHABLE, failed == EACCES ? FOREIGN : strerrordesc_np(failed));
+    announce(lane, WEFT_ERR_UNREACHABLE, errnum == EACCES ? FOREIGN : strerrordesc_np(errnum));
     (void)eventfd_write(host->wake_fd, 1);
 }
 
@@ -191,10 +191,10 @@ void wfi_host_lane_event(wfi_lane *lane)
     int fds[WFI_HOST_FDS_MAX];
     size_t count;
     wfi_assert_held(&lane->host->events_lock);
-    int failed = wfi_host_greeting_receive(lane->source.fd, &greeting, fds, &count);
-    if (failed == EAGAIN)
+    int errnum = wfi_host_greeting_receive(lane->source.fd, &greeting, fds, &count);
+    if (errnum == EAGAIN)
         return;
-    if (failed || !on_greeting(lane, &greeting, fds, count))
+    if (errnum || !on_greeting(lane, &greeting, fds, count))
         announce(lane, end_of(lane), NULL);
     for (size_t i = 0; i < count; i++)
         if (fds[i] >= 0)

@@ -57,9 +57,9 @@ static int open_bell(wfi_host *host)
 int wfi_host_doorbell_open(wfi_host *host)
 {
     void *page;
-    int failed = wfi_shm_make("weft-doorbell", sizeof(wfi_host_doorbell_page), &host->doorbell_page_fd, &page);
-    if (failed)
-        return failed;
+    int errnum = wfi_shm_make("weft-doorbell", sizeof(wfi_host_doorbell_page), &host->doorbell_page_fd, &page);
+    if (errnum)
+        return errnum;
     host->doorbell.page = page;
     return open_bell(host);
 }
@@ -69,14 +69,14 @@ int wfi_host_doorbell_take(int page_fd, const uint8_t bell[WFI_HOST_NAME_BYTES],
     struct sockaddr_un name;
     socklen_t size;
     void *page;
-    int failed = wfi_shm_map(page_fd, sizeof(wfi_host_doorbell_page), &page);
-    if (failed)
-        return failed;
+    int errnum = wfi_shm_map(page_fd, sizeof(wfi_host_doorbell_page), &page);
+    if (errnum)
+        return errnum;
     wfi_host_doorbell doorbell = {.page = page, .fd = make_socket(bell, &name, &size)};
     if (doorbell.fd < 0 || connect(doorbell.fd, (struct sockaddr *)&name, size) != 0) {
-        failed = errno;
+        errnum = errno;
         wfi_host_doorbell_close(&doorbell);
-        return failed;
+        return errnum;
     }
     *out = doorbell;
     return 0;

@@ -93,10 +93,10 @@ static int open_sockets(wfi_host *host)
     return listens ? 0 : errno;
 }
 
-static weft_status fail(weft_error **error, int failed, const char *doing)
+static weft_status fail(weft_error **error, int errnum, const char *doing)
 {
-    weft_status status = wfi_host_status(failed);
-    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, wfi_quiet_trouble(failed),
+    weft_status status = wfi_host_status(errnum);
+    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, wfi_quiet_trouble(errnum),
                           status == WEFT_ERR_SYSTEM ? " (ulimit -n)" : "");
 }
 
@@ -106,7 +106,7 @@ static weft_status host_open(const wfi_fabric_options *options, wfi_fabric **out
     if (!host)
         return fail(error, ENOMEM, "opening it");
     weft_status status = WEFT_OK;
-    int failed;
+    int errnum;
     host->machine = wfi_machine();
     host->slots = wfi_calloc(WFI_HOST_LANES_MAX, sizeof(*host->slots));
     if (!host->slots)
@@ -117,12 +117,12 @@ static weft_status host_open(const wfi_fabric_options *options, wfi_fabric **out
                      : wfi_error_fail(error, WEFT_ERR_FABRIC,
                                       "fabric 'host': the machine cannot be identified: "
                                       "/proc/sys/kernel/random/boot_id and /proc/self/ns/net must be readable");
-    else if ((failed = wfi_host_regions_open(host)))
-        status = fail(error, failed, "the table of regions");
-    else if ((failed = wfi_host_doorbell_open(host)))
-        status = fail(error, failed, "its doorbell (memfd_create, a unix socket)");
-    else if ((failed = open_sockets(host)))
-        status = fail(error, failed, "listening on a unix socket");
+    else if ((errnum = wfi_host_regions_open(host)))
+        status = fail(error, errnum, "the table of regions");
+    else if ((errnum = wfi_host_doorbell_open(host)))
+        status = fail(error, errnum, "its doorbell (memfd_create, a unix socket)");
+    else if ((errnum = open_sockets(host)))
+        status = fail(error, errnum, "listening on a unix socket");
     if (status == WEFT_OK)
         *out = &host->base;
     else

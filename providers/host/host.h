@@ -318,7 +318,7 @@ bool wfi_host_lane_is_private(const wfi_lane *lane);
 
 /* ---- completion.c ---------------------------------------------------------------------------------------------- */
 
-weft_status wfi_host_status(int failed); /* of an errno value */
+weft_status wfi_host_status(int errnum); /* of an errno value */
 /* The next functions need lane->lock. complete: poll reports the operation, which is in no list. flush: reports all
  * operations of the lane. break: reports them, and ends the lane's socket. */
 void wfi_host_complete(wfi_host *host, wfi_host_op *op, weft_status status, size_t size);

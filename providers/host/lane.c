@@ -81,11 +81,11 @@ weft_status wfi_host_lane_open(wfi_fabric *base, const uint8_t *address, size_t 
     void *segment = NULL;
     memcpy(lane->name, address + size - WFI_HOST_NAME_BYTES, WFI_HOST_NAME_BYTES);
     lane->source.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed =
+    int errnum =
         lane->source.fd < 0 ? errno : wfi_shm_make("weft-lane", sizeof(*lane->segment), &lane->segment_fd, &segment);
-    if (failed) {
+    if (errnum) {
         wfi_host_lane_close(lane);
-        return wfi_host_status(failed);
+        return wfi_host_status(errnum);
     }
     lane->segment = segment;
     wfi_host_rings_init(lane);

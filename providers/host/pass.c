@@ -31,8 +31,8 @@ weft_status wfi_host_pass(wfi_lane *lane, int fd, const void *data, size_t size)
     if (!is_connected(lane))
         return WEFT_ERR_UNREACHABLE;
     memcpy(greeting.data, data, size);
-    int failed = wfi_host_greeting_send(lane->source.fd, &greeting, &fd, 1);
-    return !failed ? WEFT_OK : failed == EAGAIN ? WEFT_ERR_AGAIN : WEFT_ERR_UNREACHABLE;
+    int errnum = wfi_host_greeting_send(lane->source.fd, &greeting, &fd, 1);
+    return !errnum ? WEFT_OK : errnum == EAGAIN ? WEFT_ERR_AGAIN : WEFT_ERR_UNREACHABLE;
 }
 
 void wfi_host_wake(wfi_lane *lane)

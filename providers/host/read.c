@@ -60,8 +60,8 @@ static int copy(const wfi_host_peer *peer, void *local, size_t size, uint64_t re
 int wfi_host_probe(const wfi_host_peer *peer)
 {
     record_copy record;
-    int failed = copy(peer, NULL, 0, 0, 0, &record);
-    return failed ? failed : record.key == peer->token ? 0 : ESRCH;
+    int errnum = copy(peer, NULL, 0, 0, 0, &record);
+    return errnum ? errnum : record.key == peer->token ? 0 : ESRCH;
 }
 
 const char *wfi_host_refusal_text(int refusal)
@@ -122,11 +122,11 @@ static weft_status read_part(wfi_lane *lane, wfi_host_op *op, size_t size)
 {
     record_copy record;
     uint32_t index = (uint32_t)op->read.key & ((1u << WFI_HOST_REGIONS_BITS) - 1);
-    int failed = copy(&lane->peer, op->read.local + op->done, size, op->read.remote + op->done, index, &record);
-    bool is_spoilt = failed == EFAULT && !copy(&lane->peer, NULL, 0, 0, index, &record);
-    if (failed && !is_spoilt) {
+    int errnum = copy(&lane->peer, op->read.local + op->done, size, op->read.remote + op->done, index, &record);
+    bool is_spoilt = errnum == EFAULT && !copy(&lane->peer, NULL, 0, 0, index, &record);
+    if (errnum && !is_spoilt) {
         wfi_host_log(lane->host, WEFT_LOG_DEBUG, "host: reading the memory of process %d: %s", (int)lane->peer.pid,
-                     strerrordesc_np(failed));
+                     strerrordesc_np(errnum));
         return WEFT_ERR_UNREACHABLE;
     }
     if (!permits(&record, op) || atomic_load(&lane->segment->has_ended[lane->is_dialler]))

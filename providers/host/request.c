@@ -60,10 +60,10 @@ static void first_words(wfi_connect_request *request)
     wfi_host_greeting greeting;
     int fds[WFI_HOST_FDS_MAX];
     size_t count;
-    int failed = wfi_host_greeting_receive(request->source.fd, &greeting, fds, &count);
-    if (failed == EAGAIN)
+    int errnum = wfi_host_greeting_receive(request->source.fd, &greeting, fds, &count);
+    if (errnum == EAGAIN)
         return;
-    bool asks = !failed && on_hello(request, &greeting, fds, count);
+    bool asks = !errnum && on_hello(request, &greeting, fds, count);
     for (size_t i = 0; i < count; i++)
         close(fds[i]);
     if (!asks) {

@@ -252,14 +252,14 @@ static int route_from(const struct addrinfo *to, wfofi_sockaddr *out)
     wfofi_address_set_port(&there, 9); /* some systems refuse port 0 */
     struct sockaddr_storage here;
     socklen_t size = sizeof(here);
-    int trouble = 0;
+    int errnum = 0;
     if (connect(fd, (struct sockaddr *)&there.storage, there.size) == 0 &&
         getsockname(fd, (struct sockaddr *)&here, &size) == 0)
         address_set(out, (struct sockaddr *)&here, size);
     else
-        trouble = errno;
+        errnum = errno;
     close(fd);
-    return trouble;
+    return errnum;
 }
 
 static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_error **error)
@@ -271,17 +271,17 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     if (ret != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s' (MASTER_ADDR): %s", towards,
                               ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret));
-    int trouble = ENETUNREACH;
-    for (const struct addrinfo *to = found; to && trouble; to = to->ai_next)
-        trouble = route_from(to, out);
+    int errnum = ENETUNREACH;
+    for (const struct addrinfo *to = found; to && errnum; to = to->ai_next)
+        errnum = route_from(to, out);
     freeaddrinfo(found);
-    if (!trouble)
+    if (!errnum)
         return WEFT_OK;
     if (wfi_descriptors_lack(1))
         return wfi_descriptors_fail("look for a route", error);
     return wfi_error_fail(
-        error, WEFT_ERR_UNREACHABLE, "no route to '%s' (%s): %s", towards, strerrordesc_np(trouble),
-        trouble == ENETUNREACH && wfi_hostname_says_loopback(towards)
+        error, WEFT_ERR_UNREACHABLE, "no route to '%s' (%s): %s", towards, strerrordesc_np(errnum),
+        errnum == ENETUNREACH && wfi_hostname_says_loopback(towards)
             ? WFI_LOOPBACK_HINT
             : "give master_addr (MASTER_ADDR) another address, or name an interface or address of this machine "
               "(WEFT_IFACE)");

@@ -61,9 +61,9 @@ weft_status wfrdm_connect(wfi_lane *lane, const void *data, size_t size)
         return WEFT_ERR_INVALID;
     wfi_mutex_lock(&rdm->lock);
     lane->state = WFRDM_CONNECTING;
-    const char *trouble = lane->peer->is_dead ? CLOSED_THERE : wfrdm_stalled_text(rdm);
-    if (trouble)
-        wfrdm_lane_break(lane, lane->is_dialler ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC, trouble);
+    const char *reason = lane->peer->is_dead ? CLOSED_THERE : wfrdm_stalled_text(rdm);
+    if (reason)
+        wfrdm_lane_break(lane, lane->is_dialler ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC, reason);
     else if (lane->is_dialler)
         send_hello(lane, data, size);
     else

@@ -127,20 +127,20 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
     char path[sizeof(FOLDER) + WFRDM_NAME_BYTES + 1];
     snprintf(path, sizeof(path), "%s/%s", FOLDER, name);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    int failed = fd < 0 || fstat(fd, &file) != 0 ? errno : EINTR;
+    int errnum = fd < 0 || fstat(fd, &file) != 0 ? errno : EINTR;
     wfi_quiet quiet;
     wfi_quiet_begin(&quiet);
-    while (failed == EINTR)
-        failed = posix_fallocate(fd, 0, file.st_size);
+    while (errnum == EINTR)
+        errnum = posix_fallocate(fd, 0, file.st_size);
     wfi_quiet_end(&quiet);
     if (fd >= 0)
         close(fd);
-    if (!failed)
+    if (!errnum)
         return WEFT_OK;
     (void)statvfs(FOLDER, &folder);
     return wfi_error_fail(error, WEFT_ERR_FABRIC,
                           "fabric '%s': reserving the %.1f MiB of its endpoint in %s: %s (%.1f MiB are free): %s",
-                          rdm->kind->ops->name, (double)file.st_size / (1 << 20), FOLDER, wfi_quiet_trouble(failed),
+                          rdm->kind->ops->name, (double)file.st_size / (1 << 20), FOLDER, wfi_quiet_trouble(errnum),
                           (double)folder.f_bavail * (double)folder.f_frsize / (1 << 20), rdm->kind->advice);
 }
 

@@ -45,8 +45,8 @@ static void list_folder(const char *root, const char *folder, names *out)
         closedir(dir);
 }
 
-/* 0, or why this process cannot open a node of /dev/infiniband. */
-static int trouble_with(const char *root, const char *node)
+/* Tries to open a node of /dev/infiniband. Returns 0 or an errno value. */
+static int open_node(const char *root, const char *node)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/dev/infiniband/%s", root, node);
@@ -58,24 +58,24 @@ static int trouble_with(const char *root, const char *node)
 }
 
 /* Writes the name of the first node that this process cannot open. False: it can open all. */
-static bool find_closed_node(const char *root, char name[NAME_MAX + 1], int *why)
+static bool find_closed_node(const char *root, char name[NAME_MAX + 1], int *errnum)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/sys/class/infiniband_verbs", root);
     snprintf(name, NAME_MAX + 1, "rdma_cm");
-    *why = trouble_with(root, name);
-    if (*why)
+    *errnum = open_node(root, name);
+    if (*errnum)
         return true;
     DIR *dir = opendir(path);
-    for (const struct dirent *entry; dir && !*why && (entry = readdir(dir));) {
+    for (const struct dirent *entry; dir && !*errnum && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, "uverbs", 6) != 0)
             continue;
-        *why = trouble_with(root, entry->d_name);
+        *errnum = open_node(root, entry->d_name);
         snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
     }
     if (dir)
         closedir(dir);
-    return *why != 0;
+    return *errnum != 0;
 }
 
 void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char *out, size_t room)
@@ -83,17 +83,17 @@ void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char
     const char *asked = getenv("FI_PROVIDER");
     char node[NAME_MAX + 1];
     names devices;
-    int why = 0;
+    int errnum = 0;
     list_folder(root, "/sys/class/infiniband", &devices);
     if (devices.used == 0)
         snprintf(out, room,
                  "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or set "
                  "WEFT_FABRIC=host,tcp");
-    else if (find_closed_node(root, node, &why))
+    else if (find_closed_node(root, node, &errnum))
         snprintf(out, room,
                  "this process cannot open /dev/infiniband/%s of device %s (%s): load the module rdma_ucm, change the "
                  "permissions, or pass /dev/infiniband to the container",
-                 node, devices.text, strerror(why));
+                 node, devices.text, strerror(errnum));
     else if (asked && !strstr(asked, "verbs"))
         snprintf(out, room, "FI_PROVIDER is \"%s\": add verbs to it, or unset it", asked);
     else if (local)

@@ -136,12 +136,12 @@ static void finish(wfi_operation *operation)
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }
 
-/* `quiet`: the receiver has the data. */
-static void end_send(wfi_step *step, bool quiet)
+/* `is_acked`: the receiver has the data. */
+static void end_send(wfi_step *step, bool is_acked)
 {
     bulk *moved = step->bulk;
     step->bulk = NULL;
-    wfi_peer_withdraw(moved->peer, &moved->exposure, 1, quiet || wfi_peer_status(moved->peer) != WEFT_OK);
+    wfi_peer_withdraw(moved->peer, &moved->exposure, 1, is_acked || wfi_peer_status(moved->peer) != WEFT_OK);
     wfi_peer_unref(moved->peer);
     free(moved);
 }

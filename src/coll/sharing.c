@@ -114,10 +114,10 @@ static void offer(weft_group *group)
     weft_agent *agent = group->agent;
     wfi_share *share = &group->share;
     void *memory;
-    int failed = wfi_shm_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
-    if (failed) {
+    int errnum = wfi_shm_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
+    if (errnum) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
-                      wfi_quiet_trouble(failed));
+                      wfi_quiet_trouble(errnum));
         judge(group, false, "no shared memory");
         return;
     }
@@ -260,10 +260,10 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
         group->share.state != WFI_SHARE_NONE || group->over)
         return;
     void *memory;
-    int failed = wfi_shm_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
-    if (failed) {
+    int errnum = wfi_shm_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
+    if (errnum) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
-                      group->name, member->rank, strerrordesc_np(failed));
+                      group->name, member->rank, strerrordesc_np(errnum));
         answer(group, false);
         return;
     }

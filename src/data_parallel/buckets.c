@@ -55,7 +55,7 @@ void wfi_buckets_free(weft_data_parallel *parallel)
     for (size_t i = 0; i < parallel->bucket_count; i++) {
         free(parallel->buckets[i].parameters);
         weft_tensor_unref(parallel->buckets[i].flat);
-        weft_future_unref(parallel->buckets[i].whole);
+        weft_future_unref(parallel->buckets[i].done);
     }
     free(parallel->buckets);
     parallel->buckets = NULL;
@@ -83,8 +83,8 @@ weft_status wfi_buckets_open(weft_data_parallel *parallel)
     }
     for (size_t i = 0; i < parallel->bucket_count; i++) {
         wfi_bucket *bucket = &parallel->buckets[i];
-        weft_future_unref(bucket->whole);
-        bucket->whole = NULL;
+        weft_future_unref(bucket->done);
+        bucket->done = NULL;
         bucket->arrived = 0;
         if (bucket->flat && wfi_tensor_is_alone(bucket->flat))
             continue;
@@ -116,14 +116,14 @@ static void free_division(void *arg)
     free(of);
 }
 
-static weft_status divide(weft_future *reduced, weft_future *whole, void *arg)
+static weft_status divide(weft_future *reduced, weft_future *done, void *arg)
 {
     const division *of = arg;
     const weft_error *error = weft_future_error(reduced);
     if (error)
-        return wfi_future_fail(whole, error);
+        return wfi_future_fail(done, error);
     wfi_combine_divide(of->flat->dtype, weft_tensor_data(of->flat), (size_t)weft_tensor_numel(of->flat), of->divisor);
-    return wfi_future_complete(whole, NULL, NULL);
+    return wfi_future_complete(done, NULL, NULL);
 }
 
 static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucket)
@@ -140,9 +140,9 @@ static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucke
     }
     *of = (division){weft_tensor_ref(bucket->flat),
                      parallel->options.divide_by_all ? weft_group_size(parallel->group) : parallel->active};
-    bucket->whole = wfi_future_then(reduced, divide, of, free_division);
+    bucket->done = wfi_future_then(reduced, divide, of, free_division);
     weft_future_unref(reduced);
-    return bucket->whole ? WEFT_OK : WEFT_ERR_MEMORY;
+    return bucket->done ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static weft_status reduce(weft_data_parallel *parallel, size_t index)
@@ -151,12 +151,12 @@ static weft_status reduce(weft_data_parallel *parallel, size_t index)
     wfi_bucket *bucket = &parallel->buckets[index];
     if (o->reduce) {
         weft_status status =
-            o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
-        return !status && !bucket->whole ? WEFT_ERR_INVALID : status;
+            o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->done, o->reduce_arg);
+        return !status && !bucket->done ? WEFT_ERR_INVALID : status;
     }
     if (o->uneven)
         return reduce_uneven(parallel, bucket);
-    return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_OP_AVG, o->timeout_ms, &bucket->whole);
+    return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_OP_AVG, o->timeout_ms, &bucket->done);
 }
 
 weft_status wfi_buckets_advance(weft_data_parallel *parallel)
@@ -183,14 +183,14 @@ static void free_packed(void *arg)
     free(of);
 }
 
-static weft_status unpack(weft_future *reduced, weft_future *whole, void *arg)
+static weft_status unpack(weft_future *reduced, weft_future *done, void *arg)
 {
     const packed *of = arg;
     const weft_error *error = weft_future_error(reduced);
     if (error)
-        return wfi_future_fail(whole, error);
+        return wfi_future_fail(done, error);
     weft_status status = weft_tensor_assign(of->bucket, of->small);
-    return status ? status : wfi_future_complete(whole, NULL, NULL);
+    return status ? status : wfi_future_complete(done, NULL, NULL);
 }
 
 weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,

@@ -27,8 +27,8 @@ typedef struct wfi_bucket {
     size_t count, arrived;
     int64_t elements;
     weft_dtype dtype;
-    weft_tensor *flat;  /* of the current pass, or the last */
-    weft_future *whole; /* of the current pass: completes when the bucket is reduced; NULL: that has not begun */
+    weft_tensor *flat; /* of the current pass, or the last */
+    weft_future *done; /* of the current pass: completes when the bucket is reduced; NULL: that has not begun */
 } wfi_bucket;
 
 typedef struct wfi_parallel_parameter {

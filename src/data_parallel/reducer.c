@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reducer.c - one backward pass of a member, as PyTorch's Reducer does it. The hook of each leaf copies the leaf's
- * gradient into its bucket (sum_hook). The hook at the end of the pass (pass_ends) fills what is missing, and has the
- * pass wait until all buckets are reduced. Hooks run on the thread that runs the pass; callbacks of futures on a worker
- * thread.
+ * gradient into its bucket (gradient_hook). The hook at the end of the pass (pass_ends) fills what is missing, and has
+ * the pass wait until all buckets are reduced. Hooks run on the thread that runs the pass; callbacks of futures on a
+ * worker thread.
  */
 #include "data_parallel/data_parallel.h"
 
@@ -114,12 +114,12 @@ static const char *unfrozen_parameter(const weft_data_parallel *parallel)
 static weft_error *obstacle(const weft_data_parallel *parallel)
 {
     const weft_error *over = weft_group_error(parallel->group);
-    const char *thawed = over ? NULL : unfrozen_parameter(parallel);
-    if (thawed) /* no member would average it: without an error the models would differ */
+    const char *unfrozen = over ? NULL : unfrozen_parameter(parallel);
+    if (unfrozen) /* no member would average it: without an error the models would differ */
         return weft_error_create(WEFT_ERR_STATE,
                                  "data parallel: parameter %s was thawed after weft_data_parallel_create, so that no "
                                  "member would average it: make another weft_data_parallel on all members",
-                                 thawed);
+                                 unfrozen);
     if (!over)
         return parallel->ending ? weft_error_create(WEFT_ERR_STATE, "data parallel: " ONE_AFTER_THE_OTHER) : NULL;
     wfi_error_detail detail = {.code = weft_error_code(over), .worker = weft_error_worker(over)};
@@ -161,12 +161,12 @@ static void add_to(weft_tensor *sum, const weft_tensor *more)
 }
 
 /* In a pass that reduces nothing: adds the gradient to those of earlier passes (PyTorch's no_sync). [lock] */
-static void accumulate(weft_data_parallel *parallel, wfi_parallel_parameter *of, const weft_tensor *sum)
+static void accumulate(weft_data_parallel *parallel, wfi_parallel_parameter *of, const weft_tensor *gradient)
 {
     if (of->accumulated)
-        add_to(of->accumulated, sum);
-    else if (!(of->accumulated = wfi_tensor_clone(sum, NULL)))
-        keep_status(parallel, WEFT_ERR_MEMORY, "a sum that is carried on");
+        add_to(of->accumulated, gradient);
+    else if (!(of->accumulated = wfi_tensor_clone(gradient, NULL)))
+        keep_status(parallel, WEFT_ERR_MEMORY, "an accumulated gradient");
 }
 
 /* Adds the gradients of earlier passes, which were not reduced, to the bucket. [lock] */
@@ -179,19 +179,19 @@ static void add_accumulated(wfi_parallel_parameter *of, weft_tensor *view)
 }
 
 /* Copies a gradient into its bucket. Returns a view of the bucket; NULL: no memory. [lock] */
-static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t parameter, weft_tensor *sum)
+static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t parameter, weft_tensor *gradient)
 {
     wfi_parallel_parameter *of = &parallel->parameters[parameter];
     if (of->arrived) {
         keep_error(parallel,
                    weft_error_create(WEFT_ERR_STATE,
                                      "data parallel: the gradient of %s came twice: " ONE_AFTER_THE_OTHER, of->name));
-        return weft_tensor_ref(sum);
+        return weft_tensor_ref(gradient);
     }
     weft_tensor *view = wfi_bucket_view(parallel, parameter);
     if (!view)
         return NULL;
-    memcpy(weft_tensor_data(view), weft_tensor_data(sum), weft_tensor_nbytes(sum));
+    memcpy(weft_tensor_data(view), weft_tensor_data(gradient), weft_tensor_nbytes(gradient));
     add_accumulated(of, view);
     wfi_parameter_arrives(parallel, parameter);
     parallel->order[parallel->order_count++] = parameter;
@@ -211,23 +211,23 @@ static void begin_own(weft_data_parallel *parallel)
 }
 
 /* The hook of each leaf: gets the gradient, and returns the tensor that takes its place. */
-static weft_tensor *sum_hook(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg)
+static weft_tensor *gradient_hook(weft_tensor *leaf, weft_tensor *gradient, weft_future **wait, void *arg)
 {
     const hook_arg *hook = arg;
     weft_data_parallel *parallel = hook->parallel;
     (void)leaf, (void)wait; /* the end of the pass waits for all buckets */
     begin_own(parallel);
     wfi_mutex_lock(&parallel->lock);
-    weft_tensor *made = NULL;
+    weft_tensor *replacement = NULL;
     if (parallel->pass_syncs && !parallel->error) {
-        made = put_into_bucket(parallel, hook->parameter, sum);
+        replacement = put_into_bucket(parallel, hook->parameter, gradient);
     } else {
         if (!parallel->pass_syncs)
-            accumulate(parallel, &parallel->parameters[hook->parameter], sum);
-        made = weft_tensor_ref(sum);
+            accumulate(parallel, &parallel->parameters[hook->parameter], gradient);
+        replacement = weft_tensor_ref(gradient);
     }
     wfi_mutex_unlock(&parallel->lock);
-    return made;
+    return replacement;
 }
 
 /* The other members' gradient of the leaf is its gradient here too, so that a step here does the same as theirs. */
@@ -345,7 +345,7 @@ static const weft_error *first_failure(const weft_data_parallel *parallel)
 {
     const weft_error *error = parallel->error;
     for (size_t i = 0; i < parallel->bucket_count && !error; i++)
-        error = parallel->buckets[i].whole ? weft_future_error(parallel->buckets[i].whole) : NULL;
+        error = parallel->buckets[i].done ? weft_future_error(parallel->buckets[i].done) : NULL;
     return error ? error : weft_group_error(parallel->group);
 }
 
@@ -390,14 +390,14 @@ static weft_status all_exchanged(weft_future *all, weft_future *ended, void *arg
 }
 
 /* Begins what is exchanged besides the buckets. futures[] gets the futures of all that is in progress. [lock] */
-static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
+static size_t begin_exchanges(weft_data_parallel *parallel, weft_future **futures)
 {
     size_t count = 0;
     int64_t timeout_ms = parallel->options.timeout_ms;
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < parallel->begun; i++)
-        if (parallel->buckets[i].whole)
-            futures[count++] = weft_future_ref(parallel->buckets[i].whole);
+        if (parallel->buckets[i].done)
+            futures[count++] = weft_future_ref(parallel->buckets[i].done);
     if (parallel->error)
         return count;
     if (parallel->used)
@@ -415,7 +415,7 @@ static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
 weft_status wfi_data_parallel_finish(weft_data_parallel *parallel, weft_future **out)
 {
     weft_future *all = NULL, **futures = wfi_calloc(parallel->bucket_count + 2, sizeof(*futures));
-    size_t count = futures ? begin_rest(parallel, futures) : 0;
+    size_t count = futures ? begin_exchanges(parallel, futures) : 0;
     if (count && (all = weft_future_when_all(futures, count))) {
         wfi_data_parallel_ref(parallel);
         parallel->ending = true;
@@ -505,7 +505,7 @@ weft_status wfi_data_parallel_add_hooks(weft_data_parallel *parallel)
         *hook = (hook_arg){parallel, i};
         status = weft_hooks_add(
             parallel->hooks, parallel->parameters[i].tensor,
-            &(weft_leaf_hook){.replace = sum_hook, .absent = average_of_others, .arg = hook, .drop = free_hook});
+            &(weft_leaf_hook){.replace = gradient_hook, .absent = average_of_others, .arg = hook, .drop = free_hook});
     }
     weft_hooks_set_end(parallel->hooks, pass_ends, parallel);
     return status;
