@@ -16,8 +16,9 @@
  *
  * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
- * checked, and the positions that this side owns are its private copies. A peer that writes nonsense loses its lane.
- * If both ends can read each other's memory, the lane is private (wfi_fabric_ops), and net's frames on it have no MAC.
+ * checked, and the positions that this side owns are its private copies. A peer that writes malformed data loses its
+ * lane. If both ends can read each other's memory, the lane is private (wfi_fabric_ops), and net's frames on it have no
+ * MAC.
  *
  * LOCKING. The lock events_lock guards the lanes and requests, their notices and their sockets. The lock slots_lock
  * guards the table of lanes by slot. A lane's own lock guards its state, operations and rings. The lock regions_lock
@@ -235,9 +236,9 @@ struct wfi_lane {
     int refusal; /* why reads do not work on it, in either direction: an errno value; 0: they work; EAGAIN: not known */
     wfi_list receives, sends, reads;
     unsigned receive_count, send_count, read_count;
-    bool has_unread;    /* a message waits in the ring until a receive is posted */
-    bool is_in_message; /* the first receive is being filled */
-    uint32_t in_size;   /* of that message */
+    bool has_unexpected; /* a message in the ring waits until a receive is posted */
+    bool is_in_message;  /* the first receive is being filled */
+    uint32_t in_size;    /* of that message */
 };
 
 struct wfi_host {
@@ -353,7 +354,7 @@ void wfi_host_region_close(wfi_fabric *fabric, wfi_region *region);
 /* ---- greeting.c ------------------------------------------------------------------------------------------------ */
 
 /* Never block. send: 0 or an errno value. receive: closes nothing; 0, EAGAIN (nothing there), EPIPE (the other end has
- * closed the socket) or EPROTO (nonsense). *fd_count descriptors, which the caller closes. */
+ * closed the socket) or EPROTO (malformed). *fd_count descriptors, which the caller closes. */
 int wfi_host_greeting_send(int fd, const wfi_host_greeting *greeting, const int *fds, size_t fd_count);
 int wfi_host_greeting_receive(int fd, wfi_host_greeting *out, int fds[WFI_HOST_FDS_MAX], size_t *fd_count);
 

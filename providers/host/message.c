@@ -43,13 +43,14 @@ static wfi_host_op *take_receive(wfi_lane *lane)
 static bool begin_message(wfi_lane *lane)
 {
     if (wfi_list_empty(&lane->receives)) {
-        lane->has_unread = true;
+        lane->has_unexpected = true;
         return false;
     }
     uint64_t size = wfi_host_ring_head(&lane->in);
     wfi_host_op *op = wfi_container_of(lane->receives.next, wfi_host_op, link);
     if (size > WFI_HOST_MESSAGE_MAX) {
-        wfi_host_log(lane->host, WEFT_LOG_WARN, "host: the peer wrote nonsense into a ring: its lane is closed");
+        wfi_host_log(lane->host, WEFT_LOG_WARN,
+                     "host: the peer wrote a malformed message into a ring: its lane is closed");
         wfi_host_lane_break(lane);
         return false;
     }
@@ -89,9 +90,10 @@ void wfi_host_receive(wfi_lane *lane)
 {
     uint32_t filled;
     wfi_assert_held(&lane->lock);
-    lane->has_unread = false;
+    lane->has_unexpected = false;
     if (!wfi_host_ring_filled(&lane->in, &filled)) {
-        wfi_host_log(lane->host, WEFT_LOG_WARN, "host: the peer wrote nonsense into a ring: its lane is closed");
+        wfi_host_log(lane->host, WEFT_LOG_WARN,
+                     "host: the peer wrote a malformed message into a ring: its lane is closed");
         wfi_host_lane_break(lane);
         return;
     }
@@ -126,9 +128,9 @@ weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi
         }
         wfi_list_push_back(&lane->receives, &op->link);
         lane->receive_count++;
-        if (lane->has_unread)
+        if (lane->has_unexpected)
             wfi_host_doorbell_signal(&lane->host->doorbell, lane->slot);
-        lane->has_unread = false;
+        lane->has_unexpected = false;
     }
     wfi_mutex_unlock(&lane->lock);
     return status;
@@ -177,7 +179,8 @@ static bool push(wfi_lane *lane)
         wfi_host_op *op = wfi_container_of(lane->sends.next, wfi_host_op, link);
         uint32_t room;
         if (!wfi_host_ring_room(&lane->out, &room)) {
-            wfi_host_log(lane->host, WEFT_LOG_WARN, "host: the peer wrote nonsense into a ring: its lane is closed");
+            wfi_host_log(lane->host, WEFT_LOG_WARN,
+                         "host: the peer wrote a malformed message into a ring: its lane is closed");
             wfi_host_lane_break(lane);
             return true;
         }

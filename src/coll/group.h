@@ -182,8 +182,8 @@ struct weft_group {
     weft_future *woken;          /* of the thread that opens it and waits; NULL: none */
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */
-    uint64_t given, begun;           /* numbers of collective operations */
-    uint64_t history;                /* a hash of the signatures of collective operations up to `given` */
+    uint64_t called, begun;          /* numbers of collective operations */
+    uint64_t history;                /* a hash of the signatures of collective operations up to `called` */
     wfi_list early[WFI_GROUP_AHEAD]; /* by number: wfi_early.link */
     weft_error *over;                /* the reason; NULL: the group is not over */
     bool tells;                      /* the members do not know yet */
@@ -191,8 +191,8 @@ struct weft_group {
     wfi_done ended;                  /* processes the end of the group: operation.c */
     wfi_task let_go;                 /* drops the reference of `ended` */
 
-    struct wfi_operation *asking; /* the operation that is late: the members are being asked */
-    const wfi_group_member *left; /* has closed the group, and `asking` waits for it; NULL: its time limit has passed */
+    struct wfi_operation *late_operation; /* about which the members are being asked; NULL: none */
+    const wfi_group_member *left_member;  /* has closed the group, and late_operation waits for it */
     size_t unanswered;
     wfi_timer ask_timer;
 

@@ -41,14 +41,14 @@ static void name_missing(const weft_group *group, bool closed, char *out, size_t
 /* All members have answered, or the time for answers is over. */
 static void conclude(weft_group *group)
 {
-    const wfi_operation *operation = group->asking;
+    const wfi_operation *operation = group->late_operation;
     char missing[560] = "", which[80];
     int first = -1;
-    if (group->left) {
-        wfi_group_break_for(group, WEFT_ERR_CANCELLED, group->left->rank,
+    if (group->left_member) {
+        wfi_group_break_for(group, WEFT_ERR_CANCELLED, group->left_member->rank,
                             "operation %llu, %s: rank %d has closed the group" WFI_GROUP_AGAIN,
                             (unsigned long long)operation->number, wfi_operation_names[operation->collective.kind],
-                            group->left->rank);
+                            group->left_member->rank);
         return;
     }
     if (operation->space == WFI_SPACE_COLLECTIVE)
@@ -74,10 +74,10 @@ static void answers_due(wfi_timer *timer)
 void wfi_missing_forget(wfi_operation *operation)
 {
     weft_group *group = operation->group;
-    if (group->asking != operation)
+    if (group->late_operation != operation)
         return;
-    group->asking = NULL;
-    group->left = NULL;
+    group->late_operation = NULL;
+    group->left_member = NULL;
     wfi_net_timer_clear(group->agent->net, &group->ask_timer);
     for (size_t i = 0; i < group->size; i++)
         group->members[i].is_asked = false;
@@ -85,8 +85,8 @@ void wfi_missing_forget(wfi_operation *operation)
 
 /*
  * Queries all members that the operation can wait for. Their answers (wfi_missing_on_answer), or answers_due, end in
- * `conclude`, which ends the group with an error that names the missing members. One operation of a group is asked
- * about at a time (group->asking).
+ * `conclude`, which ends the group with an error that names the missing members. The group
+ * asks about one operation at a time (late_operation).
  */
 void wfi_missing_ask(wfi_operation *operation)
 {
@@ -95,17 +95,18 @@ void wfi_missing_ask(wfi_operation *operation)
     uint64_t until = wfi_deadline(wfi_net_clock(agent->net), WFI_GROUP_ANSWER_MS);
     if (group->over)
         return;
-    if (group->asking) { /* for another operation: its answers end the group, or it has ended by then */
+    if (group->late_operation) { /* for another operation: its answers end the group, or it has ended by then */
         if (wfi_net_timer_set(agent->net, &operation->timer, until))
             conclude(group);
         return;
     }
-    group->asking = operation;
+    group->late_operation = operation;
     group->unanswered = 0;
     for (size_t i = 0; i < group->size && !group->over; i++) {
         wfi_group_member *member = &group->members[i];
         member->missing = NULL;
-        if (!member->peer || member == group->left || (operation->space == WFI_SPACE_P2P && operation->peer != i))
+        if (!member->peer || member == group->left_member ||
+            (operation->space == WFI_SPACE_P2P && operation->peer != i))
             continue;
         member->is_asked = true;
         group->unanswered++;
@@ -120,7 +121,7 @@ void wfi_missing_ask(wfi_operation *operation)
 
 void wfi_missing_left(wfi_operation *operation, const wfi_group_member *member)
 {
-    operation->group->left = member;
+    operation->group->left_member = member;
     wfi_missing_ask(operation);
 }
 
@@ -210,7 +211,7 @@ static bool is_anybody_missing(const weft_group *group)
 
 void wfi_missing_on_answer(weft_group *group, wfi_group_member *member, const wfi_progress_report *report)
 {
-    const wfi_operation *operation = group->asking;
+    const wfi_operation *operation = group->late_operation;
     if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)
         return;
     member->is_asked = false;
@@ -219,6 +220,6 @@ void wfi_missing_on_answer(weft_group *group, wfi_group_member *member, const wf
         return;
     if (!report->has_group || report->called < operation->number)
         member->missing = report->has_group ? has_not_called : has_closed;
-    if (--group->unanswered == 0 && (group->left || is_anybody_missing(group)))
+    if (--group->unanswered == 0 && (group->left_member || is_anybody_missing(group)))
         conclude(group); /* otherwise all have called it: it may still end before the answers are due */
 }

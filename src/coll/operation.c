@@ -107,11 +107,11 @@ static void time_over(wfi_timer *timer)
 }
 
 /* Returns the counter of the operations that are numbered together with this one. */
-static uint64_t *given_count(const wfi_operation *operation)
+static uint64_t *called_count(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
     if (operation->space == WFI_SPACE_COLLECTIVE)
-        return &group->given;
+        return &group->called;
     return operation->sends ? &group->members[operation->peer].sends : &group->members[operation->peer].recvs;
 }
 
@@ -140,7 +140,7 @@ static weft_status enqueue(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
-    uint64_t next = *given_count(operation) + 1;
+    uint64_t next = *called_count(operation) + 1;
     if (operation->space == WFI_SPACE_COLLECTIVE)
         operation->history = wfi_share_history(operation);
     operation->completes_locally =
@@ -154,7 +154,7 @@ static weft_status enqueue(wfi_operation *operation)
         status = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
     if (status)
         return status;
-    operation->number = *given_count(operation) = next;
+    operation->number = *called_count(operation) = next;
     if (operation->space == WFI_SPACE_COLLECTIVE)
         group->history = operation->history;
     group->used = true;
@@ -232,6 +232,7 @@ static int64_t futex_wait_ms(const wfi_operation *operation)
     return limit_ms < 0 || limit_ms > QUICK_MS ? QUICK_MS : limit_ms;
 }
 
+/* Sets what request.c: make_quick leaves open: number, history and times. */
 bool wfi_operation_begin_quick(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -243,7 +244,7 @@ bool wfi_operation_begin_quick(wfi_operation *operation)
                wfi_rules_choose(&group->rules, &operation->collective, &operation->algorithm) == wfi_build_shared;
     if (may) {
         operation->history = group->history = wfi_share_history(operation);
-        operation->number = group->begun = ++group->given;
+        operation->number = group->begun = ++group->called;
         group->share.quick = operation;
         operation->share.waited = false;
         operation->share.futex_wait_ms = futex_wait_ms(operation);

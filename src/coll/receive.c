@@ -58,7 +58,7 @@ static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number
 static uint64_t called_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
 {
     if (space == WFI_SPACE_COLLECTIVE)
-        return group->given;
+        return group->called;
     return sends ? member->sends : member->recvs;
 }
 
@@ -183,7 +183,7 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;
-    if (report->has_group || group->asking || !wfi_missing_waits(operation, index))
+    if (report->has_group || group->late_operation || !wfi_missing_waits(operation, index))
         return true;
     wfi_missing_left(operation, from);
     return !group->over;

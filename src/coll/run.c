@@ -321,7 +321,7 @@ static void fail_for(wfi_operation *operation, weft_status status, size_t peer, 
                     tells);
 }
 
-static void fail_for_nonsense(wfi_operation *operation, size_t from, const char *what)
+static void fail_for_protocol(wfi_operation *operation, size_t from, const char *what)
 {
     weft_group *group = operation->group;
     wfi_group_break_for(group, WEFT_ERR_PROTOCOL, group->members[from].rank, "rank %d sent %s",
@@ -456,12 +456,12 @@ void wfi_run_on_ack(wfi_operation *operation, size_t from, uint32_t token)
     if (is_over(operation))
         return;
     if (!step || step->kind != WFI_STEP_SEND || step->peer != (int)from) {
-        fail_for_nonsense(operation, from, "word that it took what was not sent to it");
+        fail_for_protocol(operation, from, "word that it took what was not sent to it");
         return;
     }
     bulk *moved = step->bulk;
     if (moved && moved->registration) {
-        fail_for_nonsense(operation, from, "word that it took what was not sent to it");
+        fail_for_protocol(operation, from, "word that it took what was not sent to it");
         return;
     }
     if (!moved)
@@ -560,7 +560,7 @@ void wfi_run_on_data(wfi_operation *operation, size_t from, const wfi_data *data
         return;
     }
     if (!step || step->arrival || step->bulk || step->done || step->size != data->size) {
-        fail_for_nonsense(operation, from, "a part that this operation does not have, or has already");
+        fail_for_protocol(operation, from, "a part that this operation does not have, or has already");
         return;
     }
     if (step->begun) {

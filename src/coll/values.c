@@ -2,7 +2,7 @@
 /*
  * values.c - an allgather of values. A member's values are encoded as for a call, and followed by their tensors: one
  * block. First all members learn the size of each block, then the blocks are gathered; both in about log2(members)
- * rounds. A member whose values exceed the limits of one call sends TOO_MUCH instead of a size: then the operation
+ * rounds. A member whose values exceed the limits of one call sends TOO_LARGE instead of a size: then the operation
  * ends, on all members.
  */
 #include "coll/request.h"
@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64        /* of tensors in a block */
-#define TOO_MUCH UINT64_MAX /* in place of a block's size */
+#define ALIGNMENT 64         /* of tensors in a block */
+#define TOO_LARGE UINT64_MAX /* in place of a block's size */
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------ */
 
@@ -116,10 +116,10 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
 typedef struct gathering {
-    weft_agent *agent; /* borrowed from the operation */
-    wfi_storage *mine; /* NULL: this member's values exceed the limits of one call */
-    int excess;        /* the rank of the first member whose values do so; -1: none do */
-    size_t counted;    /* bytes of blocks, against the memory budget */
+    weft_agent *agent;  /* borrowed from the operation */
+    wfi_storage *mine;  /* NULL: this member's values exceed the limits of one call */
+    int too_large_rank; /* the rank of the first member whose values do so; -1: none do */
+    size_t counted;     /* bytes of blocks, against the memory budget */
     size_t members, me;
     /* in scratch: the start of the block of the i-th member after this one; and after the last the end of all */
     size_t *begins;
@@ -152,7 +152,7 @@ static weft_status add_sizes(wfi_operation *operation)
     wfi_schedule_built(schedule);
     schedule->scratch = all->begins[all->members];
     weft_status status = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
-    uint64_t own = all->mine ? htole64(wfi_storage_size(all->mine)) : TOO_MUCH;
+    uint64_t own = all->mine ? htole64(wfi_storage_size(all->mine)) : TOO_LARGE;
     if (!status)
         memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof(own));
     return status;
@@ -163,14 +163,14 @@ static weft_status place_blocks(const wfi_operation *operation, gathering *all)
 {
     weft_group *group = operation->group;
     const uint8_t *sizes = operation->memory[WFI_SCRATCH].data;
-    size_t first_excess = all->members;
+    size_t first_too_large = all->members;
     for (size_t i = 0; i < all->members; i++) {
         size_t member = (all->me + i) % all->members;
         uint64_t size;
         memcpy(&size, sizes + i * sizeof(size), sizeof(size));
         size = le64toh(size);
-        if (size == TOO_MUCH) {
-            first_excess = member < first_excess ? member : first_excess;
+        if (size == TOO_LARGE) {
+            first_too_large = member < first_too_large ? member : first_too_large;
             size = 0;
         }
         if (size > SIZE_MAX / 2 - all->begins[i]) {
@@ -181,8 +181,8 @@ static weft_status place_blocks(const wfi_operation *operation, gathering *all)
         }
         all->begins[i + 1] = all->begins[i] + size;
     }
-    if (first_excess < all->members)
-        all->excess = group->members[first_excess].rank;
+    if (first_too_large < all->members)
+        all->too_large_rank = group->members[first_too_large].rank;
     return WEFT_OK;
 }
 
@@ -211,7 +211,7 @@ static weft_status add_blocks(wfi_operation *operation)
     gathering *all = operation->own;
     wfi_schedule *schedule = &operation->schedule;
     weft_status status = place_blocks(operation, all);
-    if (!status && all->excess >= 0)
+    if (!status && all->too_large_rank >= 0)
         return WEFT_OK; /* no blocks: read_blocks fails, on all members */
     if (!status)
         status = count_blocks(operation, all);
@@ -247,9 +247,9 @@ static weft_status read_blocks(wfi_operation *operation)
 {
     const gathering *all = operation->own;
     char whose[24];
-    snprintf(whose, sizeof(whose), "rank %d", all->excess);
-    if (all->excess >= 0)
-        return fail_for_size(operation, all->excess, whose, "");
+    snprintf(whose, sizeof(whose), "rank %d", all->too_large_rank);
+    if (all->too_large_rank >= 0)
+        return fail_for_size(operation, all->too_large_rank, whose, "");
     const uint8_t *blocks = operation->memory[WFI_SCRATCH].data;
     weft_values **lists = wfi_calloc(all->members, sizeof(*lists));
     weft_value *items = wfi_calloc(all->members, sizeof(*items));
@@ -308,7 +308,11 @@ static weft_status check_arguments(const weft_group *group, weft_args mine, int6
     return status ? refuse(group, status, problem) : WEFT_OK;
 }
 
-static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
+/*
+ * If this member's values are too large, it still takes part, with TOO_LARGE as their size: so the operation fails on
+ * all members, and none waits.
+ */
+static weft_status create_operation(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
 {
     weft_status status = check_arguments(group, mine, timeout_ms);
     bool exceeds = status == WEFT_ERR_TOO_LARGE;
@@ -326,7 +330,7 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
         all->agent = group->agent;
         all->members = group->size;
         all->me = (size_t)group->index;
-        all->excess = -1;
+        all->too_large_rank = -1;
         all->begins = wfi_calloc(group->size + 1, sizeof(*all->begins));
     }
     status = !all || !all->begins ? WEFT_ERR_MEMORY : exceeds ? WEFT_OK : make_block(mine, &all->mine);
@@ -353,7 +357,7 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
         return WEFT_ERR_CLOSED;
     weft_status status = wfi_group_may_start(group, "weft_group_allgather_values");
     if (!status)
-        status = make(group, mine, timeout_ms, &operation);
+        status = create_operation(group, mine, timeout_ms, &operation);
     if (!status)
         status = wfi_operation_run(operation, out);
     if (status == WEFT_ERR_MEMORY)
