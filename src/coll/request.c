@@ -76,20 +76,21 @@ static void parts_of(const weft_group *group, const wfi_group_request *request, 
     }
 }
 
+/* The input has `inputs` parts, the output `outputs`: 0, 1, or one for each member. *count: elements of one part. */
 static weft_status check_counts(const weft_group *group, const wfi_group_request *request, size_t inputs,
                                 size_t outputs, size_t *count)
 {
-    const weft_tensor *whole = inputs == 1 ? request->input : outputs == 1 ? request->output : request->input;
+    const weft_tensor *tensor = inputs == 1 ? request->input : outputs == 1 ? request->output : request->input;
     size_t in = inputs ? (size_t)weft_tensor_numel(request->input) : 0;
     size_t out = outputs ? (size_t)weft_tensor_numel(request->output) : 0;
     size_t part = inputs == 1 ? in : outputs == 1 ? out : in / group->size;
-    bool both_whole = inputs > 1 && outputs > 1;
-    if (inputs && in != inputs * part && both_whole)
+    bool both_all = inputs > 1 && outputs > 1;
+    if (inputs && in != inputs * part && both_all)
         return refuse(group, request, "input has %zu elements: not a multiple of %zu (the members)", in, group->size);
     if (inputs && in != inputs * part)
         return refuse(group, request, "input has %zu elements: not %zu (the members) times %zu (output's)", in, inputs,
                       part);
-    if (outputs && out != outputs * part && both_whole)
+    if (outputs && out != outputs * part && both_all)
         return refuse(group, request, "output has %zu elements, input %zu", out, in);
     if (outputs && out != outputs * part)
         return refuse(group, request, "output has %zu elements: not %zu (the members) times %zu (input's)", out,
@@ -97,9 +98,9 @@ static weft_status check_counts(const weft_group *group, const wfi_group_request
     if (inputs && outputs && request->input->dtype != request->output->dtype)
         return refuse(group, request, "input is %s, output %s", weft_dtype_name(request->input->dtype),
                       weft_dtype_name(request->output->dtype));
-    if (request->reduces && !wfi_can_combine(whole->dtype, request->how)) {
+    if (request->reduces && !wfi_can_combine(tensor->dtype, request->how)) {
         (void)refuse(group, request, "how is %d: there is no %s of %s", (int)request->how,
-                     wfi_reduction_name((unsigned)request->how), weft_dtype_name(whole->dtype));
+                     wfi_reduction_name((unsigned)request->how), weft_dtype_name(tensor->dtype));
         return WEFT_ERR_TYPE;
     }
     *count = part;
