@@ -8,7 +8,7 @@
 
 #include "base/launchers.h"
 #include "base/text/variables.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "cli.h"
 #include "fabric.h"
 #include "host/host.h"
@@ -273,7 +273,7 @@ static int probe_reads(bool *tried)
 /* Messages of host work without such reads, large tensors do not. */
 static void put_host(out *to)
 {
-    char limit[WFI_THREADS_TEXT];
+    char limit[WFI_THREAD_STRERROR];
     bool tried;
     int refusal = probe_reads(&tried);
     out_text(to, "over", "shared memory, between workers of one machine");
@@ -283,7 +283,7 @@ static void put_host(out *to)
                        : "are read from the other worker");
     if (!tried)
         out_text(to, "large_tensors_why", "two processes could not be made: %s",
-                 refusal == EAGAIN ? wfi_threads_text(refusal, limit) : strerror(refusal));
+                 refusal == EAGAIN ? wfi_thread_strerror(refusal, limit) : strerror(refusal));
     else if (refusal)
         out_text(to, "large_tensors_why", "%s: %s", wfi_host_refusal_text(refusal), strerror(refusal));
 }
@@ -547,7 +547,7 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
 {
     static opened fabrics[FABRICS];
     wfi_options options;
-    weft_error *trouble = NULL;
+    weft_error *error = NULL;
     wfi_fabric_list list = {0};
     char text[600];
     bool has_rank = !weft_job_is_launched(NULL, NULL);
@@ -555,15 +555,15 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     note_secret(&secret);
     /* Without a launcher, as the only worker of a job; the port is not used. */
     weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
-    weft_status status = wfi_options_resolve(&given, &options, &trouble); /* removes the secret's variables */
+    weft_status status = wfi_options_resolve(&given, &options, &error); /* removes the secret's variables */
     if (!status)
-        status = wfi_net_fabric_list_read(options.fabric, &list, &trouble);
-    if (status && !trouble)
-        trouble = weft_error_create(status, "the options could not be read: %s", weft_status_text(status));
+        status = wfi_net_fabric_list_read(options.fabric, &list, &error);
+    if (status && !error)
+        error = weft_error_create(status, "the options could not be read: %s", weft_status_text(status));
     try_fabrics(fabrics, &options.values);
-    bool opens = !trouble && list_opened(&list, fabrics, text, sizeof(text)) && try_agent(text, sizeof(text));
-    if (trouble)
-        snprintf(text, sizeof(text), "%s", weft_error_message(trouble));
+    bool opens = !error && list_opened(&list, fabrics, text, sizeof(text)) && try_agent(text, sizeof(text));
+    if (error)
+        snprintf(text, sizeof(text), "%s", weft_error_message(error));
     out_verdict(to, "%s%s", opens ? "an agent opens here: " : "no agent opens here: ", text);
     put_build(to);
     put_variables(to, &secret);
@@ -571,9 +571,9 @@ static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *
     put_limits(to);
     put_fabrics(to, fabrics);
     put_cuda(to);
-    put_machine(to, topology, cores, trouble ? NULL : &options, opens ? NULL : text, opens ? text : NULL);
+    put_machine(to, topology, cores, error ? NULL : &options, opens ? NULL : text, opens ? text : NULL);
     wfi_options_wipe(&options);
-    weft_error_unref(trouble);
+    weft_error_unref(error);
     return opens;
 }
 

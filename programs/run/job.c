@@ -2,8 +2,8 @@
 /* job.c - see job.h. */
 #include "run/job.h"
 
-#include "base/quiet.h"
-#include "base/threads.h"
+#include "base/nosignal.h"
+#include "base/thread.h"
 #include "run/clock.h"
 #include "run/output.h"
 #include "run/worker.h"
@@ -104,10 +104,10 @@ static void start_waiting(job *j)
         if (one->state != WORKER_WAITING || (one->on->method != HOST_HERE && one->on->starting >= STARTING_THERE))
             continue;
         if (!worker_start(one, j->o)) {
-            char what[300], why[WFI_THREADS_TEXT];
+            char what[300], why[WFI_THREAD_STRERROR];
             snprintf(what, sizeof(what), "rank %d cannot be started: %s", rank,
                      errno == EMFILE   ? "each takes three descriptors: raise the limit of open files (ulimit -n)"
-                     : errno == EAGAIN ? wfi_threads_text(errno, why)
+                     : errno == EAGAIN ? wfi_thread_strerror(errno, why)
                                        : strerror(errno));
             fail(j, 1, what);
             return;
@@ -370,16 +370,16 @@ static bool catch_signals(job *j)
 static void check_output(job *j)
 {
     char what[200];
-    int trouble = j->printed.trouble[0];
-    if (!trouble || j->phase == ENDING)
+    int errnum = j->printed.errnum[0];
+    if (!errnum || j->phase == ENDING)
         return;
-    if (trouble == EPIPE) {
+    if (errnum == EPIPE) {
         j->phase = ENDING;
         j->code = 128 + SIGPIPE;
         end_workers(j, SIGTERM, j->o->grace_ms);
         return;
     }
-    snprintf(what, sizeof(what), "standard output cannot be written: %s", wfi_quiet_trouble(trouble));
+    snprintf(what, sizeof(what), "standard output cannot be written: %s", wfi_nosignal_strerror(errnum));
     fail(j, 1, what);
 }
 

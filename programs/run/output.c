@@ -2,7 +2,7 @@
 /* output.c - see output.h. */
 #include "run/output.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "run/clock.h"
 
 #include <errno.h>
@@ -55,12 +55,12 @@ void buffer_drop(buffer *from, size_t size)
 
 bool buffer_write(buffer *from, int fd)
 {
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     if (from->used == 0)
         return true;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     ssize_t put = write(fd, from->memory + from->begin, from->used < WRITE_BYTES ? from->used : WRITE_BYTES);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     if (put > 0)
         buffer_drop(from, (size_t)put);
     return put >= 0 || errno == EINTR || errno == EAGAIN;
@@ -152,11 +152,11 @@ void output_write(output *from, int which, int64_t wait_ms)
 {
     struct pollfd room = {.fd = from->fds[which], .events = POLLOUT};
     int64_t until_ms = clock_ms() + wait_ms;
-    while (!from->trouble[which] && from->out[which].used > 0 &&
+    while (!from->errnum[which] && from->out[which].used > 0 &&
            poll(&room, 1, wait_ms < 0 ? -1 : clock_left(until_ms)) == 1)
         if (!buffer_write(&from->out[which], from->fds[which]))
-            from->trouble[which] = errno;
-    if (from->trouble[which])
+            from->errnum[which] = errno;
+    if (from->errnum[which])
         buffer_drop(&from->out[which], from->out[which].used);
 }
 

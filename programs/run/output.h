@@ -38,7 +38,7 @@ void lines_end(lines *from, buffer *to);
 typedef struct output {
     int fds[2];
     buffer out[2];
-    int trouble[2]; /* errno: writing has failed, and the bytes are dropped; 0: not so far */
+    int errnum[2]; /* errno: writing has failed, and the bytes are dropped; 0: not so far */
 } output;
 
 void output_init(output *made);

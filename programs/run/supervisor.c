@@ -2,9 +2,9 @@
 /* supervisor.c - see supervisor.h. */
 #include "run/supervisor.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/sealed.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "run/clock.h"
 
 #include <errno.h>
@@ -106,7 +106,7 @@ static int read_setup(supervisor *s)
     s->secret_fd = wfi_sealed_file("weft-secret", texts, secret_size);
     if (s->secret_fd < 0) {
         fprintf(stderr, "weft-run: a file in memory for the job's secret, %zu bytes: %s\n", secret_size,
-                wfi_quiet_trouble(errno));
+                wfi_nosignal_strerror(errno));
         return 1;
     }
     explicit_bzero(texts, secret_size);
@@ -127,20 +127,20 @@ static int read_setup(supervisor *s)
 
 /* ---- The worker ------------------------------------------------------------------------------------------------- */
 
-int supervisor_report_trouble(const char *program, int trouble)
+int supervisor_report_start_failure(const char *program, int errnum)
 {
-    char here[300], limit[WFI_THREADS_TEXT];
+    char here[300], limit[WFI_THREAD_STRERROR];
     snprintf(here, sizeof(here), "./%s", program);
-    bool is_searched = trouble == ENOENT && !strchr(program, '/');
+    bool is_searched = errnum == ENOENT && !strchr(program, '/');
     if (is_searched && strlen(program) < sizeof(here) - 2 && access(here, X_OK) == 0)
         fprintf(stderr, "weft-run: %.256s: not found on PATH: to start the program of this folder, write %s\n", program,
                 here);
     else
         fprintf(stderr, "weft-run: %.256s: %s\n", program,
-                is_searched         ? "not found on PATH"
-                : trouble == EAGAIN ? wfi_threads_text(trouble, limit)
-                                    : strerror(trouble));
-    return trouble == ENOENT ? 127 : 126;
+                is_searched        ? "not found on PATH"
+                : errnum == EAGAIN ? wfi_thread_strerror(errnum, limit)
+                                   : strerror(errnum));
+    return errnum == ENOENT ? 127 : 126;
 }
 
 /* In the child. */
@@ -157,7 +157,7 @@ static _Noreturn void become_worker(const supervisor *s, pid_t parent)
     close(STDIN_FILENO); /* open returns this one */
     if (open("/dev/null", O_RDONLY) == STDIN_FILENO && fcntl(s->secret_fd, F_SETFD, 0) == 0)
         execvp(s->argv[0], s->argv);
-    _exit(supervisor_report_trouble(s->argv[0], errno));
+    _exit(supervisor_report_start_failure(s->argv[0], errno));
 }
 
 /* The worker's process group, and the worker if it has left that. */
@@ -281,7 +281,7 @@ static int start_and_watch(supervisor *s)
     if (worker == 0)
         become_worker(s, parent);
     if (worker < 0)
-        return supervisor_report_trouble(s->argv[0], errno);
+        return supervisor_report_start_failure(s->argv[0], errno);
     (void)setpgid(worker, worker); /* the child does it too: the group exists before either goes on */
     s->worker = worker;
     if (!watch(s, signals))

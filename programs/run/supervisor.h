@@ -34,7 +34,7 @@
 /* Returns the exit code of the process: that of the worker; 128 + the signal that killed it; 126 or 127 if it could not
  * be started, after a line on standard error. */
 int supervisor_run(void);
-/* Prints why a program could not be started, as errno `trouble` says. Returns the exit code: 127 or 126. */
-int supervisor_report_trouble(const char *program, int trouble);
+/* Prints why a program could not be started, as errno `errnum` says. Returns the exit code: 127 or 126. */
+int supervisor_report_start_failure(const char *program, int errnum);
 
 #endif

@@ -68,7 +68,7 @@ static int become_program(const settings *o, int tasks, const char *launcher)
         return 2;
     }
     execvp(o->argv[0], o->argv);
-    return supervisor_report_trouble(o->argv[0], errno);
+    return supervisor_report_start_failure(o->argv[0], errno);
 }
 
 /* ---- The whole -------------------------------------------------------------------------------------------------- */

@@ -117,10 +117,10 @@ bool worker_start(worker *one, const settings *o)
     if (one->pid == 0)
         become(one, o, (int[]){fds[0], fds[3], fds[5]});
     if (one->pid < 0) {
-        int trouble = errno;
+        int errnum = errno;
         close_all(fds, 6);
         one->pid = 0;
-        errno = trouble;
+        errno = errnum;
         return false;
     }
     (void)setpgid(one->pid, one->pid); /* here as well, because either may run first */

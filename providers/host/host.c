@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/descriptors.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "topo/machine.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static int open_sockets(wfi_host *host)
 static weft_status fail(weft_error **error, int errnum, const char *doing)
 {
     weft_status status = wfi_host_status(errnum);
-    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, wfi_quiet_trouble(errnum),
+    return wfi_error_fail(error, status, "fabric 'host': %s: %s%s", doing, wfi_nosignal_strerror(errnum),
                           status == WEFT_ERR_SYSTEM ? " (ulimit -n)" : "");
 }
 

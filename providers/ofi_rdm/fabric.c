@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/socket.h"
 #include "ofi_rdm/rdm.h"
 
@@ -138,8 +138,8 @@ static void set_port(wfrdm *rdm, int port)
 /* wfi_quiet: libfabric's shm makes a file, and if that exceeds the process's limit of file sizes there is a SIGXFSZ. */
 static int open_endpoint(wfrdm *rdm, int port)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     if (rdm->kind->is_ip)
         set_port(rdm, port);
     int ret = fi_endpoint(rdm->domain, rdm->info, &rdm->ep, rdm);
@@ -158,7 +158,7 @@ static int open_endpoint(wfrdm *rdm, int port)
         fi_close(&rdm->ep->fid);
         rdm->ep = NULL;
     }
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     return ret;
 }
 
@@ -183,7 +183,7 @@ static weft_status open_on_ports(wfrdm *rdm, const wfi_fabric_options *options, 
         return wfofi_no_port(options, rdm->kind->provider, ret, error);
     if (ret == -EFBIG)
         return wfi_error_fail(error, WEFT_ERR_FABRIC, "the endpoint of provider '%s': its file in /dev/shm is %s",
-                              rdm->kind->provider, wfi_quiet_trouble(EFBIG));
+                              rdm->kind->provider, wfi_nosignal_strerror(EFBIG));
     return wfofi_fail(error, ret, "the endpoint of provider '%s'", rdm->kind->provider);
 }
 

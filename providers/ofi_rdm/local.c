@@ -13,7 +13,7 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "ofi_rdm/rdm.h"
 #include "topo/machine.h"
 
@@ -128,11 +128,11 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
     snprintf(path, sizeof(path), "%s/%s", FOLDER, name);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int errnum = fd < 0 || fstat(fd, &file) != 0 ? errno : EINTR;
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     while (errnum == EINTR)
         errnum = posix_fallocate(fd, 0, file.st_size);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     if (fd >= 0)
         close(fd);
     if (!errnum)
@@ -140,7 +140,7 @@ weft_status wfrdm_local_reserve(const wfrdm *rdm, const char *name, weft_error *
     (void)statvfs(FOLDER, &folder);
     return wfi_error_fail(error, WEFT_ERR_FABRIC,
                           "fabric '%s': reserving the %.1f MiB of its endpoint in %s: %s (%.1f MiB are free): %s",
-                          rdm->kind->ops->name, (double)file.st_size / (1 << 20), FOLDER, wfi_quiet_trouble(errnum),
+                          rdm->kind->ops->name, (double)file.st_size / (1 << 20), FOLDER, wfi_nosignal_strerror(errnum),
                           (double)folder.f_bavail * (double)folder.f_frsize / (1 << 20), rdm->kind->advice);
 }
 

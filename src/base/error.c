@@ -7,7 +7,7 @@
  */
 #include "base/error.h"
 #include "base/handle.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/utf8.h"
 
 #include <assert.h>
@@ -288,7 +288,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     assert(at < room);
     blank_controls(line, at);
     line[at++] = '\n';
-    (void)wfi_quiet_write(to, line, at); /* one write: not mixed with lines of other threads and processes */
+    (void)wfi_nosignal_write(to, line, at); /* one write: not mixed with lines of other threads and processes */
     if (to == stderr)
         wfi_status_said(error->code);
 }

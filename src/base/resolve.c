@@ -3,7 +3,7 @@
 #include "base/resolve.h"
 
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct wfi_lookup {
     pthread_cond_t ended;
     bool is_over;           /* under the lock: the answer is there */
     bool is_abandoned;      /* under the lock: nobody waits; the thread frees the lookup */
-    int trouble;            /* the answer: an errno value */
+    int errnum;             /* the answer: an errno value */
     struct addrinfo *found; /* the answer */
     struct addrinfo hints;
     char service[16];
@@ -38,10 +38,10 @@ bool wfi_hostname_says_loopback(const char *host)
     return strncmp(host, "127.", 4) == 0;
 }
 
-static int trouble_of(int failed, int trouble, uint64_t took_ns)
+static int errnum_of(int failed, int errnum, uint64_t took_ns)
 {
-    if (failed == EAI_SYSTEM && trouble)
-        return trouble;
+    if (failed == EAI_SYSTEM && errnum)
+        return errnum;
     if (failed == EAI_MEMORY)
         return ENOMEM;
     return failed == EAI_AGAIN && took_ns >= PROMPT_NS ? ETIMEDOUT : EHOSTUNREACH;
@@ -51,8 +51,8 @@ static void look_up(wfi_lookup *lookup)
 {
     uint64_t from_ns = wfi_now(&wfi_clock_real);
     int failed = getaddrinfo(lookup->host, lookup->service, &lookup->hints, &lookup->found);
-    int trouble = errno;
-    lookup->trouble = failed ? trouble_of(failed, trouble, wfi_now(&wfi_clock_real) - from_ns) : 0;
+    int errnum = errno;
+    lookup->errnum = failed ? errnum_of(failed, errnum, wfi_now(&wfi_clock_real) - from_ns) : 0;
 }
 
 static void free_lookup(wfi_lookup *lookup)
@@ -92,11 +92,11 @@ wfi_lookup *wfi_lookup_begin(const char *host, int port, int flags)
     memcpy(lookup->host, host, size);
     snprintf(lookup->service, sizeof(lookup->service), "%d", port);
     look_up(lookup);
-    lookup->is_over = !lookup->trouble || flags & AI_NUMERICHOST;
+    lookup->is_over = !lookup->errnum || flags & AI_NUMERICHOST;
     if (lookup->is_over)
         return lookup;
     lookup->hints.ai_flags = flags | AI_NUMERICSERV;
-    if (!wfi_hostname_says_loopback(host) && wfi_start_quiet_thread(&thread, run_lookup, lookup, "weft-resolve") == 0) {
+    if (!wfi_hostname_says_loopback(host) && wfi_thread_start(&thread, run_lookup, lookup, "weft-resolve") == 0) {
         pthread_detach(thread);
         return lookup;
     }
@@ -111,22 +111,22 @@ int wfi_lookup_end(wfi_lookup *lookup, uint64_t deadline_ns, struct addrinfo **o
         return ENOMEM;
     const struct timespec until = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
                                    .tv_nsec = (long)(deadline_ns % NS_PER_S)};
-    int trouble = 0;
+    int errnum = 0;
     pthread_mutex_lock(&lookup->lock);
-    while (!lookup->is_over && trouble != ETIMEDOUT)
-        trouble = pthread_cond_clockwait(&lookup->ended, &lookup->lock, CLOCK_MONOTONIC, &until);
+    while (!lookup->is_over && errnum != ETIMEDOUT)
+        errnum = pthread_cond_clockwait(&lookup->ended, &lookup->lock, CLOCK_MONOTONIC, &until);
     bool is_over = lookup->is_over;
     lookup->is_abandoned = !is_over;
     pthread_mutex_unlock(&lookup->lock);
     if (!is_over)
         return ETIMEDOUT;
-    trouble = lookup->trouble;
-    if (!trouble) {
+    errnum = lookup->errnum;
+    if (!errnum) {
         *out = lookup->found;
         lookup->found = NULL;
     }
     free_lookup(lookup);
-    return trouble;
+    return errnum;
 }
 
 int wfi_resolve(const char *host, int port, int flags, uint64_t deadline_ns, struct addrinfo **out)

@@ -2,7 +2,7 @@
 /* sealed.c - see sealed.h. */
 #include "base/sealed.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,15 +13,15 @@
  * the next write then has the errno. */
 static bool fill(int fd, const void *bytes, size_t size)
 {
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     size_t done = 0;
     ssize_t put = 1;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     while (done < size && put > 0) {
         put = pwrite(fd, (const char *)bytes + done, size - done, (off_t)done);
         done += put > 0 ? (size_t)put : 0;
     }
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     return done == size;
 }
 
@@ -29,16 +29,16 @@ int wfi_sealed_file(const char *name, const void *bytes, size_t size)
 {
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* 0 to 2 become a child's standard streams */
-    int trouble = errno;
+    int errnum = errno;
     if (made >= 0)
         close(made);
     if (fd >= 0 && fill(fd, bytes, size) &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
     if (fd >= 0) {
-        trouble = errno;
+        errnum = errno;
         close(fd);
     }
-    errno = trouble;
+    errno = errnum;
     return -1;
 }

@@ -2,7 +2,7 @@
 /*
  * sealed.h - files in memory that cannot be changed, for children to inherit.
  *
- * Programs that are not linked with the library compile sealed.c and quiet.c: they need nothing of weft.
+ * Programs that are not linked with the library compile sealed.c and nosignal.c: they need nothing of weft.
  */
 #ifndef WFI_SEALED_H
 #define WFI_SEALED_H

@@ -57,43 +57,43 @@ static int listen_on(const struct addrinfo *where, int *out)
         *out = fd;
         return 0;
     }
-    int trouble = errno;
+    int errnum = errno;
     close(fd);
-    return trouble;
+    return errnum;
 }
 
-static weft_status listen_failed(const char *host, int port, int trouble, weft_error **error)
+static weft_status listen_failed(const char *host, int port, int errnum, weft_error **error)
 {
-    if (trouble == EADDRINUSE)
+    if (errnum == EADDRINUSE)
         return wfi_error_fail(error, WEFT_ERR_EXISTS,
                               "MASTER_PORT %d on %s is in use; choose another, or end the process that has it (ss "
                               "-ltnp): it may be a forked child of a former rank 0",
                               port, host);
-    if (trouble == EADDRNOTAVAIL)
+    if (errnum == EADDRNOTAVAIL)
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "MASTER_ADDR \"%s\" is no address of this machine, where rank 0 runs", host);
-    if (trouble == EMFILE)
+    if (errnum == EMFILE)
         return wfi_descriptors_fail("listen for the store", error);
     return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot listen on %s port %d: %s", host, port,
-                          strerrordesc_np(trouble));
+                          strerrordesc_np(errnum));
 }
 
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
 {
     struct addrinfo *found;
-    int trouble = wfi_resolve(host, port, AI_PASSIVE, WFI_NEVER, &found);
-    if (trouble && wfi_descriptors_lack(1)) /* to read /etc/hosts */
+    int errnum = wfi_resolve(host, port, AI_PASSIVE, WFI_NEVER, &found);
+    if (errnum && wfi_descriptors_lack(1)) /* to read /etc/hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
-    if (trouble)
+    if (errnum)
         return wfi_error_fail(
             error, WEFT_ERR_INVALID,
             "MASTER_ADDR \"%s\" does not resolve: set it (weft-run: --master-addr) to an address of rank 0's machine",
             host);
-    trouble = EADDRNOTAVAIL;
-    for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
-        trouble = listen_on(where, fd);
+    errnum = EADDRNOTAVAIL;
+    for (const struct addrinfo *where = found; where && errnum; where = where->ai_next)
+        errnum = listen_on(where, fd);
     freeaddrinfo(found);
-    return trouble ? listen_failed(host, port, trouble, error) : WEFT_OK;
+    return errnum ? listen_failed(host, port, errnum, error) : WEFT_OK;
 }
 
 weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out)
@@ -157,16 +157,16 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
         return errno;
     if (ready == 0)
         return ETIMEDOUT;
-    int trouble = 0;
-    socklen_t size = sizeof(trouble);
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
+    int errnum = 0;
+    socklen_t size = sizeof(errnum);
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errnum, &size) == 0 ? errnum : errno;
 }
 
 bool wfi_endpoint_towards(const char *host, uint64_t deadline_ns, wfi_endpoint *out)
 {
     struct addrinfo *found = NULL;
-    int trouble = wfi_resolve(host, 9, 0, deadline_ns, &found);
-    int fd = trouble ? -1 : socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* connecting it sends nothing */
+    int errnum = wfi_resolve(host, 9, 0, deadline_ns, &found);
+    int fd = errnum ? -1 : socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* connecting it sends nothing */
     *out = (wfi_endpoint){.size = sizeof(out->address)};
     bool ok = fd >= 0 && !connect(fd, found->ai_addr, found->ai_addrlen) &&
               !getsockname(fd, (struct sockaddr *)&out->address, &out->size);
@@ -199,14 +199,14 @@ static int connect_address(const struct sockaddr *address, socklen_t size, uint6
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
-    int trouble = connect(fd, address, size) == 0 ? 0 : errno;
-    if (trouble == EINPROGRESS || trouble == EINTR)
-        trouble = finish_connecting(fd, deadline_ns);
-    if (!trouble && wfi_is_connected_to_itself(fd))
-        trouble = ECONNREFUSED;
-    if (trouble) {
+    int errnum = connect(fd, address, size) == 0 ? 0 : errno;
+    if (errnum == EINPROGRESS || errnum == EINTR)
+        errnum = finish_connecting(fd, deadline_ns);
+    if (!errnum && wfi_is_connected_to_itself(fd))
+        errnum = ECONNREFUSED;
+    if (errnum) {
         close(fd);
-        return trouble;
+        return errnum;
     }
     wfi_tune_socket(fd);
     *out = fd;
@@ -228,12 +228,12 @@ static uint64_t share_of(uint64_t deadline_ns, bool is_last)
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd)
 {
     struct addrinfo *found = NULL;
-    int trouble = wfi_resolve(host, port, 0, deadline_ns, &found);
-    if (trouble && wfi_descriptors_lack(1)) /* to read /etc/hosts */
+    int errnum = wfi_resolve(host, port, 0, deadline_ns, &found);
+    if (errnum && wfi_descriptors_lack(1)) /* to read /etc/hosts */
         return EMFILE;
-    for (const struct addrinfo *where = found; where; where = trouble ? where->ai_next : NULL)
-        trouble = connect_address(where->ai_addr, where->ai_addrlen, share_of(deadline_ns, !where->ai_next), fd);
+    for (const struct addrinfo *where = found; where; where = errnum ? where->ai_next : NULL)
+        errnum = connect_address(where->ai_addr, where->ai_addrlen, share_of(deadline_ns, !where->ai_next), fd);
     if (found)
         freeaddrinfo(found);
-    return trouble;
+    return errnum;
 }

@@ -3,7 +3,7 @@
 #include <weft/status.h>
 
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 
 static const struct {
     weft_status code;
@@ -93,9 +93,9 @@ int weft_report(weft_status status)
     said = 0;
     if (was_said)
         return 1;
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     fprintf(stderr, "weft: %s (%d): %s\n", weft_status_name(status), status, weft_status_text(status));
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     return 1;
 }

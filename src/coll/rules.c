@@ -4,7 +4,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 
 /* The fault goes to *error, or to the log if `error` is NULL. */
 static weft_status read_rules(const weft_agent *agent, const char *where, const char *text, wfi_rules *out,
@@ -82,13 +82,13 @@ void weft_group_print_algorithms(const weft_group *group, FILE *to)
 {
     WFI_LIVE(group);
     wfi_rules rules;
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     if (!group || !to || copy_rules(group, &rules))
         return;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     wfi_collective like = {
         .spans_hosts = group->spans_hosts, .has_levels = group->has_levels, .hosts_may_share = group->hosts_may_share};
     wfi_rules_print(&rules, &like, to);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     wfi_rules_fini(&rules);
 }

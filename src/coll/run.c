@@ -314,7 +314,7 @@ static void fail_for(wfi_operation *operation, weft_status status, size_t peer, 
     bool is_ours =
         status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM || !tells || (transfer && transfer->is_bad_here);
     if (group->members[peer].peer)
-        wfi_transfer_trouble(transfer, group->members[peer].peer, status, why, sizeof(why));
+        wfi_transfer_problem(transfer, group->members[peer].peer, status, why, sizeof(why));
     wfi_group_break(group,
                     wfi_group_problem(group, status, is_ours ? me : rank, "rank %d: %s rank %d: %s%s%s", me, what, rank,
                                       weft_status_text(status), *why ? ": " : "", why),

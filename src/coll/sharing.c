@@ -18,7 +18,7 @@
 #include "coll/group.h"
 
 #include "base/alloc.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "mem/shared.h"
 
 #include <unistd.h>
@@ -117,7 +117,7 @@ static void offer(weft_group *group)
     int errnum = wfi_shm_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
     if (errnum) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
-                      wfi_quiet_trouble(errnum));
+                      wfi_nosignal_strerror(errnum));
         judge(group, false, "no shared memory");
         return;
     }

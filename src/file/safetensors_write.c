@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/codec.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/text/json.h"
 #include "base/text/json_writer.h"
 #include "base/text/output.h"
@@ -138,15 +138,15 @@ static weft_status make_header(writing *w, bool has_sum)
                                (unsigned long long)size);
 }
 
-static weft_status cannot_write(const writing *w, int trouble)
+static weft_status cannot_write(const writing *w, int errnum)
 {
-    return wfi_refuse_to(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, wfi_quiet_trouble(trouble));
+    return wfi_refuse_to(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, wfi_nosignal_strerror(errnum));
 }
 
 static weft_status put(const writing *w, const void *data, size_t size)
 {
-    int trouble = wfi_output_write(&w->out, data, size);
-    return trouble ? cannot_write(w, trouble) : WEFT_OK;
+    int errnum = wfi_output_write(&w->out, data, size);
+    return errnum ? cannot_write(w, errnum) : WEFT_OK;
 }
 
 static weft_status put_elements(writing *w, weft_tensor *tensor)
@@ -174,8 +174,8 @@ static weft_status put_sum(writing *w)
         return WEFT_OK;
     crypto_generichash_final(&w->sum, sum, sizeof(sum));
     sodium_bin2hex(digits, sizeof(digits), sum, sizeof(sum));
-    int trouble = wfi_output_go_to(&w->out, w->sum_at);
-    return trouble ? cannot_write(w, trouble) : put(w, digits, SUM_DIGITS);
+    int errnum = wfi_output_go_to(&w->out, w->sum_at);
+    return errnum ? cannot_write(w, errnum) : put(w, digits, SUM_DIGITS);
 }
 
 static weft_status put_all(writing *w)
@@ -194,15 +194,15 @@ weft_status wfi_safetensors_save(const char *path, const wfi_file_tensors *tenso
 {
     writing w = {.path = path, .tensors = tensors, .error = error};
     weft_status status = put_in_order(&w);
-    int trouble = status == WEFT_OK ? wfi_output_open(&w.out, path) : 0;
-    if (trouble)
-        status = wfi_refuse_to(error, trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s",
-                               path, wfi_quiet_trouble(trouble));
+    int errnum = status == WEFT_OK ? wfi_output_open(&w.out, path) : 0;
+    if (errnum)
+        status = wfi_refuse_to(error, errnum == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO, "cannot write \"%s\": %s", path,
+                               wfi_nosignal_strerror(errnum));
     if (status == WEFT_OK) {
         status = put_all(&w);
-        trouble = wfi_output_close(&w.out, status == WEFT_OK);
-        if (trouble && status == WEFT_OK)
-            status = cannot_write(&w, trouble);
+        errnum = wfi_output_close(&w.out, status == WEFT_OK);
+        if (errnum && status == WEFT_OK)
+            status = cannot_write(&w, errnum);
     }
     free(w.header);
     free(w.order);

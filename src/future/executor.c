@@ -231,16 +231,16 @@ static void start_worker(wfi_executor *executor)
 
 int wfi_executor_need_worker(wfi_executor *executor)
 {
-    int trouble = 0;
+    int errnum = 0;
     if (executor->options.manual || executor->options.fibers || atomic_load(&executor->has_worker))
         return 0;
     wfi_mutex_lock(&executor->lock);
     if (!executor->total && !executor->forked && !atomic_load(&executor->ending)) {
         start_worker(executor);
-        trouble = executor->total ? 0 : executor->trouble;
+        errnum = executor->total ? 0 : executor->errnum;
     }
     wfi_mutex_unlock(&executor->lock);
-    return trouble;
+    return errnum;
 }
 
 bool wfi_executor_wake_leader(wfi_executor *executor)

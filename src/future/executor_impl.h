@@ -90,7 +90,7 @@ struct wfi_executor {
     bool leader, leader_woken;
     bool watched;           /* a follower watches */
     atomic_bool has_worker; /* there is a thread; then there always is one until the end */
-    int trouble;            /* errno value if the last thread could not be started; logged when it changes */
+    int errnum;             /* errno value if the last thread could not be started; logged when it changes */
     wfi_worker *retired;    /* a thread that has ended, or is about to end, and is not joined yet */
     wfi_parker *closer;     /* fiber form: of the thread in destroy that waits until the workers have left */
 };

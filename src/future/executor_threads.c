@@ -2,7 +2,7 @@
 /* executor_threads.c - the workers of the thread form; the protocol is in executor_impl.h. */
 #include "base/alloc.h"
 #include "base/text/log.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "future/executor_impl.h"
 
 #include <errno.h>
@@ -172,25 +172,25 @@ static void *thread_main(void *arg)
 bool wfi_executor_start_thread(wfi_executor *executor)
 {
     wfi_worker *worker = wfi_calloc(1, sizeof(*worker));
-    char why[WFI_THREADS_TEXT];
+    char why[WFI_THREAD_STRERROR];
     int rc;
     wfi_assert_held(&executor->lock);
     if (!worker) {
-        if (executor->trouble != ENOMEM)
+        if (executor->errnum != ENOMEM)
             wfi_log(WEFT_LOG_ERROR, "out of memory for a worker thread; %d run", executor->total);
-        executor->trouble = ENOMEM;
+        executor->errnum = ENOMEM;
         return false;
     }
     worker->executor = executor;
-    rc = wfi_start_quiet_thread(&worker->thread, thread_main, worker, NULL);
+    rc = wfi_thread_start(&worker->thread, thread_main, worker, NULL);
     if (rc != 0) {
-        if (executor->trouble != rc)
-            wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_threads_text(rc, why), executor->total);
-        executor->trouble = rc;
+        if (executor->errnum != rc)
+            wfi_log(WEFT_LOG_ERROR, "no new worker thread: %s; %d run", wfi_thread_strerror(rc, why), executor->total);
+        executor->errnum = rc;
         free(worker);
         return false;
     }
-    executor->trouble = 0;
+    executor->errnum = 0;
     wfi_list_push_back(&executor->all, &worker->all);
     return true;
 }

@@ -194,7 +194,7 @@ static void drop_members(void *payload)
 }
 
 /* The same without dropping the last reference to any future. False if such references are left. */
-static bool unref_members_quietly(members *list)
+static bool unref_members_unless_last(members *list)
 {
     uint32_t refs = atomic_load(&list->refs);
     bool left = false;
@@ -233,9 +233,9 @@ static void unref_collection(collection *whole)
 {
     if (atomic_fetch_sub(&whole->refs, 1) != 1)
         return;
-    if (whole->result && unref_members_quietly(whole->result))
+    if (whole->result && unref_members_unless_last(whole->result))
         whole->result = NULL;
-    if (unref_members_quietly(whole->from))
+    if (unref_members_unless_last(whole->from))
         whole->from = NULL;
     if (!whole->result && !whole->from && wfi_future_unref_unless_last(whole->child)) {
         free_collection(whole);

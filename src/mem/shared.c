@@ -8,7 +8,7 @@
  */
 #include "mem/shared.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,10 +46,10 @@ static int map(int fd, size_t size, void **out)
 /* The limit of file sizes (ulimit -f) counts for memory, too. Returns 0 or an errno value. */
 static int set_size(int fd, size_t size)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     int failed = ftruncate(fd, (off_t)size) != 0 ? errno : posix_fallocate(fd, 0, (off_t)size);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     return failed;
 }
 

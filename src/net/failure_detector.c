@@ -78,7 +78,7 @@ static void put_connect_error(const wfi_channel *channel, char *out, size_t room
     snprintf(out, room, "; the last attempt to connect to %s: %s%s", address, why, hint_of(address));
 }
 
-void wfi_peer_control_trouble(const wfi_peer *peer, char *out, size_t room)
+void wfi_peer_control_problem(const wfi_peer *peer, char *out, size_t room)
 {
     put_connect_error(peer->channels[WFI_CONTROL], out, room);
 }
@@ -154,7 +154,7 @@ const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
 
 /* ---- No bulk connection ------------------------------------------------------------------------------------------ */
 
-void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
+void wfi_peer_bulk_problem(const wfi_peer *peer, char *out, size_t room)
 {
     char address[128];
     const wfi_channel *channel = peer->channels[WFI_BULK];
@@ -180,7 +180,7 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
                  why ? why : "it broke", why ? hint_of(address) : "");
 }
 
-void wfi_transfer_trouble(const wfi_transfer *transfer, const wfi_peer *peer, weft_status status, char *out,
+void wfi_transfer_problem(const wfi_transfer *transfer, const wfi_peer *peer, weft_status status, char *out,
                           size_t room)
 {
     const int me = peer->transport->rank;
@@ -190,7 +190,7 @@ void wfi_transfer_trouble(const wfi_transfer *transfer, const wfi_peer *peer, we
                  transfer->is_bad_here ? me : peer->rank,
                  (transfer->kind == WFI_PULL) != transfer->is_bad_here ? "read" : "written");
     else if (status == WEFT_ERR_UNREACHABLE || status == peer->status)
-        wfi_peer_bulk_trouble(peer, out, room);
+        wfi_peer_bulk_problem(peer, out, room);
     else if (status == WEFT_ERR_SYSTEM)
         snprintf(out, room, "worker %d has no descriptors left for a connection (ulimit -n there)", me);
 }
@@ -205,7 +205,7 @@ static void give_up_bulk(wfi_peer *peer)
         channel->why = "the connection was not answered";
     }
     channel->failures = 0;
-    wfi_peer_bulk_trouble(peer, text, sizeof(text));
+    wfi_peer_bulk_problem(peer, text, sizeof(text));
     wfi_log_net(peer->transport, WEFT_LOG_WARN, "%s; transfers that wait for one fail", text);
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
 }

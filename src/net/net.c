@@ -8,7 +8,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "topo/machine.h"
 #include "topo/quota.h"
@@ -382,12 +382,12 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     net->open = true;
     wfi_member_catch_up(net);
     wfi_progress_unlock(&net->progress);
-    status = wfi_threads_start(&net->progress);
+    status = wfi_progress_start_threads(&net->progress);
     if (!status)
         return WEFT_OK;
-    char why[WFI_THREADS_TEXT];
+    char why[WFI_THREAD_STRERROR];
     (void)wfi_error_fail(error, status, "no thread could be started: %s",
-                         wfi_threads_text(net->progress.thread_trouble, why));
+                         wfi_thread_strerror(net->progress.thread_errnum, why));
     *out = NULL;
     goto close_net;
 close_store:
@@ -407,7 +407,7 @@ static void fail_peers(wfi_net *net)
         if (net->transport.peers[rank] && wfi_peer_control(net->transport.peers[rank])->owes_ack)
             wfi_peer_send_ack(net->transport.peers[rank]);
     }
-    wfi_transport_quiet(&net->transport);
+    wfi_transport_begin_closing(&net->transport);
     for (int rank = 0; rank < net->transport.world_size; rank++) {
         if (net->transport.peers[rank])
             wfi_peer_fail(net->transport.peers[rank], WEFT_ERR_CLOSED);
@@ -430,7 +430,7 @@ void wfi_net_stop(wfi_net *net)
     wfi_progress_remove(&net->progress, &net->link_source);
     if (net->rendezvous)
         wfi_rendezvous_close(net->rendezvous);
-    size_t left = net->open ? wfi_threads_stop(&net->progress) : 0;
+    size_t left = net->open ? wfi_progress_stop_threads(&net->progress) : 0;
     if (left)
         wfi_log_net(&net->transport, WEFT_LOG_ERROR, "%zu closed connections have operations that were never reported",
                     left);

@@ -256,15 +256,15 @@ void wfi_peer_interest(wfi_peer *peer, int change);
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
 /* Text for an error of a call that waited for the peer: "; the last attempt to connect to 10.0.0.2:4711: REASON" and
  * what to do; "" if the peer is connected. Cut off at `room`. [locked] */
-void wfi_peer_control_trouble(const wfi_peer *peer, char *out, size_t room);
+void wfi_peer_control_problem(const wfi_peer *peer, char *out, size_t room);
 /* Text for an error after a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and why the last attempt
  * to connect the bulk channel failed. Cut off at `room`. [locked] */
-void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
+void wfi_peer_bulk_problem(const wfi_peer *peer, char *out, size_t room);
 /* Rank and name of a peer that has ended, and why; NULL: memory was out. The peer owns it. [locked] */
 const char *wfi_peer_gone_text(const wfi_peer *peer);
 /* Why a transfer to or from the peer failed, for an error: about memory, the connection or descriptors. "" if the
  * status says it all. `transfer` is NULL if none was started. Cut off at `room`. [locked] */
-void wfi_transfer_trouble(const wfi_transfer *transfer, const wfi_peer *peer, weft_status status, char *out,
+void wfi_transfer_problem(const wfi_transfer *transfer, const wfi_peer *peer, weft_status status, char *out,
                           size_t room);
 
 /* ---- For the files of this folder ------------------------------------------------------------------------------- */

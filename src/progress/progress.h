@@ -20,9 +20,9 @@
  * ENDS. The owner of a message or transfer that has ended (wfi_done) is not called in the middle of the work. The
  * wfi_done is put into a list, and the owners are called at the end, just before the lock is released.
  *
- * LIFETIME. wfi_progress_init is called first; sources are added before wfi_threads_start. wfi_threads_stop ends the
- * threads when all outstanding operations of the sources were reported, or after two seconds. Locking, timers, defer
- * and driver work until wfi_progress_fini.
+ * LIFETIME. wfi_progress_init is called first; sources are added before wfi_progress_start_threads.
+ * wfi_progress_stop_threads ends the threads when all outstanding operations of the sources were reported, or after
+ * two seconds. Locking, timers, defer and driver work until wfi_progress_fini.
  */
 #ifndef WFI_PROGRESS_H
 #define WFI_PROGRESS_H
@@ -211,7 +211,7 @@ struct wfi_progress {
     atomic_bool stop;  /* (atomic) threads end */
     pthread_t poller, events;
     bool poller_started, events_started;
-    int thread_trouble; /* errno value of the thread that could not be started; 0: none */
+    int thread_errnum; /* errno value of the thread that could not be started; 0: none */
     /* In the simulation the poller is a fiber. */
     wfi_parker fiber_parker;
     bool fiber_made, fiber_runs, fiber_ended;
@@ -240,10 +240,10 @@ void wfi_progress_fini(wfi_progress *progress);
 void wfi_progress_forked(wfi_progress *progress);
 void wfi_progress_add(wfi_progress *progress, wfi_source *source);
 void wfi_progress_remove(wfi_progress *progress, const wfi_source *source); /* it must be the last one added */
-weft_status wfi_threads_start(wfi_progress *progress);
-size_t wfi_threads_stop(wfi_progress *progress);         /* returns wfi_progress_outstanding at the end */
-size_t wfi_progress_outstanding(wfi_progress *progress); /* of all sources; [locked] */
-#define WFI_DRAIN_NS UINT64_C(2000000000)                /* the longest wait for outstanding operations */
+weft_status wfi_progress_start_threads(wfi_progress *progress);
+size_t wfi_progress_stop_threads(wfi_progress *progress); /* returns wfi_progress_outstanding at the end */
+size_t wfi_progress_outstanding(wfi_progress *progress);  /* of all sources; [locked] */
+#define WFI_DRAIN_NS UINT64_C(2000000000)                 /* the longest wait for outstanding operations */
 
 /* ---- The lock: lock.c ------------------------------------------------------------------------------------------ */
 

@@ -6,7 +6,7 @@
  */
 #include "progress/progress.h"
 
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -109,13 +109,13 @@ static void *events_main(void *arg)
 
 static weft_status create_thread(pthread_t *thread, void *(*run)(void *), wfi_progress *progress, const char *name)
 {
-    int rc = wfi_start_quiet_thread(thread, run, progress, name);
+    int rc = wfi_thread_start(thread, run, progress, name);
     if (rc)
-        progress->thread_trouble = rc;
+        progress->thread_errnum = rc;
     return rc ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
-weft_status wfi_threads_start(wfi_progress *progress)
+weft_status wfi_progress_start_threads(wfi_progress *progress)
 {
     if (progress->fibers)
         return wfi_simulation->poller_start(progress);
@@ -149,7 +149,7 @@ static size_t drain(wfi_progress *progress)
     return left;
 }
 
-size_t wfi_threads_stop(wfi_progress *progress)
+size_t wfi_progress_stop_threads(wfi_progress *progress)
 {
     uint64_t one = 1;
     atomic_store(&progress->stop, true);

@@ -3,7 +3,7 @@
  * dump.c - weft_debug_dump: the state of an agent as one JSON object. The text is made in memory under the agent's
  * lock, so that it is consistent, and printed without the lock.
  */
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/text/json_writer.h"
 #include "base/text/refuse.h"
 #include "rpc/batch/batch.h"
@@ -178,7 +178,7 @@ weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
     bool full = ferror(j.to) != 0;
     if (fclose(j.to) || full)
         status = WEFT_ERR_MEMORY;
-    if (!status && !(wfi_quiet_write(to, text, size) && wfi_quiet_flush(to)))
+    if (!status && !(wfi_nosignal_write(to, text, size) && wfi_nosignal_flush(to)))
         status = WEFT_ERR_IO;
     free(text);
     return status;

@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/quiet.h"
-#include "base/threads.h"
+#include "base/nosignal.h"
+#include "base/thread.h"
 #include "rpc/observe/trace.h"
 
 #include <errno.h>
@@ -56,18 +56,18 @@ static weft_status write_one(wfi_metrics_files *files, const char *path,
     if (status && to)
         (void)unlink(files->beside);
     return status ? wfi_error_fail(error, status, "the file of metrics \"%s\" cannot be written: %s", path,
-                                   status == WEFT_ERR_IO ? wfi_quiet_trouble(why) : weft_status_text(status))
+                                   status == WEFT_ERR_IO ? wfi_nosignal_strerror(why) : weft_status_text(status))
                   : WEFT_OK;
 }
 
 static weft_status write_both(wfi_metrics_files *files, weft_error **error)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     weft_status status = write_one(files, files->metrics, weft_metrics_write, error);
     if (!status)
         status = write_one(files, files->dump, weft_debug_dump, error);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     return status;
 }
 
@@ -152,10 +152,10 @@ static weft_status begin_files(weft_agent *agent, weft_error **error)
                  atomic_fetch_add(&opened, 1));
         status = write_both(files, error);
     }
-    int trouble = status ? 0 : wfi_start_quiet_thread(&files->thread, run_writer, files, "weft-metrics");
-    if (trouble)
+    int errnum = status ? 0 : wfi_thread_start(&files->thread, run_writer, files, "weft-metrics");
+    if (errnum)
         status =
-            wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the file of metrics: %s", strerrordesc_np(trouble));
+            wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the file of metrics: %s", strerrordesc_np(errnum));
     if (status)
         destroy(files);
     else

@@ -4,7 +4,7 @@
 
 #include "base/env.h"
 #include "base/text/log.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "topo/quota.h"
 
 #include <pthread.h>
@@ -138,7 +138,7 @@ static void start_workers(int wanted)
     pthread_once(&forks_once, watch_forks);
     while (pool.workers < wanted) {
         pthread_t thread;
-        if (wfi_start_quiet_thread(&thread, worker, NULL, "weft-compute") != 0)
+        if (wfi_thread_start(&thread, worker, NULL, "weft-compute") != 0)
             break; /* fewer workers are enough */
         pthread_detach(thread);
         pool.workers++;

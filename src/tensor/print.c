@@ -2,7 +2,7 @@
 /* print.c - reads single elements, and prints tensors as text. */
 #include "tensor/print.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "tensor/cell.h"
 #include "tensor/copy.h"
 
@@ -154,16 +154,16 @@ static void print(const weft_tensor *tensor, FILE *to)
 void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
     WFI_LIVE(tensor);
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     if (!to)
         return;
     weft_tensor *now = tensor ? wfi_tensor_read(tensor) : NULL;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     if (now)
         print(now, to);
     else
         fputs("no tensor\n", to);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     weft_tensor_unref(now);
 }
 

@@ -10,7 +10,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/text/log.h"
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -44,11 +44,11 @@ static void switch_off_components(hwloc_topology_t topology)
         (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
 
-/* `path`: hwloc's XML, or NULL for this machine. Returns NULL with *trouble, an errno value. */
-static hwloc_topology_t load(const char *path, int *trouble)
+/* `path`: hwloc's XML, or NULL for this machine. Returns NULL with *errnum, an errno value. */
+static hwloc_topology_t load(const char *path, int *errnum)
 {
     hwloc_topology_t topology;
-    *trouble = ENOMEM;
+    *errnum = ENOMEM;
     if (hwloc_topology_init(&topology) != 0)
         return NULL;
     switch_off_components(topology);
@@ -57,18 +57,18 @@ static hwloc_topology_t load(const char *path, int *trouble)
     errno = 0;
     if ((!path || hwloc_topology_set_xml(topology, path) == 0) && hwloc_topology_load(topology) == 0)
         return topology;
-    *trouble = errno ? errno : EINVAL;
+    *errnum = errno ? errno : EINVAL;
     hwloc_topology_destroy(topology);
     return NULL;
 }
 
 static void *loader(void *arg)
 {
-    int trouble;
-    hwloc_topology_t loaded = load(NULL, &trouble);
+    int errnum;
+    hwloc_topology_t loaded = load(NULL, &errnum);
     (void)arg;
     if (!loaded)
-        wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology: %s", strerror(trouble));
+        wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology: %s", strerror(errnum));
     atomic_store(&topo.topology, loaded);
     pthread_mutex_lock(&topo.lock);
     topo.is_over = true;
@@ -80,7 +80,7 @@ static void *loader(void *arg)
 static bool start_loader(void)
 {
     pthread_t thread;
-    bool started = wfi_start_quiet_thread(&thread, loader, NULL, "weft-topology") == 0;
+    bool started = wfi_thread_start(&thread, loader, NULL, "weft-topology") == 0;
     if (started)
         pthread_detach(thread);
     return started;
@@ -94,10 +94,10 @@ static bool await_loader(void)
     int64_t until_ns = until.tv_nsec + wfi_topo_load_ms % 1000 * 1000000;
     until.tv_sec += wfi_topo_load_ms / 1000 + until_ns / 1000000000;
     until.tv_nsec = until_ns % 1000000000;
-    int trouble = 0;
+    int errnum = 0;
     pthread_mutex_lock(&topo.lock);
-    while (!topo.is_over && trouble != ETIMEDOUT)
-        trouble = pthread_cond_clockwait(&topo.ended, &topo.lock, CLOCK_MONOTONIC, &until);
+    while (!topo.is_over && errnum != ETIMEDOUT)
+        errnum = pthread_cond_clockwait(&topo.ended, &topo.lock, CLOCK_MONOTONIC, &until);
     bool is_over = topo.is_over;
     pthread_mutex_unlock(&topo.lock);
     return is_over;
@@ -130,13 +130,13 @@ const wfi_topology *wfi_topology_here(void)
 
 weft_status wfi_topology_open_file(const char *path, wfi_topology **out, weft_error **error)
 {
-    int trouble;
+    int errnum;
     FILE *file = fopen(path, "re"); /* hwloc does not say whether it could read the file */
     if (!file)
         return wfi_error_fail(error, WEFT_ERR_NOT_FOUND, "topology \"%s\": %s", path, strerror(errno));
     fclose(file);
-    hwloc_topology_t topology = load(path, &trouble);
-    if (!topology && trouble == ENOMEM)
+    hwloc_topology_t topology = load(path, &errnum);
+    if (!topology && errnum == ENOMEM)
         return WEFT_ERR_MEMORY;
     if (!topology)
         return wfi_error_fail(error, WEFT_ERR_FORMAT,

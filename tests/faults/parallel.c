@@ -266,7 +266,7 @@ static weft_status create(session *s, weft_error **error)
 }
 
 /* How passes fail when the odd member makes trouble. The others may be in the pass before when that happens. */
-static weft_status trouble_of(scene_kind scene)
+static weft_status errnum_of(scene_kind scene)
 {
     return scene == SCENE_FAIL    ? WEFT_ERR_FORMAT
            : scene == SCENE_FEWER ? WEFT_ERR_TIMEOUT
@@ -278,7 +278,7 @@ static bool create_and_check(session *s)
 {
     weft_error *error = NULL;
     weft_status status = create(s, &error);
-    if (s->scene < SCENE_FAIL || status != trouble_of(s->scene))
+    if (s->scene < SCENE_FAIL || status != errnum_of(s->scene))
         lane_judge(s->lane, status, WEFT_OK, error, "weft_data_parallel_create");
     weft_error_unref(error);
     for (size_t i = 0; i < PARAMETERS && !status; i++)
@@ -363,7 +363,7 @@ static bool train_step(session *s, unsigned step, bool syncs, size_t active, dou
     weft_data_parallel_set_sync(s->parallel, syncs);
     pass p = run_pass(s, step, false);
     bool well = !p.status;
-    if (!well && (s->scene < SCENE_FAIL || p.status != trouble_of(s->scene)))
+    if (!well && (s->scene < SCENE_FAIL || p.status != errnum_of(s->scene)))
         lane_judge(s->lane, p.status, WEFT_OK, p.error, "a pass");
     for (size_t i = 0; i < active && well; i++)
         if (s->scene != SCENE_UNEVEN)
@@ -616,7 +616,7 @@ static void play_trouble(session *s)
         snprintf(words, sizeof(words), "2.weight");
     else
         snprintf(words, sizeof(words), "rank %d", s->lane->ranks[s->lane->odd]);
-    well = lane_judge(s->lane, p.status, trouble_of(s->scene), p.error, "a pass in which a member has trouble");
+    well = lane_judge(s->lane, p.status, errnum_of(s->scene), p.error, "a pass in which a member has trouble");
     if (well && lane_is_calm(s->lane))
         lane_judge_words(s->lane, p.error, words);
     drop_pass(&p);

@@ -4,7 +4,7 @@
 #include "host/host.h"
 #include "ofi/ofi_node.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/sealed.h"
 #include "mem/shared.h"
 
@@ -147,7 +147,7 @@ static void memory_over_the_limit_of_file_sizes_is_an_error(void **state)
         int fd;
         bool ok = setrlimit(RLIMIT_FSIZE, &limit) == 0 && wfi_shm_make("weft-test", BYTES, &fd, &memory) == EFBIG;
         ok = ok && wfi_sealed_file("weft-test", bytes, sizeof(bytes)) < 0 && errno == EFBIG;
-        ok = ok && strstr(wfi_quiet_trouble(EFBIG), "ulimit -f");
+        ok = ok && strstr(wfi_nosignal_strerror(EFBIG), "ulimit -f");
         weft_error *error = NULL;
         wfi_fabric *fabric = NULL;
         ok = ok && wfi_fabric_shm.open(&(wfi_fabric_options){0}, &fabric, &error) == WEFT_ERR_FABRIC;

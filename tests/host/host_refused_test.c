@@ -211,7 +211,7 @@ static void body_fail(net_host *host)
         MUST(bulk_await(mine) == WEFT_ERR_UNREACHABLE);
         MUST(ofi_now_ms() - start < 3000 * ofi_slow());
         wfi_net_lock(host->net);
-        wfi_peer_bulk_trouble(host_peer(host, 0), text, sizeof(text));
+        wfi_peer_bulk_problem(host_peer(host, 0), text, sizeof(text));
         MUST(wfi_peer_has_fabric(host_peer(host, 0)) && !wfi_peer_has_bulk(host_peer(host, 0)));
         wfi_net_unlock(host->net);
         MUST(strstr(text, "no bulk lane to worker 0; add tcp to WEFT_FABRIC: host: process_vm_readv is not permitted"));

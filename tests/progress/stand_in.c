@@ -116,7 +116,7 @@ void stand_open(stand *s, int sources, bool no_threads)
 
 void stand_start(stand *s)
 {
-    MUST(!wfi_threads_start(&s->progress));
+    MUST(!wfi_progress_start_threads(&s->progress));
 }
 
 static void close_fd(int *fd)
@@ -128,7 +128,7 @@ static void close_fd(int *fd)
 
 void stand_close(stand *s)
 {
-    MUST(wfi_threads_stop(&s->progress) == 0);
+    MUST(wfi_progress_stop_threads(&s->progress) == 0);
     for (int i = 0; i < STAND_INS; i++) {
         if (s->sources[i].source.ops) {
             stand_lacks_wait_fd(&s->sources[i]);

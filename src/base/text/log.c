@@ -11,7 +11,7 @@
  */
 #include "base/text/log.h"
 #include "base/env.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/utf8.h"
 
 #include <inttypes.h>
@@ -56,10 +56,10 @@ static void read_level(void)
     int level;
     /* a program that only logs learns it only here */
     if (read_setting(&level, &error) != WEFT_OK && !atomic_load(&fault_is_told)) {
-        wfi_quiet quiet;
-        wfi_quiet_begin(&quiet);
+        wfi_nosignal saved;
+        wfi_nosignal_begin(&saved);
         fprintf(stderr, "weft: warn %s\n", weft_error_message(error));
-        wfi_quiet_end(&quiet);
+        wfi_nosignal_end(&saved);
     }
     weft_error_unref(error);
     atomic_store(&wfi_log_level_now, level);
@@ -88,7 +88,7 @@ static void write_line(const char *line, weft_log_level level, const wfi_clock *
     write_time(clock, time, sizeof(time));
     int length = snprintf(whole, sizeof(whole), "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
     if (length > 0)
-        (void)wfi_quiet_write(stderr, whole, (size_t)length);
+        (void)wfi_nosignal_write(stderr, whole, (size_t)length);
 }
 
 static void emit(weft_log_level level, const char *line, const wfi_clock *clock)

@@ -2,7 +2,7 @@
 /* output.c - writes a file completely or not at all; see output.h. */
 #include "base/text/output.h"
 
-#include "base/quiet.h"
+#include "base/nosignal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -143,10 +143,10 @@ static int open_beside(wfi_output *out)
     }
     if (fd >= 0)
         (void)!flock(fd, LOCK_EX | LOCK_NB); /* some file systems have no locks */
-    int trouble = errno;
+    int errnum = errno;
     pthread_mutex_unlock(&beside_lock);
     free(prefix);
-    errno = trouble;
+    errno = errnum;
     return fd;
 }
 
@@ -188,14 +188,14 @@ int wfi_output_open(wfi_output *out, const char *path)
     out->stream = fd < 0 ? NULL : fdopen(fd, "wb");
     if (out->stream)
         return 0;
-    int trouble = errno;
+    int errnum = errno;
     if (fd >= 0) {
         close(fd);
         if (out->beside)
             unlink(out->beside);
     }
     forget(out);
-    return trouble;
+    return errnum;
 }
 
 /* A new name is on the disk only after its folder was synced. A process that may write a folder but not read it cannot
@@ -205,69 +205,69 @@ static int sync_folder(const char *path)
     int fd = open_folder(path);
     if (fd < 0)
         return 0;
-    int trouble = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
+    int errnum = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
     close(fd);
-    return trouble;
+    return errnum;
 }
 
 /* Flushes the stream, and syncs the file to the disk if it replaces another. Returns 0 or an errno value. */
 static int flush(const wfi_output *out)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
-    int trouble = fflush(out->stream) != 0 || (out->beside && fsync(fileno(out->stream)) != 0) ? errno : 0;
-    wfi_quiet_end(&quiet);
-    return trouble;
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
+    int errnum = fflush(out->stream) != 0 || (out->beside && fsync(fileno(out->stream)) != 0) ? errno : 0;
+    wfi_nosignal_end(&saved);
+    return errnum;
 }
 
 /* Closes the stream, which may write what it still holds. Returns 0 or an errno value. */
 static int close_stream(const wfi_output *out)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
-    int trouble = fclose(out->stream) != 0 ? errno : 0;
-    wfi_quiet_end(&quiet);
-    return trouble;
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
+    int errnum = fclose(out->stream) != 0 ? errno : 0;
+    wfi_nosignal_end(&saved);
+    return errnum;
 }
 
 /* Closing the new file releases its lock. Until it has its final name, no other thread may remove left-over files. */
 static int close_beside(const wfi_output *out, bool keep)
 {
     pthread_mutex_lock(&beside_lock);
-    int trouble = close_stream(out);
-    if (keep && !trouble && rename(out->beside, out->target) != 0)
-        trouble = errno;
-    if (!keep || trouble)
+    int errnum = close_stream(out);
+    if (keep && !errnum && rename(out->beside, out->target) != 0)
+        errnum = errno;
+    if (!keep || errnum)
         unlink(out->beside);
     pthread_mutex_unlock(&beside_lock);
-    return trouble;
+    return errnum;
 }
 
 int wfi_output_write(const wfi_output *out, const void *data, size_t size)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
-    int trouble = size > 0 && fwrite(data, 1, size, out->stream) != size ? errno : 0;
-    wfi_quiet_end(&quiet);
-    return trouble;
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
+    int errnum = size > 0 && fwrite(data, 1, size, out->stream) != size ? errno : 0;
+    wfi_nosignal_end(&saved);
+    return errnum;
 }
 
 int wfi_output_go_to(const wfi_output *out, size_t offset)
 {
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
-    int trouble = fseeko(out->stream, (off_t)offset, SEEK_SET) != 0 ? errno : 0;
-    wfi_quiet_end(&quiet);
-    return trouble;
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
+    int errnum = fseeko(out->stream, (off_t)offset, SEEK_SET) != 0 ? errno : 0;
+    wfi_nosignal_end(&saved);
+    return errnum;
 }
 
 int wfi_output_close(wfi_output *out, bool keep)
 {
-    int trouble = keep ? flush(out) : 0;
-    int closing = out->beside ? close_beside(out, keep && !trouble) : close_stream(out);
-    trouble = trouble ? trouble : closing;
-    if (out->beside && keep && !trouble)
-        trouble = sync_folder(out->target);
+    int errnum = keep ? flush(out) : 0;
+    int closing = out->beside ? close_beside(out, keep && !errnum) : close_stream(out);
+    errnum = errnum ? errnum : closing;
+    if (out->beside && keep && !errnum)
+        errnum = sync_folder(out->target);
     forget(out);
-    return trouble;
+    return errnum;
 }

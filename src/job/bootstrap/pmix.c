@@ -19,7 +19,7 @@
 #ifdef WEFT_HAS_PMIX
 
 #include "base/clock.h"
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <dlfcn.h>
 #include <pmix.h>

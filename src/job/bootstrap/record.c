@@ -274,7 +274,7 @@ static weft_status read_record(const char *record, addresses *found, wfi_bootstr
                           "what rank 0 published is no record of this version of weft: all workers need the same one");
 }
 
-static weft_status unreachable(const addresses *found, int port, int trouble, weft_error **error)
+static weft_status unreachable(const addresses *found, int port, int errnum, weft_error **error)
 {
     char list[ADDRESSES_MAX * 66] = "";
     size_t used = 0;
@@ -284,7 +284,7 @@ static weft_status unreachable(const addresses *found, int port, int trouble, we
                           "rank 0's store on port %d of %s could not be reached; the last attempt: %s. A "
                           "firewall between the nodes must let this port pass: MASTER_PORT sets one, WEFT_IFACE the "
                           "network",
-                          port, list, strerrordesc_np(trouble));
+                          port, list, strerrordesc_np(errnum));
 }
 
 weft_status wfi_bootstrap_record_use(const wfi_bootstrap_ask *ask, const char record[WEFT_BOOTSTRAP_BYTES],
@@ -296,13 +296,13 @@ weft_status wfi_bootstrap_record_use(const wfi_bootstrap_ask *ask, const char re
         return status;
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, ask->timeout_ms);
     int64_t try_ms = FIRST_TRY_MS;
-    int trouble = 0;
+    int errnum = 0;
     do {
         for (int i = 0; i < found.count; i++) {
             int fd;
             uint64_t try_ns = wfi_deadline(&wfi_clock_real, try_ms);
-            trouble = wfi_connect_to(found.at[i].text, answer->port, try_ns < deadline_ns ? try_ns : deadline_ns, &fd);
-            if (trouble)
+            errnum = wfi_connect_to(found.at[i].text, answer->port, try_ns < deadline_ns ? try_ns : deadline_ns, &fd);
+            if (errnum)
                 continue;
             close(fd); /* the link to the store makes its own connections */
             snprintf(answer->address, sizeof(answer->address), "%s", found.at[i].text);
@@ -311,5 +311,5 @@ weft_status wfi_bootstrap_record_use(const wfi_bootstrap_ask *ask, const char re
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         try_ms = try_ms * 2 > LAST_TRY_MS ? LAST_TRY_MS : try_ms * 2;
     } while (wfi_now(&wfi_clock_real) < deadline_ns);
-    return unreachable(&found, answer->port, trouble, error);
+    return unreachable(&found, answer->port, errnum, error);
 }

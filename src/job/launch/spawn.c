@@ -14,12 +14,12 @@
 #include "base/text/variables.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/text/sized.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
-#include "base/threads.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "job/protocol/protocol.h"
 
@@ -54,9 +54,9 @@ typedef struct recipe { /* how to make a child */
     pid_t parent;
 } recipe;
 
-static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int trouble)
+static weft_status spawn_fail(weft_error **error, weft_status code, const char *what, int errnum)
 {
-    return wfi_error_fail(error, code, "%s: %s", what, wfi_quiet_trouble(trouble));
+    return wfi_error_fail(error, code, "%s: %s", what, wfi_nosignal_strerror(errnum));
 }
 
 /* A program that calls weft_job_open regardless of its RANK would start children that do the same, without end. */
@@ -205,18 +205,18 @@ static weft_status build_recipe(const weft_job_options *options, const weft_job 
 static void become_worker(const recipe *made, int report_fd)
 {
     sigset_t none;
-    int trouble = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && fcntl(made->secret_fd, F_SETFD, 0) == 0 ? 0 : errno;
+    int errnum = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && fcntl(made->secret_fd, F_SETFD, 0) == 0 ? 0 : errno;
     if (getppid() != made->parent) /* the parent died before this request took effect */
         _exit(127);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (!trouble) {
+    if (!errnum) {
         if (made->self[0])
             execve(made->self, made->argv, made->envp); /* returns if it cannot */
         execve(made->program, made->argv, made->envp);
-        trouble = errno;
+        errnum = errno;
     }
-    (void)!write(report_fd, &trouble, sizeof(trouble));
+    (void)!write(report_fd, &errnum, sizeof(errnum));
     _exit(127);
 }
 
@@ -224,7 +224,7 @@ static void become_worker(const recipe *made, int report_fd)
 static int read_exec_result(int fd)
 {
     struct pollfd report = {.fd = fd, .events = POLLIN};
-    int trouble = 0, ready;
+    int errnum = 0, ready;
     ssize_t got;
     do
         ready = poll(&report, 1, EXEC_LIMIT_MS);
@@ -232,12 +232,12 @@ static int read_exec_result(int fd)
     if (ready == 0)
         return ETIMEDOUT;
     do
-        got = read(fd, &trouble, sizeof(trouble));
+        got = read(fd, &errnum, sizeof(errnum));
     while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof(trouble) ? trouble : 0; /* exec closed the pipe: success */
+    return got == (ssize_t)sizeof(errnum) ? errnum : 0; /* exec closed the pipe: success */
 }
 
-static pid_t fork_quietly(const recipe *made, int report_fd)
+static pid_t fork_with_signals_blocked(const recipe *made, int report_fd)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -256,20 +256,20 @@ static int start_child(recipe *made, int rank, wfi_process *child)
     snprintf(made->rank, sizeof(made->rank), "RANK=%d", rank);
     if (pipe2(report, O_CLOEXEC) != 0)
         return errno;
-    pid_t pid = fork_quietly(made, report[1]);
-    int trouble = pid < 0 ? errno : 0;
+    pid_t pid = fork_with_signals_blocked(made, report[1]);
+    int errnum = pid < 0 ? errno : 0;
     close(report[1]);
-    if (!trouble)
-        trouble = read_exec_result(report[0]);
+    if (!errnum)
+        errnum = read_exec_result(report[0]);
     close(report[0]);
-    if (trouble && pid > 0)
+    if (errnum && pid > 0)
         (void)kill(pid, SIGKILL); /* in case it has not ended */
-    if (trouble && pid > 0)
+    if (errnum && pid > 0)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             continue;
-    if (!trouble)
+    if (!errnum)
         child->pid = pid;
-    return trouble;
+    return errnum;
 }
 
 static weft_status start_children(const weft_job_options *options, weft_job *job, weft_error **error)
@@ -277,16 +277,16 @@ static weft_status start_children(const weft_job_options *options, weft_job *job
     recipe made;
     if (build_recipe(options, job, &made))
         return spawn_fail(error, WEFT_ERR_SYSTEM, "cannot prepare the workers' arguments", errno ? errno : ENOMEM);
-    int trouble = 0;
-    for (int i = 0; i < job->count && !trouble; i++)
-        trouble = start_child(&made, i + 1, &job->processes[i]);
+    int errnum = 0;
+    for (int i = 0; i < job->count && !errnum; i++)
+        errnum = start_child(&made, i + 1, &job->processes[i]);
     char what[PATH_MAX + 64];
     snprintf(what, sizeof(what), "cannot start a worker, program \"%s\"", made.program);
     drop_recipe(&made);
-    char why[WFI_THREADS_TEXT];
-    if (trouble == EAGAIN)
-        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "%s: %s", what, wfi_threads_text(trouble, why));
-    return trouble ? spawn_fail(error, WEFT_ERR_SYSTEM, what, trouble) : WEFT_OK;
+    char why[WFI_THREAD_STRERROR];
+    if (errnum == EAGAIN)
+        return wfi_error_fail(error, WEFT_ERR_SYSTEM, "%s: %s", what, wfi_thread_strerror(errnum, why));
+    return errnum ? spawn_fail(error, WEFT_ERR_SYSTEM, what, errnum) : WEFT_OK;
 }
 
 /* ---- The job --------------------------------------------------------------------------------------------------- */

@@ -38,9 +38,9 @@ int wfi_pipe_dial(wfi_pipe *pipe, const wfi_endpoint *endpoint)
     wfi_tune_socket(fd);
     if (connect(fd, (const struct sockaddr *)&endpoint->address, endpoint->size) != 0 && errno != EINPROGRESS &&
         errno != EINTR) {
-        int trouble = errno;
+        int errnum = errno;
         close(fd);
-        return trouble;
+        return errnum;
     }
     pipe->fd = fd;
     pipe->connecting = true;
@@ -50,12 +50,12 @@ int wfi_pipe_dial(wfi_pipe *pipe, const wfi_endpoint *endpoint)
 int wfi_pipe_dialled(wfi_pipe *pipe)
 {
     wfi_endpoint there = {.size = sizeof(there.address)};
-    int trouble = 0;
-    socklen_t size = sizeof(trouble);
-    if (getsockopt(pipe->fd, SOL_SOCKET, SO_ERROR, &trouble, &size) != 0)
+    int errnum = 0;
+    socklen_t size = sizeof(errnum);
+    if (getsockopt(pipe->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) != 0)
         return errno;
-    if (trouble)
-        return trouble;
+    if (errnum)
+        return errnum;
     if (getpeername(pipe->fd, (struct sockaddr *)&there.address, &there.size) != 0)
         return errno == ENOTCONN ? EINPROGRESS : errno;
     if (wfi_is_connected_to_itself(pipe->fd))

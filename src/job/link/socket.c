@@ -7,7 +7,7 @@
  * upcalls. Other threads only send on the current connection, under the lock. To resume, the link connects to the
  * address that it found first: the name is not resolved again, because that might block.
  */
-#include "base/threads.h"
+#include "base/thread.h"
 #include "base/alloc.h"
 #include "job/launch/launch.h"
 #include "job/link/connection.h"
@@ -83,9 +83,9 @@ static void socket_send(wfi_rendezvous *base, wfi_which which, const uint8_t *fr
 static void socket_dial(wfi_rendezvous *base)
 {
     socket_link *link = socket_of(base);
-    int trouble = wfi_pipe_dial(&link->pipes[WFI_NEXT], &link->store);
-    if (trouble)
-        wfi_link_wire_lost(base, WFI_NEXT, trouble == ECONNREFUSED, strerrordesc_np(trouble));
+    int errnum = wfi_pipe_dial(&link->pipes[WFI_NEXT], &link->store);
+    if (errnum)
+        wfi_link_wire_lost(base, WFI_NEXT, errnum == ECONNREFUSED, strerrordesc_np(errnum));
 }
 
 static void socket_hang_up(wfi_rendezvous *base, wfi_which which)
@@ -156,11 +156,11 @@ static void read_all(socket_link *link, wfi_which which)
 static void see_next(socket_link *link)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
-    int trouble = next->fd >= 0 && next->connecting ? wfi_pipe_dialled(next) : EINPROGRESS;
-    if (!trouble)
+    int errnum = next->fd >= 0 && next->connecting ? wfi_pipe_dialled(next) : EINPROGRESS;
+    if (!errnum)
         wfi_link_dialled(&link->base);
-    else if (trouble != EINPROGRESS)
-        wfi_link_wire_lost(&link->base, WFI_NEXT, trouble == ECONNREFUSED, strerrordesc_np(trouble));
+    else if (errnum != EINPROGRESS)
+        wfi_link_wire_lost(&link->base, WFI_NEXT, errnum == ECONNREFUSED, strerrordesc_np(errnum));
     read_all(link, WFI_NEXT);
 }
 
@@ -333,7 +333,7 @@ typedef struct attempt {
     uint64_t deadline_ns;
     int port;         /* which of port_count is tried, from 0 */
     int stranger;     /* the last port on which a store of weft's could not prove that it is this job's; 0: none */
-    int trouble;      /* of the last connect */
+    int errnum;       /* of the last connect */
     bool reached;     /* connected at least once */
     int64_t waits_ms; /* the time until the log says what this worker waits for, and then between two such lines */
     uint64_t say_at_ns;
@@ -377,12 +377,11 @@ static bool socket_attempt(socket_link *link, attempt *at)
     /* Between two attempts the log says what this worker waits for, and the next port has its turn. */
     uint64_t by_ns = wfi_now(&wfi_clock_real) + (has_several_ports(at) ? ONE_OF_PORTS_NS : CONNECT_NS);
     by_ns = by_ns < at->deadline_ns ? by_ns : at->deadline_ns;
-    int trouble = options->rank == 0
-                      ? wfi_connect_endpoint(&link->store, by_ns, &fd)
-                      : wfi_connect_to(options->master_addr, options->master_port + at->port, by_ns, &fd);
-    if (trouble != ETIMEDOUT || !at->trouble || by_ns < at->deadline_ns)
-        at->trouble = trouble; /* an attempt that the end of the time cut short says nothing new */
-    if (trouble)
+    int errnum = options->rank == 0 ? wfi_connect_endpoint(&link->store, by_ns, &fd)
+                                    : wfi_connect_to(options->master_addr, options->master_port + at->port, by_ns, &fd);
+    if (errnum != ETIMEDOUT || !at->errnum || by_ns < at->deadline_ns)
+        at->errnum = errnum; /* an attempt that the end of the time cut short says nothing new */
+    if (errnum)
         return false;
     at->reached = true;
     next->fd = fd;
@@ -405,20 +404,20 @@ static bool socket_attempt(socket_link *link, attempt *at)
 }
 
 /* Names the likely causes and the settings that count, after connecting failed with this errno value. */
-static const char *hint_of(const char *host, int trouble)
+static const char *hint_of(const char *host, int errnum)
 {
-    if (trouble == ECONNREFUSED)
+    if (errnum == ECONNREFUSED)
         return "; rank 0 does not listen there, or a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
-    if (trouble == ETIMEDOUT)
+    if (errnum == ETIMEDOUT)
         return "; that host is down, or a firewall drops what is sent to the port (MASTER_ADDR, MASTER_PORT)";
-    if (trouble == ENETUNREACH && host && wfi_hostname_says_loopback(host))
+    if (errnum == ENETUNREACH && host && wfi_hostname_says_loopback(host))
         return "; " WFI_LOOPBACK_HINT;
-    if (trouble == EHOSTUNREACH || trouble == ENETUNREACH)
+    if (errnum == EHOSTUNREACH || errnum == ENETUNREACH)
         return "; the name does not resolve, no route leads there, or a firewall rejects the port (MASTER_ADDR, "
                "MASTER_PORT)";
-    if (trouble == EACCES || trouble == EPERM)
+    if (errnum == EACCES || errnum == EPERM)
         return "; a firewall rejects the port (MASTER_ADDR, MASTER_PORT)";
-    if (trouble == EINVAL)
+    if (errnum == EINVAL)
         return "; a link-local address needs its interface: MASTER_ADDR=fe80::1%eth0";
     return "";
 }
@@ -426,7 +425,7 @@ static const char *hint_of(const char *host, int trouble)
 /* weft_job_open listens before it starts this worker, so nobody will listen there again. */
 static bool has_lost_its_starter(const attempt *at)
 {
-    return at->trouble == ECONNREFUSED && at->options->is_spawned;
+    return at->errnum == ECONNREFUSED && at->options->is_spawned;
 }
 
 static weft_status join_failed(const socket_link *link, const attempt *at, weft_error **error)
@@ -453,16 +452,16 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
             "rank 0's store on %s was on none of the ports %d to %d within %lld ms; the last attempt: "
             "%s. A firewall must let these ports pass; set MASTER_PORT to use one fixed port",
             host, port, port + options->port_count - 1, waited_ms,
-            at->trouble ? strerrordesc_np(at->trouble) : "what answers belongs to another job");
+            at->errnum ? strerrordesc_np(at->errnum) : "what answers belongs to another job");
     if (link->base.greeted)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "the store on %s port %d did not answer within %lld ms", host,
                               port, waited_ms);
-    if (at->reached && at->trouble)
+    if (at->reached && at->errnum)
         return wfi_error_fail(
             error, WEFT_ERR_RENDEZVOUS,
             "rank 0's store on %s port %d went away before it answered: rank 0 has probably failed, and "
             "its output says why; the last attempt to connect, within %lld ms: %s",
-            host, port, waited_ms, strerrordesc_np(at->trouble));
+            host, port, waited_ms, strerrordesc_np(at->errnum));
     if (at->reached)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                               "what listens on %s port %d is no store of weft's, or hangs: it did not answer within "
@@ -470,7 +469,7 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
                               host, port, waited_ms);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                           "rank 0's store on %s port %d could not be reached within %lld ms: %s%s", host, port,
-                          waited_ms, strerrordesc_np(at->trouble), hint_of(options->master_addr, at->trouble));
+                          waited_ms, strerrordesc_np(at->errnum), hint_of(options->master_addr, at->errnum));
 }
 
 /*
@@ -490,8 +489,8 @@ static void say_what_we_await(attempt *at)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
                    "waiting for rank 0's store on %s port %d%s: %s%s",
                    options->master_addr ? options->master_addr : "this machine", options->master_port, others,
-                   at->trouble ? strerrordesc_np(at->trouble) : "it does not answer",
-                   hint_of(options->master_addr, at->trouble));
+                   at->errnum ? strerrordesc_np(at->errnum) : "it does not answer",
+                   hint_of(options->master_addr, at->errnum));
     /* half of a short timeout; with an even shorter one the error says it */
     int64_t first_ms = options->join_timeout_ms;
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
@@ -510,7 +509,7 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
     say_what_we_await(at); /* from now on */
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
-        if (at->trouble == EMFILE)
+        if (at->errnum == EMFILE)
             return wfi_descriptors_fail("connect to rank 0's store", error);
         if (left_ms == 0 || has_lost_its_starter(at))
             return join_failed(link, at, error);
@@ -599,11 +598,11 @@ static weft_status start_link_thread(socket_link *link, weft_error **error)
     link->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (link->wake_fd < 0)
         return wfi_error_fail(error, WEFT_ERR_SYSTEM, "cannot start the link to the store: %s", strerrordesc_np(errno));
-    char why[WFI_THREADS_TEXT];
-    int trouble = wfi_start_quiet_thread(&link->thread, run_link, link, "weft-link");
-    if (trouble)
+    char why[WFI_THREAD_STRERROR];
+    int errnum = wfi_thread_start(&link->thread, run_link, link, "weft-link");
+    if (errnum)
         return wfi_error_fail(error, WEFT_ERR_SYSTEM, "no thread for the link to the store could be started: %s",
-                              wfi_threads_text(trouble, why));
+                              wfi_thread_strerror(errnum, why));
     link->threaded = true;
     return WEFT_OK;
 }

@@ -34,9 +34,9 @@ static weft_status secret_fail(weft_error **error, weft_status code, const char 
     return wfi_error_fail(error, code, "the job's secret (%s) %s", source, what);
 }
 
-static weft_status fail_read(const char *source, int trouble, weft_error **error)
+static weft_status fail_read(const char *source, int errnum, weft_error **error)
 {
-    return wfi_error_fail(error, WEFT_ERR_IO, "the job's secret (%s): %s", source, strerrordesc_np(trouble));
+    return wfi_error_fail(error, WEFT_ERR_IO, "the job's secret (%s): %s", source, strerrordesc_np(errnum));
 }
 
 static weft_status fail_empty(const char *source, weft_error **error)

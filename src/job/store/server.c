@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text/log.h"
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -243,26 +243,26 @@ static weft_status server_create_store(wfi_store_server *server, const wfi_store
 }
 
 /* Writes to `why` what failed, unless it is memory. */
-static weft_status start_server_thread(wfi_store_server *server, char why[WFI_THREADS_TEXT])
+static weft_status start_server_thread(wfi_store_server *server, char why[WFI_THREAD_STRERROR])
 {
     server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->wake_fd < 0) {
-        snprintf(why, WFI_THREADS_TEXT, "eventfd: %s", strerrordesc_np(errno));
+        snprintf(why, WFI_THREAD_STRERROR, "eventfd: %s", strerrordesc_np(errno));
         return WEFT_ERR_SYSTEM;
     }
     if (!reserve_polls(server, 2))
         return WEFT_ERR_MEMORY;
-    int trouble = wfi_start_quiet_thread(&server->thread, run_server, server, "weft-store");
-    if (trouble)
-        (void)wfi_threads_text(trouble, why);
-    return trouble ? WEFT_ERR_SYSTEM : WEFT_OK;
+    int errnum = wfi_thread_start(&server->thread, run_server, server, "weft-store");
+    if (errnum)
+        (void)wfi_thread_strerror(errnum, why);
+    return errnum ? WEFT_ERR_SYSTEM : WEFT_OK;
 }
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error)
 {
     wfi_store_server *server = wfi_calloc(1, sizeof(*server));
     weft_status status = WEFT_ERR_MEMORY;
-    char why[WFI_THREADS_TEXT] = "";
+    char why[WFI_THREAD_STRERROR] = "";
     if (!server) {
         close(options->listen_fd);
         goto give_error;

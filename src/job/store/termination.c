@@ -78,7 +78,7 @@ static void begin_wave(wfi_store *store)
 }
 
 /* Every member is idle, and the sum of open calls is zero. */
-static bool wave_is_quiet(const wfi_store *store)
+static bool wave_found_idle(const wfi_store *store)
 {
     uint64_t open = 0; /* modulo 2^64, because counters from the network may have any value */
     for (int rank = 0; rank < store->options.world_size; rank++) {
@@ -146,7 +146,7 @@ static void release_servers(wfi_store *store, uint64_t now_ns)
 
 static void finish_wave(wfi_store *store, uint64_t now_ns)
 {
-    if (!wave_is_quiet(store)) {
+    if (!wave_found_idle(store)) {
         store->has_before = false;
         store->wave_at_ns = now_ns + WAVE_PAUSE_NS;
         wfi_store_due_by(store, store->wave_at_ns);

@@ -43,10 +43,11 @@ typedef struct wfi_exposure {
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
                             wfi_exposure *out);
 /*
- * Ends `count` exposures. `quiet`: the peer has reported that it no longer uses them. Otherwise the bulk connection is
- * closed first, so that nothing is read or written after this returns. Its other transfers continue on the next one.
+ * Ends `count` exposures. `peer_done`: the peer has reported that it no longer uses them. Otherwise the bulk
+ * connection is closed first, so that nothing is read or written after this returns. Its other transfers continue on
+ * the next one.
  */
-void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
+void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool peer_done);
 
 /* ---- Registering without the lock: prepare.c --------------------------------------------------------------------- */
 

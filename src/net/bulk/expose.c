@@ -112,13 +112,13 @@ weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, si
     return WEFT_OK;
 }
 
-void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet)
+void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool peer_done)
 {
     wfi_transport *transport = peer->transport;
     wfi_channel *channel = peer->channels[WFI_BULK];
     wfi_assert_held(&transport->progress->lock);
     /* The lane first: on tcp, closing a region does not stop a write in flight; closing the lane does. */
-    if (!quiet)
+    if (!peer_done)
         wfi_channel_end(channel);
     for (size_t i = 0; i < count; i++) {
         wfi_exposed *exposed = exposures[i].region;

@@ -483,8 +483,9 @@ struct wfi_transport {
          client < (transport)->clients + (transport)->client_count; client++)                                          \
         if (client->upcalls->upcall)
 
-/* transport.c. Only wfi_transport_quiet is [locked]. open: opens the fabrics of the list, and makes the table of peers.
- * quiet: sets `closing`; no connection or timer starts after it. fini: closes the fabrics and frees the peers. */
+/* transport.c. Only wfi_transport_begin_closing is [locked]. open: opens the fabrics of the list, and makes the
+ * table of peers. begin_closing: sets `closing`; no connection or timer starts after it. fini: closes the fabrics
+ * and frees the peers. */
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim);
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
@@ -496,7 +497,7 @@ typedef struct wfi_fabric_list { /* the fabrics that WEFT_FABRIC names, in the o
 } wfi_fabric_list;
 /* Writes to a zeroed *out. WEFT_ERR_INVALID: it names none, too many, one twice, or one that this build lacks. */
 weft_status wfi_net_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error);
-void wfi_transport_quiet(wfi_transport *transport);
+void wfi_transport_begin_closing(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* deaths are detected within this time */
 {

@@ -206,7 +206,7 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
     wfi_list_init(&transport->spare_chunks);
 }
 
-void wfi_transport_quiet(wfi_transport *transport)
+void wfi_transport_begin_closing(wfi_transport *transport)
 {
     transport->closing = true;
     wfi_timer_clear(transport->progress, &transport->starved_timer);

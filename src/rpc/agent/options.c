@@ -353,10 +353,10 @@ static weft_status check_name_server(const weft_agent_options *values, weft_erro
     uint64_t from_ns = wfi_now(&wfi_clock_real);
     uint64_t deadline_ns = wfi_deadline_after(from_ns, values->rendezvous_timeout_ms);
     do {
-        int trouble = wfi_resolve(values->master_addr, 0, 0, deadline_ns, &found);
+        int errnum = wfi_resolve(values->master_addr, 0, 0, deadline_ns, &found);
         if (found)
             freeaddrinfo(found);
-        if (trouble != ETIMEDOUT)
+        if (errnum != ETIMEDOUT)
             return WEFT_OK;
     } while (wfi_now(&wfi_clock_real) < deadline_ns);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,

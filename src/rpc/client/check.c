@@ -112,7 +112,7 @@ static void look_at_end(weft_agent *agent, weft_status why, int rank, wfi_findin
     bool lacks_bulk = peer && why == WEFT_ERR_UNREACHABLE && !wfi_peer_status(peer) && wfi_peer_has_fabric(peer) &&
                       !wfi_peer_has_bulk(peer);
     if (peer && (wfi_peer_status(peer) == why || lacks_bulk))
-        wfi_peer_bulk_trouble(peer, text, sizeof(text));
+        wfi_peer_bulk_problem(peer, text, sizeof(text));
     bool has_ended = peer && wfi_peer_status(peer);
     wfi_net_unlock(agent->net);
     if (text[0])

@@ -138,8 +138,9 @@ weft_status wfi_local_send(wfi_request *call, uint64_t deadline_ns); /* [agent l
 
 /* ---- end.c ------------------------------------------------------------------------------------------------------- */
 
-void wfi_call_free(wfi_request *call);                 /* one that no table has. Not locked */
-void wfi_call_withdraw(wfi_request *call, bool quiet); /* ends its exposures; `quiet`: see below. [agent lock] */
+void wfi_call_free(wfi_request *call); /* one that no table has. Not locked */
+void wfi_call_withdraw(wfi_request *call,
+                       bool peer_done); /* ends its exposures; `peer_done`: see below. [agent lock] */
 /* The handler of a call of this worker to itself may have let the arguments go: the call ends if it has failed.
  * [agent lock] */
 void wfi_local_let_go(weft_call *call);
@@ -150,9 +151,9 @@ void wfi_local_settle_returned(weft_agent *agent);
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 void wfi_call_drop_hold(wfi_request *call);                                    /* [agent lock] */
-/* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to
- * have finished using the exposures of this call. [agent lock] */
-void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet);
+/* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `peer_done`: the peer is
+ * known to have finished using the exposures of this call. [agent lock] */
+void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool peer_done);
 /* Completes a call's future, and `remote` unless it is NULL, with `values` or `error` (one of them; borrowed). All
  * calls complete here. [agent lock] */
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);

@@ -51,11 +51,12 @@ void wfi_items_in_settle(wfi_items_in *items)
     weft_error *error = items->error;
     items->error = NULL;
     items->waiting = false;
-    wfi_call_complete(items->call, items->values, error, items->quiet);
+    wfi_call_complete(items->call, items->values, error, items->peer_done);
     weft_error_unref(error);
 }
 
-bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop)
+bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool peer_done,
+                       bool stop)
 {
     if (items->waiting && items->stopped)
         return true;                /* it is failing already */
@@ -73,7 +74,7 @@ bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const wef
     items->waiting = true;
     items->values = values;
     items->error = error ? weft_error_ref(error) : NULL;
-    items->quiet = quiet;
+    items->peer_done = peer_done;
     return true;
 }
 
@@ -119,12 +120,13 @@ int wfi_call_rank(const wfi_request *call)
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-void wfi_call_withdraw(wfi_request *call, bool quiet)
+void wfi_call_withdraw(wfi_request *call, bool peer_done)
 {
-    /* Landing places first: if `quiet` is not set, this closes the bulk connection that the arguments use too. */
+    /* Landing places first: if `peer_done` is not set, this closes the bulk connection that the arguments use
+     * too. */
     if (call->land_exposed)
-        wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
-    wfi_outbound_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
+        wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, peer_done);
+    wfi_outbound_withdraw(&call->arguments, call->peer, peer_done || call->land_exposed);
     call->land_exposed = 0;
 }
 
@@ -144,11 +146,12 @@ void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *
         wfi_rref_created(remote, error);
 }
 
-void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet)
+void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool peer_done)
 {
     weft_agent *agent = call->agent;
     wfi_assert_held(wfi_net_mutex(agent->net));
-    if (call->completed || (call->items && wfi_items_in_wait(call->items, values, error, quiet, call->failure != NULL)))
+    if (call->completed ||
+        (call->items && wfi_items_in_wait(call->items, values, error, peer_done, call->failure != NULL)))
         return;
     call->completed = true;
     if (call->local)
@@ -165,7 +168,7 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     wfi_child_end(&call->child, call->is_attempt ? NULL : error);
     if (!error)
         agent->stats.bytes_sent += call->arguments.exposed_bytes;
-    wfi_call_withdraw(call, quiet);
+    wfi_call_withdraw(call, peer_done);
     landed(call);
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;

@@ -39,7 +39,7 @@ static void timer_fired(wfi_timer *timer)
              member ? member->name : "unknown",
              call->is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
     if (call->peer)
-        wfi_peer_control_trouble(call->peer, text + strlen(text), sizeof(text) - strlen(text));
+        wfi_peer_control_problem(call->peer, text + strlen(text), sizeof(text) - strlen(text));
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 

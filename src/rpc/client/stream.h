@@ -33,7 +33,7 @@ struct wfi_items_in {
     wfi_task task;
     wfi_item_slot slots[WFI_ITEMS_MAX]; /* item n in slot n % WFI_ITEMS_MAX */
 
-    bool waiting, quiet; /* `waiting`: the call must be completed, with `quiet`, `values` and `error` */
+    bool waiting, peer_done; /* `waiting`: the call must be completed, with `peer_done`, `values` and `error` */
     const weft_values *values;
     weft_error *error;
 };
@@ -54,7 +54,8 @@ void wfi_items_in_expect_given(wfi_items_in *items); /* the same: those given wi
  * `stop`: items that have not been passed to on_item are dropped; the call waits only for a running on_item, or a
  * payload in flight. [agent lock]
  */
-bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop);
+bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool peer_done,
+                       bool stop);
 void wfi_items_in_settle(
     wfi_items_in *items); /* an item was taken or has failed: completes a call that waits. [agent lock] */
 void wfi_items_in_empty(wfi_item_slot *s); /* frees the item */

@@ -5,7 +5,7 @@
  * Rows are copied one at a time under the agent's lock and processed without it, so that a scrape of thousands of rows
  * does not delay calls. So each row is consistent, but different rows are of different moments.
  */
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "base/text/sized.h"
 #include "rpc/observe/observe.h"
 #include "tensor/parallel.h"
@@ -268,7 +268,7 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
     bool full = ferror(memory) != 0;
     if ((fclose(memory) || full) && !status)
         status = WEFT_ERR_MEMORY;
-    if (!status && !(wfi_quiet_write(to, written, size) && wfi_quiet_flush(to)))
+    if (!status && !(wfi_nosignal_write(to, written, size) && wfi_nosignal_flush(to)))
         status = WEFT_ERR_IO;
     free(written);
     return status;

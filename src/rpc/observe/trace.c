@@ -7,11 +7,11 @@
  * lines.
  */
 #include "base/alloc.h"
-#include "base/quiet.h"
+#include "base/nosignal.h"
 #include "rpc/observe/trace_internal.h"
 
 #include "base/text/log.h"
-#include "base/threads.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -158,7 +158,7 @@ static void check_file(wfi_trace *trace)
     if (!trace->file || (!fflush(trace->file) && !ferror(trace->file)))
         return;
     wfi_log_in(&(wfi_log_context){.rank = trace->rank}, WEFT_LOG_ERROR, "the trace ends here: %s",
-               wfi_quiet_trouble(errno));
+               wfi_nosignal_strerror(errno));
     fclose(trace->file);
     trace->file = NULL;
     pthread_mutex_lock(&trace->lock);
@@ -212,9 +212,9 @@ static void tell_losses(wfi_trace *trace, bool now_at_least)
 void wfi_trace_flush(wfi_trace *trace)
 {
     wfi_trace_chunk *next;
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     pthread_mutex_lock(&trace->file_lock);
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     for (wfi_trace_chunk *chunk = take_chunks(trace); chunk; chunk = next) {
         next = chunk->next;
         for (size_t i = 0; i < chunk->count && trace->file; i++)
@@ -222,7 +222,7 @@ void wfi_trace_flush(wfi_trace *trace)
         chunk_is_done(trace, chunk);
     }
     check_file(trace);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     pthread_mutex_unlock(&trace->file_lock);
     tell_losses(trace, false);
 }
@@ -259,7 +259,7 @@ static weft_status start_thread(wfi_trace *trace, weft_error **error)
 {
     if (!trace->threaded)
         return WEFT_OK;
-    int rc = wfi_start_quiet_thread(&trace->thread, run_writer, trace, "weft-trace");
+    int rc = wfi_thread_start(&trace->thread, run_writer, trace, "weft-trace");
     trace->running = rc == 0;
     if (!rc)
         return WEFT_OK;
@@ -307,17 +307,17 @@ weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_
         *error = weft_error_create(WEFT_ERR_INVALID, "the path of the trace file is too long");
         return WEFT_ERR_INVALID;
     }
-    wfi_quiet quiet;
+    wfi_nosignal saved;
     pthread_mutex_lock(&trace->file_lock);
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal_begin(&saved);
     trace->file = fopen(name, "we");
     if (!trace->file)
         *error = weft_error_create(WEFT_ERR_IO, "the trace file \"%s\" cannot be written: %s", name,
-                                   wfi_quiet_trouble(errno));
+                                   wfi_nosignal_strerror(errno));
     else
         wfi_trace_write_head(trace, who);
     bool open = trace->file != NULL;
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     pthread_mutex_unlock(&trace->file_lock);
     return open ? start_thread(trace, error) : WEFT_ERR_IO;
 }
@@ -334,15 +334,15 @@ void wfi_trace_destroy(wfi_trace *trace)
         pthread_join(trace->thread, NULL);
     wfi_trace_flush(trace);
     tell_losses(trace, true);
-    wfi_quiet quiet;
-    wfi_quiet_begin(&quiet);
+    wfi_nosignal saved;
+    wfi_nosignal_begin(&saved);
     if (trace->file) {
         wfi_trace_write_end(trace, trace->dropped);
         check_file(trace);
     }
     if (trace->file)
         fclose(trace->file);
-    wfi_quiet_end(&quiet);
+    wfi_nosignal_end(&saved);
     pthread_cond_destroy(&trace->some);
     pthread_mutex_destroy(&trace->lock);
     pthread_mutex_destroy(&trace->file_lock);

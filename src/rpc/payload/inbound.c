@@ -58,15 +58,15 @@ static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *p
 /* `what` names what was pulled. */
 static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
 {
-    char trouble[sizeof(inbound->problem) - SENTENCE] = "", value[WFI_FIND_DATA] = "";
+    char text[sizeof(inbound->problem) - SENTENCE] = "", value[WFI_FIND_DATA] = "";
     if (!inbound->cancelled)
-        wfi_transfer_trouble(&inbound->transfer, inbound->peer, status, trouble, sizeof(trouble));
+        wfi_transfer_problem(&inbound->transfer, inbound->peer, status, text, sizeof(text));
     if (!inbound->cancelled && inbound->transfer.is_spoilt && inbound->values)
         wfi_find_data(weft_values_args(inbound->values),
                       inbound->transfer.segments[inbound->transfer.bad_segment].local, value);
     if (!inbound->problem[0])
         snprintf(inbound->problem, sizeof(inbound->problem), "%s%s could not be pulled%s%s", *value ? "" : "its ",
-                 *value ? value : what, *trouble ? ": " : "", trouble);
+                 *value ? value : what, *text ? ": " : "", text);
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 

@@ -268,10 +268,10 @@ void wfi_outbound_fill(const wfi_outbound *outbound, const wfi_writer *header, w
     }
 }
 
-void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet)
+void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool peer_done)
 {
     if (outbound->exposure_count)
-        wfi_peer_withdraw(peer, outbound->exposures, outbound->exposure_count, quiet);
+        wfi_peer_withdraw(peer, outbound->exposures, outbound->exposure_count, peer_done);
     outbound->exposure_count = 0;
     outbound->exposed_bytes = 0;
 }

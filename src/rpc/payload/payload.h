@@ -91,8 +91,8 @@ weft_status wfi_outbound_check(const wfi_outbound *outbound, wfi_net *net, int r
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Sets the contents of a message to the header and what follows it, after wfi_outbound_publish. */
 void wfi_outbound_fill(const wfi_outbound *outbound, const wfi_writer *header, wfi_message *message);
-/* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */
-void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
+/* Ends the exposures. `peer_done`: the peer is known to have finished reading. [agent lock] */
+void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool peer_done);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. `outbound` keeps the tensors. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count);

@@ -138,12 +138,12 @@ static void pin_pushes(weft_call *call, bool pin)
 
 static weft_error *push_error(weft_call *call, weft_status status)
 {
-    char trouble[384], value[WFI_FIND_DATA] = "";
-    wfi_transfer_trouble(&call->push, call->peer, status, trouble, sizeof(trouble));
+    char problem[384], value[WFI_FIND_DATA] = "";
+    wfi_transfer_problem(&call->push, call->peer, status, problem, sizeof(problem));
     if (call->push.is_spoilt)
         wfi_find_data(weft_values_args(call->results), call->pushes[call->push.bad_segment].local, value);
     return wfi_call_error(call, status, "the results%s%s could not be pushed to their landing places%s%s",
-                          *value ? ": " : "", value, *trouble ? ": " : "", trouble);
+                          *value ? ": " : "", value, *problem ? ": " : "", problem);
 }
 
 static void pushed(wfi_transfer *transfer, weft_status status)

@@ -2,7 +2,7 @@
 /* run.c - queues a call whose arguments have arrived, and runs its handler. */
 #include "rpc/server/server.h"
 
-#include "base/threads.h"
+#include "base/thread.h"
 #include "rpc/agent/budget.h"
 
 /* The handler has deferred its call and returned. Other threads may have finished the call meanwhile. The hold of the
@@ -102,11 +102,11 @@ wfi_urgency wfi_serve_urgency(const weft_function *function)
 /* An error if no thread of the agent can be started. An inline handler may need one too (WFI_DEFER_INLINE). */
 static weft_error *lacks_thread(weft_call *call)
 {
-    char text[WFI_THREADS_TEXT];
-    int trouble = call->function->flags & WFI_AT_ONCE ? 0 : wfi_executor_need_worker(call->agent->executor);
-    return trouble ? wfi_call_error(call, WEFT_ERR_BUSY, "it did not run: no thread for handlers could be started: %s",
-                                    wfi_threads_text(trouble, text))
-                   : NULL;
+    char text[WFI_THREAD_STRERROR];
+    int errnum = call->function->flags & WFI_AT_ONCE ? 0 : wfi_executor_need_worker(call->agent->executor);
+    return errnum ? wfi_call_error(call, WEFT_ERR_BUSY, "it did not run: no thread for handlers could be started: %s",
+                                   wfi_thread_strerror(errnum, text))
+                  : NULL;
 }
 
 void wfi_serve_run(weft_call *call)
