@@ -153,7 +153,7 @@ void wfi_error_give(weft_error **out, weft_error *error)
 {
     if (out) {
         *out = error;
-        wfi_status_said(WEFT_OK); /* the program has the detail of this failure, but the log does not */
+        wfi_status_logged(WEFT_OK); /* the program has the detail of this failure, but the log does not */
     } else {
         weft_error_unref(error);
     }
@@ -168,7 +168,7 @@ weft_status wfi_error_fail(weft_error **out, weft_status code, const char *forma
     va_start(args, format);
     *out = wfi_error_create_v(&detail, format, args);
     va_end(args);
-    wfi_status_said(WEFT_OK);
+    wfi_status_logged(WEFT_OK);
     return code;
 }
 
@@ -290,7 +290,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     line[at++] = '\n';
     (void)wfi_nosignal_write(to, line, at); /* one write: not mixed with lines of other threads and processes */
     if (to == stderr)
-        wfi_status_said(error->code);
+        wfi_status_logged(error->code);
 }
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error)

@@ -19,7 +19,7 @@ bool wfi_status_is_known(int status); /* whether it is a value of weft_status */
 /* The calling thread's function has logged or printed the detail of a failure, and will return its code:
  * weft_report adds no line for it. WEFT_OK: forgets what was said before, because a program has the detail of a new
  * failure. */
-void wfi_status_said(weft_status status);
+void wfi_status_logged(weft_status status);
 
 /* Adds this text to the next error with the code WEFT_ERR_MEMORY that the calling thread creates. For functions that
  * know which memory was missing, and return only a status. NULL: forgets the text. */

@@ -70,18 +70,18 @@ const char *weft_status_text(weft_status status)
     return i < TABLE_SIZE ? table[i].text : "a code that weft does not define";
 }
 
-_Static_assert(TABLE_SIZE <= 64, "`said` has a bit for each status");
+_Static_assert(TABLE_SIZE <= 64, "`logged` has a bit for each status");
 /* The failures whose detail was logged or printed since the last report: a bit for each place in the table. A program
  * may report a failure after it has closed other things, which may fail too. */
-static _Thread_local uint64_t said;
+static _Thread_local uint64_t logged;
 
-void wfi_status_said(weft_status status)
+void wfi_status_logged(weft_status status)
 {
     size_t place = find(status);
     if (status == WEFT_OK)
-        said = 0;
+        logged = 0;
     else if (place < TABLE_SIZE)
-        said |= UINT64_C(1) << place;
+        logged |= UINT64_C(1) << place;
 }
 
 int weft_report(weft_status status)
@@ -89,9 +89,9 @@ int weft_report(weft_status status)
     if (status >= 0)
         return 0;
     size_t place = find(status);
-    bool was_said = place < TABLE_SIZE && said >> place & 1;
-    said = 0;
-    if (was_said)
+    bool was_logged = place < TABLE_SIZE && logged >> place & 1;
+    logged = 0;
+    if (was_logged)
         return 1;
     wfi_nosignal saved;
     wfi_nosignal_begin(&saved);

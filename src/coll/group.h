@@ -217,8 +217,8 @@ typedef struct wfi_data {
     bool is_eager;        /* the data are part of the message; otherwise `remote` names them */
     uint64_t size;
     wfi_rma_address remote;
-    uint32_t told;        /* wfi_peer_bulk_told, of the message */
-    const uint8_t *bytes; /* if the data are in the message */
+    uint32_t bulk_generation; /* wfi_peer_bulk_generation, of the message */
+    const uint8_t *bytes;     /* if the data are in the message */
 } wfi_data;
 
 typedef struct wfi_early {

@@ -44,7 +44,7 @@ static weft_status refuse_group(const weft_agent *agent, weft_error **error, wef
         return wfi_error_fail(error, status, "weft_group_open: %s", text);
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_open: %s", text);
     if (wfi_log_wants(WEFT_LOG_WARN))
-        wfi_status_said(status);
+        wfi_status_logged(status);
     return status;
 }
 
@@ -82,7 +82,7 @@ static weft_status add_member(weft_group *group, int rank, weft_error **error)
                             group->size, group->name, rank, world_size);
     weft_status status = wfi_group_add(group, rank);
     if (status == WEFT_ERR_NOT_FOUND)
-        return refuse_group(agent, error, status, "ranks[%zu] of \"%s\" is %d: " WFI_UNHEARD_TEXT, group->size,
+        return refuse_group(agent, error, status, "ranks[%zu] of \"%s\" is %d: " WFI_UNKNOWN_RANK_TEXT, group->size,
                             group->name, rank, agent->options.name);
     if (status == WEFT_ERR_EXISTS)
         return refuse_group(agent, error, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time",

@@ -72,7 +72,7 @@ static bool on_data(weft_group *group, wfi_group_member *from, wfi_reader *reade
     size_t index = (size_t)(from - group->members);
     if (!read_data(reader, &data))
         return false;
-    data.told = wfi_peer_bulk_told(from->peer);
+    data.bulk_generation = wfi_peer_bulk_generation(from->peer);
     uint64_t begun = begun_here(group, from, data.space, false);
     if (group->over || data.number > begun + WFI_GROUP_AHEAD)
         return group->over != NULL;

@@ -26,7 +26,7 @@ static weft_status refuse(const weft_group *group, const wfi_group_request *requ
     va_end(args);
     wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", request->name, group->name, text);
     if (wfi_log_wants(WEFT_LOG_WARN))
-        wfi_status_said(WEFT_ERR_INVALID);
+        wfi_status_logged(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
 }
 

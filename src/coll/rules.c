@@ -17,7 +17,7 @@ static weft_status read_rules(const weft_agent *agent, const char *where, const 
     if (status == WEFT_ERR_INVALID)
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "%s: %s", where, problem);
     if (status == WEFT_ERR_INVALID)
-        wfi_status_said(status);
+        wfi_status_logged(status);
     return status;
 }
 

@@ -503,7 +503,7 @@ static void pulled(wfi_transfer *transfer, weft_status status)
     free(moved);
 }
 
-static const wfi_transfer_ops pull_ops = {.chunk = wfi_transfer_chunk_unheard, .done = pulled};
+static const wfi_transfer_ops pull_ops = {.chunk = wfi_transfer_ignore_chunk, .done = pulled};
 
 static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
 {
@@ -519,8 +519,11 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
                                        .storage = operation->memory[step->to.buffer].storage,
                                        .size = data->size,
                                        .remote = data->remote};
-        moved->transfer = (wfi_transfer){
-            .kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .told = data->told, .ops = &pull_ops};
+        moved->transfer = (wfi_transfer){.kind = WFI_PULL,
+                                         .segments = &moved->segment,
+                                         .segment_count = 1,
+                                         .bulk_generation = data->bulk_generation,
+                                         .ops = &pull_ops};
         status = wfi_peer_transfer(peer, &moved->transfer);
     }
     if (status) {

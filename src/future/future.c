@@ -157,7 +157,7 @@ static void submit_callback(weft_future *future, wfi_callback *one)
 }
 
 /* Notifies one waiter, which may be gone after the lock is released. [future lock] */
-static void tell_waiter(weft_future *future, wfi_waiting *waiting)
+static void unpark_waiter(weft_future *future, wfi_waiting *waiting)
 {
     int status = wfi_future_status(future), none = WEFT_OK;
     wfi_assert_held(&future->lock);
@@ -199,7 +199,7 @@ static void publish(weft_future *future, future_state state)
     while ((link = wfi_list_pop_front(&future->callbacks)))
         submit_callback(future, wfi_container_of(link, wfi_callback, task.link));
     while ((link = wfi_list_pop_front(&future->waiters)))
-        tell_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
+        unpark_waiter(future, wfi_container_of(link, wfi_waiter, link)->waiting);
     wfi_mutex_unlock(&future->lock);
     call_observers(&observers);
 }

@@ -124,8 +124,8 @@ typedef struct wfi_segment {
     wfi_rma_address remote;
     /* For net: `remote` as the peer named it first. Questions to the peer use it: the peer finds the memory by it, even
      * if other memory now has the same address. */
-    wfi_rma_address told;
-    bool has_moved; /* for net: `told` is set, and `remote` is the address that the peer has answered */
+    wfi_rma_address first_remote;
+    bool has_moved; /* for net: `first_remote` is set, and `remote` is the address that the peer has answered */
 } wfi_segment;
 
 /*

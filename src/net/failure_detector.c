@@ -259,9 +259,9 @@ static void look_at_stall(wfi_peer *peer, uint64_t late)
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
-    uint64_t silent = time_since(peer, later_of(peer->heard_ns, control->waiting_ns)),
+    uint64_t silent = time_since(peer, later_of(peer->received_ns, control->waiting_ns)),
              bound = wfi_transport_bound_ns(peer->transport), half = bound / 2;
-    bool may_be_slow = control->large_bytes || control->told == WFI_LARGE; /* message/long.c: A SLOW LINK */
+    bool may_be_slow = control->large_bytes || control->announced == WFI_LARGE; /* message/long.c: A SLOW LINK */
     if (may_be_slow)
         bound <<= control->slow < SLOW_MOST ? control->slow : SLOW_MOST;
     if (silent < half) {
@@ -303,14 +303,14 @@ static void silence_due(wfi_timer *timer)
         look_at_bulk(peer);
     else if (wfi_channel_up(peer->channels[WFI_BULK]))
         look_at_stall(peer, late);
-    uint64_t unheard = time_since(peer, later_of(peer->heard_ns, peer->needed_ns));
-    if (unheard >= WFI_REACH_BOUNDS * bound)
-        give_up_silent(peer, unheard);
+    uint64_t silence = time_since(peer, later_of(peer->received_ns, peer->needed_ns));
+    if (silence >= WFI_REACH_BOUNDS * bound)
+        give_up_silent(peer, silence);
     else if (!wfi_list_empty(&whole->control.sent))
         look_at_silence(peer);
-    else if (unheard >= bound && !wfi_peer_has_to_send(peer))
+    else if (silence >= bound && !wfi_peer_has_to_send(peer))
         wfi_peer_ping(peer);
-    else if (unheard >= bound && !wfi_channel_up(peer->channels[WFI_CONTROL]))
+    else if (silence >= bound && !wfi_channel_up(peer->channels[WFI_CONTROL]))
         wfi_peer_suspect(peer, "no connection to it opens");
 }
 
@@ -318,7 +318,7 @@ static void silence_due(wfi_timer *timer)
 
 #define INTEREST_LOOKS 8 /* in a bound */
 
-static void tell_interest_soon(wfi_net *net)
+static void announce_interest_soon(wfi_net *net)
 {
     uint64_t look_ns = wfi_transport_bound_ns(&net->transport) / INTEREST_LOOKS;
     if (!net->interest_timer.heap_index)
@@ -332,20 +332,20 @@ void wfi_interest_due(wfi_timer *timer)
         wfi_whole_peer *whole = wfi_container_of(net->interest_changed.next, wfi_whole_peer, interest_link);
         const wfi_peer *peer = &whole->peer;
         bool interested = whole->interest > 0;
-        if (interested != whole->interest_told &&
+        if (interested != whole->interest_announced &&
             !wfi_rendezvous_interest(net->rendezvous, peer->rank, peer->member.incarnation, interested)) {
-            tell_interest_soon(net); /* there was no memory for it */
+            announce_interest_soon(net); /* there was no memory for it */
             return;
         }
-        whole->interest_told = interested;
+        whole->interest_announced = interested;
         wfi_list_remove(&whole->interest_link);
     }
 }
 
 /*
- * Calls begin and end too often for a message to the store each time. So a peer whose `interest` no longer agrees with
- * `interest_told` is put into a list, and one timer sends the changes of the whole list. If nothing has changed, no
- * timer is set.
+ * Calls begin and end too often for a message to the store each time. So a peer whose `interest` no longer agrees
+ * with `interest_announced` is put into a list, and one timer sends the changes of the whole list. If nothing has
+ * changed, no timer is set.
  */
 void wfi_peer_interest(wfi_peer *peer, int change)
 {
@@ -353,12 +353,12 @@ void wfi_peer_interest(wfi_peer *peer, int change)
     wfi_whole_peer *whole = whole_of(peer);
     wfi_assert_held(&net->progress.lock);
     whole->interest += change;
-    if ((whole->interest > 0) == whole->interest_told || peer->status || net->transport.closing ||
+    if ((whole->interest > 0) == whole->interest_announced || peer->status || net->transport.closing ||
         net->transport.death_timeout_ms < 0)
         return;
     if (wfi_list_empty(&whole->interest_link))
         wfi_list_push_back(&net->interest_changed, &whole->interest_link);
-    tell_interest_soon(net);
+    announce_interest_soon(net);
 }
 
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)

@@ -52,7 +52,7 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
     return WEFT_OK;
 }
 
-static void tell_self(wfi_net *net, weft_status why, const char *text)
+static void end_self(wfi_net *net, weft_status why, const char *text)
 {
     wfi_progress_lock(&net->progress);
     if (!net->open)
@@ -100,7 +100,7 @@ static void take_news(wfi_net *net, const wfi_member *member, weft_status why, c
         wfi_peer_gone(peer, why, text);
 }
 
-static void tell_of_member(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
+static void on_member_event(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
     if (member->rank < 0 || member->rank >= net->transport.world_size)
         return;
@@ -119,19 +119,19 @@ static void tell_of_member(wfi_net *net, const wfi_member *member, weft_status w
 
 static void on_member_joined(void *arg, const wfi_member *member)
 {
-    tell_of_member(arg, member, WEFT_OK, NULL);
+    on_member_event(arg, member, WEFT_OK, NULL);
 }
 
 static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
-    tell_of_member(arg, &who, WEFT_ERR_PEER_DEAD, why);
+    on_member_event(arg, &who, WEFT_ERR_PEER_DEAD, why);
 }
 
 static void on_leaving(void *arg, int rank, uint32_t incarnation)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
-    tell_of_member(arg, &who, WEFT_DEFERRED, NULL);
+    on_member_event(arg, &who, WEFT_DEFERRED, NULL);
 }
 
 /* This worker asked for it when net was open: no such event is early. */
@@ -151,7 +151,7 @@ static void on_ending(void *arg, int rank, uint32_t incarnation, bool on)
 static void on_left(void *arg, int rank, uint32_t incarnation)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
-    tell_of_member(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
+    on_member_event(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
 /* If a connection is up, this worker may have been slow to answer. A ping tests it, and failure_detector.c breaks the
@@ -183,17 +183,17 @@ static void on_dial(void *arg, int rank, uint32_t incarnation)
 
 static void on_evicted(void *arg, const char *why)
 {
-    tell_self(arg, WEFT_ERR_EVICTED, why);
+    end_self(arg, WEFT_ERR_EVICTED, why);
 }
 
 static void on_store_lost(void *arg, const char *why)
 {
-    tell_self(arg, WEFT_ERR_STORE_LOST, why);
+    end_self(arg, WEFT_ERR_STORE_LOST, why);
 }
 
 static void on_job_ended(void *arg, const char *why)
 {
-    tell_self(arg, WEFT_ERR_JOB_ENDED, *why ? why : "rank 0 ended the job");
+    end_self(arg, WEFT_ERR_JOB_ENDED, *why ? why : "rank 0 ended the job");
 }
 
 void wfi_member_sync(wfi_net *net)

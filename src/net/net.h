@@ -275,11 +275,11 @@ typedef struct wfi_whole_peer {
     wfi_control control;
     wfi_bulk bulk;
     /* failure_detector.c's */
-    int interest;           /* sum of the changes of wfi_peer_interest */
-    bool interest_told;     /* whether `interest` was above 0 when the store was last told */
-    wfi_list interest_link; /* in wfi_net.interest_changed */
-    int awaited;            /* number of answers that callers of wfi_peer_depend wait for */
-    uint64_t suspected_ns;  /* when a suspicion was last sent to the store */
+    int interest;            /* sum of the changes of wfi_peer_interest */
+    bool interest_announced; /* whether `interest` was above 0 when the store was last told */
+    wfi_list interest_link;  /* in wfi_net.interest_changed */
+    int awaited;             /* number of answers that callers of wfi_peer_depend wait for */
+    uint64_t suspected_ns;   /* when a suspicion was last sent to the store */
     wfi_control_message ping;
     uint64_t pinged_ns;
 } wfi_whole_peer;

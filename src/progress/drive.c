@@ -33,7 +33,7 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
 /* Wakes the watcher if a timer was set that only this thread knew of. sleep_until_ns must not be earlier than the time
  * at which some sleeper will wake: a thread that took the token may have let another sleeper fall asleep until
  * later. */
-static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
+static void announce_deadline(wfi_progress *progress, uint64_t known_ns)
 {
     wfi_mutex_lock(&progress->lock);
     if (progress->sleep_until_ns < known_ns)
@@ -66,7 +66,7 @@ static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
             if (ours && wfi_progress_round(progress, WFI_WAITER, NULL))
                 wfi_spin_caught(progress, WFI_WAITER, now);
         }
-        tell_sleepers(progress, known_ns);
+        announce_deadline(progress, known_ns);
         wfi_park_on_end(parker);
     }
     atomic_store(&progress->token.sleeper_taken, false);

@@ -196,7 +196,7 @@ static void sim_close(wfi_rendezvous *base)
     uint64_t deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     while (!wfi_link_is_out(base) && !wfi_link_is_steady(base) && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
-    bool was_member = wfi_link_say_goodbye(base);
+    bool was_member = wfi_link_send_goodbye(base);
     deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     link->stopping = true;
     unpark(link->ticker);

@@ -66,10 +66,10 @@ weft_status wfi_quota_setting(int64_t *processes, weft_error **error)
 
 int wfi_quota_launched(bool *is_unbound)
 {
-    int64_t told;
-    *is_unbound = wfi_quota_setting(&told, NULL) == WEFT_OK && told > 0;
+    int64_t setting;
+    *is_unbound = wfi_quota_setting(&setting, NULL) == WEFT_OK && setting > 0;
     if (*is_unbound)
-        return (int)told;
+        return (int)setting;
     for (const wfi_launcher *one = wfi_launchers + WFI_LAUNCHER_BY_HAND + 1; one->name; one++) {
         for (size_t i = 0; i < WFI_LAUNCHER_NAMES && one->local_size[i]; i++) {
             int count = to_count(wfi_env_string(one->local_size[i]));
@@ -101,14 +101,14 @@ int wfi_quota_local_rank(void)
 /* For programs that compute without an agent; the opening of one fails for a bad value. */
 static void say_bad_setting(void)
 {
-    int64_t told;
+    int64_t setting;
     weft_error *error = NULL;
-    if (wfi_quota_setting(&told, &error))
+    if (wfi_quota_setting(&setting, &error))
         wfi_log(WEFT_LOG_ERROR, "%s: it counts for nothing", weft_error_message(error));
     weft_error_unref(error);
 }
 
-void wfi_quota_tell(int processes)
+void wfi_quota_set_processes(int processes)
 {
     take_lock();
     table_says = processes;

@@ -11,14 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Threads that compute, at least 1. Found once, and again after wfi_quota_tell. */
+/* Threads that compute, at least 1. Found once, and again after wfi_quota_set_processes. */
 int wfi_quota_cores(void);
 /* Bytes of memory; 0: not known. Found in the same way. */
 uint64_t wfi_quota_memory(void);
 
 /* Sets the number of the job's processes on this machine, from the member table. Used from then on if the launcher's
  * variables do not give it. */
-void wfi_quota_tell(int processes);
+void wfi_quota_set_processes(int processes);
 
 /* The numbers from which the shares are computed. */
 typedef struct wfi_quota_facts {

@@ -115,9 +115,9 @@ static size_t reported(weft_status status)
 static void report_adds_nothing_to_what_the_log_has(void **state)
 {
     assert_true(reported(WEFT_ERR_REMOTE) > 0);
-    wfi_status_said(WEFT_ERR_REMOTE);
+    wfi_status_logged(WEFT_ERR_REMOTE);
     assert_true(reported(WEFT_ERR_TIMEOUT) > 0); /* of that the log has nothing */
-    wfi_status_said(WEFT_ERR_REMOTE);
+    wfi_status_logged(WEFT_ERR_REMOTE);
     assert_int_equal(reported(WEFT_ERR_REMOTE), 0);
     assert_true(reported(WEFT_ERR_REMOTE) > 0); /* another failure */
 
@@ -126,11 +126,11 @@ static void report_adds_nothing_to_what_the_log_has(void **state)
     weft_error_unref(printed);
     assert_int_equal(reported(WEFT_ERR_NOT_FOUND), 0);
     weft_error *error = NULL; /* a later failure whose detail the program got instead of the log */
-    wfi_status_said(WEFT_ERR_INVALID);
+    wfi_status_logged(WEFT_ERR_INVALID);
     assert_int_equal(wfi_error_fail(&error, WEFT_ERR_INVALID, "the path is NULL"), WEFT_ERR_INVALID);
     assert_true(reported(WEFT_ERR_INVALID) > 0);
     weft_error *given;
-    wfi_status_said(WEFT_ERR_INVALID);
+    wfi_status_logged(WEFT_ERR_INVALID);
     wfi_error_give(&given, error);
     assert_true(reported(WEFT_ERR_INVALID) > 0);
     weft_error_unref(given);

@@ -75,8 +75,8 @@ static bench *member(int rank)
     b->link.incarnation = 1;
     b->link.state = WFI_LINK_MEMBER;
     b->link.wires[WFI_CURRENT].stage = WFI_WIRE_LIVE;
-    b->link.answered = b->link.joined = b->link.told_to_beat = b->link.was_beating = true;
-    b->link.heard_ns = b->link.ticked_ns = b->link.beat_ns = b->now_ns;
+    b->link.answered = b->link.joined = b->link.heartbeats_wanted = b->link.was_beating = true;
+    b->link.received_ns = b->link.ticked_ns = b->link.beat_ns = b->now_ns;
     return b;
 }
 

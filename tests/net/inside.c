@@ -69,7 +69,7 @@ bool inside_interested(wfi_net *net, int rank)
 {
     wfi_net_lock(net);
     MUST(wfi_list_empty(&net->interest_changed));
-    bool interested = whole(net, rank)->interest_told;
+    bool interested = whole(net, rank)->interest_announced;
     wfi_net_unlock(net);
     return interested;
 }
@@ -169,7 +169,7 @@ void inside_leave_credit(wfi_conn *conn, uint32_t credits)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
     frames->returned = frames->sent - (WFI_RECEIVE_DEPTH - credits);
-    frames->told = frames->consumed - 1;
+    frames->announced = frames->consumed - 1;
 }
 
 size_t inside_receives(wfi_net *net, int rank, wfi_length length)
@@ -190,9 +190,9 @@ size_t inside_lend(wfi_net *net, size_t peers)
     return before;
 }
 
-uint64_t inside_told(const wfi_conn *conn)
+uint64_t inside_announced(const wfi_conn *conn)
 {
-    return wfi_conn_frames(conn)->told;
+    return wfi_conn_frames(conn)->announced;
 }
 
 static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
@@ -200,7 +200,7 @@ static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
     free(wfi_container_of(flight, wfi_tx, flight));
 }
 
-static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
+static const wfi_flight_ops frame_ops = {.completed = frame_sent, .dropped = wfi_flight_ignore_drop};
 
 weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
 {

@@ -40,8 +40,8 @@ void inside_leave_credit(wfi_conn *conn, uint32_t credits);
 /* How many of its receives from `rank` have that length. Not locked. */
 size_t inside_receives(wfi_net *net, int rank, wfi_length length);
 size_t inside_lend(wfi_net *net,
-                   size_t peers);           /* as if so many more had large receives; how many there were. Not locked */
-uint64_t inside_told(const wfi_conn *conn); /* how many of our frames it said it has consumed */
+                   size_t peers); /* as if so many more had large receives; how many there were. Not locked */
+uint64_t inside_announced(const wfi_conn *conn); /* how many of our frames it said it has consumed */
 weft_status inside_put(wfi_conn *conn, const void *data,
                        size_t size); /* it is the next frame, past all that send.c sees to */
 /* What is queued leaves as if the peer had returned all credits, and what comes is thrown away unread. Not locked. */

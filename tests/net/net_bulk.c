@@ -107,7 +107,7 @@ static void transfer_done(wfi_transfer *transfer, weft_status status)
     atomic_store(&local->done, 1);
 }
 
-static const wfi_transfer_ops transfer_done_ops = {.chunk = wfi_transfer_chunk_unheard, .done = transfer_done};
+static const wfi_transfer_ops transfer_done_ops = {.chunk = wfi_transfer_ignore_chunk, .done = transfer_done};
 
 weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
 {
@@ -125,7 +125,7 @@ weft_status bulk_begin_told(bulk *local, const bulk *remote, wfi_transfer_kind k
     local->transfer = (wfi_transfer){.kind = kind,
                                      .segments = local->segments,
                                      .segment_count = local->count,
-                                     .told = told,
+                                     .bulk_generation = told,
                                      .ops = &transfer_done_ops};
     atomic_store(&local->done, 0);
     wfi_net_lock(net);

@@ -103,7 +103,7 @@ static void return_too_many_credits(forgery *forged, const wfi_conn *conn)
 
 static void take_back_credits(forgery *forged, const wfi_conn *conn)
 {
-    forged->head.consumed = inside_told(conn) - 1;
+    forged->head.consumed = inside_announced(conn) - 1;
 }
 
 static void count_too_many(forgery *forged, const wfi_conn *conn)

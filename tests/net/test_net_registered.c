@@ -289,7 +289,7 @@ static void body_settled(net_host *host)
         for (int i = 0; i < 5; i++) {
             wfi_net_lock(host->net);
             wfi_peer *peer = host_peer(host, 0);
-            uint32_t told = wfi_peer_bulk_told(peer);
+            uint32_t told = wfi_peer_bulk_generation(peer);
             wfi_net_unlock(host->net);
             assert_true((told != 0) == (i > 0));
             assert_int_equal(bulk_begin_told(mine, &s->source, WFI_PULL, told), WEFT_OK);

@@ -258,7 +258,7 @@ static void raid_again(wfi_transfer *transfer, weft_status status)
         atomic_store(&inside_raid.running, false);
 }
 
-static const wfi_transfer_ops raid_again_ops = {.chunk = wfi_transfer_chunk_unheard, .done = raid_again};
+static const wfi_transfer_ops raid_again_ops = {.chunk = wfi_transfer_ignore_chunk, .done = raid_again};
 
 void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, bool write)
 {
@@ -279,7 +279,7 @@ void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, b
 
 void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, const char *why)
 {
-    wfi_membership_tell(agent, event, rank, why);
+    wfi_membership_notify(agent, event, rank, why);
 }
 
 void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char *name)

@@ -248,11 +248,11 @@ static void the_table_counts_where_no_launcher_speaks(void **state)
     int all = wfi_quota_cores();
     uint64_t memory = wfi_quota_memory();
     assert_true(all >= 1 && memory > 0);
-    wfi_quota_tell(1 << 15);
+    wfi_quota_set_processes(1 << 15);
     assert_int_equal(wfi_quota_cores(), 1);
     assert_true(wfi_quota_memory() <= memory >> 15);
     setenv("LOCAL_WORLD_SIZE", "1", 1);
-    wfi_quota_tell(1 << 15);
+    wfi_quota_set_processes(1 << 15);
     assert_int_equal(wfi_quota_cores(), all);
     unsetenv("LOCAL_WORLD_SIZE");
 }
@@ -293,7 +293,7 @@ static void a_bad_number_is_said_once(void **state)
     setenv("LOCAL_WORLD_SIZE", "many", 1);
     weft_logging_set_sink(count_lines, NULL);
     int cores = wfi_quota_cores();
-    wfi_quota_tell(1);
+    wfi_quota_set_processes(1);
     assert_int_equal(wfi_quota_cores(), cores); /* as if nothing was said */
     weft_logging_set_sink(NULL, NULL);
     assert_int_equal(lines, 1);

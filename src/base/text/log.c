@@ -27,7 +27,7 @@ _Atomic int wfi_log_level_now = LEVEL_UNREAD;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL}; /* from WEFT_LOG_ERROR on */
 
-static atomic_bool fault_is_told; /* a caller got an error for the value of WEFT_LOG: the log does not repeat it */
+static atomic_bool fault_is_reported; /* as an error: the log does not repeat the fault of WEFT_LOG */
 
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static pthread_rwlock_t sink_lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -46,7 +46,7 @@ weft_status wfi_log_setting(int *level, weft_error **error)
 {
     weft_status status = read_setting(level, error);
     if (status)
-        atomic_store(&fault_is_told, true);
+        atomic_store(&fault_is_reported, true);
     return status;
 }
 
@@ -55,7 +55,7 @@ static void read_level(void)
     weft_error *error = NULL;
     int level;
     /* a program that only logs learns it only here */
-    if (read_setting(&level, &error) != WEFT_OK && !atomic_load(&fault_is_told)) {
+    if (read_setting(&level, &error) != WEFT_OK && !atomic_load(&fault_is_reported)) {
         wfi_nosignal saved;
         wfi_nosignal_begin(&saved);
         fprintf(stderr, "weft: warn %s\n", weft_error_message(error));

@@ -16,7 +16,7 @@ weft_status wfi_refuse(weft_status status, const char *format, ...)
     wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     wfi_log(WEFT_LOG_ERROR, "%s", text);
-    wfi_status_said(status);
+    wfi_status_logged(status);
     return status;
 }
 

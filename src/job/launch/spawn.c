@@ -370,7 +370,7 @@ weft_status weft_job_open_sized(const weft_job_options *options, size_t size, we
         options ? spawn(options, out, &error) : wfi_refuse_newer(&error, "weft_job_open", "weft_job_options");
     if (status && !detail) { /* if the caller takes no error object, the log has the text */
         wfi_log(WEFT_LOG_ERROR, "weft_job_open: %s", weft_error_message(error));
-        wfi_status_said(status);
+        wfi_status_logged(status);
     }
     if (status)
         wfi_error_give(detail, error);

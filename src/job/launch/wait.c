@@ -262,7 +262,7 @@ static int worst_of(const weft_job *job, bool *unknown)
     return worst;
 }
 
-/* If rank 0's agent did not open, the exit codes of the children say nothing new. A signal does. */
+/* If rank 0's agent did not open, the exit codes of the children log_status nothing new. A signal does. */
 static weft_log_level level_of(const weft_job *job)
 {
     for (int i = 0; i < job->count; i++)
@@ -281,7 +281,7 @@ static void name_failures(const weft_job *job, char *out, size_t room)
     put_more(failed, out, room);
 }
 
-static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
+static weft_status log_status(const weft_job *job, weft_status status, int64_t wait_ms)
 {
     char failures[512] = "";
     name_failures(job, failures, sizeof(failures));
@@ -294,7 +294,7 @@ static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
     else if (status)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: this program reaped a child itself, so its exit code is not known");
     if (status)
-        wfi_status_said(status);
+        wfi_status_logged(status);
     return status;
 }
 
@@ -319,7 +319,7 @@ weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
     }
     int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
     weft_status status = !in_time ? WEFT_ERR_TIMEOUT : worst ? WEFT_ERR_REMOTE : unknown ? WEFT_ERR_UNKNOWN : WEFT_OK;
-    status = say(job, status, wait_ms);
+    status = log_status(job, status, wait_ms);
     if (store_fd >= 0)
         close(store_fd);
     wfi_guarded_free(job->secret);

@@ -101,7 +101,7 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         wfi_link_post(link, &(wfi_store_message){.type = WFI_STORE_HEARTBEAT, .received = link->received});
         break;
     case WFI_STORE_BEAT:
-        link->told_to_beat = message->on;
+        link->heartbeats_wanted = message->on;
         break;
     case WFI_STORE_JOINED:
         joined(link, message);
@@ -157,7 +157,7 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
     }
 }
 
-bool wfi_link_say_goodbye(wfi_rendezvous *link)
+bool wfi_link_send_goodbye(wfi_rendezvous *link)
 {
     wfi_store_message message = {.type = WFI_STORE_GOODBYE};
     wfi_mutex_lock(&link->lock);

@@ -112,10 +112,10 @@ struct wfi_rendezvous {
     uint64_t serving; /* the number of its weft_agent_serve; 0: it does not serve */
 
     /* Used by the link's own thread. */
-    bool told_to_beat, was_beating;
+    bool heartbeats_wanted, was_beating;
     uint64_t received, acked; /* kept messages that came from the store, and how many of them were acknowledged */
     uint64_t skip;            /* number of the next kept messages to skip: they already came on the former connection */
-    uint64_t heard_ns, beat_ns, ticked_ns, dial_ns;
+    uint64_t received_ns, beat_ns, ticked_ns, dial_ns;
     char broken[64]; /* why the current wire was lost */
 };
 
@@ -139,7 +139,7 @@ int64_t wfi_link_patience_ms(const wfi_rendezvous *link); /* the time left for j
 uint64_t wfi_link_answer_by_ns(const wfi_rendezvous *link, int64_t grace_ms);
 
 /* Sends the goodbye; after that the link is out. Returns true if it was a member with a connection. */
-bool wfi_link_say_goodbye(wfi_rendezvous *link);
+bool wfi_link_send_goodbye(wfi_rendezvous *link);
 bool wfi_link_is_out(wfi_rendezvous *link);
 /* It has a current wire and opens no other. Only for the link's own thread. */
 bool wfi_link_is_steady(const wfi_rendezvous *link);

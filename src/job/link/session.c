@@ -189,7 +189,7 @@ static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challe
         return;
     }
     link->greeted = true;
-    link->heard_ns = wfi_now(link->clock);
+    link->received_ns = wfi_now(link->clock);
     wfi_seal_begin(&wire->seal, WFI_SIDE_WORKER, link->secret, link->secret_size, &wire->greeting);
     if (!link->joined)
         link->world.death_timeout_ms = challenge->timeout_ms;
@@ -242,7 +242,7 @@ static void adopt_next(wfi_rendezvous *link)
 
 static void become_member(wfi_rendezvous *link)
 {
-    link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
+    link->received_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
     wfi_mutex_lock(&link->lock);
     adopt_next(link);
     link->state = WFI_LINK_MEMBER;
@@ -358,7 +358,7 @@ static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *
     }
     weft_status status = wfi_seal_open(&link->wires[which].seal, frame, size, plain, &plain_size);
     if (!status)
-        link->heard_ns = wfi_now(link->clock);
+        link->received_ns = wfi_now(link->clock);
     if (status && which == WFI_NEXT)
         drop_next(link, WEFT_OK, NULL);
     else if (status)
@@ -393,7 +393,7 @@ void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, con
         wfi_mutex_unlock(&link->lock);
         snprintf(link->broken, sizeof(link->broken), "%s", why);
         /* the end of the wire showed that at least its host was alive */
-        link->heard_ns = link->wires[WFI_CURRENT].since_ns;
+        link->received_ns = link->wires[WFI_CURRENT].since_ns;
         link->dial_ns = 0;
         return;
     }
@@ -431,9 +431,9 @@ static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
     if (wire->stage != WFI_WIRE_PRESENTED || link->world.death_timeout_ms < 0)
         return WFI_NEVER;
     if (now_ns - link->ticked_ns > bound_ns(link) / 2)
-        link->heard_ns = now_ns;
+        link->received_ns = now_ns;
     link->ticked_ns = now_ns;
-    if (now_ns - link->heard_ns > bound_ns(link)) {
+    if (now_ns - link->received_ns > bound_ns(link)) {
         drop_next(link, WEFT_OK, NULL);
         return now_ns;
     }
@@ -443,7 +443,7 @@ static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
         wfi_link_send_on(link, WFI_NEXT, &heartbeat);
     }
     uint64_t beat_ns = wire->since_ns + bound_ns(link) / 4;
-    return earlier(link->beat_ns > beat_ns ? link->beat_ns : beat_ns, link->heard_ns + bound_ns(link) + 1);
+    return earlier(link->beat_ns > beat_ns ? link->beat_ns : beat_ns, link->received_ns + bound_ns(link) + 1);
 }
 
 /*
@@ -460,7 +460,7 @@ static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
     if (next->stage == WFI_WIRE_NONE && now_ns >= link->dial_ns) {
         link->dial_ns = now_ns + pause_ns;
         wfi_log(WEFT_LOG_DEBUG, "rank %d: the store is silent for %llu ms: dialling", link->rank,
-                (unsigned long long)((now_ns - link->heard_ns) / NS_PER_MS));
+                (unsigned long long)((now_ns - link->received_ns) / NS_PER_MS));
         set_stage(link, WFI_NEXT, WFI_WIRE_DIALLING);
         link->shell->dial(link);
     }
@@ -471,8 +471,9 @@ static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
     /* a heartbeat is answered with the number of received messages */
-    bool unheard = link->outbox.sent > link->outbox.acknowledged;
-    bool beats = link->told_to_beat || link->interest_count > 0 || link->closing || link->serving || unheard;
+    bool unacknowledged = link->outbox.sent > link->outbox.acknowledged;
+    bool beats =
+        link->heartbeats_wanted || link->interest_count > 0 || link->closing || link->serving || unacknowledged;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
 }
@@ -487,7 +488,7 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
      */
     bool was_absent = link->was_beating && now_ns - link->ticked_ns > bound / 2;
     if (was_absent || (beats && !link->was_beating))
-        link->heard_ns = now_ns;
+        link->received_ns = now_ns;
     link->ticked_ns = now_ns;
     link->was_beating = beats || is_broken;
     if (beats && now_ns >= link->beat_ns) {
@@ -497,13 +498,13 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
     if (beats)
         due_ns = link->beat_ns;
     wfi_wire_stage next = link->wires[WFI_NEXT].stage;
-    bool is_silent = is_broken || (beats && now_ns - link->heard_ns >= bound / 4);
+    bool is_silent = is_broken || (beats && now_ns - link->received_ns >= bound / 4);
     if (!is_silent && next != WFI_WIRE_PRESENTED) {
         if (next != WFI_WIRE_NONE)
             drop_next(link, WEFT_OK, NULL); /* the current one works */
-        return beats ? earlier(due_ns, link->heard_ns + bound / 4) : due_ns;
+        return beats ? earlier(due_ns, link->received_ns + bound / 4) : due_ns;
     }
-    if (!keeps_the_store(link) && now_ns - link->heard_ns >= LOST_BOUNDS * bound) {
+    if (!keeps_the_store(link) && now_ns - link->received_ns >= LOST_BOUNDS * bound) {
         wfi_link_lost(link, *link->broken ? link->broken : "the store is silent");
         return WFI_NEVER;
     }

@@ -252,7 +252,7 @@ static int socket_pump(wfi_rendezvous *base, uint64_t *due_ns)
  * Waits until the store has the goodbye: closing with unread bytes would reset the connection, and the goodbye might
  * be lost.
  */
-static void say_farewell(socket_link *link)
+static void send_farewell(socket_link *link)
 {
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, FAREWELL_MS), now_ns;
     wfi_pipe *pipe = &link->pipes[WFI_CURRENT];
@@ -304,9 +304,9 @@ static void socket_close(wfi_rendezvous *base)
 {
     socket_link *link = socket_of(base);
     end_service(link);
-    bool was_member = wfi_link_say_goodbye(base);
+    bool was_member = wfi_link_send_goodbye(base);
     if (was_member)
-        say_farewell(link);
+        send_farewell(link);
     wfi_store_server_end(link->server, wfi_link_grace_ms(base));
     socket_free(link);
 }
@@ -336,7 +336,7 @@ typedef struct attempt {
     int errnum;       /* of the last connect */
     bool reached;     /* connected at least once */
     int64_t waits_ms; /* the time until the log says what this worker waits for, and then between two such lines */
-    uint64_t say_at_ns;
+    uint64_t log_at_ns;
 } attempt;
 
 static bool has_several_ports(const attempt *at)
@@ -476,16 +476,16 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
  * Logs what this worker waits for, so that the user of a job that does not begin sees it: after some seconds, then
  * less and less often.
  */
-static void say_what_we_await(attempt *at)
+static void log_awaited(attempt *at)
 {
     const wfi_rendezvous_options *options = at->options;
     uint64_t now_ns = wfi_now(&wfi_clock_real);
     char others[32] = "";
-    if (now_ns < at->say_at_ns)
+    if (now_ns < at->log_at_ns)
         return;
     if (has_several_ports(at))
         snprintf(others, sizeof(others), " to %d", options->master_port + options->port_count - 1);
-    if (at->say_at_ns)
+    if (at->log_at_ns)
         wfi_log_in(&(wfi_log_context){.rank = options->rank}, WEFT_LOG_WARN,
                    "waiting for rank 0's store on %s port %d%s: %s%s",
                    options->master_addr ? options->master_addr : "this machine", options->master_port, others,
@@ -494,8 +494,8 @@ static void say_what_we_await(attempt *at)
     /* half of a short timeout; with an even shorter one the error says it */
     int64_t first_ms = options->join_timeout_ms;
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
-    at->waits_ms = at->say_at_ns ? at->waits_ms * 2 : first_ms;
-    at->say_at_ns = now_ns + wfi_ns_of_ms(at->waits_ms);
+    at->waits_ms = at->log_at_ns ? at->waits_ms * 2 : first_ms;
+    at->log_at_ns = now_ns + wfi_ns_of_ms(at->waits_ms);
 }
 
 /*
@@ -506,14 +506,14 @@ static weft_status socket_join(socket_link *link, attempt *at, weft_error **erro
 {
     const wfi_rendezvous_options *options = at->options;
     int64_t pause_ms = RETRY_FIRST_MS;
-    say_what_we_await(at); /* from now on */
+    log_awaited(at); /* from now on */
     while (!socket_attempt(link, at)) {
         int64_t left_ms = wfi_link_patience_ms(&link->base);
         if (at->errnum == EMFILE)
             return wfi_descriptors_fail("connect to rank 0's store", error);
         if (left_ms == 0 || has_lost_its_starter(at))
             return join_failed(link, at, error);
-        say_what_we_await(at);
+        log_awaited(at);
         at->port = has_several_ports(at) ? (at->port + 1) % options->port_count : 0;
         if (at->port)
             continue;

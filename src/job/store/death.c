@@ -26,7 +26,7 @@ static void vacate(wfi_store *store, int rank, wfi_store_slot_state state, wfi_s
     store->members[rank] = (wfi_member){.rank = rank};
     store->alive--;
     wfi_store_interest_gone(store, rank);
-    wfi_store_tell_all(store, &news);
+    wfi_store_send_to_all(store, &news);
     wfi_store_end_members_changed(store);
 }
 
@@ -56,7 +56,7 @@ void wfi_store_handle_leaving(wfi_store *store, int rank)
     if (store->slots[rank].leaving)
         return;
     store->slots[rank].leaving = true;
-    wfi_store_tell_others(store, rank, &news);
+    wfi_store_send_to_others(store, rank, &news);
 }
 
 /* ---- Lost connections ------------------------------------------------------------------------------------------ */
@@ -101,7 +101,7 @@ static void ask_to_dial(wfi_store *store, int rank, int by, uint64_t now_ns)
     if (slot->asks++ >= store->options.world_size)
         return;
     wfi_store_message dial = {.type = WFI_STORE_DIAL, .rank = by, .incarnation = store->members[by].incarnation};
-    wfi_store_tell(store, rank, &dial);
+    wfi_store_send_to(store, rank, &dial);
 }
 
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
@@ -127,13 +127,13 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
      * bound must not cause a death. If no heartbeats were expected of the member, its silence counts from now.
      */
     uint64_t bound_ns = wfi_ns_of_ms(bound_ms), soon = now_ns + bound_ns / 2;
-    uint64_t by_silence = (slot->beats ? slot->heard_ns : now_ns) + bound_ns;
+    uint64_t by_silence = (slot->beats ? slot->received_ns : now_ns) + bound_ns;
     slot->suspected_ns = soon > by_silence ? soon : by_silence;
     slot->suspected_by = by;
     snprintf(slot->words, sizeof(slot->words), "%.*s", (int)sizeof(slot->words) - 1, why);
     wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", by, rank, slot->words);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
-    wfi_store_tell(store, rank, &speak);
+    wfi_store_send_to(store, rank, &speak);
     wfi_store_due_by(store, now_ns);
 }
 
@@ -143,8 +143,8 @@ static uint64_t dead_at_ns(const wfi_store *store, const wfi_store_slot *slot)
     uint64_t when_ns = slot->lost_ns, bound_ns = wfi_ns_of_ms(store->options.death_timeout_ms);
     if (store->options.death_timeout_ms < 0 || slot == &store->slots[0])
         return when_ns; /* rank 0 runs in the store's own process: its silence is no sign of death */
-    if (slot->beats && slot->heard_ns + bound_ns < when_ns)
-        when_ns = slot->heard_ns + bound_ns;
+    if (slot->beats && slot->received_ns + bound_ns < when_ns)
+        when_ns = slot->received_ns + bound_ns;
     return slot->suspected_ns < when_ns ? slot->suspected_ns : when_ns;
 }
 
@@ -156,10 +156,10 @@ static uint64_t dead_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 static uint64_t judged_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 {
     uint64_t when_ns = dead_at_ns(store, slot), bound_ns = wfi_store_bound_ns(store);
-    uint64_t heard_by_ns = store->pending_ns ? store->pending_ns + bound_ns / 8 : 0;
-    if (when_ns >= heard_by_ns)
+    uint64_t received_by_ns = store->pending_ns ? store->pending_ns + bound_ns / 8 : 0;
+    if (when_ns >= received_by_ns)
         return when_ns;
-    return heard_by_ns < when_ns + bound_ns / 4 ? heard_by_ns : when_ns + bound_ns / 4;
+    return received_by_ns < when_ns + bound_ns / 4 ? received_by_ns : when_ns + bound_ns / 4;
 }
 
 static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
@@ -190,7 +190,7 @@ void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
     uint64_t more_ns = store->ticking ? store->late_ns : 0;
     for (int rank = 0; rank < store->options.world_size && (was_absent || more_ns); rank++) {
         wfi_store_slot *slot = &store->slots[rank];
-        slot->heard_ns = was_absent || slot->heard_ns + more_ns > now_ns ? now_ns : slot->heard_ns + more_ns;
+        slot->received_ns = was_absent || slot->received_ns + more_ns > now_ns ? now_ns : slot->received_ns + more_ns;
         if (slot->suspected_ns != WFI_NEVER)
             slot->suspected_ns = was_absent ? now_ns + bound_ns / 2 : slot->suspected_ns + more_ns;
         if (slot->lost_ns != WFI_NEVER)

@@ -25,9 +25,9 @@ void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns)
     if (slot->state != WFI_SLOT_ALIVE || wanted == slot->beats)
         return;
     slot->beats = wanted;
-    slot->heard_ns = now_ns;
+    slot->received_ns = now_ns;
     wfi_store_message beat = {.type = WFI_STORE_BEAT, .on = wanted};
-    wfi_store_tell(store, rank, &beat);
+    wfi_store_send_to(store, rank, &beat);
     wfi_store_due_by(store, now_ns);
 }
 

@@ -144,7 +144,7 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
             continue;
         if (slot->patience_ns <= now_ns)
             expire_patience(store, rank);
-        else if (beats && slot->heard_ns + bound_ns <= now_ns)
+        else if (beats && slot->received_ns + bound_ns <= now_ns)
             expire_silence(store, rank);
         else
             wfi_store_due_by(store, slot->patience_ns);
@@ -162,7 +162,7 @@ static void make_member(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_store_slot *slot = &store->slots[rank];
     slot->state = WFI_SLOT_ALIVE;
-    slot->heard_ns = now_ns;
+    slot->received_ns = now_ns;
     slot->link->joined_ns = now_ns;
     store->options.outputs.random(store->options.outputs.arg, slot->token, sizeof(slot->token));
     store->members[rank].incarnation = ++store->incarnations;
@@ -216,7 +216,7 @@ static void begin(wfi_store *store, uint64_t now_ns)
 }
 
 /* Tells a new member which members have announced that they leave: the table does not contain that. */
-static void tell_of_leavers(wfi_store *store, int rank)
+static void send_leavers(wfi_store *store, int rank)
 {
     wfi_store_message news = {.type = WFI_STORE_LEAVING};
     for (int other = 0; other < store->options.world_size; other++) {
@@ -224,7 +224,7 @@ static void tell_of_leavers(wfi_store *store, int rank)
             continue;
         news.rank = other;
         news.incarnation = store->members[other].incarnation;
-        wfi_store_tell(store, rank, &news);
+        wfi_store_send_to(store, rank, &news);
     }
 }
 
@@ -244,10 +244,10 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
         wfi_log(WEFT_LOG_INFO, "store: \"%s\" joined as rank %d, incarnation %u", store->members[rank].name, rank,
                 store->members[rank].incarnation);
         send_table(store, rank, &writer);
-        tell_of_leavers(store, rank);
+        send_leavers(store, rank);
         wfi_store_message joined = {.type = WFI_STORE_JOINED};
         wfi_store_message_of_member(&joined, &store->members[rank]);
-        wfi_store_tell_others(store, rank, &joined);
+        wfi_store_send_to_others(store, rank, &joined);
         wfi_store_interest_review(store, rank, now_ns);
         wfi_store_end_members_changed(store);
         wfi_store_due_by(store, now_ns);
@@ -300,7 +300,7 @@ static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_
 static bool job_is_over(wfi_store *store, wfi_store_link *link)
 {
     if (store->phase == WFI_STORE_FAILED) {
-        store->untold -= store->untold > 0;
+        store->not_joined -= store->not_joined > 0;
         wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
     } else if (store->ended) {
         wfi_store_refuse(store, link, WEFT_ERR_JOB_ENDED, "rank 0 ended the job%s%s", *store->failure ? ": " : "",
@@ -356,7 +356,7 @@ static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, ui
     uint64_t bound_ns = wfi_store_bound_ns(store);
     if (rank == 0 || slot->state != WFI_SLOT_ALIVE || store->options.death_timeout_ms < 0)
         return false;
-    if (slot->suspected_ns == WFI_NEVER && now_ns - slot->heard_ns < bound_ns)
+    if (slot->suspected_ns == WFI_NEVER && now_ns - slot->received_ns < bound_ns)
         return false;
     wfi_store_suspect(store, rank, 0, "another process wants its rank", now_ns);
     wfi_store_hang_up(store, link, 0);
@@ -367,8 +367,8 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
 {
     wfi_store_slot *slot = &store->slots[join->rank];
     wfi_member *member = &store->members[join->rank];
-    *slot =
-        (wfi_store_slot){.state = WFI_SLOT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
+    *slot = (wfi_store_slot){
+        .state = WFI_SLOT_WAITING, .link = link, .patience_ms = join->timeout_ms, .received_ns = now_ns};
     slot->patience_ns = wfi_deadline_after(now_ns, join->timeout_ms);
     slot->suspected_ns = slot->lost_ns = WFI_NEVER;
     memcpy(slot->asked_with, join->token, sizeof(slot->asked_with));

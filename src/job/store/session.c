@@ -72,7 +72,7 @@ void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_mess
  * `matters`: as in wfi_outbox_keep. Returns false if the message does not matter and memory is exhausted; nothing was
  * done.
  */
-static bool tell(wfi_store *store, int rank, const wfi_store_message *message, bool matters)
+static bool send_to(wfi_store *store, int rank, const wfi_store_message *message, bool matters)
 {
     wfi_store_slot *slot = &store->slots[rank];
     uint8_t frame[WFI_STORE_SMALL_MAX];
@@ -90,26 +90,26 @@ static bool tell(wfi_store *store, int rank, const wfi_store_message *message, b
     return true;
 }
 
-void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message)
+void wfi_store_send_to(wfi_store *store, int rank, const wfi_store_message *message)
 {
-    (void)tell(store, rank, message, true);
+    (void)send_to(store, rank, message, true);
 }
 
 bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *sync)
 {
-    return tell(store, rank, &(wfi_store_message){.type = WFI_STORE_SYNCED, .wave = sync->wave}, false);
+    return send_to(store, rank, &(wfi_store_message){.type = WFI_STORE_SYNCED, .wave = sync->wave}, false);
 }
 
-void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message)
+void wfi_store_send_to_others(wfi_store *store, int but, const wfi_store_message *message)
 {
     for (int rank = 0; rank < store->options.world_size; rank++)
         if (store->slots[rank].state == WFI_SLOT_ALIVE && rank != but)
-            wfi_store_tell(store, rank, message);
+            wfi_store_send_to(store, rank, message);
 }
 
-void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message)
+void wfi_store_send_to_all(wfi_store *store, const wfi_store_message *message)
 {
-    wfi_store_tell_others(store, -1, message);
+    wfi_store_send_to_others(store, -1, message);
 }
 
 void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms)
@@ -197,7 +197,7 @@ void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t
         wfi_store_hang_up(store, slot->link, 0);
     slot->link = link;
     link->rank = rank;
-    slot->heard_ns = now_ns;
+    slot->received_ns = now_ns;
     slot->lost_ns = slot->suspected_ns = WFI_NEVER;
 }
 

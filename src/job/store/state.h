@@ -57,7 +57,7 @@ typedef struct wfi_store_slot {
     bool overflowed;                           /* its outbox overflowed: the next tick declares it dead */
     int64_t patience_ms;                       /* while it waits to join: how long it said that it would wait */
     uint64_t patience_ns;                      /* while it waits to join: when patience_ms ends */
-    uint64_t heard_ns;
+    uint64_t received_ns;
     uint64_t suspected_ns; /* when its heartbeat is due; WFI_NEVER: it is not suspected */
     int suspected_by;
     uint64_t asks_ns; /* the time from which `asks` counts */
@@ -97,7 +97,7 @@ struct wfi_store {
     bool draining;
     bool turned_away;                   /* a connection was refused because this process lacks descriptors or memory */
     char failure[WFI_STORE_TEXT_MAX];   /* the reason, in phase FAILED and with `ended` */
-    int untold;                         /* workers that have not joined yet, if the store was created with a failure */
+    int not_joined;                     /* workers, if the store was created with a failure */
     uint64_t name_awaited_ns;           /* when the log next names the missing ranks; WFI_NEVER: no worker waits */
     uint64_t name_awaited_pause_ns;     /* from one such line to the next */
     uint64_t challenges;                /* number of challenges so far: the counter of the greeting */
@@ -118,11 +118,11 @@ void wfi_store_due_by(wfi_store *store, uint64_t when_ns); /* the next tick is d
 void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
 /* Sends to a member, connected or not: a kept message is sent again when it resumes. */
-void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
+void wfi_store_send_to(wfi_store *store, int rank, const wfi_store_message *message);
 /* Returns false if there is no memory for the answer; then nothing was sent. */
 bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *sync);
-void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
-void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
+void wfi_store_send_to_others(wfi_store *store, int but, const wfi_store_message *message);
+void wfi_store_send_to_all(wfi_store *store, const wfi_store_message *message);
 void wfi_store_count_message(wfi_store *store, const uint8_t *frame);
 /*
  * Decrypts a frame of at most WFI_STORE_SMALL_MAX bytes to `plain`. WEFT_ERR_PROTOCOL: it is not the next frame of

@@ -47,7 +47,7 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     }
     if (options->failure) {
         wfi_store_fail_gathering(store, options->failure);
-        store->untold = options->world_size - 1;
+        store->not_joined = options->world_size - 1;
     }
     store->ticked_ns = options->now_ns;
     store->due_ns = store->drain_ns = store->wave_at_ns = store->name_awaited_ns = WFI_NEVER;
@@ -203,7 +203,7 @@ static void answer_heartbeat(wfi_store *store, wfi_store_link *link)
 static void handle_waiting(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     if (message && message->type == WFI_STORE_HEARTBEAT) {
-        store->slots[link->rank].heard_ns = now_ns;
+        store->slots[link->rank].received_ns = now_ns;
         answer_heartbeat(store, link);
         return;
     }
@@ -218,7 +218,7 @@ static void acknowledge(wfi_store *store, int rank)
         return;
     wfi_store_message ack = {.type = WFI_STORE_ACK, .received = slot->received};
     slot->acked = slot->received;
-    wfi_store_tell(store, rank, &ack);
+    wfi_store_send_to(store, rank, &ack);
 }
 
 static void answer_await(wfi_store *store, wfi_store_link *link)
@@ -297,12 +297,12 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
 {
     int rank = link->rank;
     wfi_store_slot *slot = &store->slots[rank];
-    bool says_how_much = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
+    bool acknowledges = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
     link->unconfirmed = false;
-    slot->heard_ns = now_ns;
+    slot->received_ns = now_ns;
     slot->suspected_ns = WFI_NEVER;
     if (!makes_sense(store, rank, message) ||
-        (says_how_much && !wfi_outbox_acknowledge(&slot->outbox, message->received))) {
+        (acknowledges && !wfi_outbox_acknowledge(&slot->outbox, message->received))) {
         wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);
@@ -401,12 +401,12 @@ bool wfi_store_awaits(const wfi_store *store, int rank)
 
 void wfi_store_give_up(wfi_store *store, const char *why, int missing)
 {
-    store->untold = store->options.world_size - store->waiting - missing;
+    store->not_joined = store->options.world_size - store->waiting - missing;
     wfi_store_fail_gathering(store, why);
 }
 
 bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns)
 {
-    bool all_gone = wfi_store_alive(store) == 0 && store->untold == 0;
+    bool all_gone = wfi_store_alive(store) == 0 && store->not_joined == 0;
     return store->draining && (all_gone || store->drain_ns <= now_ns);
 }

@@ -74,7 +74,7 @@ static void begin_wave(wfi_store *store)
     for (int rank = 0; rank < store->options.world_size; rank++)
         store->slots[rank].answered = false;
     wfi_store_message probe = {.type = WFI_STORE_PROBE, .wave = store->wave};
-    wfi_store_tell_all(store, &probe);
+    wfi_store_send_to_all(store, &probe);
 }
 
 /* Every member is idle, and the sum of open calls is zero. */
@@ -109,14 +109,14 @@ static bool wave_repeats(wfi_store *store)
     return same;
 }
 
-static void tell_of_ending(wfi_store *store, int follower, int rank)
+static void send_ending(wfi_store *store, int follower, int rank)
 {
     wfi_store_message news = {.type = WFI_STORE_ENDING,
                               .rank = rank,
                               .incarnation = store->members[rank].incarnation,
                               .on = store->slots[rank].ending};
     if (follower != rank)
-        wfi_store_tell(store, follower, &news);
+        wfi_store_send_to(store, follower, &news);
 }
 
 static void set_ending(wfi_store *store, int rank, bool ending, uint64_t now_ns)
@@ -126,7 +126,7 @@ static void set_ending(wfi_store *store, int rank, bool ending, uint64_t now_ns)
     wfi_store_interest_ending(store, rank, ending, now_ns);
     for (int other = 0; other < store->options.world_size; other++) {
         if (store->slots[other].state == WFI_SLOT_ALIVE && store->slots[other].follows)
-            tell_of_ending(store, other, rank);
+            send_ending(store, other, rank);
     }
 }
 
@@ -139,7 +139,7 @@ static void release_servers(wfi_store *store, uint64_t now_ns)
         if (slot->state != WFI_SLOT_ALIVE || !slot->serving)
             continue;
         slot->serving = 0;
-        wfi_store_tell(store, rank, &over);
+        wfi_store_send_to(store, rank, &over);
         set_ending(store, rank, slot->closing, now_ns);
     }
 }
@@ -162,7 +162,7 @@ static void finish_wave(wfi_store *store, uint64_t now_ns)
     }
     store->terminated = true;
     wfi_store_message message = {.type = WFI_STORE_TERMINATED};
-    wfi_store_tell_all(store, &message);
+    wfi_store_send_to_all(store, &message);
 }
 
 void wfi_store_end_closing(wfi_store *store, int rank, uint64_t now_ns)
@@ -188,7 +188,7 @@ void wfi_store_end_follow(wfi_store *store, int rank)
     store->slots[rank].follows = true;
     for (int other = 0; other < store->options.world_size; other++) {
         if (store->slots[other].state == WFI_SLOT_ALIVE && store->slots[other].ending)
-            tell_of_ending(store, rank, other);
+            send_ending(store, rank, other);
     }
 }
 
@@ -220,7 +220,7 @@ void wfi_store_end_job(wfi_store *store, const char *why)
     snprintf(message.text, sizeof(message.text), "%s", why);
     wfi_log(WEFT_LOG_INFO, "store: rank 0 ended the job%s%s", *why ? ": " : "", why);
     store->ended = store->terminated = true;
-    wfi_store_tell_all(store, &message);
+    wfi_store_send_to_all(store, &message);
 }
 
 /* Whether the end of the job waits for this member: to close, or, once all close, to be idle. */

@@ -34,7 +34,7 @@
 
 /* A range that one peer may read or write for a while. The peer is sent `remote` and the size. */
 typedef struct wfi_exposure {
-    wfi_rma_address remote; /* what the peer is told */
+    wfi_rma_address remote; /* as sent to the peer */
     void *region;           /* for net */
 } wfi_exposure;
 
@@ -124,7 +124,8 @@ typedef struct wfi_transfer_ops { /* [locked] */
     void (*done)(wfi_transfer *transfer, weft_status status);
 } wfi_transfer_ops;
 
-void wfi_transfer_chunk_unheard(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size); /* a `chunk` */
+/* A `chunk` that does nothing. */
+void wfi_transfer_ignore_chunk(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size);
 
 /*
  * A transfer of segments to or from one peer; embedded in its owner. It is cut into chunks, of which a limited number
@@ -134,7 +135,7 @@ struct wfi_transfer {
     wfi_transfer_kind kind;
     wfi_segment *segments; /* the owner's array, until done */
     size_t segment_count;
-    uint32_t told; /* result of wfi_peer_bulk_told for the message in which the peer named the memory */
+    uint32_t bulk_generation; /* by wfi_peer_bulk_generation, for the message in which the peer named the memory */
     const wfi_transfer_ops *ops;
     void *net; /* for net */
     /* It ended because memory of bad_segment cannot be accessed. is_bad_here: the local memory, not the peer's. */
@@ -146,7 +147,7 @@ struct wfi_transfer {
  * Call it while a message of the peer is handled. Returns the generation of the bulk connection, if the peer had this
  * connection when it sent the message. Returns 0 if that is unknown.
  */
-uint32_t wfi_peer_bulk_told(const wfi_peer *peer);
+uint32_t wfi_peer_bulk_generation(const wfi_peer *peer);
 /* On failure (WEFT_ERR_MEMORY or the peer's status) `done` is not called. */
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer);
 void wfi_transfer_cancel(wfi_transfer *transfer); /* `done` is called before this returns or later */
@@ -194,7 +195,7 @@ typedef struct wfi_exposed {
     void *data;
     uint64_t size;
     unsigned access;
-    /* For each fabric: registered on the one that the peer was told of, and on those that it asked for. */
+    /* For each fabric: registered on the one that was named to the peer, and on those that it asked for. */
     wfi_exposed_region on[WFI_FABRICS_MAX];
     bool open; /* false: closed with the peer */
     bool pinned;
@@ -204,7 +205,7 @@ typedef struct wfi_exposed {
 
 typedef struct wfi_query { /* a question whether a range is still exposed */
     uint64_t number, size;
-    wfi_rma_address remote; /* as the peer was told */
+    wfi_rma_address remote; /* as sent to the peer */
     uint8_t access;
     uint8_t fabric; /* the number of the fabric of the peer's bulk connection */
 } wfi_query;

@@ -42,7 +42,7 @@ static void ask_about(wfi_transfer_state *state, uint64_t chunk)
     uint64_t size;
     const wfi_segment *segment =
         wfi_transfer_state_place(state, chunk, &bulk->asked_offset, &size, &bulk->asked_segment);
-    wfi_rma_address remote = segment->has_moved ? segment->told : segment->remote;
+    wfi_rma_address remote = segment->has_moved ? segment->first_remote : segment->remote;
     remote.address += bulk->asked_offset;
     wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
     wfi_write_u64(&writer, ++bulk->questions);
@@ -148,7 +148,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
         wfi_segment *segment = &state->owner->segments[bulk->asked_segment];
         there.address -= bulk->asked_offset;
         if (!segment->has_moved)
-            segment->told = segment->remote;
+            segment->first_remote = segment->remote;
         segment->has_moved = true;
         segment->remote = there;
         state->validated = state->unvalidated;

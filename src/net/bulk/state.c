@@ -81,7 +81,7 @@ static weft_status register_later(wfi_transfer_state *state)
 
 /* The fabric failed to register memory. Reports that once. If the fabric does not copy such memory, a later call
  * tries to register it again. */
-static weft_status tell_refused(wfi_transfer_state *state, size_t *refused)
+static weft_status report_refused(wfi_transfer_state *state, size_t *refused)
 {
     bool copies = state->region_fabric->limits->copied_max;
     *refused = state->refused;
@@ -97,7 +97,7 @@ weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabri
 {
     *refused = 0;
     if (state->region_fabric == fabric)
-        return state->refused ? tell_refused(state, refused) : WEFT_OK;
+        return state->refused ? report_refused(state, refused) : WEFT_OK;
     drop_regions(state);
     state->region_fabric = fabric;
     if (!fabric->limits->needs_local_regions)
@@ -144,7 +144,7 @@ destroy:
     return WEFT_ERR_MEMORY;
 }
 
-static void tell_transfer_owner(wfi_done *done)
+static void call_transfer_owner(wfi_done *done)
 {
     wfi_transfer_state *state = wfi_container_of(done, wfi_transfer_state, ended);
     wfi_transfer *owner = state->owner;
@@ -165,7 +165,7 @@ void wfi_transfer_state_finish(wfi_transfer_state *state)
     if (state->bulk->asked == state)
         state->bulk->asked = NULL;
     wfi_list_remove(&state->link);
-    state->ended.run = tell_transfer_owner;
+    state->ended.run = call_transfer_owner;
     wfi_progress_end(bulk_transport(state->bulk)->progress, &state->ended, WFI_DONE_TRANSFER);
 }
 

@@ -225,7 +225,7 @@ void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
 
 /* ---- The functions of bulk.h ----------------------------------------------------------------------------------- */
 
-uint32_t wfi_peer_bulk_told(const wfi_peer *peer)
+uint32_t wfi_peer_bulk_generation(const wfi_peer *peer)
 {
     const wfi_bulk *bulk = wfi_peer_bulk(peer);
     const wfi_conn *conn = wfi_channel_up(&bulk->channel);
@@ -271,7 +271,7 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     wfi_transfer_state_finish(state); /* if it has no chunks */
     const wfi_conn *conn = wfi_channel_up(&bulk->channel);
     if (conn) {
-        state->unvalidated = !conn->fabric->limits->keys_per_transfer && transfer->told != conn->generation;
+        state->unvalidated = !conn->fabric->limits->keys_per_transfer && transfer->bulk_generation != conn->generation;
         bulk->channel.ops->retry(&bulk->channel); /* asks, or begins */
     } else {
         wfi_channel_want(&bulk->channel);
@@ -298,7 +298,7 @@ void wfi_transfer_cancel(wfi_transfer *transfer)
     }
 }
 
-void wfi_transfer_chunk_unheard(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size)
+void wfi_transfer_ignore_chunk(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size)
 {
     (void)transfer, (void)segment, (void)offset, (void)size;
 }

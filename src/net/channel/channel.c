@@ -335,7 +335,7 @@ void wfi_channel_is_up(wfi_channel *channel)
         transport->stats.connections_lost++;
     channel->lost = channel->excused = false;
     channel->used_ns = now;
-    peer->heard_ns = now;
+    peer->received_ns = now;
     if (peer->unreachable)
         wfi_log_net(transport, WEFT_LOG_INFO, "worker %d can be reached again", peer->rank);
     peer->unreachable = false;
@@ -359,7 +359,7 @@ void wfi_channel_moved(wfi_conn *conn)
     conn->useful = true;
     conn->channel->failures = 0;
     conn->channel->used_ns = now;
-    conn->peer->heard_ns = now;
+    conn->peer->received_ns = now;
 }
 
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room)

@@ -245,7 +245,7 @@ const char *wfi_peer_fabric_name(const wfi_peer *peer, wfi_lane_kind kind);
 size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 
 /* connection.c */
-void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
+void wfi_flight_ignore_drop(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
 /* After this the fabric no longer accesses the connection's memory. The connection is freed with its last operation. If
  * it was the channel's connection, the crossing one takes its place. */
@@ -277,7 +277,7 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     wfi_channel *channels[WFI_LANE_KINDS];
     unsigned nonsense; /* connections that were closed because of malformed data */
 
-    uint64_t heard_ns;
+    uint64_t received_ns;
     uint64_t needed_ns; /* since when it is needed; or when it was last given up */
     bool unreachable;   /* it was given up, and nothing was heard since */
     wfi_timer silence;  /* checks a needed peer (failure_detector.c) */
@@ -410,9 +410,9 @@ struct wfi_net_fabric {
     wfi_list dials;            /* wfi_conn.dial: connections whose lanes the event thread opens (limits->open_blocks) */
     atomic_bool dials_due;     /* (atomic) `dials` may have an entry: the event thread reads it without the lock */
     uint64_t refused_until_ns; /* it failed to register memory: bulk channels avoid it until then */
-    bool has_said_unreadable;  /* wfi_channel_exclude has logged a line */
-    wfi_list spares;           /* frames of control channels, registered with this fabric, kept for reuse */
-    size_t spare_count;        /* their number */
+    bool has_logged_unreadable; /* wfi_channel_exclude has logged a line */
+    wfi_list spares;            /* frames of control channels, registered with this fabric, kept for reuse */
+    size_t spare_count;         /* their number */
 };
 
 /* A region of the storage from the fabric's cache, with at least this access (WFI_REMOTE_READ, ...). The caller returns

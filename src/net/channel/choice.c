@@ -140,10 +140,10 @@ void wfi_channel_exclude(wfi_channel *channel, wfi_net_fabric *fabric, const cha
 {
     wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
     if (!avoided->unreadable)
-        wfi_log_net(channel->peer->transport, fabric->has_said_unreadable ? WEFT_LOG_DEBUG : WEFT_LOG_INFO,
+        wfi_log_net(channel->peer->transport, fabric->has_logged_unreadable ? WEFT_LOG_DEBUG : WEFT_LOG_INFO,
                     "%s is not used for payloads from and to worker %d: %s", fabric->ops->name, channel->peer->rank,
                     why);
-    fabric->has_said_unreadable = true;
+    fabric->has_logged_unreadable = true;
     avoided->unreadable = why;
 }
 

@@ -105,7 +105,7 @@ bool wfi_conn_is_private(const wfi_conn *conn)
     return ops->is_private && ops->is_private(conn->lane);
 }
 
-void wfi_flight_unheard(wfi_flight *flight)
+void wfi_flight_ignore_drop(wfi_flight *flight)
 {
     (void)flight;
 }

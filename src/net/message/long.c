@@ -188,7 +188,7 @@ weft_status wfi_long_receive(wfi_rx *rx)
         return WEFT_OK;
     weft_status status = room->data ? WEFT_OK : make_room(conn, control->takes, room);
     if (status) /* if memory is out they change later, unless the peer may already send longer messages */
-        return rx->length < control->told ? status : WEFT_OK;
+        return rx->length < control->announced ? status : WEFT_OK;
     rx->head = room->data + (size_t)(rx - frames->receives) * receive_bytes(control->takes);
     rx->rest = rx->head + WFI_RECEIVE_HEAD;
     room->receives++;
@@ -205,9 +205,9 @@ void wfi_long_posted(wfi_conn *conn)
     bool are_all = wfi_conn_frames(conn)->rooms[control->takes].receives == WFI_RECEIVE_DEPTH;
     if (control->answered == control->question || !are_all || control->long_ready.out)
         return;
-    control->told = control->takes;
+    control->announced = control->takes;
     control->answered = control->question;
-    put_question(&control->long_ready, WFI_CONTROL_LONG_READY, control->answered, control->told);
+    put_question(&control->long_ready, WFI_CONTROL_LONG_READY, control->answered, control->announced);
 }
 
 static void ready_arrived(wfi_control_message *own)
@@ -232,8 +232,8 @@ static void take_long(wfi_control *control, uint32_t number, wfi_length length)
     }
     control->question = number;
     control->takes = length;
-    if (control->told > length) /* no longer message follows */
-        control->told = length;
+    if (control->announced > length) /* no longer message follows */
+        control->announced = length;
     uncount(control);
 }
 

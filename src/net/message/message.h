@@ -176,7 +176,7 @@ typedef struct wfi_control {
     wfi_control_message long_asked;
     /* Receiving. */
     wfi_length takes;            /* what every receive is that is posted from now on */
-    wfi_length told;             /* what all are, as the peer was told */
+    wfi_length announced;        /* the length of all of them that the peer was told last */
     uint32_t question, answered; /* numbers of the peer's last LONG, and of the last that was answered */
     bool has_large;              /* it is counted in wfi_transport.large_peers, until its large receives are gone */
     wfi_control_message long_ready;
@@ -206,11 +206,11 @@ typedef struct wfi_long_room { /* memory of the receives of one length */
     wfi_region *region;
 } wfi_long_room;
 
-typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
-    uint32_t sent, returned; /* frames sent; frames that the peer has consumed, by its last frame */
-    uint32_t consumed, told; /* frames consumed here; those of them that the peer was told of */
-    wfi_list early;          /* received frames that arrived before the answer to this worker's request */
-    wfi_rx *receives;        /* WFI_RECEIVE_DEPTH of them */
+typedef struct wfi_frames {       /* of one connection: wfi_conn_own */
+    uint32_t sent, returned;      /* frames sent; frames that the peer has consumed, by its last frame */
+    uint32_t consumed, announced; /* frames consumed here; those of them that the last frame to the peer announced */
+    wfi_list early;               /* received frames that arrived before the answer to this worker's request */
+    wfi_rx *receives;             /* WFI_RECEIVE_DEPTH of them */
     uint8_t *receive_data;
     wfi_region *receive_region;
     wfi_long_room rooms[WFI_LENGTHS]; /* of receives that are not short: long.c */

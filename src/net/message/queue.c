@@ -100,7 +100,7 @@ void wfi_room_leave(wfi_room_waiter *waiter)
 
 /* ---- Ends ------------------------------------------------------------------------------------------------------ */
 
-static void tell_message_owner(wfi_done *done)
+static void call_message_owner(wfi_done *done)
 {
     wfi_message *message = wfi_container_of(done, wfi_message, net.ended);
     message->done(message, message->net.status);
@@ -110,7 +110,7 @@ static void finish_message(wfi_control *control, wfi_message *message, weft_stat
 {
     wfi_list_remove(&message->link);
     message->net.status = status;
-    message->net.ended.run = tell_message_owner;
+    message->net.ended.run = call_message_owner;
     wfi_progress_end(control->channel.peer->transport->progress, &message->net.ended, WFI_DONE_MESSAGE);
     wfi_control_let_go(control, message);
 }

@@ -216,7 +216,7 @@ static void receive(wfi_rx *rx, size_t size)
         return;
     wfi_control *control = wfi_peer_control(conn->peer);
     wfi_progress *progress = conn->transport->progress;
-    bool many = frames->consumed - frames->told >= ACK_AFTER_FRAMES;
+    bool many = frames->consumed - frames->announced >= ACK_AFTER_FRAMES;
     if (many || (control->owes_ack && !control->ack.heap_index &&
                  wfi_timer_set(progress, &control->ack, progress->now_ns + ACK_DELAY_NS)))
         wfi_peer_send_ack(conn->peer);
@@ -238,7 +238,7 @@ static void frame_received(wfi_flight *flight, const wfi_completion *completion)
     }
 }
 
-static const wfi_flight_ops rx_ops = {.completed = frame_received, .dropped = wfi_flight_unheard};
+static const wfi_flight_ops rx_ops = {.completed = frame_received, .dropped = wfi_flight_ignore_drop};
 
 void wfi_frames_early(wfi_conn *conn)
 {

@@ -181,7 +181,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
         return false;
     conn->channel->starved = 0;
     frames->sent++;
-    frames->told = frames->consumed;
+    frames->announced = frames->consumed;
     control->owes_ack = false;
     conn->transport->stats.frames_sent++;
     return true;
@@ -272,7 +272,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
     if (!conn || credit(conn) < 1)
         return;
     const wfi_frames *frames = wfi_conn_frames(conn);
-    if (frames->consumed == frames->told)
+    if (frames->consumed == frames->announced)
         return;
     wfi_tx *tx = tx_take(conn, NULL);
     if (tx)
@@ -288,7 +288,7 @@ static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
     tx_recycle(conn->fabric, wfi_container_of(flight, wfi_tx, flight));
 }
 
-static const wfi_flight_ops tx_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
+static const wfi_flight_ops tx_ops = {.completed = frame_sent, .dropped = wfi_flight_ignore_drop};
 
 /* ---- The functions of message.h -------------------------------------------------------------------------------- */
 

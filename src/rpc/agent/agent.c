@@ -143,7 +143,7 @@ static void on_joined(void *arg)
     int ours = atomic_load(&agents); /* includes agents of other jobs: then the share is only an estimate */
     if (ours > here)
         ours = here;
-    wfi_quota_tell((here + ours - 1) / ours);
+    wfi_quota_set_processes((here + ours - 1) / ours);
     wfi_options_share(&agent->options, ours);
 }
 
@@ -266,7 +266,7 @@ weft_status weft_agent_open_sized(const weft_agent_options *given, size_t size, 
     int rank = options.has_rank ? options.rank : -1;
     if (!detail) { /* a caller that does not take the error finds it in the log */
         wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
-        wfi_status_said(status);
+        wfi_status_logged(status);
     }
     wfi_error_give(detail, error);
     if (!agent)

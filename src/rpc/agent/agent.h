@@ -62,15 +62,15 @@ typedef struct wfi_rpc_peer {
     wfi_map serving;  /* served calls of that worker, by its ids */
     uint32_t watched; /* the incarnation that `watches` counts for: agent/workers.c */
     size_t watches;
-    weft_member_event untold[2]; /* events of this rank that wait for memory, in order: agent/membership.c */
-    int untold_count;
+    weft_member_event unreported[2]; /* events of this rank that wait for memory, in order: agent/membership.c */
+    int unreported_count;
     size_t kept_count; /* replies and results that are being sent to it, or kept for it: agent/budget.c */
     uint64_t kept_bytes;
     struct {
         uint64_t first, last; /* range of its refused calls for the next REFUSED; 0: none */
         bool no_memory;       /* memory was out for at least one of them */
-        bool telling;         /* a REFUSED for earlier calls is in flight */
-        uint64_t heard;       /* the highest id of this worker's calls that it has refused */
+        bool in_flight;       /* a REFUSED for earlier calls is in flight */
+        uint64_t searched;    /* the highest id of this worker's calls that it has refused: client/refused.c */
     } refused;                /* server/refuse.c */
     size_t answers;           /* this worker's answers that it has not acknowledged: agent/notify.c */
 } wfi_rpc_peer;
@@ -90,7 +90,7 @@ typedef struct wfi_membership {
     wfi_list events;
     wfi_task task;
     bool running;
-    size_t untold; /* sum of wfi_rpc_peer.untold_count */
+    size_t unreported; /* sum of wfi_rpc_peer.unreported_count */
 } wfi_membership;
 
 struct weft_agent {
@@ -174,7 +174,7 @@ void wfi_agent_leave_locked(weft_agent *agent);
 
 /* Of a rank of which this worker knows no worker: none has joined, or it ended before this worker joined. Takes the
  * agent's name. */
-#define WFI_UNHEARD_TEXT "%s has not heard of a worker with that rank"
+#define WFI_UNKNOWN_RANK_TEXT "%s has not heard of a worker with that rank"
 /* The error text of calls that are refused in a child of fork(2). */
 #define WFI_FORKED_TEXT "this is a child of fork(), and the agent its parent's"
 /* Called when net has opened, and before it closes. Between the two, a child of fork(2) marks the agent (forks.c). */
@@ -233,7 +233,7 @@ void wfi_functions_fini(weft_agent *agent);
 void wfi_names_fini(weft_agent *agent); /* agent/workers.c */
 
 /* Reports an event to the user's callback, in order, on the executor. [agent lock] */
-void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why);
+void wfi_membership_notify(weft_agent *agent, weft_member_event event, int rank, const char *why);
 void wfi_membership_fini(weft_agent *agent);
 
 /* Net's upcalls, each in the file of its subject. [agent lock] */

@@ -144,5 +144,5 @@ void wfi_awaited_log(weft_agent *agent)
     log_here(agent, WEFT_LOG_ERROR, "gave up after");
     if (asks_store(agent))
         log_others(agent, WEFT_LOG_ERROR, "gave up after");
-    wfi_status_said(WEFT_ERR_TIMEOUT);
+    wfi_status_logged(WEFT_ERR_TIMEOUT);
 }

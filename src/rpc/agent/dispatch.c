@@ -33,9 +33,9 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
     WFI_FOR_COMPONENTS (component, peer_gone)
         component->peer_gone(agent, peer, why, text);
     if (why == WEFT_ERR_PEER_DEAD)
-        wfi_membership_tell(agent, WEFT_MEMBER_DEAD, wfi_peer_rank(peer), text);
+        wfi_membership_notify(agent, WEFT_MEMBER_DEAD, wfi_peer_rank(peer), text);
     else if (why == WEFT_ERR_PEER_LEFT)
-        wfi_membership_tell(agent, WEFT_MEMBER_LEFT, wfi_peer_rank(peer), text);
+        wfi_membership_notify(agent, WEFT_MEMBER_LEFT, wfi_peer_rank(peer), text);
 }
 
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
@@ -48,7 +48,7 @@ void wfi_on_peer_joined(void *arg, wfi_peer *peer)
 {
     WFI_FOR_COMPONENTS (component, peer_joined)
         component->peer_joined(arg, peer);
-    wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
+    wfi_membership_notify(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 
 void wfi_on_peer_ending(void *arg, wfi_peer *peer)
@@ -61,7 +61,7 @@ void wfi_on_peer_ending(void *arg, wfi_peer *peer)
 void wfi_on_peer_leaving(void *arg, wfi_peer *peer)
 {
     wfi_on_peer_ending(arg, peer);
-    wfi_membership_tell(arg, WEFT_MEMBER_LEAVING, wfi_peer_rank(peer), "it closes its agent");
+    wfi_membership_notify(arg, WEFT_MEMBER_LEAVING, wfi_peer_rank(peer), "it closes its agent");
 }
 
 void wfi_on_passed(void *arg, wfi_peer *from, int fd, const uint8_t *data, size_t size)
@@ -88,6 +88,6 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text)
     weft_member_event event = why == WEFT_ERR_EVICTED     ? WEFT_MEMBER_SELF_EVICTED
                               : why == WEFT_ERR_JOB_ENDED ? WEFT_MEMBER_JOB_ENDED
                                                           : WEFT_MEMBER_STORE_LOST;
-    wfi_membership_tell(agent, event, event == WEFT_MEMBER_SELF_EVICTED ? wfi_agent_rank(agent) : 0, text);
+    wfi_membership_notify(agent, event, event == WEFT_MEMBER_SELF_EVICTED ? wfi_agent_rank(agent) : 0, text);
     wfi_on_terminated(agent);
 }

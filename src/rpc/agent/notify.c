@@ -200,8 +200,8 @@ void wfi_post_answer_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, cons
     answer(agent, to, type, bytes, NULL, false);
 }
 
-weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
-                              void (*arrived)(weft_agent *agent, int rank))
+weft_status wfi_post_then(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                          void (*arrived)(weft_agent *agent, int rank))
 {
     return post(agent, to, type, bytes, NULL, (how_to_post){.urgent = true, .arrived = arrived});
 }

@@ -15,8 +15,8 @@ weft_status wfi_post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_wr
 weft_status wfi_post_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
                              unsigned *reserved);
 /* Like wfi_post. `arrived` is called when the peer has the message; not called if the peer is gone. */
-weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
-                              void (*arrived)(weft_agent *agent, int rank));
+weft_status wfi_post_then(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,
+                          void (*arrived)(weft_agent *agent, int rank));
 /* Like wfi_post, for an answer to a message of that peer. It is dropped if wfi_may_answer is false, unless it was
  * promised. */
 void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved);

@@ -81,7 +81,7 @@ weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane,
         wfi_peer_fabric_text(peer, (wfi_lane_kind)lane, out, room);
     wfi_net_unlock(agent->net);
     if (!peer)
-        return wfi_refuse(WEFT_ERR_NOT_FOUND, "weft_agent_fabric: rank %d: " WFI_UNHEARD_TEXT, rank,
+        return wfi_refuse(WEFT_ERR_NOT_FOUND, "weft_agent_fabric: rank %d: " WFI_UNKNOWN_RANK_TEXT, rank,
                           agent->options.name);
     return WEFT_OK;
 }

@@ -210,7 +210,7 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     if (status == WEFT_ERR_NOT_FOUND && rank == wfi_agent_rank(agent))
         return wfi_refuse(status, "%s: rank %d is this worker itself", function, rank);
     if (status == WEFT_ERR_NOT_FOUND)
-        return wfi_refuse(status, "%s: rank %d: " WFI_UNHEARD_TEXT, function, rank, agent->options.name);
+        return wfi_refuse(status, "%s: rank %d: " WFI_UNKNOWN_RANK_TEXT, function, rank, agent->options.name);
     return status == WEFT_ERR_STATE && by < 0 ? wfi_refuse(status, "%s: rank %d is not watched", function, rank)
                                               : status;
 }

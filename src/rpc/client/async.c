@@ -30,7 +30,7 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
     if (is_mistake && agent && !(options && options->error)) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
                       weft_error_message(error));
-        wfi_status_said(status);
+        wfi_status_logged(status);
     }
     wfi_error_give(options ? options->error : NULL, error);
 }
@@ -41,7 +41,7 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
     if (!options || !options->error) {
         wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "a call of \"%s\" could not be started: %s is NULL",
                       function ? function : "", what);
-        wfi_status_said(WEFT_ERR_INVALID);
+        wfi_status_logged(WEFT_ERR_INVALID);
     }
     wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", what));
     return WEFT_ERR_INVALID;

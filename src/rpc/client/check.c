@@ -133,7 +133,7 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     if (ours)
         look_at_options(agent, spec, &found);
     if (why == WEFT_ERR_NOT_FOUND && rank >= 0 && !weft_agent_worker(agent, rank).incarnation)
-        wfi_find(&found, "rank %d: " WFI_UNHEARD_TEXT, rank, agent->options.name);
+        wfi_find(&found, "rank %d: " WFI_UNKNOWN_RANK_TEXT, rank, agent->options.name);
     if (why == WEFT_ERR_PEER_LEFT && rank >= 0)
         look_at_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))

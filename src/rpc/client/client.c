@@ -72,7 +72,7 @@ static bool has_calls(weft_agent *agent)
     return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
 }
 
-static void tell_of_calls(weft_agent *agent, wfi_awaits *out)
+static void awaited_calls(weft_agent *agent, wfi_awaits *out)
 {
     size_t cursor = 0;
     const wfi_request *first = NULL;
@@ -108,7 +108,7 @@ const wfi_component wfi_client_component = {
     .self_gone = fail_calls_of_all,
     .closing = wfi_local_settle_returned,
     .busy = has_calls,
-    .awaits = tell_of_calls,
+    .awaits = awaited_calls,
     .fail = fail_calls_of_all,
     .free = free_client,
 };

@@ -50,7 +50,7 @@ static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t fi
 
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
-    uint64_t *heard = &agent->peers[wfi_peer_rank(from)].refused.heard;
+    uint64_t *searched = &agent->peers[wfi_peer_rank(from)].refused.searched;
     uint64_t first = wfi_read_u64(reader), last = wfi_read_u64(reader);
     bool no_memory = wfi_read_u8(reader);
     uint64_t none_below = agent->next_call_id >> 40 << 40; /* the first id of this incarnation */
@@ -58,11 +58,11 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         last = agent->next_call_id;
     if (first < none_below)
         first = none_below;
-    if (first <= *heard) /* each id is searched once, so that a peer cannot cause repeated searches */
-        first = *heard + 1;
+    if (first <= *searched) /* each id is searched once, so that a peer cannot cause repeated searches */
+        first = *searched + 1;
     if (reader->failed || first > last)
         return;
-    *heard = last;
+    *searched = last;
     if (last - first >= agent->calls.count && refuse_by_table(agent, from, first, last, no_memory))
         return;
     for (uint64_t id = first; id <= last; id++) {

@@ -7,7 +7,7 @@
 #include "rpc/client/stream.h"
 
 /* `promised` is NULL if the call has ended: a callee may send any number of such replies. */
-static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *promised)
+static void send_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *promised)
 {
     uint8_t room[8];
     wfi_writer writer;
@@ -33,7 +33,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     wfi_request *call = wfi_container_of(inbound, wfi_request, results);
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
-        say_done(agent, call->peer, call->id, &call->notifications);
+        send_done(agent, call->peer, call->id, &call->notifications);
     if (call->failure) { /* aborted while the results were being received */
         wfi_call_complete(call, NULL, call->failure, false);
         return;
@@ -97,7 +97,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (!call || call->peer != from || call->results.state != WFI_INBOUND_NEW || call->failure) {
         /* The call has ended: tells the callee to release what it keeps for the call. */
         if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_inbound_busy(&call->results)))
-            say_done(agent, from, id, NULL);
+            send_done(agent, from, id, NULL);
         return;
     }
     if (call->items && !wfi_items_in_expect(call->items, items))

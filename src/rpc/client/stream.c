@@ -42,7 +42,7 @@ void wfi_items_in_expect_given(wfi_items_in *items)
 
 /* ---- Calling on_item --------------------------------------------------------------------------------------------- */
 
-static void say_took(const wfi_items_in *items)
+static void send_took(const wfi_items_in *items)
 {
     uint8_t room[12];
     wfi_writer writer;
@@ -68,7 +68,7 @@ static void hand_over_all(wfi_task *task)
         wfi_net_lock(net);
         items->in_hand = false;
         s->state = SLOT_FREE;
-        say_took(items);
+        send_took(items);
         items->next++;
     }
     items->running = false;

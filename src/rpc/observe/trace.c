@@ -21,9 +21,9 @@
 #include <time.h>
 
 #define LINGER_NS 50000000
-#define WAKE_AT 2048               /* with this many records the thread does not wait longer */
-#define TELL_EVERY_NS 10000000000u /* interval of log lines about dropped records */
-#define LOOK_AT_TRACKS 64          /* free tracks that are checked before a new one is made */
+#define WAKE_AT 2048              /* with this many records the thread does not wait longer */
+#define LOG_EVERY_NS 10000000000u /* interval of log lines about dropped records */
+#define LOOK_AT_TRACKS 64         /* free tracks that are checked before a new one is made */
 
 static int64_t anchor_of(const wfi_clock *clock)
 {
@@ -162,7 +162,7 @@ static void check_file(wfi_trace *trace)
     fclose(trace->file);
     trace->file = NULL;
     pthread_mutex_lock(&trace->lock);
-    trace->dropped_told = UINT64_MAX; /* no more lines about dropped records: nothing is written from now on */
+    trace->dropped_logged = UINT64_MAX; /* no more lines about dropped records: nothing is written from now on */
     pthread_mutex_unlock(&trace->lock);
 }
 
@@ -189,17 +189,17 @@ static void chunk_is_done(wfi_trace *trace, wfi_trace_chunk *chunk)
     free(over);
 }
 
-/* Logs the number of dropped records: every TELL_EVERY_NS, and at the end. */
-static void tell_losses(wfi_trace *trace, bool now_at_least)
+/* Logs the number of dropped records: every LOG_EVERY_NS, and at the end. */
+static void log_dropped(wfi_trace *trace, bool now_at_least)
 {
     uint64_t now = wfi_now(trace->clock);
     pthread_mutex_lock(&trace->lock);
     uint64_t dropped = trace->dropped;
-    bool due = dropped > trace->dropped_told &&
-               (now_at_least || !trace->dropped_told || now - trace->told_ns >= TELL_EVERY_NS);
+    bool due = dropped > trace->dropped_logged &&
+               (now_at_least || !trace->dropped_logged || now - trace->logged_ns >= LOG_EVERY_NS);
     if (due) {
-        trace->dropped_told = dropped;
-        trace->told_ns = now;
+        trace->dropped_logged = dropped;
+        trace->logged_ns = now;
     }
     pthread_mutex_unlock(&trace->lock);
     if (due)
@@ -224,7 +224,7 @@ void wfi_trace_flush(wfi_trace *trace)
     check_file(trace);
     wfi_nosignal_end(&saved);
     pthread_mutex_unlock(&trace->file_lock);
-    tell_losses(trace, false);
+    log_dropped(trace, false);
 }
 
 /* ---- The thread -------------------------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ void wfi_trace_destroy(wfi_trace *trace)
     if (trace->running)
         pthread_join(trace->thread, NULL);
     wfi_trace_flush(trace);
-    tell_losses(trace, true);
+    log_dropped(trace, true);
     wfi_nosignal saved;
     wfi_nosignal_begin(&saved);
     if (trace->file) {

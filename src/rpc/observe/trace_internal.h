@@ -44,7 +44,7 @@ struct wfi_trace {
     size_t queued; /* records in the list */
     size_t count;  /* `queued`, plus those that are being written */
     uint64_t dropped;
-    uint64_t dropped_told, told_ns; /* the number of dropped records that was last logged, and when */
+    uint64_t dropped_logged, logged_ns; /* the number of dropped records that was last logged, and when */
     bool ending;
 
     pthread_mutex_t file_lock;       /* taken before `lock`; guards the fields below. Held while writing */

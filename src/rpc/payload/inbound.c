@@ -157,7 +157,7 @@ static void payload_pulled(wfi_transfer *transfer, weft_status status)
         import_references(inbound);
 }
 
-static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = payload_pulled};
+static const wfi_transfer_ops payload_pulled_ops = {.chunk = wfi_transfer_ignore_chunk, .done = payload_pulled};
 
 static void pull_payload(wfi_inbound *inbound)
 {
@@ -173,7 +173,7 @@ static void pull_payload(wfi_inbound *inbound)
     inbound->transfer = (wfi_transfer){.kind = WFI_PULL,
                                        .segments = inbound->decoded.segments,
                                        .segment_count = inbound->decoded.segment_count,
-                                       .told = inbound->told,
+                                       .bulk_generation = inbound->bulk_generation,
                                        .ops = &payload_pulled_ops};
     weft_status status = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (status)
@@ -337,7 +337,7 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
         begin_decoding(inbound);
 }
 
-static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
+static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_ignore_chunk, .done = meta_pulled};
 
 /* Allocates a buffer for the metadata, and copies the rest of the frame behind it, because the frame is reused when
  * this function returns. Returns false if it failed. */
@@ -375,7 +375,7 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
     inbound->transfer = (wfi_transfer){.kind = WFI_PULL,
                                        .segments = &inbound->meta_segment,
                                        .segment_count = 1,
-                                       .told = inbound->told,
+                                       .bulk_generation = inbound->bulk_generation,
                                        .ops = &meta_pulled_ops};
     weft_status status = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (status)
@@ -385,7 +385,7 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
 {
     wfi_assert_held(wfi_net_mutex(inbound->agent->net));
-    inbound->told = wfi_peer_bulk_told(inbound->peer);
+    inbound->bulk_generation = wfi_peer_bulk_generation(inbound->peer);
     if (wfi_read_u8(body) != 0) {
         pull_meta(inbound, body);
         return;

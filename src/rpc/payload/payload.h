@@ -152,7 +152,7 @@ typedef struct wfi_inbound {
     size_t meta_size, tail_size; /* the tail follows the metadata: the bytes of eager tensors */
     wfi_decoded decoded;
     wfi_segment meta_segment;
-    uint32_t told; /* wfi_peer_bulk_told when the message came */
+    uint32_t bulk_generation; /* wfi_peer_bulk_generation when the message came */
     wfi_transfer transfer;
     wfi_task task;
     bool elsewhere;       /* `task` is on the process's executor: counted in agent->inbound_elsewhere */

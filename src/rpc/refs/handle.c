@@ -273,7 +273,7 @@ static bool owner_has_it(weft_status code)
     }
 }
 
-static void say_drop(weft_rref *rref, bool gave_up);
+static void send_drop(weft_rref *rref, bool gave_up);
 
 void wfi_rref_created(weft_rref *rref, const weft_error *error)
 {
@@ -290,7 +290,7 @@ void wfi_rref_created(weft_rref *rref, const weft_error *error)
         rref->confirmed = true;
     } else if (!rref->home) {
         rref->lost = true;
-        say_drop(rref, true);
+        send_drop(rref, true);
         rref->unknown = true;
     }
     if (rref->made)
@@ -310,7 +310,7 @@ void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
 /* If this worker gave up making the value, DROP is sent after the queued calls, so that the owner knows that the call
  * is not among them. Sent before them, it would raise creations_seen, and the owner would take the values of the queued
  * calls for values that are gone. */
-static void say_drop(weft_rref *rref, bool gave_up)
+static void send_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
     if (rref->unknown || !rref->owner || agent->stopped || wfi_peer_status(rref->owner))
@@ -327,14 +327,14 @@ static void say_drop(weft_rref *rref, bool gave_up)
 }
 
 /* The last copy of the handle was dropped: tells the owner. [agent lock] */
-static void say_goodbye(weft_rref *rref)
+static void withdraw_handle(weft_rref *rref)
 {
     if (rref->home) {
         rref->home->handles--;
         wfi_owned_release_if_unused(rref->home);
         return;
     }
-    say_drop(rref, false);
+    send_drop(rref, false);
     wfi_rref_set_owner(rref, NULL);
     wfi_notifications_release(rref->agent, &rref->notifications);
     wfi_list_remove(&rref->link);
@@ -354,14 +354,14 @@ void wfi_rref_unref_locked(weft_rref *rref)
 {
     if (!wfi_reference_drop(rref))
         return;
-    say_goodbye(rref);
+    withdraw_handle(rref);
     free_handle(rref); /* not the agent's last reference: its user holds one while the agent is open */
 }
 
 static void release_handle(weft_rref *rref)
 {
     if (wfi_agent_enter_locked(rref->agent)) { /* the tables of a closed agent are freed */
-        say_goodbye(rref);
+        withdraw_handle(rref);
         wfi_agent_leave_locked(rref->agent);
     }
     free_handle(rref);

@@ -45,9 +45,9 @@ static inline wfi_refs *wfi_refs_of(const weft_agent *agent)
 
 void wfi_owned_release_if_unused(wfi_owned *owned);
 /* Handles FORK. WEFT_OK if the fork is counted (perhaps since an earlier FORK), or why not. [agent lock] */
-weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number);
+weft_status wfi_owned_take_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number);
 /* Handles DROP. `gave_up`: it is from the creator, whose call failed or will never be sent. [agent lock] */
-void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up);
+void wfi_owned_take_drop(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up);
 void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why);
 /* Called when this worker stops: frees the values that only others hold, while net and executor still exist for their
  * destructors. [agent lock] */

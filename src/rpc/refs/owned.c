@@ -199,7 +199,7 @@ static bool may_come(weft_agent *agent, const wfi_rref_name *name)
            name->number > book_of(agent, creator)->creations_seen;
 }
 
-weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number)
+weft_status wfi_owned_take_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number)
 {
     wfi_fork_book *book = book_of(agent, from);
     if (find_fork(agent, from, name, number))
@@ -220,7 +220,7 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
     return status;
 }
 
-void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
+void wfi_owned_take_drop(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name, uint64_t number, bool gave_up)
 {
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (gave_up && is_of(name, from)) {

@@ -148,7 +148,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
     wfi_writer writer;
     if (!wfi_may_answer(agent, from)) /* the fork is not counted either */
         return;
-    weft_status status = wfi_owned_fork_said(agent, from, name, fork);
+    weft_status status = wfi_owned_take_fork(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof(room));
     wfi_reference_write_name(&writer, name);
     wfi_write_u64(&writer, fork);
@@ -165,7 +165,7 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
     if (reader->failed)
         return;
     if (type == WFI_RPC_DROP)
-        wfi_owned_drop_said(agent, from, &name, fork, gave_up);
+        wfi_owned_take_drop(agent, from, &name, fork, gave_up);
     else if (type == WFI_RPC_FORK)
         on_fork(agent, from, &name, fork);
     else

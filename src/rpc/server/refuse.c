@@ -23,29 +23,29 @@ bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from)
     return agent->peers[wfi_peer_rank(from)].refused.first || wfi_budget_is_exhausted(agent);
 }
 
-static void tell_refused(weft_agent *agent, int rank);
+static void send_refused(weft_agent *agent, int rank);
 
 static void refusal_arrived(weft_agent *agent, int rank)
 {
-    agent->peers[rank].refused.telling = false;
-    tell_refused(agent, rank);
+    agent->peers[rank].refused.in_flight = false;
+    send_refused(agent, rank);
 }
 
-static void tell_refused(weft_agent *agent, int rank)
+static void send_refused(weft_agent *agent, int rank)
 {
     wfi_rpc_peer *peer = &agent->peers[rank];
     uint8_t room[17];
     wfi_writer writer;
-    if (!peer->refused.first || peer->refused.telling)
+    if (!peer->refused.first || peer->refused.in_flight)
         return;
     wfi_writer_init(&writer, room, sizeof(room));
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
     /* There is a notification for it: it answers a message that just arrived, or another one was just acknowledged. */
-    if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, refusal_arrived))
+    if (wfi_post_then(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, refusal_arrived))
         return;
-    peer->refused.telling = true;
+    peer->refused.in_flight = true;
     peer->refused.first = peer->refused.last = 0;
     peer->refused.no_memory = false;
 }
@@ -60,7 +60,7 @@ void wfi_refuse_call(weft_agent *agent, wfi_peer *from, uint64_t id, bool no_mem
         peer->refused.last = id;
     peer->refused.no_memory |= no_memory;
     agent->stats.calls_refused++;
-    tell_refused(agent, wfi_peer_rank(from));
+    send_refused(agent, wfi_peer_rank(from));
 }
 
 void wfi_refusals_forget(weft_agent *agent, int rank)

@@ -158,14 +158,14 @@ static void pushed(wfi_transfer *transfer, weft_status status)
     send_reply(call);
 }
 
-static const wfi_transfer_ops pushed_ops = {.chunk = wfi_transfer_chunk_unheard, .done = pushed};
+static const wfi_transfer_ops pushed_ops = {.chunk = wfi_transfer_ignore_chunk, .done = pushed};
 
 static weft_status start_push(weft_call *call)
 {
     call->push = (wfi_transfer){.kind = WFI_PUSH,
                                 .segments = call->pushes,
                                 .segment_count = call->push_count,
-                                .told = call->arguments->told,
+                                .bulk_generation = call->arguments->bulk_generation,
                                 .ops = &pushed_ops};
     pin_pushes(call, true);
     call->pushing = true;

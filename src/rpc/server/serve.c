@@ -379,7 +379,7 @@ static const char *doing(const weft_call *call)
     return atomic_load(&call->deferred) ? "deferred" : "its handler not finished";
 }
 
-static void tell_of_served(weft_agent *agent, wfi_awaits *out)
+static void awaited_served(weft_agent *agent, wfi_awaits *out)
 {
     const weft_call *first = NULL;
     size_t count = 0;
@@ -426,7 +426,7 @@ const wfi_component wfi_server_component = {
     .peer_gone = caller_gone,
     .turn_away = turn_away,
     .busy = is_serving,
-    .awaits = tell_of_served,
+    .awaits = awaited_served,
     .serves = serves_others,
     .fail = fail_served,
     .drain = wfi_inbound_await,
