@@ -40,7 +40,7 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
     wfi_list_init(&group->operations);
     group->share.fd = -1;
     wfi_list_init(&group->share.queue);
-    wfi_list_init(&group->share.look.link);
+    wfi_list_init(&group->share.hook.link);
     wfi_map_init(&group->places);
     for (size_t i = 0; i < WFI_GROUP_AHEAD; i++)
         wfi_list_init(&group->early[i]);

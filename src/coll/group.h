@@ -133,9 +133,9 @@ typedef struct wfi_share { /* memory that the members of this host share */
     wfi_slot_head head; /* what this member called in its last turn */
     wfi_part part;      /* of the first operation in this turn */
     bool is_second;     /* this is the second turn of a barrier or an allreduce in two levels */
-    wfi_collective piece; /* what it does in this turn. Its members are places: those of this host */
-    wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
-    wfi_look look;        /* checks in each round the flags for which the first one waits */
+    wfi_collective piece;   /* what it does in this turn. Its members are places: those of this host */
+    wfi_list queue;         /* wfi_operation.share.link: the first one has its turn */
+    wfi_progress_hook hook; /* checks in each round the flags for which the first one waits */
     wfi_share_stage stage;
     size_t first_missing; /* the first member without the flag that the stage waits for */
     wfi_timer timer;      /* at the leader: the memory is passed again, or the verdict is NO */

@@ -9,8 +9,9 @@
  *
  * The operations of a group take their turns in the order of their numbers, on all members alike. So an operation
  * enters the queue when it begins, and leaves it after its last step in memory. A step of the first operation waits
- * until its slot is free (WFI_SHARE_ROOM), writes its data into it, sets this member's flag, and waits for the flags of
- * the members whose data it needs (WFI_SHARE_DATA). The member checks flags in each round of progress (wfi_look).
+ * until its slot is free (WFI_SHARE_ROOM), writes its data into it, sets this member's flag, and waits for the flags
+ * of the members whose data it needs (WFI_SHARE_DATA). The member checks flags in each round of progress
+ * (wfi_progress_hook).
  *
  * A member sets its own flag, then reads the others. If all are set, it is the last member of the turn, and it wakes
  * the others, because they may sleep. The root of a broadcast or a scatter wakes the others too. No other member wakes
@@ -227,17 +228,17 @@ static bool is_reached(wfi_share *share)
            wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn);
 }
 
-/* wfi_look.is_due. Called with looks_lock held. */
-static bool is_due(wfi_look *look)
+/* wfi_progress_hook.is_due. Called with hooks_lock held. */
+static bool is_due(wfi_progress_hook *hook)
 {
-    return is_reached(wfi_container_of(look, wfi_share, look));
+    return is_reached(wfi_container_of(hook, wfi_share, hook));
 }
 
 static void continue_turn(wfi_operation *operation);
 
-static void stage_reached(wfi_look *look)
+static void stage_reached(wfi_progress_hook *hook)
 {
-    wfi_share *share = wfi_container_of(look, wfi_share, look);
+    wfi_share *share = wfi_container_of(hook, wfi_share, hook);
     continue_turn(first_of(wfi_container_of(share, weft_group, share)));
 }
 
@@ -252,9 +253,9 @@ static bool await_stage(wfi_operation *operation, wfi_share_stage stage)
     wfi_slots_set_need_wakeup(&share->slots, !reached);
     if (reached)
         return true;
-    share->look.is_due = is_due;
-    share->look.run = stage_reached;
-    wfi_progress_look(&group->agent->net->progress, &share->look);
+    share->hook.is_due = is_due;
+    share->hook.run = stage_reached;
+    wfi_progress_hook_add(&group->agent->net->progress, &share->hook);
     return false;
 }
 
@@ -681,7 +682,7 @@ void wfi_share_finish(wfi_operation *operation)
     wfi_share *share = &operation->group->share;
     if (!operation->share.has_turn || operation->share.computes)
         return;
-    wfi_progress_unlook(&operation->group->agent->net->progress, &share->look);
+    wfi_progress_hook_remove(&operation->group->agent->net->progress, &share->hook);
     if (share->stage == WFI_SHARE_ROOM)
         share->stage = WFI_SHARE_DATA; /* no other member needs this one's flag now */
     proceed(operation);
@@ -692,7 +693,7 @@ void wfi_share_drop(wfi_operation *operation)
     if (operation->share.computes || !operation->share.left)
         return; /* run_computation ends a computing operation; another one is not in the queue */
     if (operation->share.has_turn)
-        wfi_progress_unlook(&operation->group->agent->net->progress, &operation->group->share.look);
+        wfi_progress_hook_remove(&operation->group->agent->net->progress, &operation->group->share.hook);
     leave_queue(operation);
 }
 

@@ -88,7 +88,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
     executor->watched |= watches;
     wfi_list_push_front(&executor->followers, &worker->parker.link);
     while (!wfi_list_empty(&worker->parker.link)) {
-        uint64_t taken = executor->taken, looked_ns = now, until = WFI_NEVER;
+        uint64_t taken = executor->taken, checked_ns = now, until = WFI_NEVER;
         if (watches || is_surplus(executor))
             until = now + (watches ? WATCH_NS : SURPLUS_IDLE_NS);
         wfi_mutex_unlock(&executor->lock);
@@ -97,7 +97,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
         if (unparked || wfi_list_empty(&worker->parker.link))
             continue;
         now = wfi_now(&wfi_clock_real);
-        bool are_brief = (executor->taken - taken) * BRIEF_NS >= now - looked_ns;
+        bool are_brief = (executor->taken - taken) * BRIEF_NS >= now - checked_ns;
         if (watches && wfi_executor_may_take(executor) && !are_brief) {
             was_woken = false;
             wfi_list_remove(&worker->parker.link);

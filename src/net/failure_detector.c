@@ -211,7 +211,7 @@ static void give_up_bulk(wfi_peer *peer)
 }
 
 /* Called while transfers wait and the bulk channel has no connection. */
-static void look_at_bulk(wfi_peer *peer)
+static void check_bulk(wfi_peer *peer)
 {
     wfi_channel *channel = peer->channels[WFI_BULK];
     uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = time_since(peer, whole_of(peer)->bulk.stuck_ns);
@@ -228,11 +228,11 @@ static void look_at_bulk(wfi_peer *peer)
     wfi_peer_ping(peer);
     if (stuck >= bound / 4)
         wfi_channel_ask(channel);
-    wfi_peer_look_within(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
+    wfi_peer_check_within(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
 }
 
 /* Called while transfers have a bulk connection. `late`: time in which this process did not run. */
-static void look_at_stall(wfi_peer *peer, uint64_t late)
+static void check_stall(wfi_peer *peer, uint64_t late)
 {
     const wfi_whole_peer *whole = whole_of(peer);
     wfi_conn *conn = wfi_channel_up(peer->channels[WFI_BULK]);
@@ -256,7 +256,7 @@ static void look_at_stall(wfi_peer *peer, uint64_t late)
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
 /* Called while sent messages are not acknowledged. */
-static void look_at_silence(wfi_peer *peer)
+static void check_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
     uint64_t silent = time_since(peer, later_of(peer->received_ns, control->waiting_ns)),
@@ -265,7 +265,7 @@ static void look_at_silence(wfi_peer *peer)
     if (may_be_slow)
         bound <<= control->slow < SLOW_MOST ? control->slow : SLOW_MOST;
     if (silent < half) {
-        wfi_peer_look_within(peer, half - silent);
+        wfi_peer_check_within(peer, half - silent);
         return;
     }
     wfi_peer_suspect(peer, "it does not answer");
@@ -298,16 +298,16 @@ static void silence_due(wfi_timer *timer)
     if (late > bound / 2) /* this process was stopped or had no CPU time */
         peer->needed_ns = whole->control.waiting_ns = now;
     whole->bulk.stuck_ns += late;
-    wfi_peer_look_within(peer, bound / 2); /* first: the code below may set it to an earlier time */
+    wfi_peer_check_within(peer, bound / 2); /* first: the code below may set it to an earlier time */
     if (wfi_bulk_is_stuck(&whole->bulk))
-        look_at_bulk(peer);
+        check_bulk(peer);
     else if (wfi_channel_up(peer->channels[WFI_BULK]))
-        look_at_stall(peer, late);
+        check_stall(peer, late);
     uint64_t silence = time_since(peer, later_of(peer->received_ns, peer->needed_ns));
     if (silence >= WFI_REACH_BOUNDS * bound)
         give_up_silent(peer, silence);
     else if (!wfi_list_empty(&whole->control.sent))
-        look_at_silence(peer);
+        check_silence(peer);
     else if (silence >= bound && !wfi_peer_has_to_send(peer))
         wfi_peer_ping(peer);
     else if (silence >= bound && !wfi_channel_up(peer->channels[WFI_CONTROL]))
@@ -316,13 +316,13 @@ static void silence_due(wfi_timer *timer)
 
 /* ---- Interest -------------------------------------------------------------------------------------------------- */
 
-#define INTEREST_LOOKS 8 /* in a bound */
+#define INTEREST_CHECKS 8 /* in a bound */
 
 static void announce_interest_soon(wfi_net *net)
 {
-    uint64_t look_ns = wfi_transport_bound_ns(&net->transport) / INTEREST_LOOKS;
+    uint64_t interval_ns = wfi_transport_bound_ns(&net->transport) / INTEREST_CHECKS;
     if (!net->interest_timer.heap_index)
-        (void)wfi_timer_set(&net->progress, &net->interest_timer, wfi_now(net->progress.clock) + look_ns);
+        (void)wfi_timer_set(&net->progress, &net->interest_timer, wfi_now(net->progress.clock) + interval_ns);
 }
 
 void wfi_interest_due(wfi_timer *timer)

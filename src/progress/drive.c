@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define LOOK_MS 5 /* without threads: the longest time between two reads of the rarer events */
+#define EVENTS_MS 5 /* without threads: the longest time between two reads of the rarer events */
 #define SLEEP_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
 
@@ -93,10 +93,10 @@ static size_t manual_round(wfi_progress *progress, bool slept)
 {
     size_t done = wfi_progress_round(progress, WFI_MANUAL, NULL);
     uint64_t now = wfi_now(progress->clock);
-    if ((done || !slept) && now < progress->token.look_ns)
+    if ((done || !slept) && now < progress->token.events_ns)
         return done;
     done += wfi_events_read(progress);
-    progress->token.look_ns = wfi_events_arm(progress, now + LOOK_MS * UINT64_C(1000000));
+    progress->token.events_ns = wfi_events_arm(progress, now + EVENTS_MS * UINT64_C(1000000));
     return done;
 }
 
@@ -141,7 +141,7 @@ size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_
             break;
         if (yielded && yields > 1)
             continue;
-        uint64_t pause = progress->token.look_ns < until ? progress->token.look_ns : until;
+        uint64_t pause = progress->token.events_ns < until ? progress->token.events_ns : until;
         if (!wfi_token_sleep(progress, WFI_SLEEPER_POLLER, -1, pause))
             return 0;
         slept = !progress->token.napped;
@@ -159,8 +159,8 @@ static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t dea
         wfi_progress_pass_call(progress);
         uint64_t now = wfi_now(progress->clock);
         is_last = now >= deadline_ns;
-        uint64_t left_ms = is_last ? 0 : deadline_ns == WFI_NEVER ? LOOK_MS : (deadline_ns - now + 999999) / 1000000;
-        int64_t nap_ms = left_ms < LOOK_MS ? (int64_t)left_ms : LOOK_MS;
+        uint64_t left_ms = is_last ? 0 : deadline_ns == WFI_NEVER ? EVENTS_MS : (deadline_ns - now + 999999) / 1000000;
+        int64_t nap_ms = left_ms < EVENTS_MS ? (int64_t)left_ms : EVENTS_MS;
         size_t ran = wfi_executor_run_some(progress->executor, progress->clock, now + WFI_HANDLERS_NS);
         if (wfi_parker_is_unparked(parker) || wfi_progress_run(progress, ran ? 0 : nap_ms) || ran || is_last)
             continue;

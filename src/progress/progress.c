@@ -18,8 +18,8 @@ void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *optio
                                .driver = {.drive = wfi_drive, .is_simulated = options->fibers != NULL},
                                .events_fd = -1};
     wfi_mutex_init(&progress->lock);
-    wfi_mutex_init(&progress->looks_lock);
-    wfi_list_init(&progress->looks);
+    wfi_mutex_init(&progress->hooks_lock);
+    wfi_list_init(&progress->hooks);
     for (int kind = 0; kind < WFI_DONE_KINDS; kind++)
         wfi_list_init(&progress->done[kind]);
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
@@ -62,16 +62,16 @@ void wfi_progress_fini(wfi_progress *progress)
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++)
         close_if_open(progress->token.sleeper_fds[sleeper]);
     free(progress->heap);
-    wfi_mutex_fini(&progress->looks_lock);
+    wfi_mutex_fini(&progress->hooks_lock);
     wfi_mutex_fini(&progress->lock);
 }
 
 void wfi_progress_forked(wfi_progress *progress)
 {
     wfi_mutex_init(&progress->lock);
-    wfi_mutex_init(&progress->looks_lock);
-    wfi_list_init(&progress->looks);
-    atomic_store(&progress->look_count, 0);
+    wfi_mutex_init(&progress->hooks_lock);
+    wfi_list_init(&progress->hooks);
+    atomic_store(&progress->hook_count, 0);
     for (int kind = 0; kind < WFI_DONE_KINDS; kind++) /* the parent handles these; a list may also be inconsistent */
         wfi_list_init(&progress->done[kind]);
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)

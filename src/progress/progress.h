@@ -113,15 +113,15 @@ typedef struct wfi_timer {
     bool reserved;                         /* wfi_timers_reserve has reserved memory for it */
 } wfi_timer;
 
-/* Looks at memory that other processes write: look.c. */
-typedef struct wfi_look {
-    wfi_list link; /* in progress->looks; looks_lock */
-    bool due;      /* looks_lock */
-    /* Whether the awaited change has come. looks_lock; called in each round, so it takes nanoseconds. */
-    bool (*is_due)(struct wfi_look *look);
-    /* The change has come, and the look was ended. [locked] */
-    void (*run)(struct wfi_look *look);
-} wfi_look;
+/* Checks memory that other processes write, in each round of progress: hook.c. */
+typedef struct wfi_progress_hook {
+    wfi_list link; /* in progress->hooks; hooks_lock */
+    bool due;      /* hooks_lock */
+    /* Whether the awaited change has come. hooks_lock; called in each round, so it takes nanoseconds. */
+    bool (*is_due)(struct wfi_progress_hook *hook);
+    /* The change has come, and the hook was removed. [locked] */
+    void (*run)(struct wfi_progress_hook *hook);
+} wfi_progress_hook;
 
 typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
 /* Each sleeper that may hold the token has a state of its own, so that it can see whether the token was taken from
@@ -139,8 +139,8 @@ typedef struct wfi_spin {
 
 /* One spin. In rounds its times are those of the rounds (token.round_ns): reading the clock costs as much as a poll. */
 typedef struct wfi_spinning {
-    uint64_t since_ns; /* of the first look without an event; 0: there was none */
-    uint64_t look_ns;  /* when to check next whether others need the core */
+    uint64_t since_ns; /* of the first poll without an event; 0: there was none */
+    uint64_t check_ns; /* when to check next whether others need the core */
     uint64_t round_ns; /* of the last round, if nothing but the next one follows it; otherwise 0 */
     int yields;        /* remaining yields of the core; WFI_YIELDS: it still spins */
 } wfi_spinning;
@@ -168,7 +168,7 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     uint64_t spin_max_ns;      /* (constant) 0 on one core */
     long cores;                /* (constant) of the machine */
     int load_fd;               /* (constant) /proc/loadavg, for the number of runnable threads; -1: it is not read */
-    uint64_t look_ns;          /* [token] without threads: when to read connection events again */
+    uint64_t events_ns;        /* [token] without threads: when to read connection events again */
     _Atomic uint64_t yield_ns; /* no core is yielded before this time (spin.c) */
     bool came;                 /* [token] without threads: the last wait found events */
     bool napped;               /* [token] the last sleep was to end early, because a source has no descriptor */
@@ -200,9 +200,9 @@ struct wfi_progress {
     _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: a spinning holder reads it without the lock */
     uint64_t sleep_until_ns;           /* when the sleeping holder will wake by itself */
 
-    wfi_mutex looks_lock;
-    wfi_list looks;            /* wfi_look.link; looks_lock */
-    _Atomic size_t look_count; /* (atomic) their number: each round reads it without a lock */
+    wfi_mutex hooks_lock;
+    wfi_list hooks;            /* wfi_progress_hook.link; hooks_lock */
+    _Atomic size_t hook_count; /* (atomic) their number: each round reads it without a lock */
 
     wfi_token token;
     wfi_watch watches[WFI_SOURCES]; /* of the thread that reads events: that of sources[i] is watches[i] */
@@ -275,15 +275,16 @@ size_t wfi_timers_fire(wfi_progress *progress);
  * earlier timer afterwards wakes the thread. Not [locked]. */
 uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns);
 
-/* ---- Looks: look.c ----------------------------------------------------------------------------------------------- */
+/* ---- Progress hooks: hook.c
+ * -------------------------------------------------------------------------------------- */
 
-/* look: from now on each round looks, until the change has come or unlook is called. unlook: no-op if it has ended.
- * Both [locked]. Initialize look->link as an empty list. */
-void wfi_progress_look(wfi_progress *progress, wfi_look *look);
-void wfi_progress_unlook(wfi_progress *progress, wfi_look *look);
-/* For rounds. poll: the number of looks that are due; token held, lock not. take: runs those; [locked]. */
-size_t wfi_looks_poll(wfi_progress *progress);
-void wfi_looks_take(wfi_progress *progress);
+/* add: each round checks the hook, until it is due or removed. remove: no-op if it is not in the list. Both
+ * [locked]. Initialize hook->link as an empty list. */
+void wfi_progress_hook_add(wfi_progress *progress, wfi_progress_hook *hook);
+void wfi_progress_hook_remove(wfi_progress *progress, wfi_progress_hook *hook);
+/* For rounds. poll: the number of hooks that are due; token held, lock not. take: runs those; [locked]. */
+size_t wfi_progress_hooks_poll(wfi_progress *progress);
+void wfi_progress_hooks_take(wfi_progress *progress);
 
 /* ---- Rounds: round.c, drive.c ------------------------------------------------------------------------------------ */
 
@@ -349,7 +350,7 @@ void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader 
  * it does not wake the event thread. */
 void wfi_progress_ready(void *progress);
 
-/* Between two looks at memory that another thread or process writes. */
+/* Between two reads of memory that another thread or process writes. */
 static inline void wfi_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -361,9 +362,9 @@ static inline void wfi_relax(void)
 
 void wfi_spin_init(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning);
-/* After a look, at now_ns, that found nothing. False: the caller should sleep. Otherwise it spins on. */
+/* After a poll, at now_ns, that found nothing. False: the caller should sleep. Otherwise it spins on. */
 bool wfi_spin_goes_on(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
-/* The look found work: the spin begins anew. */
+/* The poll found work: the spin begins anew. */
 void wfi_spin_came(wfi_progress *progress, wfi_role role, wfi_spinning *spinning, uint64_t now_ns);
 void wfi_spin_caught(wfi_progress *progress, wfi_role role, uint64_t now_ns);
 /* Yields the core, unless a recent yield took long. */

@@ -60,18 +60,18 @@ static size_t poll_sources(wfi_progress *progress, wfi_role role)
 
 size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine)
 {
-    size_t count = poll_sources(progress, role) + wfi_looks_poll(progress);
+    size_t count = poll_sources(progress, role) + wfi_progress_hooks_poll(progress);
     uint64_t now = progress->token.round_ns = wfi_now(progress->clock);
     if (!count && atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) > now)
         return 0;
     wfi_progress_round_begin(progress, now);
     /* This thread is awake, so an earlier timer does not have to wake it. A sleeper that lost the token to this thread
-     * sleeps until look_ns at most. */
+     * sleeps until events_ns at most. */
     if (role == WFI_MANUAL)
         progress->sleep_until_ns = 0;
     for (size_t i = 0; i < progress->source_count; i++)
         progress->sources[i]->ops->take(progress->sources[i]);
-    wfi_looks_take(progress);
+    wfi_progress_hooks_take(progress);
     size_t fired = wfi_timers_fire(progress);
     wfi_task *task = wfi_progress_unlock_as(progress, role);
     if (mine)

@@ -37,7 +37,7 @@
 #define BUSY_ROUND_NS 1000 /* added to three times an empty round, which takes a few hundred ns */
 #define BUSY_ROUND_MAX_NS 2000000
 #define USUAL_SHIFT 12 /* of usual_round: the shortest recent round; it grows by 1/4096 a round */
-#define LOOK_EVERY_NS 4000
+#define CHECK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
 #define YIELD_LONG_NS 1000000 /* workers give the core back sooner; a program that computes does not */
 #define YIELD_PAUSE 40
@@ -99,13 +99,13 @@ static bool spins_yet(wfi_progress *progress, wfi_role role, wfi_spinning *spinn
 {
     if (!spinning->since_ns) {
         spinning->since_ns = now_ns;
-        spinning->look_ns = now_ns + LOOK_EVERY_NS;
+        spinning->check_ns = now_ns + CHECK_EVERY_NS;
     }
     if (now_ns - spinning->since_ns >= atomic_load_explicit(&progress->token.spin[role].limit_ns, memory_order_relaxed))
         return false;
-    if (now_ns < spinning->look_ns)
+    if (now_ns < spinning->check_ns)
         return true;
-    spinning->look_ns = now_ns + LOOK_EVERY_NS;
+    spinning->check_ns = now_ns + CHECK_EVERY_NS;
     spinning->round_ns = 0; /* the time of reading is no part of the next round */
     return !is_crowded(progress);
 }

@@ -165,7 +165,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
         source->is_due = true;
         may_sleep = may_sleep && source->ops->may_sleep(source);
     }
-    if (!may_sleep || wfi_looks_poll(progress) || should_stay_up(progress, sleeper))
+    if (!may_sleep || wfi_progress_hooks_poll(progress) || should_stay_up(progress, sleeper))
         return true;
     atomic_store(&progress->token.slept_with_token[sleeper], true); /* only read by a thread that has taken the token */
     atomic_store(&progress->token.state, asleep);

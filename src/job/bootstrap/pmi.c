@@ -182,7 +182,8 @@ static weft_status publish(const char *key, const char *record, uint64_t deadlin
 }
 
 /* One piece, behind those before it. *pieces: their number; 0 if rank 0 has not published them. */
-static weft_status look(const char *key, int i, char *record, int *pieces, uint64_t deadline_ns, weft_error **error)
+static weft_status lookup_piece(const char *key, int i, char *record, int *pieces, uint64_t deadline_ns,
+                                weft_error **error)
 {
     char line[LINE_BYTES], *end = NULL;
     size_t got = 0;
@@ -205,7 +206,7 @@ static weft_status lookup(const char *key, char *record, int64_t timeout_ms, wef
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, timeout_ms);
     long pause_ns = PAUSE_FIRST_NS;
     int pieces = 0, same;
-    weft_status status = look(key, 0, record, &pieces, deadline_ns, error);
+    weft_status status = lookup_piece(key, 0, record, &pieces, deadline_ns, error);
     while (!status && pieces == 0) {
         if (wfi_now(&wfi_clock_real) >= deadline_ns)
             return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
@@ -213,10 +214,10 @@ static weft_status lookup(const char *key, char *record, int64_t timeout_ms, wef
                                   (long long)timeout_ms);
         nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
         pause_ns = pause_ns * 2 > PAUSE_LAST_NS ? PAUSE_LAST_NS : pause_ns * 2;
-        status = look(key, 0, record, &pieces, deadline_ns, error);
+        status = lookup_piece(key, 0, record, &pieces, deadline_ns, error);
     }
     for (int i = 1; i < pieces && !status; i++)
-        status = look(key, i, record, &same, deadline_ns, error);
+        status = lookup_piece(key, i, record, &same, deadline_ns, error);
     return status;
 }
 

@@ -50,7 +50,7 @@ typedef struct wfi_processes {
 
 wfi_processes *wfi_processes_of(const weft_job *job); /* the caller frees it; NULL: out of memory */
 /* Looks which processes have ended, and returns their number. Reaps none: weft_job_close does that. */
-int wfi_processes_look(wfi_processes *processes);
+int wfi_processes_poll(wfi_processes *processes);
 /* The same; true if all have ended, false if there are none. */
 bool wfi_processes_have_ended(wfi_processes *processes);
 /*

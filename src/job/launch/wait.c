@@ -92,7 +92,7 @@ static bool reap(wfi_process *child)
 }
 
 /* The same, without reaping. A child that another thread has reaped has ended (ECHILD). */
-static bool look_at(wfi_process *child)
+static bool poll_child(wfi_process *child)
 {
     siginfo_t about = {0};
     int failed;
@@ -116,16 +116,16 @@ wfi_processes *wfi_processes_of(const weft_job *job)
     return processes;
 }
 
-int wfi_processes_look(wfi_processes *processes)
+int wfi_processes_poll(wfi_processes *processes)
 {
     for (int i = 0; i < processes->count; i++)
-        processes->ended += !processes->at[i].ended && look_at(&processes->at[i]);
+        processes->ended += !processes->at[i].ended && poll_child(&processes->at[i]);
     return processes->ended;
 }
 
 bool wfi_processes_have_ended(wfi_processes *processes)
 {
-    return processes->count > 0 && wfi_processes_look(processes) == processes->count;
+    return processes->count > 0 && wfi_processes_poll(processes) == processes->count;
 }
 
 #define NAMED_MOST 4

@@ -541,7 +541,7 @@ static bool is_awaited(const void *store, int rank)
 static bool has_lost_child(void *processes, const wfi_store *store, char *why, size_t room, int *missing)
 {
     char ends[WFI_STORE_TEXT_MAX * 2];
-    if (wfi_processes_look(processes) == 0)
+    if (wfi_processes_poll(processes) == 0)
         return false;
     *missing = wfi_processes_name(processes, is_awaited, store, ends, sizeof(ends));
     snprintf(why, room, "%.*s before the job began", (int)room - (int)sizeof(" before the job began"), ends);

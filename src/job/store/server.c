@@ -122,7 +122,7 @@ static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
 }
 
 /* The others learn at once that a worker will never come, instead of waiting until their patience ends. */
-static void look_for_lost(wfi_store_server *server, uint64_t now_ns)
+static void check_lost(wfi_store_server *server, uint64_t now_ns)
 {
     char why[WFI_STORE_TEXT_MAX];
     int missing = 0;
@@ -139,7 +139,7 @@ static void turn_once(wfi_store_server *server, bool asks)
     server->due_ns = wfi_store_due(server->store);
     if (asks)
         note_due(server, now_ns + ALONE_NS);
-    look_for_lost(server, now_ns);
+    check_lost(server, now_ns);
     sweep_peers(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));

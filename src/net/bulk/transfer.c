@@ -278,7 +278,7 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     }
     wfi_peer_watch(peer);
     if (peer->silence.heap_index && wfi_bulk_is_stuck(bulk)) /* not set if death_timeout_ms is switched off */
-        wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 4);
+        wfi_peer_check_within(peer, wfi_transport_bound_ns(transport) / 4);
     return WEFT_OK;
 }
 

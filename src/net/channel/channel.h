@@ -328,8 +328,8 @@ wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
  * unknown: it ended before this worker joined, or WFI_LEFT_MAX later incarnations have left since. */
 weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation);
 void wfi_peers_destroy(wfi_transport *transport);
-void wfi_peer_watch(wfi_peer *peer);                       /* it is needed: begins to check it for silence */
-void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* checks it after `after` ns, or earlier */
+void wfi_peer_watch(wfi_peer *peer);                        /* it is needed: begins to check it for silence */
+void wfi_peer_check_within(wfi_peer *peer, uint64_t after); /* checks it after `after` ns, or earlier */
 
 /*
  * pass.c. pass: see wfi_fabric_ops. WEFT_ERR_UNREACHABLE: the control channel is not up on a fabric that can pass. A

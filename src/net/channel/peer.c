@@ -64,7 +64,7 @@ weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uin
     return WEFT_ERR_PEER_DEAD;
 }
 
-void wfi_peer_look_within(wfi_peer *peer, uint64_t after)
+void wfi_peer_check_within(wfi_peer *peer, uint64_t after)
 {
     wfi_progress *progress = peer->transport->progress;
     uint64_t due_ns = wfi_progress_now(progress) + after;
@@ -78,5 +78,5 @@ void wfi_peer_watch(wfi_peer *peer)
     if (peer->silence.heap_index || peer->status || transport->closing || transport->death_timeout_ms < 0)
         return;
     peer->needed_ns = wfi_progress_now(transport->progress);
-    wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 2);
+    wfi_peer_check_within(peer, wfi_transport_bound_ns(transport) / 2);
 }

@@ -16,7 +16,7 @@
 
 #define LEAVE_SERVING_MS 500
 #define LEAVE_REFUSING_MS 500 /* the longest wait for the delivery of refusals and other messages */
-#define LOOK_AGAIN_MS 1       /* a busy probed worker checks again: no event marks the end of continuations */
+#define CHECK_AGAIN_MS 1      /* a busy probed worker checks again: no event marks the end of continuations */
 
 static bool is_idle(weft_agent *agent)
 {
@@ -34,7 +34,7 @@ static bool is_idle(weft_agent *agent)
 
 static void answer_if_idle(weft_agent *agent);
 
-static void look_again(wfi_timer *timer)
+static void check_again(wfi_timer *timer)
 {
     answer_if_idle(wfi_container_of(timer, weft_agent, probe_timer));
 }
@@ -45,8 +45,8 @@ static void answer_if_idle(weft_agent *agent)
     if (!agent->probed)
         return;
     if (!is_idle(agent)) {
-        agent->probe_timer.fire = look_again;
-        uint64_t soon = wfi_deadline(wfi_net_clock(agent->net), LOOK_AGAIN_MS);
+        agent->probe_timer.fire = check_again;
+        uint64_t soon = wfi_deadline(wfi_net_clock(agent->net), CHECK_AGAIN_MS);
         if (wfi_net_timer_set(agent->net, &agent->probe_timer, soon))
             wfi_on_terminated(agent); /* no memory for a timer: leaving is better than hanging */
         return;
@@ -70,7 +70,7 @@ static bool owes_nothing(weft_agent *agent, uint64_t now_ns)
     return refused_for_long || wfi_net_is_flushed(agent->net);
 }
 
-static void leave_when_settled(weft_agent *agent)
+static void leave_when_idle(weft_agent *agent)
 {
     uint64_t now_ns = wfi_now(wfi_net_clock(agent->net));
     if (is_idle(agent) && owes_nothing(agent, now_ns)) {
@@ -78,13 +78,13 @@ static void leave_when_settled(weft_agent *agent)
         return;
     }
     agent->refuses_calls = now_ns >= agent->serves_until_ns;
-    if (wfi_net_timer_set(agent->net, &agent->probe_timer, now_ns + LOOK_AGAIN_MS * 1000000ull))
+    if (wfi_net_timer_set(agent->net, &agent->probe_timer, now_ns + CHECK_AGAIN_MS * 1000000ull))
         wfi_on_terminated(agent); /* no memory for a timer: leaving is better than hanging */
 }
 
-static void look_whether_settled(wfi_timer *timer)
+static void leave_timer_fired(wfi_timer *timer)
 {
-    leave_when_settled(wfi_container_of(timer, weft_agent, probe_timer));
+    leave_when_idle(wfi_container_of(timer, weft_agent, probe_timer));
 }
 
 /* ---- The end of a job -------------------------------------------------------------------------------------------- */
@@ -117,8 +117,8 @@ static void begin_closing(weft_agent *agent)
     } else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0) {
         wfi_net_leave(agent->net);
         agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
-        agent->probe_timer.fire = look_whether_settled;
-        leave_when_settled(agent);
+        agent->probe_timer.fire = leave_timer_fired;
+        leave_when_idle(agent);
     } else {
         wfi_net_begin_closing(agent->net);
     }

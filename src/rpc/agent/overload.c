@@ -11,7 +11,7 @@
 
 #define LOOK_AFTER_MS 1000
 
-static void look_at_workers(wfi_timer *timer)
+static void check_workers(wfi_timer *timer)
 {
     weft_agent *agent = wfi_container_of(timer, weft_agent, overload_timer);
     uint64_t taken, before = agent->overload_taken;
@@ -38,7 +38,7 @@ void wfi_overload_watch(weft_agent *agent)
     /* handlers wait, too, whose callers have given up: such calls do not count as being served */
     if (agent->serving <= (size_t)agent->options.values.threads && !wfi_executor_has_waiting(agent->executor))
         return;
-    agent->overload_timer.fire = look_at_workers;
+    agent->overload_timer.fire = check_workers;
     uint64_t when = wfi_deadline(wfi_net_clock(agent->net), LOOK_AFTER_MS);
     if (wfi_net_timer_set(agent->net, &agent->overload_timer, when))
         wfi_log_agent(agent, WEFT_LOG_WARN, 0,

@@ -108,7 +108,7 @@ typedef struct wfi_batcher {
     size_t recent_max;           /* the largest recent batch */
     uint64_t begun;              /* total number of batches */
     wfi_timer timer;
-    uint64_t look_ns; /* when it fires; WFI_NEVER: it is not set */
+    uint64_t scan_ns; /* when it fires; WFI_NEVER: it is not set */
     weft_batch_stats stats;
     wfi_histogram sizes, waits;
 } wfi_batcher;

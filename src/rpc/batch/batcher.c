@@ -147,7 +147,7 @@ static weft_status create_batcher(weft_agent *agent, const weft_function *functi
     batcher->tensor_count = count_types(function->takes, WEFT_TYPE_TENSOR);
     batcher->run = wfi_batch_task;
     batcher->timer.fire = wfi_batch_timer;
-    batcher->look_ns = WFI_NEVER;
+    batcher->scan_ns = WFI_NEVER;
     wfi_list_init(&batcher->open);
     wfi_map_init(&batcher->class_by_hash);
     wfi_map_init(&batcher->clients);

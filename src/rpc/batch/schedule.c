@@ -136,14 +136,14 @@ static void begin_batch(weft_batch *batch, wfi_reason reason)
 
 /* ---- Checking the open batches ----------------------------------------------------------------------------------- */
 
-typedef struct look {
+typedef struct scan {
     weft_batch *due; /* the due batch whose first call has waited longest; NULL: none is due */
     wfi_reason reason;
     uint64_t again_ns; /* when to check again */
-} look;
+} scan;
 
 /* Called while fewer than in_flight batches run. */
-static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
+static void scan_batch(weft_batch *batch, uint64_t now_ns, scan *seen)
 {
     wfi_reason why = is_due(batch, now_ns);
     if (why && (!seen->due || batch->first_ns < seen->due->first_ns)) {
@@ -165,21 +165,21 @@ void wfi_batcher_pump(wfi_batcher *batcher)
     if (wfi_agent_is_ending(batcher->agent) && !wfi_list_empty(&batcher->open))
         wfi_net_follow_ending(net);
     uint64_t now_ns = wfi_net_now(net);
-    look seen = {.again_ns = WFI_NEVER};
+    scan seen = {.again_ns = WFI_NEVER};
     while (batcher->running < (size_t)batcher->options.in_flight) {
-        seen = (look){.again_ns = WFI_NEVER};
+        seen = (scan){.again_ns = WFI_NEVER};
         WFI_FOR_LIST (weft_batch, batch, &batcher->open, link)
-            look_at_batch(batch, now_ns, &seen);
+            scan_batch(batch, now_ns, &seen);
         if (seen.due)
             begin_batch(seen.due, seen.reason);
         else if (!let_all_go(batcher))
             break;
     }
-    batcher->look_ns = seen.due ? WFI_NEVER : seen.again_ns;
-    if (batcher->look_ns == WFI_NEVER)
+    batcher->scan_ns = seen.due ? WFI_NEVER : seen.again_ns;
+    if (batcher->scan_ns == WFI_NEVER)
         wfi_net_timer_clear(net, &batcher->timer);
-    else if (wfi_net_timer_set(net, &batcher->timer, batcher->look_ns)) {
-        batcher->look_ns = WFI_NEVER;
+    else if (wfi_net_timer_set(net, &batcher->timer, batcher->scan_ns)) {
+        batcher->scan_ns = WFI_NEVER;
         WFI_FOR_LIST (weft_batch, batch, &batcher->open, link) {
             if (!batch->ready)
                 continue;
@@ -198,13 +198,13 @@ static bool matters(weft_batch *batch, uint64_t now_ns)
 {
     const wfi_batcher *batcher = batch->batcher;
     const weft_batch_options *o = &batcher->options;
-    look seen = {.again_ns = WFI_NEVER};
+    scan seen = {.again_ns = WFI_NEVER};
     if (o->caller_count || wfi_agent_is_ending(batcher->agent))
         return true;
     if (batcher->running >= (size_t)o->in_flight)
         return false;
-    look_at_batch(batch, now_ns, &seen);
-    return seen.due || seen.again_ns < batcher->look_ns;
+    scan_batch(batch, now_ns, &seen);
+    return seen.due || seen.again_ns < batcher->scan_ns;
 }
 
 void wfi_batch_timer(wfi_timer *timer)

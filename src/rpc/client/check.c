@@ -34,7 +34,7 @@ weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec)
 
 /* ---- The faulty field or value ----------------------------------------------------------------------------------- */
 
-static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, wfi_finding *out)
+static void check_options(const weft_agent *agent, const wfi_call_spec *spec, wfi_finding *out)
 {
     const weft_rpc_options *options = spec->options;
     const weft_retry *retry = &options->retry;
@@ -58,8 +58,7 @@ static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, 
     wfi_find_inaccessible(options->land, "land", true, out);
 }
 
-static void look_at_queue(const weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank,
-                          wfi_finding *out)
+static void check_queue(const weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank, wfi_finding *out)
 {
     size_t kept = spec->kept_bytes, limit = agent->options.values.queue_limit_bytes;
     long long limit_ms = spec->options->timeout_ms ? spec->options->timeout_ms : agent->call_timeout_ms;
@@ -75,7 +74,7 @@ static void look_at_queue(const weft_agent *agent, const wfi_call_spec *spec, we
                  rank, kept, limit);
 }
 
-static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, int rank, wfi_finding *out)
+static void check_incarnation(weft_agent *agent, const wfi_call_spec *spec, int rank, wfi_finding *out)
 {
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
@@ -94,7 +93,7 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
         wfi_find(out, "rank %d cannot be reached: " WFI_NO_FABRIC, rank);
 }
 
-static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
+static void check_leaving(weft_agent *agent, int rank, wfi_finding *out)
 {
     wfi_net_lock(agent->net);
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
@@ -104,7 +103,7 @@ static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
 }
 
 /* Why the worker, or this one, is no longer in the job, or why no payload can be moved to it. */
-static void look_at_end(weft_agent *agent, weft_status why, int rank, wfi_finding *out)
+static void check_end(weft_agent *agent, weft_status why, int rank, wfi_finding *out)
 {
     char text[384] = "";
     wfi_net_lock(agent->net);
@@ -131,17 +130,17 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     if (ours && (length == 0 || length > WFI_FUNCTION_NAME_MAX))
         wfi_find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
-        look_at_options(agent, spec, &found);
+        check_options(agent, spec, &found);
     if (why == WEFT_ERR_NOT_FOUND && rank >= 0 && !weft_agent_worker(agent, rank).incarnation)
         wfi_find(&found, "rank %d: " WFI_UNKNOWN_RANK_TEXT, rank, agent->options.name);
     if (why == WEFT_ERR_PEER_LEFT && rank >= 0)
-        look_at_leaving(agent, rank, &found);
+        check_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         wfi_find_in_values(agent, spec->arguments, "argument", &found);
     /* Faults of the target or the time, not of options or arguments. */
     bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
-        look_at_queue(agent, spec, why, rank, &found);
+        check_queue(agent, spec, why, rank, &found);
     if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
         wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
     if (why == WEFT_ERR_STATE && spec->source) {
@@ -149,9 +148,9 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         found.worker = -1;
     }
     if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
-        look_at_incarnation(agent, spec, rank, &found);
+        check_incarnation(agent, spec, rank, &found);
     if (rank >= 0 && !spec->to.incarnation)
-        look_at_end(agent, why, rank, &found);
+        check_end(agent, why, rank, &found);
     if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
         wfi_find(&found, "the deadline of its parent call has passed");
     else if (spec->options->parent && why == WEFT_ERR_CANCELLED)

@@ -31,7 +31,7 @@ static bool is_alive(const weft_agent *agent, int rank)
     return alive;
 }
 
-static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const char *path, wfi_finding *out)
+static void find_in_rref(const weft_agent *agent, const weft_rref *rref, const char *path, wfi_finding *out)
 {
     const int owner = weft_rref_owner(rref);
     if (out->text[0]) {
@@ -75,13 +75,14 @@ void wfi_find_inaccessible(weft_tensors tensors, const char *path, bool for_writ
 }
 
 /* Of a list only its size is checked, not its items. */
-static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
+static void find_in_value(const weft_agent *agent, const weft_value *value, int depth, const char *path,
+                          wfi_finding *out)
 {
     wfi_value_fault(value, depth, path, out->text, sizeof(out->text));
     wfi_find_on_device(wfi_value_tensors(value), path, out);
     wfi_find_inaccessible(wfi_value_tensors(value), path, false, out);
     if (value->type == WEFT_TYPE_RREF)
-        look_at_rref(agent, value->as.rref, path, out);
+        find_in_rref(agent, value->as.rref, path, out);
 }
 
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
@@ -92,7 +93,7 @@ void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *w
     for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
         char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];
         snprintf(path, sizeof(path), "%.32s %s", what, wfi_walk_path(&walk, at));
-        look_at(agent, value, walk.depth, path, out);
+        find_in_value(agent, value, walk.depth, path, out);
     }
     if (!out->text[0] && wfi_args_are_readable(values) && !wfi_encode_fits(values, out->text, sizeof(out->text)))
         out->text[0] = '\0';
